@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* digest: the functions of keys.h and table.h that need SHA-256, apart because libcairn.so has none. */
+#include <stdio.h>
+
+#include "api/keys.h"
+#include "api/table.h"
+#include "common/hash.h"
+
+void cairn_version_id_make(const struct cairn_version_origin *origin,
+                           struct cairn_version_id *ret) {
+    char text[512];
+    int size = snprintf(text, sizeof text, "cairn-version-1\n%s\n%s\n%llu\n%s\n%llu\n%u\n",
+                        origin->name.project, origin->name.run,
+                        (unsigned long long)origin->attempt, origin->nonce,
+                        (unsigned long long)origin->step, origin->n);
+    CAIRN_ASSERT(size > 0);
+    CAIRN_ASSERT((size_t)size < sizeof text);
+    uint8_t digest[CAIRN_SHA256_BYTES];
+    cairn_sha256_of((struct cairn_view){text, (size_t)size}, digest);
+    memcpy(ret->text, "ckpt_", 5);
+    cairn_uuid_from_digest(digest, ret->text + 5);
+}
+
+void cairn_table_digest(struct cairn_view bytes, uint8_t ret_digest[32]) {
+    cairn_sha256_of(bytes, ret_digest);
+}
+
+void cairn_layout_digest(const uint32_t *ranks, const uint8_t (*digests)[32], size_t count,
+                         uint8_t ret_digest[32]) {
+    struct cairn_sha256 sha = {0};
+    cairn_sha256_init(&sha);
+    for (size_t i = 0; i < count; i++) {
+        CAIRN_ASSERT(i == 0 || ranks[i - 1] < ranks[i]);
+        uint8_t rank[4];
+        cairn_store_u32le(rank, ranks[i]);
+        cairn_sha256_update(&sha, rank, sizeof rank);
+        cairn_sha256_update(&sha, digests[i], 32);
+    }
+    cairn_sha256_final(&sha, ret_digest);
+    cairn_sha256_release(&sha);
+}

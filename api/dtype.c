@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dtype: element types and the size of a tensor. */
+#include "api/table.h"
+
+struct dtype {
+    const char *text;
+    unsigned bits;
+};
+static const struct dtype dtypes[] = {
+#define DTYPE_ROW(name, number, width) [number] = {#name, width},
+    CAIRN_DTYPES(DTYPE_ROW)
+#undef DTYPE_ROW
+};
+
+const char *cairn_dtype_text(unsigned dtype) {
+    return dtype < CAIRN_COUNT(dtypes) ? dtypes[dtype].text : NULL;
+}
+
+bool cairn_dtype_parse(struct cairn_view text, unsigned *ret) {
+    for (unsigned i = 1; i < CAIRN_COUNT(dtypes); i++) {
+        if (strlen(dtypes[i].text) != text.size) continue;
+        if (memcmp(dtypes[i].text, text.data, text.size) != 0) continue;
+        *ret = i;
+        return true;
+    }
+    return false;
+}
+
+unsigned cairn_dtype_bits(unsigned dtype) {
+    return dtype < CAIRN_COUNT(dtypes) ? dtypes[dtype].bits : 0;
+}
+
+bool cairn_tensor_size(unsigned dtype, unsigned dimension_count, const uint64_t *shape,
+                       uint64_t *ret_elements, uint64_t *ret_bytes) {
+    uint64_t bits = cairn_dtype_bits(dtype), elements = 1, total_bits;
+    bool empty = false;
+    if (bits == 0 || dimension_count > CAIRN_DIMENSIONS_MAX) return false;
+    /* A zero anywhere makes it empty, but the other dimensions must still be sane: strides are made
+     * of them. */
+    for (unsigned d = 0; d < dimension_count; d++) {
+        if (shape[d] == 0) empty = true;
+        else if (cairn_mul_overflows(elements, shape[d], &elements)) return false;
+    }
+    if (cairn_mul_overflows(elements, bits, &total_bits)) return false;
+    if (elements > UINT64_C(1) << 60) return false; /* strides and ends then never overflow */
+    if (empty) elements = total_bits = 0;
+    if (total_bits % 8 != 0) return false;
+    *ret_elements = elements;
+    *ret_bytes = total_bits / 8;
+    return true;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frame: what a trainer and its uploader say to each other over the Unix socket.
+ *
+ * Why:     both sides must read the same bytes the same way, also when they are cut anywhere.
+ * Promise: X1  a frame is u32le json_bytes, u32le blob_bytes, JSON object, blob. A reader hands out
+ *              whole frames only; anything else is CAIRN_PROTOCOL and ends that session alone.
+ *          X2  fds travel with the first byte of their frame and are handed out with it.
+ *          X3  unknown fields are ignored, unknown message names are CAIRN_PROTOCOL; the versions
+ *              both sides speak are agreed in hello/welcome.
+ * Limits:  1 MiB of JSON, 64 MiB of blob, 8 fds a frame.
+ * Threads: one owner per reader.
+ * Next:    docs/socket.md for every message; uploader/session.h, client/session.h.
+ */
+#pragma once
+
+#include "common/buf.h"
+#include "common/json.h"
+#include "common/net.h"
+
+#define CAIRN_FRAME_JSON_BYTES_MAX CAIRN_MIB
+#define CAIRN_FRAME_BLOB_BYTES_MAX (64 * CAIRN_MIB)
+#define CAIRN_SOCKET_VERSION_MIN 1
+#define CAIRN_SOCKET_VERSION_MAX 1
+
+struct cairn_frame {
+    json_t *message;  /* owned: object with "t" */
+    const char *name; /* message["t"] */
+    struct cairn_buf blob;
+    int fds[CAIRN_NET_FDS_MAX];
+    size_t fd_count; /* closed by release unless taken (set the slot to -1) */
+};
+void cairn_frame_release(struct cairn_frame *frame);
+
+struct cairn_frame_reader {
+    struct cairn_buf bytes;
+    int fds[CAIRN_NET_FDS_MAX];
+    size_t fd_count;
+};
+void cairn_frame_reader_release(struct cairn_frame_reader *reader);
+/* Read what the socket has, up to the end of one frame (never a byte of the next, so that X2 holds);
+ * *ret_closed when the peer ended between two frames. Nothing there is CAIRN_OK. Poll level-triggered:
+ * fill, take the frame with next, and poll again. An end in the middle of a frame is CAIRN_PROTOCOL.
+ */
+enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool *ret_closed,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* Next whole frame if there is one: *ret_ready. */
+enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn_frame *ret,
+                                 bool *ret_ready, struct cairn_error *err) CAIRN_MUST_USE;
+/* Encode into bytes that cairn_net_send takes. */
+enum cairn_code cairn_frame_encode(const json_t *message, struct cairn_view blob,
+                                   struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;

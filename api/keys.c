@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keys: every key is printed from parts that were checked when they came in. */
+#include "api/keys.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/encode.h"
+
+#define COMPONENT_BYTES_MAX 200
+#define VERSION_ID_PREFIX "ckpt_"
+
+static bool is_alnum(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+bool cairn_name_valid(struct cairn_view name) {
+    const char *text = name.data;
+    if (name.size == 0 || name.size > CAIRN_NAME_BYTES_MAX || !is_alnum(text[0])) return false;
+    for (size_t i = 0; i < name.size; i++) {
+        if (!is_alnum(text[i]) && text[i] != '.' && text[i] != '_' && text[i] != '-') return false;
+        if (text[i] == '.' && text[i - 1] == '.') return false; /* text[0] is no dot */
+    }
+    return true;
+}
+
+enum cairn_code cairn_run_name_parse(const char *text, struct cairn_run_name *ret,
+                                     struct cairn_error *err) {
+    const char *slash = strchr(text, '/');
+    if (!slash) return cairn_fail(err, CAIRN_INVALID, "run \"%.80s\": want project/run", text);
+    struct cairn_view project = {text, (size_t)(slash - text)};
+    struct cairn_view run = cairn_view_of(slash + 1);
+    if (!cairn_name_valid(project) || !cairn_name_valid(run)) {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "run \"%.80s\": each name is [A-Za-z0-9][A-Za-z0-9._-]*, at most %d bytes, "
+                          "without \"..\"",
+                          text, CAIRN_NAME_BYTES_MAX);
+    }
+    memset(ret, 0, sizeof *ret);
+    memcpy(ret->project, project.data, project.size);
+    memcpy(ret->run, run.data, run.size);
+    return CAIRN_OK;
+}
+
+/* One component of a shard name, in [from, to). */
+static const char *component_problem(const char *from, const char *to) {
+    size_t size = (size_t)(to - from);
+    if (size == 0) return "an empty component";
+    if (size > COMPONENT_BYTES_MAX) return "a component of more than 200 bytes";
+    if (size == 1 && from[0] == '.') return "a component \".\"";
+    if (size == 2 && from[0] == '.' && from[1] == '.') return "a component \"..\"";
+    return NULL;
+}
+
+static const char *shard_name_problem(struct cairn_view name) {
+    const char *text = name.data;
+    if (name.size == 0) return "it is empty";
+    if (name.size > CAIRN_SHARD_NAME_BYTES_MAX) return "it has more than 512 bytes";
+    if (!cairn_utf8_valid(name)) return "it is not UTF-8";
+    for (size_t i = 0; i < name.size; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c < 0x20 || c == 0x7f) return "it has a control byte";
+        if (c == '\\') return "it has a backslash";
+    }
+    const char *end = text + name.size;
+    for (const char *from = text;; from++) {
+        const char *to = memchr(from, '/', (size_t)(end - from));
+        if (!to) to = end;
+        const char *problem = component_problem(from, to);
+        if (problem || to == end) return problem;
+        from = to;
+    }
+}
+
+enum cairn_code cairn_shard_name_check(struct cairn_view name, struct cairn_error *err) {
+    const char *problem = shard_name_problem(name);
+    if (!problem) return CAIRN_OK;
+    /* A name that is refused may hold anything: it is shown only as far as it is printable. */
+    char shown[64];
+    size_t size = 0;
+    for (; size < name.size && size < sizeof shown - 1; size++) {
+        char c = ((const char *)name.data)[size];
+        shown[size] = c >= 0x20 && c < 0x7f ? c : '?';
+    }
+    shown[size] = '\0';
+    return cairn_fail(err, CAIRN_INVALID, "shard name \"%s\": %s", shown, problem);
+}
+
+bool cairn_version_id_valid(struct cairn_view text) {
+    size_t prefix = sizeof VERSION_ID_PREFIX - 1;
+    if (text.size != CAIRN_VERSION_ID_BYTES - 1) return false;
+    if (memcmp(text.data, VERSION_ID_PREFIX, prefix) != 0) return false;
+    return cairn_uuid_text_valid(
+        (struct cairn_view){(const char *)text.data + prefix, text.size - prefix});
+}
+
+CAIRN_PRINTF(2, 3) static void key_print(struct cairn_key *ret, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(ret->text, sizeof ret->text, format, args);
+    va_end(args);
+    CAIRN_ASSERT(size > 0);
+    CAIRN_ASSERT((size_t)size < sizeof ret->text); /* names are bounded far below it */
+}
+
+static void assert_run_name(const struct cairn_run_name *name) {
+    CAIRN_ASSERT(cairn_name_valid(cairn_view_of(name->project)));
+    CAIRN_ASSERT(cairn_name_valid(cairn_view_of(name->run)));
+}
+
+void cairn_key_store_json(struct cairn_key *ret) { key_print(ret, ".cairn/store.json"); }
+
+void cairn_key_attempt(const struct cairn_run_name *name, uint64_t attempt, struct cairn_key *ret) {
+    assert_run_name(name);
+    key_print(ret, "%s/%s/attempts/%012llu.json", name->project, name->run,
+              (unsigned long long)attempt);
+}
+
+void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32],
+                      const struct cairn_version_id *writer, struct cairn_key *ret) {
+    assert_run_name(name);
+    CAIRN_ASSERT(cairn_version_id_valid(cairn_view_of(writer->text)));
+    char hex[65], short_id[17];
+    cairn_hex_encode(digest, 32, hex);
+    size_t size = 0; /* the first 16 hex digits of the id, its dashes left out */
+    for (const char *at = writer->text + sizeof VERSION_ID_PREFIX - 1; size < 16; at++) {
+        if (*at != '-') short_id[size++] = *at;
+    }
+    short_id[size] = '\0';
+    key_print(ret, "%s/%s/layouts/%s-%s.layout", name->project, name->run, hex, short_id);
+}
+
+void cairn_key_version_prefix(const struct cairn_version_place *place, struct cairn_key *ret) {
+    assert_run_name(&place->name);
+    CAIRN_ASSERT(cairn_version_id_valid(cairn_view_of(place->id.text)));
+    CAIRN_ASSERT(place->step <= CAIRN_STEP_MAX);
+    key_print(ret, "%s/%s/%012llu/%s/", place->name.project, place->name.run,
+              (unsigned long long)place->step, place->id.text);
+}
+
+void cairn_key_shard(const struct cairn_version_place *place, struct cairn_view shard,
+                     struct cairn_key *ret) {
+    CAIRN_ASSERT(cairn_shard_name_check(shard, NULL) == CAIRN_OK);
+    struct cairn_key prefix;
+    cairn_key_version_prefix(place, &prefix);
+    key_print(ret, "%sdata/%.*s", prefix.text, (int)shard.size, (const char *)shard.data);
+}
+
+static void key_in_version(const struct cairn_version_place *place, const char *name,
+                           struct cairn_key *ret) {
+    struct cairn_key prefix;
+    cairn_key_version_prefix(place, &prefix);
+    key_print(ret, "%s%s", prefix.text, name);
+}
+
+void cairn_key_manifest(const struct cairn_version_place *place, struct cairn_key *ret) {
+    key_in_version(place, "manifest.json", ret);
+}
+
+void cairn_key_checksums(const struct cairn_version_place *place, struct cairn_key *ret) {
+    key_in_version(place, "checksums.bin", ret);
+}
+
+void cairn_key_committed(const struct cairn_version_place *place, struct cairn_key *ret) {
+    key_in_version(place, "committed.json", ret);
+}

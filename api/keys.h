@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * keys: names, version ids and object keys, as pure functions.
+ *
+ * Why:     uploader and server derive every key each for itself from the grant, the version id and
+ *          the shard name; no message carries a key, so none can name another's object.
+ * Promise: Q1  the same (project, run, attempt, nonce, step, n) gives the same version id on every
+ *              machine; another nonce gives another id.
+ *          R1  distinct (run, version, shard) never share a key; no key leaves its run's folder.
+ * Limits:  see the _MAX constants; keys are relative to the store's prefix.
+ * Threads: stateless.
+ * Next:    docs/format.md, "Keys".
+ */
+#pragma once
+
+#include "common/buf.h"
+#include "common/id.h"
+
+#define CAIRN_NAME_BYTES_MAX 128       /* project and run names */
+#define CAIRN_SHARD_NAME_BYTES_MAX 512 /* components at most 200 */
+#define CAIRN_VERSION_ID_BYTES 42      /* "ckpt_" + UUID text + NUL */
+#define CAIRN_NONCE_TEXT_BYTES 33      /* 32 hex digits + NUL */
+#define CAIRN_STEP_MAX UINT64_C(999999999999)
+#define CAIRN_KEY_BYTES_MAX 1024
+
+struct cairn_run_name {
+    char project[CAIRN_NAME_BYTES_MAX + 1];
+    char run[CAIRN_NAME_BYTES_MAX + 1];
+};
+/* What a version id is made of. */
+struct cairn_version_origin {
+    struct cairn_run_name name;
+    uint64_t attempt;
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    uint64_t step;
+    uint32_t n; /* how often this attempt's processes had begun that step, from 1 */
+};
+struct cairn_version_id {
+    char text[CAIRN_VERSION_ID_BYTES];
+};
+/* Where a version's objects stand. */
+struct cairn_version_place {
+    struct cairn_run_name name;
+    uint64_t step;
+    struct cairn_version_id id;
+};
+
+/* [A-Za-z0-9][A-Za-z0-9._-]{0,127}, no ".." */
+bool cairn_name_valid(struct cairn_view name);
+/* "project/run" */
+enum cairn_code cairn_run_name_parse(const char *text, struct cairn_run_name *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* UTF-8, no empty, "." or ".." component, no control byte, no backslash; says what is wrong. */
+enum cairn_code cairn_shard_name_check(struct cairn_view name,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_version_id_valid(struct cairn_view text);
+/* SHA-256 of "cairn-version-1\n" project "\n" run "\n" attempt "\n" nonce "\n" step "\n" n "\n"
+ * (decimal numbers), its first 16 bytes as a version 8 UUID. */
+void cairn_version_id_make(const struct cairn_version_origin *origin, struct cairn_version_id *ret);
+
+/* Each writes at most CAIRN_KEY_BYTES_MAX bytes and the NUL. Inputs must be valid (asserted). */
+struct cairn_key {
+    char text[CAIRN_KEY_BYTES_MAX + 1];
+};
+void cairn_key_store_json(struct cairn_key *ret); /* .cairn/store.json */
+void cairn_key_attempt(const struct cairn_run_name *name, uint64_t attempt, struct cairn_key *ret);
+void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32],
+                      const struct cairn_version_id *writer, struct cairn_key *ret);
+void cairn_key_version_prefix(const struct cairn_version_place *place,
+                              struct cairn_key *ret); /* ends with '/' */
+void cairn_key_shard(const struct cairn_version_place *place, struct cairn_view shard,
+                     struct cairn_key *ret);
+void cairn_key_manifest(const struct cairn_version_place *place, struct cairn_key *ret);
+void cairn_key_checksums(const struct cairn_version_place *place, struct cairn_key *ret);
+void cairn_key_committed(const struct cairn_version_place *place, struct cairn_key *ret);

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call is: headers, one request on the engine, then a judgement of the reply. All three kinds of
+ * bad news (no reply, a problem, a reply that is neither) come out of here as one struct.
+ */
+#include "api/rest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#define REPLY_BYTES_MAX (64 * CAIRN_MIB)
+#define REPLY_NODES_MAX 4000000
+#define ERROR_BODY_BYTES_MAX CAIRN_MIB
+#define TIMEOUT_MS_DEFAULT 30000
+
+struct cairn_rest {
+    struct cairn_http_engine *engine;
+    char *base;          /* "http://host:port", no slash at the end */
+    char *name;          /* as the caller wrote it, for messages */
+    char *unix_socket;   /* or NULL */
+    char *authorization; /* the whole header line, or NULL */
+    char *grant;         /* the whole header line, or NULL */
+    uint32_t timeout_ms;
+    json_t *problem;
+};
+
+/* One request and its reply. */
+struct call {
+    struct cairn_http_request request;
+    struct cairn_buf url, range, type, reply;
+    const char *headers[6];
+    bool json_reply;
+};
+
+static void cairn_call_release(struct call *call) {
+    cairn_buf_release(&call->url);
+    cairn_buf_release(&call->range);
+    cairn_buf_release(&call->type);
+    cairn_buf_release(&call->reply);
+}
+#define AUTO_CALL __attribute__((cleanup(cairn_call_release))) struct call
+
+static void free_secret(char **text) {
+    if (*text) explicit_bzero(*text, strlen(*text));
+    free(*text);
+    *text = NULL;
+}
+
+/* A header line that holds a secret; control bytes in it would end the line. */
+static enum cairn_code make_secret_line(const char *start, const char *secret, char **ret,
+                                        struct cairn_error *err) {
+    if (!secret) return CAIRN_OK;
+    for (const char *at = secret; *at; at++)
+        if (*at <= ' ' || *at > '~')
+            return cairn_fail(err, CAIRN_INVALID,
+                              "the credential holds a byte that no header takes");
+    size_t size = strlen(start) + strlen(secret) + 1;
+    *ret = malloc(size);
+    if (!*ret) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a credential");
+    snprintf(*ret, size, "%s%s", start, secret);
+    return CAIRN_OK;
+}
+
+static enum cairn_code copy_url(struct cairn_rest *rest, const char *url, struct cairn_error *err) {
+    bool is_unix = !strncmp(url, "unix:", 5);
+    if (!is_unix && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the server's URL must begin with http://, https:// or unix:");
+    if (strpbrk(url, "@?#"))
+        return cairn_fail(err, CAIRN_INVALID, "the server's URL takes no user, query or fragment");
+    rest->name = strdup(url);
+    rest->base = strdup(is_unix ? "http://localhost" : url);
+    rest->unix_socket = is_unix ? strdup(url + 5) : NULL;
+    if (!rest->name || !rest->base || (is_unix && !rest->unix_socket))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the server's URL");
+    for (size_t size = strlen(rest->base); size && rest->base[size - 1] == '/'; size--)
+        rest->base[size - 1] = '\0';
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct cairn_rest **ret,
+                               struct cairn_error *err) {
+    CAIRN_AUTO_PTR(rest) rest = calloc(1, sizeof *rest);
+    if (!rest) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a server connection");
+    rest->timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
+    CAIRN_TRY(copy_url(rest, options->url, err));
+    CAIRN_TRY(
+        make_secret_line("Authorization: Bearer ", options->token, &rest->authorization, err));
+    struct cairn_http_options http = {.connections_max = 2, .ca_bundle = options->ca_bundle};
+    CAIRN_TRY(cairn_http_engine_new(&http, &rest->engine, err));
+    *ret = CAIRN_TAKE(rest);
+    return CAIRN_OK;
+}
+
+void cairn_rest_free(struct cairn_rest *rest) {
+    if (!rest) return;
+    cairn_http_engine_free(rest->engine);
+    json_decref(rest->problem);
+    free_secret(&rest->authorization);
+    free_secret(&rest->grant);
+    free(rest->unix_socket);
+    free(rest->base);
+    free(rest->name);
+    free(rest);
+}
+
+enum cairn_code cairn_rest_set_grant(struct cairn_rest *rest, const char *grant,
+                                     struct cairn_error *err) {
+    char *line = NULL;
+    CAIRN_TRY(make_secret_line("X-Cairn-Grant: ", grant, &line, err));
+    free_secret(&rest->grant);
+    rest->grant = line;
+    return CAIRN_OK;
+}
+
+const json_t *cairn_rest_problem(const struct cairn_rest *rest) {
+    return rest->problem;
+}
+
+/* ---- the reply ---- */
+
+static void note_type(struct cairn_http_request *request, struct cairn_view name,
+                      struct cairn_view value) {
+    struct call *call = request->owner;
+    if (name.size != 12 || strncasecmp(name.data, "Content-Type", 12) != 0) return;
+    const char *text = value.data;
+    size_t size = value.size;
+    call->json_reply = (size >= 16 && !strncasecmp(text, "application/json", 16)) ||
+                       (size >= 24 && !strncasecmp(text, "application/problem+json", 24));
+}
+
+/* Text of the server's for a message of one line. */
+static const char *text_field(const json_t *problem, const char *name, char ret_text[200]) {
+    const char *text = json_string_value(json_object_get(problem, name));
+    snprintf(ret_text, 200, "%s", text ? text : "");
+    for (char *at = ret_text; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f) *at = ' ';
+    return ret_text;
+}
+
+/* For replies whose code this release does not know, or that carry none. */
+static enum cairn_code code_of_status(int status) {
+    switch (status) {
+    case 401:
+        return CAIRN_UNAUTHORIZED;
+    case 403:
+        return CAIRN_FORBIDDEN;
+    case 404:
+        return CAIRN_NOT_FOUND;
+    case 409:
+        return CAIRN_CONFLICT;
+    case 412:
+        return CAIRN_PRECONDITION;
+    case 413:
+        return CAIRN_TOO_LARGE;
+    case 416:
+        return CAIRN_RANGE;
+    case 429:
+        return CAIRN_BUSY;
+    case 502:
+    case 503:
+    case 504:
+        return CAIRN_UNAVAILABLE;
+    default:
+        return CAIRN_PROTOCOL;
+    }
+}
+
+static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call *call,
+                                     struct cairn_error *err) {
+    int status = call->request.status;
+    const char *slug = json_string_value(json_object_get(rest->problem, "code"));
+    enum cairn_code code = slug ? cairn_code_from_slug(slug) : code_of_status(status);
+    if (code == CAIRN_OK || (code == CAIRN_INTERNAL && slug && strcmp(slug, "internal") != 0))
+        code = code_of_status(status);
+    char title[200], detail[200], hint[200];
+    text_field(rest->problem, "title", title);
+    text_field(rest->problem, "detail", detail);
+    text_field(rest->problem, "hint", hint);
+    cairn_fail(err, code, "%s%s%s%s%s%s", title[0] ? title : "the server refused",
+               detail[0] ? " " : "", detail, hint[0] ? " (" : "", hint, hint[0] ? ")" : "");
+    if (err) err->http_status = status;
+    return code;
+}
+
+static enum cairn_code judge_refusal(struct cairn_rest *rest, const struct call *call,
+                                     struct cairn_error *err) {
+    struct cairn_json_limits limits = {ERROR_BODY_BYTES_MAX, 0};
+    if (call->json_reply && call->reply.size &&
+        cairn_json_parse(cairn_buf_view(&call->reply), limits, &rest->problem, NULL) == CAIRN_OK)
+        return judge_problem(rest, call, err);
+    enum cairn_code code = code_of_status(call->request.status);
+    cairn_fail(err, code, "%s answered %d without a problem body", rest->name,
+               call->request.status);
+    if (err) err->http_status = call->request.status;
+    return code;
+}
+
+/* ---- the call ---- */
+
+static void add_header(struct call *call, const char *line) {
+    CAIRN_ASSERT(call->request.header_count < CAIRN_COUNT(call->headers));
+    if (line) call->headers[call->request.header_count++] = line;
+}
+
+static enum cairn_code run(struct cairn_rest *rest, struct call *call, const char *path,
+                           struct cairn_error *err) {
+    CAIRN_ASSERT(path[0] == '/');
+    json_decref(rest->problem);
+    rest->problem = NULL;
+    CAIRN_TRY(cairn_buf_printf(&call->url, err, "%s%s", rest->base, path));
+    struct cairn_http_request *request = &call->request;
+    add_header(call, rest->authorization);
+    add_header(call, rest->grant);
+    request->url = call->url.data;
+    request->unix_socket = rest->unix_socket;
+    request->headers = call->headers;
+    request->reply_buf = &call->reply;
+    request->stall_ms = request->total_ms;
+    request->on_header = note_type;
+    request->owner = call;
+    enum cairn_code code = cairn_http_perform(rest->engine, request, err);
+    if (code) return cairn_within(err, code, "server %s", rest->name);
+    if (request->status >= 200 && request->status < 300) return CAIRN_OK;
+    return judge_refusal(rest, call, err);
+}
+
+enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, const char *path,
+                                const json_t *body, uint32_t timeout_ms, json_t **ret_reply,
+                                struct cairn_error *err) {
+    AUTO_CALL call = {.reply.limit = REPLY_BYTES_MAX};
+    CAIRN_AUTO(buf) text = {.limit = REPLY_BYTES_MAX};
+    if (body) CAIRN_TRY(cairn_json_dump(body, &text, err));
+    call.request = (struct cairn_http_request){
+        .method = method,
+        .body = cairn_buf_view(&text),
+        .has_body = body || !strcmp(method, "POST") || !strcmp(method, "PUT"),
+        .total_ms = timeout_ms ? timeout_ms : rest->timeout_ms,
+    };
+    add_header(&call, "Accept: application/json, application/problem+json");
+    if (body) add_header(&call, "Content-Type: application/json");
+    CAIRN_TRY(run(rest, &call, path, err));
+    json_t *reply = NULL;
+    if (call.reply.size) {
+        struct cairn_json_limits limits = {REPLY_BYTES_MAX, REPLY_NODES_MAX};
+        if (!call.json_reply ||
+            cairn_json_parse(cairn_buf_view(&call.reply), limits, &reply, NULL) != CAIRN_OK)
+            return cairn_fail(err, CAIRN_PROTOCOL, "server %s: %s %.100s: the answer is no JSON",
+                              rest->name, method, path);
+    }
+    if (ret_reply)
+        *ret_reply = reply;
+    else
+        json_decref(reply);
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_line(struct call *call, struct cairn_buf *line, const char *name,
+                                const char *value, struct cairn_error *err) {
+    if (strpbrk(value, "\r\n")) return cairn_fail(err, CAIRN_INVALID, "line break in %s", name);
+    CAIRN_TRY(cairn_buf_printf(line, err, "%s: %s", name, value));
+    add_header(call, line->data);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_rest_bytes(struct cairn_rest *rest, const char *method, const char *path,
+                                 const char *content_type, struct cairn_view body,
+                                 const char *range, struct cairn_buf *ret_reply,
+                                 struct cairn_error *err) {
+    size_t limit = ret_reply && ret_reply->limit ? ret_reply->limit : REPLY_BYTES_MAX;
+    AUTO_CALL call = {.reply.limit = cairn_max_u64(limit, ERROR_BODY_BYTES_MAX)};
+    call.request = (struct cairn_http_request){
+        .method = method,
+        .body = body,
+        .has_body = content_type != NULL,
+        .total_ms = rest->timeout_ms,
+    };
+    if (content_type) CAIRN_TRY(add_line(&call, &call.type, "Content-Type", content_type, err));
+    if (range) CAIRN_TRY(add_line(&call, &call.range, "Range", range, err));
+    CAIRN_TRY(run(rest, &call, path, err));
+    if (range && call.request.status != 206)
+        return cairn_fail(err, CAIRN_PROTOCOL, "server %s: %s %.100s: asked for a range, got %d",
+                          rest->name, method, path, call.request.status);
+    if (!ret_reply || !call.reply.size) return CAIRN_OK;
+    return cairn_buf_append(ret_reply, call.reply.data, call.reply.size, err);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rest: one call to the server's HTTP API, for the uploader, the cli and libcairn_http.
+ *
+ * Why:     problem bodies must turn into the same codes and sentences everywhere.
+ * Promise: N1  a problem+json answer becomes its code, with title, detail and hint in the message;
+ *              an answer that is no JSON where JSON is due is CAIRN_PROTOCOL.
+ *          N2  no answer is CAIRN_UNAVAILABLE (or CAIRN_TIMEOUT) and names the server.
+ *          N3  the bearer token is never in an error or a log line.
+ * Limits:  reply bodies 64 MiB.
+ * Threads: one owner per struct cairn_rest.
+ * Next:    api/openapi.yaml, api/routes.def.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "common/http.h"
+#include "common/json.h"
+
+struct cairn_rest; /* base URL, token, one http engine */
+struct cairn_rest_options {
+    const char *url;       /* "http://127.0.0.1:7420" or "unix:/path" */
+    const char *token;     /* NULL: none; copied, wiped on free */
+    uint32_t timeout_ms;   /* 0 = 30,000 */
+    const char *ca_bundle; /* NULL: the system's */
+};
+enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct cairn_rest **ret,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_rest_free(struct cairn_rest *rest);
+CAIRN_DEFINE_AUTO_PTR(rest);
+/* The grant that goes as X-Cairn-Grant with every later call; NULL: none. Copied, wiped on free. */
+enum cairn_code cairn_rest_set_grant(struct cairn_rest *rest, const char *grant,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* path begins with "/", already percent-encoded. body may be NULL. *ret_reply may be NULL when the
+ * answer has no body; ret_reply itself may be NULL. timeout_ms 0 = the default. */
+enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, const char *path,
+                                const json_t *body, uint32_t timeout_ms, json_t **ret_reply,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Bytes instead of JSON, either way; content_type NULL = no body; range as in "bytes=0-99" or
+ * NULL. ret_reply may be NULL and is untouched on failure; its limit holds. */
+enum cairn_code cairn_rest_bytes(struct cairn_rest *rest, const char *method, const char *path,
+                                 const char *content_type, struct cairn_view body,
+                                 const char *range, struct cairn_buf *ret_reply,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* The problem body of the last failed call, or NULL; valid until the next call. */
+const json_t *cairn_rest_problem(const struct cairn_rest *rest);

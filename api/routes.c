@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * routes: the path is cut into decoded segments once, then compared with each template.
+ * Decoding comes before comparing, so that "%63heckpoints" is the route it says it is; '/' that was
+ * written as %2F is no border of segments.
+ */
+#include "api/routes.h"
+
+#include "common/encode.h"
+#include "common/text.h"
+
+#define SEGMENTS_MAX 64
+
+static const struct cairn_route routes[] = {
+#define ROUTE(id, handler, method, template_text)                                                  \
+    [CAIRN_ROUTE_##id] = {CAIRN_ROUTE_##id, method, template_text, #handler},
+#include "api/routes.def"
+#undef ROUTE
+};
+
+/* The path without its first '/', decoded. */
+struct segments {
+    char text[CAIRN_ROUTE_PATH_BYTES_MAX + SEGMENTS_MAX + 1]; /* NUL behind each */
+    const char *at[SEGMENTS_MAX];
+    size_t count;
+};
+
+const struct cairn_route *cairn_route_at(enum cairn_route_id id) {
+    CAIRN_ASSERT((size_t)id < CAIRN_COUNT(routes));
+    return &routes[id];
+}
+
+void cairn_route_split(struct cairn_view target, struct cairn_view *ret_path,
+                       struct cairn_view *ret_query) {
+    const char *mark = target.size ? memchr(target.data, '?', target.size) : NULL;
+    *ret_path = target;
+    *ret_query = (struct cairn_view){0};
+    if (!mark) return;
+    size_t path_size = (size_t)(mark - (const char *)target.data);
+    ret_path->size = path_size;
+    *ret_query = (struct cairn_view){mark + 1, target.size - path_size - 1};
+}
+
+static int hex_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Decode raw into to (room for raw.size + 1 bytes); what is wrong with it, or NULL. */
+static const char *decode(struct cairn_view raw, char *to, size_t *ret_size) {
+    const char *from = raw.data;
+    size_t size = 0;
+    for (size_t i = 0; i < raw.size; i++) {
+        unsigned char c = (unsigned char)from[i];
+        if (c <= 0x20 || c >= 0x7f) return "a byte that must be percent-encoded";
+        if (c == '%') {
+            int high = i + 1 < raw.size ? hex_value(from[i + 1]) : -1;
+            int low = i + 2 < raw.size ? hex_value(from[i + 2]) : -1;
+            if (high < 0 || low < 0) return "a bad percent-escape";
+            c = (unsigned char)(high * 16 + low);
+            i += 2;
+        }
+        if (c < 0x20 || c == 0x7f || c == '\\') return "a control byte or a backslash";
+        to[size++] = (char)c;
+    }
+    to[size] = '\0';
+    if (!cairn_utf8_valid((struct cairn_view){to, size})) return "bytes that are no UTF-8";
+    *ret_size = size;
+    return NULL;
+}
+
+static const char *segment_decode(struct segments *segments, size_t *used, struct cairn_view raw) {
+    if (segments->count == SEGMENTS_MAX) return "too many segments";
+    char *to = segments->text + *used;
+    size_t size;
+    const char *problem = decode(raw, to, &size);
+    if (problem) return problem;
+    if (size == 0) return "an empty segment";
+    if (!strcmp(to, ".") || !strcmp(to, "..")) return "a segment \".\" or \"..\"";
+    segments->at[segments->count++] = to;
+    *used += size + 1;
+    return NULL;
+}
+
+static enum cairn_code path_decode(struct cairn_view path, struct segments *ret,
+                                   struct cairn_error *err) {
+    const char *from = path.data, *end = from + path.size;
+    const char *problem = NULL;
+    size_t used = 0;
+    ret->count = 0;
+    if (path.size == 0 || *from != '/') return cairn_fail(err, CAIRN_INVALID, "path without '/'");
+    if (path.size > CAIRN_ROUTE_PATH_BYTES_MAX) {
+        return cairn_fail(err, CAIRN_INVALID, "path of %zu bytes, at most %d", path.size,
+                          CAIRN_ROUTE_PATH_BYTES_MAX);
+    }
+    if (path.size == 1) return CAIRN_OK;
+    while (from < end && !problem) {
+        from++; /* over the '/' */
+        const char *to = from < end ? memchr(from, '/', (size_t)(end - from)) : NULL;
+        if (!to) to = end;
+        problem = segment_decode(ret, &used, (struct cairn_view){from, (size_t)(to - from)});
+        from = to;
+    }
+    if (problem) return cairn_fail(err, CAIRN_INVALID, "the path has %s", problem);
+    return CAIRN_OK;
+}
+
+/* Which segments a template's parameters took. */
+struct places {
+    const char *project, *run, *ref, *digest, *node;
+    size_t shard_from, shard_to; /* segments of the shard name */
+};
+
+static void place(struct places *places, struct cairn_view name, const char *segment) {
+    const struct {
+        const char *name;
+        const char **ret;
+    } known[] = {
+        {"{project}", &places->project}, {"{run}", &places->run},   {"{ref}", &places->ref},
+        {"{digest}", &places->digest},   {"{node}", &places->node},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
+        if (strlen(known[i].name) != name.size) continue;
+        if (!memcmp(known[i].name, name.data, name.size)) *known[i].ret = segment;
+    }
+}
+
+static bool word_is(struct cairn_view word, const char *text) {
+    return strlen(text) == word.size && !memcmp(word.data, text, word.size);
+}
+
+/* Does the path fit the template? "{name}" takes all segments that are left, but for those that
+ * the rest of the template needs. */
+static bool fits(const char *template_text, const struct segments *segments, struct places *ret) {
+    size_t next = 0;
+    *ret = (struct places){0};
+    for (const char *from = template_text; *from;) {
+        from++;
+        const char *to = strchr(from, '/');
+        struct cairn_view word = {from, to ? (size_t)(to - from) : strlen(from)};
+        from += word.size;
+        if (word_is(word, "{name}")) {
+            size_t behind = *from ? 1 : 0;
+            if (segments->count < next + 1 + behind) return false;
+            ret->shard_from = next;
+            next = ret->shard_to = segments->count - behind;
+            continue;
+        }
+        if (next == segments->count) return false;
+        const char *segment = segments->at[next++];
+        if (*(const char *)word.data == '{') place(ret, word, segment);
+        else if (!word_is(word, segment)) return false;
+    }
+    return next == segments->count;
+}
+
+/* A name that may end in "data" only when it was written with %2F: the more special template wins,
+ * whatever the method. */
+static size_t best_fit(const struct segments *segments) {
+    size_t best = CAIRN_ROUTE_COUNT;
+    struct places places;
+    for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
+        if (!fits(routes[i].template_text, segments, &places)) continue;
+        if (best == CAIRN_ROUTE_COUNT ||
+            strlen(routes[i].template_text) > strlen(routes[best].template_text)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_ALLOW_BYTES]) {
+    struct segments segments;
+    size_t used = 0;
+    ret_allow[0] = '\0';
+    if (path_decode(raw_path, &segments, NULL) != CAIRN_OK) return;
+    size_t best = best_fit(&segments);
+    if (best == CAIRN_ROUTE_COUNT) return;
+    for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
+        if (strcmp(routes[i].template_text, routes[best].template_text) != 0) continue;
+        size_t size = strlen(routes[i].method);
+        if (used + size + 3 > CAIRN_ROUTE_ALLOW_BYTES) return;
+        if (used) {
+            memcpy(ret_allow + used, ", ", 2);
+            used += 2;
+        }
+        memcpy(ret_allow + used, routes[i].method, size + 1);
+        used += size;
+    }
+}
+
+static enum cairn_code name_read(const char *what, const char *segment,
+                                 char ret[CAIRN_NAME_BYTES_MAX + 1], struct cairn_error *err) {
+    if (!segment) return CAIRN_OK;
+    if (!cairn_name_valid(cairn_view_of(segment))) {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s name: want [A-Za-z0-9][A-Za-z0-9._-]*, at most %d bytes, without "
+                          "\"..\"",
+                          what, CAIRN_NAME_BYTES_MAX);
+    }
+    cairn_text_copy(ret, CAIRN_NAME_BYTES_MAX + 1, segment);
+    return CAIRN_OK;
+}
+
+/* A step number without leading zeros, a version id, or a word [a-z][a-z0-9-]*. */
+static enum cairn_code ref_read(const char *segment, char ret[CAIRN_REF_BYTES_MAX + 1],
+                                struct cairn_error *err) {
+    if (!segment) return CAIRN_OK;
+    struct cairn_view text = cairn_view_of(segment);
+    bool good = text.size <= CAIRN_REF_BYTES_MAX;
+    if (segment[0] >= '0' && segment[0] <= '9') {
+        uint64_t step = 0;
+        good = good && (segment[0] != '0' || text.size == 1) &&
+               cairn_parse_u64(text, &step, NULL) == CAIRN_OK && step <= CAIRN_STEP_MAX;
+    } else if (cairn_text_starts(segment, "ckpt_")) {
+        good = good && cairn_version_id_valid(text);
+    } else {
+        good = good && segment[0] >= 'a' && segment[0] <= 'z';
+        for (const char *c = segment; good && *c; c++) {
+            good = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-';
+        }
+    }
+    if (!good) {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "checkpoint: want a step number, a version id or a word such as latest");
+    }
+    cairn_text_copy(ret, CAIRN_REF_BYTES_MAX + 1, segment);
+    return CAIRN_OK;
+}
+
+static enum cairn_code digest_read(const char *segment, char ret[65], struct cairn_error *err) {
+    uint8_t digest[32];
+    if (!segment) return CAIRN_OK;
+    if (cairn_hex_decode(cairn_view_of(segment), digest, sizeof digest, NULL) != CAIRN_OK) {
+        return cairn_fail(err, CAIRN_INVALID, "digest: want 64 lower-case hex digits");
+    }
+    cairn_text_copy(ret, 65, segment);
+    return CAIRN_OK;
+}
+
+static enum cairn_code shard_read(const struct segments *segments, const struct places *places,
+                                  char ret[CAIRN_SHARD_NAME_BYTES_MAX + 1],
+                                  struct cairn_error *err) {
+    size_t used = 0;
+    for (size_t i = places->shard_from; i < places->shard_to; i++) {
+        size_t size = strlen(segments->at[i]);
+        if (used + size + 2 > CAIRN_SHARD_NAME_BYTES_MAX + 1) {
+            return cairn_fail(err, CAIRN_INVALID, "shard name of more than %d bytes",
+                              CAIRN_SHARD_NAME_BYTES_MAX);
+        }
+        if (i > places->shard_from) ret[used++] = '/';
+        memcpy(ret + used, segments->at[i], size + 1);
+        used += size;
+    }
+    if (used == 0) return CAIRN_OK;
+    return cairn_shard_name_check((struct cairn_view){ret, used}, err);
+}
+
+enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path,
+                                  const struct cairn_route **ret_route,
+                                  struct cairn_route_params *ret_params, struct cairn_error *err) {
+    struct segments segments;
+    struct places places = {0};
+    CAIRN_TRY(path_decode(raw_path, &segments, err));
+    size_t best = best_fit(&segments), found = CAIRN_ROUTE_COUNT;
+    if (best == CAIRN_ROUTE_COUNT) return cairn_fail(err, CAIRN_NOT_FOUND, "no such path");
+    for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
+        if (strcmp(routes[i].template_text, routes[best].template_text) != 0) continue;
+        if (!strcmp(routes[i].method, method)) found = i;
+    }
+    if (found == CAIRN_ROUTE_COUNT) {
+        char allow[CAIRN_ROUTE_ALLOW_BYTES];
+        cairn_route_allow(raw_path, allow);
+        return cairn_fail(err, CAIRN_METHOD, "this path takes %s", allow);
+    }
+    struct cairn_route_params params = {0};
+    bool fitted = fits(routes[found].template_text, &segments, &places);
+    CAIRN_ASSERT(fitted);
+    CAIRN_TRY(name_read("project", places.project, params.run_name.project, err));
+    CAIRN_TRY(name_read("run", places.run, params.run_name.run, err));
+    CAIRN_TRY(name_read("node", places.node, params.node, err));
+    CAIRN_TRY(ref_read(places.ref, params.ref, err));
+    CAIRN_TRY(digest_read(places.digest, params.digest, err));
+    CAIRN_TRY(shard_read(&segments, &places, params.shard, err));
+    *ret_route = &routes[found];
+    *ret_params = params;
+    return CAIRN_OK;
+}
+
+/* ---- query ---- */
+
+static const char *param_read(struct cairn_query *query, size_t *used, struct cairn_view raw) {
+    if (query->count == CAIRN_QUERY_PARAMS_MAX) return "too many names";
+    const char *equals = raw.size ? memchr(raw.data, '=', raw.size) : NULL;
+    size_t name_size = equals ? (size_t)(equals - (const char *)raw.data) : raw.size;
+    size_t value_at = equals ? name_size + 1 : raw.size, size;
+    char *name = query->text + *used;
+    const char *problem = decode((struct cairn_view){raw.data, name_size}, name, &size);
+    if (problem) return problem;
+    if (size == 0) return "an empty name";
+    char *value = name + size + 1;
+    *used += size + 1;
+    struct cairn_view rest = {(const char *)raw.data + value_at, raw.size - value_at};
+    problem = decode(rest, value, &size);
+    if (problem) return problem;
+    *used += size + 1;
+    if (cairn_query_get(query, name)) return "a name twice";
+    query->params[query->count].name = name;
+    query->params[query->count++].value = value;
+    return NULL;
+}
+
+enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_query *ret,
+                                  struct cairn_error *err) {
+    const char *problem = NULL;
+    size_t used = 0;
+    ret->count = 0;
+    if (raw_query.size > CAIRN_QUERY_BYTES_MAX) {
+        return cairn_fail(err, CAIRN_INVALID, "query of %zu bytes, at most %d", raw_query.size,
+                          CAIRN_QUERY_BYTES_MAX);
+    }
+    if (raw_query.size == 0) return CAIRN_OK;
+    const char *from = raw_query.data, *end = from + raw_query.size;
+    for (;;) {
+        const char *to = memchr(from, '&', (size_t)(end - from));
+        if (!to) to = end;
+        problem = param_read(ret, &used, (struct cairn_view){from, (size_t)(to - from)});
+        if (problem || to == end) break;
+        from = to + 1;
+    }
+    if (problem) return cairn_fail(err, CAIRN_INVALID, "the query has %s", problem);
+    return CAIRN_OK;
+}
+
+const char *cairn_query_get(const struct cairn_query *query, const char *name) {
+    for (size_t i = 0; i < query->count; i++) {
+        if (!strcmp(query->params[i].name, name)) return query->params[i].value;
+    }
+    return NULL;
+}
+
+enum cairn_code cairn_query_only(const struct cairn_query *query, const char *const *names,
+                                 size_t count, struct cairn_error *err) {
+    for (size_t i = 0; i < query->count; i++) {
+        size_t k = 0;
+        while (k < count && strcmp(query->params[i].name, names[k]) != 0) k++;
+        if (k < count) continue;
+        return cairn_fail(err, CAIRN_INVALID, "unknown query parameter \"%.64s\"",
+                          query->params[i].name);
+    }
+    return CAIRN_OK;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads that take the next piece of the next shard until none is left. */
+#include "cli/fetch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define WORKERS_DEFAULT 4
+#define WORKERS_MAX 64
+
+struct job {
+    struct cairn_cli_fetch *fetch;
+    struct cairn_lock lock;
+    struct {
+        size_t shard;    /* position in fetch->shards */
+        uint64_t offset; /* next piece of it */
+        bool *bad;       /* one per position: named once */
+        bool stop;       /* an error that is not about one shard's bytes */
+        enum cairn_code code;
+        struct cairn_error error;
+    } locked;
+};
+struct piece {
+    size_t position;
+    const struct cairn_manifest_shard *shard;
+    uint64_t offset;
+    size_t size;
+};
+
+static bool next_piece(struct job *job, struct piece *ret) {
+    const struct cairn_cli_fetch *fetch = job->fetch;
+    CAIRN_HOLD(&job->lock);
+    for (; !job->locked.stop && job->locked.shard < fetch->shard_count;
+         job->locked.shard++, job->locked.offset = 0) {
+        size_t position = job->locked.shard;
+        const struct cairn_manifest_shard *shard =
+            &fetch->source->manifest.shards[fetch->shards[position]];
+        uint64_t offset = job->locked.offset;
+        bool first = offset == 0;
+        bool over = fetch->stat_only || !shard->size_bytes ? !first : offset >= shard->size_bytes;
+        if (over || job->locked.bad[position]) continue;
+        uint64_t size = cairn_min_u64(CAIRN_CLI_PIECE_BYTES, shard->size_bytes - offset);
+        *ret = (struct piece){position, shard, offset, (size_t)size};
+        job->locked.offset += size ? size : 1;
+        if (fetch->stat_only) job->locked.offset = UINT64_MAX;
+        return true;
+    }
+    return false;
+}
+
+static void failed(struct job *job, const struct piece *piece, enum cairn_code code,
+                   const struct cairn_error *why) {
+    CAIRN_HOLD(&job->lock);
+    if (job->locked.code == CAIRN_OK || job->locked.code == CAIRN_CORRUPT) {
+        if (job->locked.code == CAIRN_OK || code != CAIRN_CORRUPT) {
+            job->locked.code = code;
+            job->locked.error = *why;
+        }
+    }
+    if (code != CAIRN_CORRUPT) job->locked.stop = true;
+    if (code == CAIRN_CORRUPT && piece && !job->locked.bad[piece->position]) {
+        job->locked.bad[piece->position] = true;
+        job->fetch->ret_bad_shards++;
+        fprintf(stderr, "bad: %s\n", why->message);
+    }
+}
+
+static enum cairn_code do_piece(struct job *job, struct cairn_cli_reader *reader,
+                                const struct piece *piece, void *memory, struct cairn_error *err) {
+    struct cairn_cli_fetch *fetch = job->fetch;
+    if (fetch->stat_only) {
+        uint64_t found = 0;
+        CAIRN_TRY(cairn_cli_stat(reader, piece->shard, &found, err));
+        if (found != piece->shard->size_bytes)
+            return cairn_fail(
+                err, CAIRN_CORRUPT,
+                "run %s/%s step %llu shard %s: the object has %llu bytes, expected %llu",
+                fetch->source->name.project, fetch->source->name.run,
+                (unsigned long long)fetch->source->place.step, piece->shard->name,
+                (unsigned long long)found, (unsigned long long)piece->shard->size_bytes);
+    } else if (piece->size) {
+        CAIRN_TRY(cairn_cli_read(reader, piece->shard, piece->offset, memory, piece->size, err));
+    } else {
+        uint64_t found = 0;
+        CAIRN_TRY(cairn_cli_stat(reader, piece->shard, &found, err));
+    }
+    if (fetch->sink)
+        CAIRN_TRY(fetch->sink(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
+                              piece->size, err));
+    bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
+    cairn_cli_meter_add(fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size,
+                        last);
+    return CAIRN_OK;
+}
+
+static void *work(void *argument) {
+    struct job *job = argument;
+    struct cairn_error err = {0};
+    CAIRN_AUTO_PTR(cli_reader) reader = NULL;
+    enum cairn_code code = cairn_cli_reader_new(job->fetch->source, &reader, &err);
+    CAIRN_AUTO_HEAP void *memory = aligned_alloc(4096, CAIRN_CLI_PIECE_BYTES);
+    if (code == CAIRN_OK && !memory)
+        code = cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for one piece");
+    if (code != CAIRN_OK) failed(job, NULL, code, &err);
+    struct piece piece;
+    while (code == CAIRN_OK && next_piece(job, &piece)) {
+        enum cairn_code result = do_piece(job, reader, &piece, memory, &err);
+        if (result != CAIRN_OK) failed(job, &piece, result, &err);
+    }
+    return NULL;
+}
+
+enum cairn_code cairn_cli_fetch(struct cairn_cli_fetch *fetch, struct cairn_error *err) {
+    struct job job = {.fetch = fetch};
+    pthread_t threads[WORKERS_MAX];
+    uint32_t workers = fetch->workers ? fetch->workers : WORKERS_DEFAULT, started = 0;
+    if (workers > WORKERS_MAX) workers = WORKERS_MAX;
+    CAIRN_AUTO_HEAP bool *bad = calloc(fetch->shard_count + 1, sizeof *bad);
+    if (!bad) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
+    job.locked.bad = bad;
+    fetch->ret_bad_shards = 0;
+    cairn_lock_init(&job.lock, CAIRN_LOCK_client_session);
+    while (started < workers && !pthread_create(&threads[started], NULL, work, &job)) started++;
+    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    cairn_lock_release(&job.lock);
+    if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");
+    if (job.locked.code != CAIRN_OK && err) *err = job.locked.error;
+    return job.locked.code;
+}

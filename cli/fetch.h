@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fetch: every block of some shards of a version, read and checked by several threads.
+ *
+ * Why:     `get` writes what it reads, `verify` only checks it; both want all connections busy.
+ * Promise: F1  bad shards are all named, not only the first; the code of the first is returned.
+ *          F2  a shard's bytes are handed to the sink only after they were checked.
+ * Limits:  memory is workers * CAIRN_CLI_PIECE_BYTES.
+ * Threads: starts `workers` threads and joins them; the sink is called from any of them.
+ * Next:    cli/source.h.
+ */
+#pragma once
+
+#include "cli/progress.h"
+#include "cli/source.h"
+
+#define CAIRN_CLI_PIECE_BYTES (8 * CAIRN_MIB)
+
+struct cairn_cli_fetch {
+    const struct cairn_cli_source *source;
+    const uint32_t *shards; /* indexes into the manifest */
+    size_t shard_count;
+    uint32_t workers; /* 0 = 4 */
+    bool stat_only;   /* compare lengths, read nothing */
+    struct cairn_cli_meter *meter;
+    /* NULL: bytes are only checked. */
+    enum cairn_code (*sink)(void *owner, uint32_t shard, uint64_t offset, const void *bytes,
+                            size_t size, struct cairn_error *err);
+    void *owner;
+    uint64_t ret_bad_shards;
+};
+enum cairn_code cairn_cli_fetch(struct cairn_cli_fetch *fetch,
+                                struct cairn_error *err) CAIRN_MUST_USE;

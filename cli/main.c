@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn: the command. One file per verb; this one only finds it and ends with its status. */
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cairn/cairn.h>
+
+#include "cli/verb.h"
+
+static const struct cairn_cli_verb *const verbs[] = {
+    &cairn_cli_verb_up,  &cairn_cli_verb_put,      &cairn_cli_verb_ls,    &cairn_cli_verb_show,
+    &cairn_cli_verb_get, &cairn_cli_verb_verify,   &cairn_cli_verb_wait,  &cairn_cli_verb_resume,
+    &cairn_cli_verb_rm,  &cairn_cli_verb_undelete, &cairn_cli_verb_nodes, &cairn_cli_verb_bench,
+};
+
+static void usage(FILE *to) {
+    fputs("cairn keeps the checkpoints of training jobs.\n\n"
+          "Examples:\n"
+          "  cairn up ./store                              server and uploader on a folder\n"
+          "  cairn put ./model llm/7b@1000                 keep a directory as a checkpoint\n"
+          "  cairn get llm/7b@latest -d ./restored         get the newest one back, verified\n\n"
+          "Verbs:\n",
+          to);
+    for (size_t i = 0; i < CAIRN_COUNT(verbs); i++)
+        fprintf(to, "  %-10s %s\n", verbs[i]->name, verbs[i]->purpose);
+    fputs("  version    Print the version.\n\n"
+          "`cairn VERB --help` shows examples and flags of one verb.\n"
+          "Exit status: 0 ok, 1 error, 2 usage, 3 not found, 4 not allowed, 5 unavailable, 6 "
+          "refused,\n"
+          "7 integrity failure, 8 timeout, 9 partial, 130 interrupted.\n",
+          to);
+}
+
+static const struct cairn_cli_verb *find_verb(const char *name) {
+    for (size_t i = 0; i < CAIRN_COUNT(verbs); i++)
+        if (!strcmp(verbs[i]->name, name)) return verbs[i];
+    return NULL;
+}
+
+static int unknown_verb(const char *name) {
+    const char *names[CAIRN_COUNT(verbs)];
+    for (size_t i = 0; i < CAIRN_COUNT(verbs); i++) names[i] = verbs[i]->name;
+    const char *nearest = cairn_cli_nearest(name, names, CAIRN_COUNT(verbs));
+    fprintf(stderr, "cairn: no verb \"%s\"%s%s%s\n", name, nearest ? "; did you mean " : "",
+            nearest ? nearest : "", nearest ? "?" : "; see cairn --help");
+    return cairn_code_info(CAIRN_INVALID)->exit_status;
+}
+
+static void find_program_folder(char *ret, size_t capacity) {
+    ssize_t size = readlink("/proc/self/exe", ret, capacity - 1);
+    ret[size > 0 ? size : 0] = '\0';
+    char *slash = strrchr(ret, '/');
+    if (slash) *slash = '\0';
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        usage(stderr);
+        return cairn_code_info(CAIRN_INVALID)->exit_status;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        const struct cairn_cli_verb *asked = argc > 2 ? find_verb(argv[2]) : NULL;
+        struct cairn_error help_error = {0};
+        if (asked) return cairn_cli_help(asked, &help_error) == CAIRN_OK ? 0 : 1;
+        usage(stdout);
+        return 0;
+    }
+    if (!strcmp(argv[1], "version") || !strcmp(argv[1], "--version")) {
+        printf("cairn %s\n", cairn_version());
+        return 0;
+    }
+    const struct cairn_cli_verb *verb = find_verb(argv[1]);
+    if (!verb) return unknown_verb(argv[1]);
+    char folder[PATH_MAX];
+    find_program_folder(folder, sizeof folder);
+    struct cairn_cli cli = {.program_folder = folder};
+    struct cairn_error err = {0};
+    enum cairn_code code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
+    if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
+    if (code != CAIRN_OK) {
+        fprintf(stderr, "cairn %s: %s\n", verb->name, err.message);
+        if (err.request_id[0]) fprintf(stderr, "  the store's request id: %s\n", err.request_id);
+    }
+    return cairn_code_info(code)->exit_status;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * output: answers of the API as a table, as JSON, or as names.
+ *
+ * Why:     every verb that lists prints the same forms.
+ * Promise: T1  JSON forms print what the server said, unchanged; only tables are for eyes.
+ *          T2  a cell's control bytes never reach the terminal.
+ * Limits:  16 columns.
+ * Threads: main thread.
+ * Next:    cli/verb.h.
+ */
+#pragma once
+
+#include "cli/verb.h"
+
+#define CAIRN_CLI_COLUMNS_MAX 16
+
+struct cairn_cli_column {
+    const char *title;
+    bool right; /* numbers */
+    /* Write the cell of one item. */
+    void (*cell)(const json_t *item, char *ret, size_t capacity);
+};
+/* items: a JSON array. name_key: what --output name prints of each. */
+enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items,
+                                const struct cairn_cli_column *columns, size_t column_count,
+                                const char *name_key, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Fields of an item, "" or 0 when absent. */
+const char *cairn_cli_text_of(const json_t *item, const char *key);
+uint64_t cairn_cli_number_of(const json_t *item, const char *key);
+bool cairn_cli_flag_of(const json_t *item, const char *key);

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn put: a directory becomes a checkpoint, every file as it is. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cli/daemons.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/ref.h"
+#include "cli/tensors.h"
+#include "common/clock.h"
+#include "common/text.h"
+
+#define SOCKET_DEFAULT "/run/cairn/uploader.sock"
+#define READY_MS 20000
+#define WAIT_STEP_MS 200
+#define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
+
+static const struct cairn_cli_flag flags[] = {
+    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+     "Where no uploader listens: bring one that sends to this store (default $CAIRN_STORE)."},
+    {"format", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(format), 0, "TAG",
+     "Format tag that readers can insist on."},
+    {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
+    {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
+     "If the step is there already, keep both versions instead of refusing."},
+};
+
+/* An uploader of this command alone. */
+struct own_uploader {
+    struct cairn_cli_daemon daemon;
+    char folder[64];
+    char socket[128];
+};
+
+static const char *uploader_socket(const struct cairn_cli *cli) {
+    const char *socket = cli->socket ? cli->socket : getenv("CAIRN_SOCKET");
+    return socket && *socket ? socket : SOCKET_DEFAULT;
+}
+
+static enum cairn_code start_own(const struct cairn_cli *cli, struct own_uploader *own,
+                                 struct cairn_error *err) {
+    const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
+    const char *url = cli->server ? cli->server : getenv("CAIRN_URL");
+    if (!store || !*store)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "no uploader listens on %s; start one, or give --store so that this "
+                          "command brings its own",
+                          uploader_socket(cli));
+    cairn_text_copy(own->folder, sizeof own->folder, "/tmp/cairn-put-XXXXXX");
+    if (!mkdtemp(own->folder)) return cairn_fail_errno(err, "%s", own->folder);
+    char ready[128], node[64];
+    snprintf(own->socket, sizeof own->socket, "%s/uploader.sock", own->folder);
+    snprintf(ready, sizeof ready, "%s/ready", own->folder);
+    snprintf(node, sizeof node, "put-%d", (int)getpid());
+    const char *arguments[] = {"--node",
+                               node,
+                               "--server",
+                               url && *url ? url : "http://127.0.0.1:7420",
+                               "--store",
+                               store,
+                               "--socket",
+                               own->socket,
+                               "--state-dir",
+                               own->folder,
+                               "--ready-file",
+                               ready,
+                               "--log-level",
+                               "warn",
+                               NULL};
+    return cairn_cli_daemon_start(&own->daemon, cli->program_folder, "cairn-uploader", arguments,
+                                  ready, READY_MS, err);
+}
+
+static void remove_own(struct own_uploader *own) {
+    if (!own->folder[0]) return;
+    cairn_cli_daemon_stop(&own->daemon);
+    cairn_cli_remove_folder(own->folder);
+}
+
+static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli_tree *tree,
+                                 struct cairn_error *err) {
+    for (size_t i = 0; i < tree->count; i++) {
+        CAIRN_AUTO_FD fd = -1;
+        CAIRN_TRY(cairn_cli_tree_file(tree, i, &fd, err));
+        CAIRN_TRY(cairn_save_file(save, tree->files[i].name, fd, tree->files[i].bytes, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code wait_committed(const struct cairn_cli *cli, struct cairn_save *save,
+                                      struct cairn_cli_meter *meter, struct cairn_error *err) {
+    uint64_t patience = cli->timeout_ms ? cli->timeout_ms : WAIT_DEFAULT_MS;
+    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, patience);
+    for (;;) {
+        enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, WAIT_STEP_MS, err);
+        struct cairn_save_status status;
+        cairn_save_status(save, &status);
+        cairn_cli_meter_set(meter, status.durable_bytes,
+                            status.reached >= CAIRN_DURABLE ? "committing" : NULL);
+        if (code != CAIRN_TIMEOUT) return code;
+        if (!cairn_deadline_left_ms(&cairn_clock_real, deadline)) return code;
+    }
+}
+
+static enum cairn_code put_tree(const struct cairn_cli *cli, struct cairn_session *session,
+                                const struct cairn_cli_tree *tree, uint64_t step,
+                                struct cairn_save_status *ret_status, uint64_t *ret_tensors,
+                                struct cairn_error *err) {
+    struct cairn_save_options options = {.on_exists = cli->force ? CAIRN_EXISTS_NEW_VERSION
+                                                                 : CAIRN_EXISTS_ERROR,
+                                         .format = cli->format,
+                                         .labels_json = cli->labels};
+    struct cairn_save *save = NULL;
+    struct cairn_cli_meter meter;
+    char job[320];
+    snprintf(job, sizeof job, "put %s", cli->arguments[1]);
+    CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
+    cairn_cli_meter_init(&meter, cli, job, tree->total_bytes, tree->count);
+    enum cairn_code code = add_files(save, tree, err);
+    if (code == CAIRN_OK) code = cairn_cli_describe_tensors(save, tree, ret_tensors, err);
+    if (code == CAIRN_OK) code = cairn_save_stage(save, err);
+    if (code == CAIRN_OK)
+        code = wait_committed(cli, save, &meter, err);
+    else
+        (void)cairn_save_fail(save, err ? err->message : "put failed", NULL);
+    cairn_save_status(save, ret_status);
+    cairn_cli_meter_end(&meter, code == CAIRN_OK);
+    cairn_save_free(save);
+    return code;
+}
+
+static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cli_tree *tree,
+                              const struct cairn_save_status *status, uint64_t tensors,
+                              struct cairn_error *err) {
+    if (cli->output == CAIRN_CLI_NAME) {
+        puts(status->version);
+    } else if (cli->output == CAIRN_CLI_TABLE) {
+        char size[24];
+        cairn_size_text(tree->total_bytes, size);
+        printf("committed %s as %s: %zu files, %s, %llu tensors\n", cli->arguments[1],
+               status->version, tree->count, size, (unsigned long long)tensors);
+    } else {
+        CAIRN_AUTO_JSON json_t *answer =
+            json_pack("{s:s, s:I, s:I, s:I, s:I}", "version", status->version, "step",
+                      (json_int_t)status->step, "files", (json_int_t)tree->count, "bytes",
+                      (json_int_t)tree->total_bytes, "tensors", (json_int_t)tensors);
+        return cairn_cli_print_json(answer, true, err);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_session(struct cairn_cli *cli, const char *run,
+                                    struct own_uploader *own, struct cairn_session **ret,
+                                    struct cairn_error *err) {
+    struct cairn_resume resume;
+    struct cairn_open_options options = {
+        .run = run, .resume = "keep", .socket = uploader_socket(cli)};
+    enum cairn_code code = cairn_open(&options, ret, &resume, err);
+    if (code != CAIRN_UPLOADER_GONE) return code;
+    CAIRN_TRY(start_own(cli, own, err));
+    options.socket = own->socket;
+    return cairn_open(&options, ret, &resume, err);
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    struct cairn_cli_ref ref;
+    struct cairn_cli_tree tree;
+    struct own_uploader own = {0};
+    struct cairn_session *session = NULL;
+    struct cairn_save_status status = {0};
+    uint64_t step = 0, tensors = 0;
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[1], &ref, err));
+    if (cairn_parse_u64(cairn_view_of(ref.version), &step, NULL) != CAIRN_OK)
+        return cairn_fail(err, CAIRN_INVALID, "put wants a step: %s/%s@1000", ref.name.project,
+                          ref.name.run);
+    snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
+    CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], &tree, err));
+    enum cairn_code code = open_session(cli, name, &own, &session, err);
+    if (code == CAIRN_OK) code = put_tree(cli, session, &tree, step, &status, &tensors, err);
+    cairn_close(session);
+    remove_own(&own);
+    if (code == CAIRN_OK) code = report(cli, &tree, &status, tensors, err);
+    cairn_cli_tree_release(&tree);
+    return code;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_put = {
+    .name = "put",
+    .synopsis = "cairn put [flags] PATH project/run@step",
+    .purpose = "Keep a directory or a file as a checkpoint.",
+    .examples =
+        "  cairn put ./model llm/7b@1000\n"
+        "  cairn put ./model llm/7b@1000 --format hf-safetensors --labels '{\"team\":\"nlp\"}'\n"
+        "  cairn put ./model llm/7b@1000 --store /mnt/ckpt      (brings its own uploader)\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
+    .arguments_min = 2,
+    .arguments_max = 2,
+    .run = run,
+};

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* References as people type them. */
+#include "cli/ref.h"
+
+#include "common/text.h"
+
+static bool version_valid(const char *text) {
+    struct cairn_view view = cairn_view_of(text);
+    if (!strcmp(text, "latest") || cairn_version_id_valid(view)) return true;
+    uint64_t step = 0;
+    return cairn_parse_u64(view, &step, NULL) == CAIRN_OK && step <= CAIRN_STEP_MAX;
+}
+
+enum cairn_code cairn_cli_ref_parse(const char *text, struct cairn_cli_ref *ret,
+                                    struct cairn_error *err) {
+    struct cairn_cli_ref ref = {0};
+    if (cairn_text_starts(text, "cairn://")) text += strlen("cairn://");
+    const char *at = strchr(text, '@');
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2] = "";
+    size_t name_bytes = at ? (size_t)(at - text) : strlen(text);
+    if (name_bytes >= sizeof name)
+        return cairn_fail(err, CAIRN_INVALID, "\"%.60s...\" is too long for project/run", text);
+    memcpy(name, text, name_bytes);
+    if (cairn_run_name_parse(name, &ref.name, err) != CAIRN_OK)
+        return cairn_within(err, CAIRN_INVALID, "want project/run or project/run@step");
+    if (at) {
+        if (!cairn_text_copy(ref.version, sizeof ref.version, at + 1) ||
+            !version_valid(ref.version))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "\"%.60s\" names no checkpoint: want a step, latest, or ckpt_...",
+                              at + 1);
+    }
+    *ret = ref;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail,
+                               struct cairn_buf *ret, struct cairn_error *err) {
+    cairn_buf_clear(ret);
+    CAIRN_TRY(cairn_buf_printf(ret, err, "/v1/runs/%s/%s", ref->name.project, ref->name.run));
+    if (ref->version[0]) CAIRN_TRY(cairn_buf_printf(ret, err, "/checkpoints/%s", ref->version));
+    return cairn_buf_append_text(ret, tail, err);
+}

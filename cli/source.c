@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening a committed version and reading its blocks, checked, from the server or the store. */
+#include "cli/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/crc32c.h"
+#include "common/encode.h"
+#include "common/hash.h"
+#include "common/text.h"
+
+struct cairn_cli_reader {
+    const struct cairn_cli_source *source;
+    struct cairn_rest *rest;
+    struct cairn_store_worker *worker;
+    struct cairn_buf path, reply;
+};
+
+/* ---- opening ---- */
+
+static enum cairn_code check_digest(const char *what, struct cairn_view bytes,
+                                    const uint8_t expected[32], struct cairn_error *err) {
+    uint8_t found[CAIRN_SHA256_BYTES];
+    char expected_text[65], found_text[65];
+    cairn_sha256_of(bytes, found);
+    if (!memcmp(found, expected, sizeof found)) return CAIRN_OK;
+    cairn_hex_encode(expected, 32, expected_text);
+    cairn_hex_encode(found, 32, found_text);
+    return cairn_fail(err, CAIRN_CORRUPT, "%s: SHA-256 is %.16s..., expected %.16s...", what,
+                      found_text, expected_text);
+}
+
+enum cairn_code cairn_cli_source_check(struct cairn_cli_source *source, struct cairn_view manifest,
+                                       const uint8_t manifest_sha256[32], struct cairn_error *err) {
+    CAIRN_TRY(check_digest("manifest.json", manifest, manifest_sha256, err));
+    CAIRN_TRY(cairn_manifest_decode(manifest, &source->manifest, err));
+    source->place = (struct cairn_version_place){.name = source->manifest.origin.name,
+                                                 .step = source->manifest.origin.step,
+                                                 .id = source->manifest.id};
+    return CAIRN_OK;
+}
+
+/* The parts that hang on the manifest, however they were fetched. */
+static enum cairn_code check_rest(struct cairn_cli_source *source, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &source->manifest;
+    if (source->checksums.size != 4 * manifest->block_count)
+        return cairn_fail(err, CAIRN_CORRUPT, "checksums.bin has %zu bytes, expected %llu",
+                          source->checksums.size, (unsigned long long)manifest->block_count * 4);
+    CAIRN_TRY(check_digest("checksums.bin", cairn_buf_view(&source->checksums),
+                           manifest->checksums_sha256, err));
+    if (!manifest->has_layout) return CAIRN_OK;
+    CAIRN_TRY(cairn_layout_open(cairn_buf_view(&source->layout_bytes), &source->layout, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code fetch(struct cairn_rest *rest, const struct cairn_cli_ref *ref,
+                             const char *tail, struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_cli_path(ref, tail, &path, err));
+    return cairn_rest_bytes(rest, "GET", path.data, NULL, CAIRN_VIEW(""), NULL, ret, err);
+}
+
+static enum cairn_code open_from_server(struct cairn_cli_source *source,
+                                        const struct cairn_cli_ref *asked,
+                                        struct cairn_error *err) {
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_AUTO(buf) manifest = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    struct cairn_cli_ref ref = *asked;
+    uint8_t digest[CAIRN_SHA256_BYTES];
+    CAIRN_TRY(cairn_cli_connect(source->cli, &rest, err));
+    CAIRN_TRY(cairn_cli_path(&ref, "", &path, err));
+    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &version, err));
+    /* From here on by id: "latest" may move while we read. */
+    const char *id = json_string_value(json_object_get(version, "version"));
+    const char *sha256 = json_string_value(json_object_get(version, "manifest_sha256"));
+    if (!id || !cairn_text_copy(ref.version, sizeof ref.version, id))
+        return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer names no version");
+    if (!sha256)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", id, ref.name.project,
+                          ref.name.run,
+                          json_string_value(json_object_get(version, "state"))
+                              ? json_string_value(json_object_get(version, "state"))
+                              : "not committed");
+    CAIRN_TRY(cairn_hex_decode(cairn_view_of(sha256), digest, sizeof digest, err));
+    CAIRN_TRY(fetch(rest, &ref, "/manifest", &manifest, err));
+    CAIRN_TRY(cairn_cli_source_check(source, cairn_buf_view(&manifest), digest, err));
+    CAIRN_TRY(fetch(rest, &ref, "/checksums", &source->checksums, err));
+    if (source->manifest.has_layout)
+        CAIRN_TRY(fetch(rest, &ref, "/layout", &source->layout_bytes, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_from_store(struct cairn_cli_source *source,
+                                       const struct cairn_cli_ref *ref, struct cairn_error *err) {
+    struct cairn_store_options options = {.url = source->cli->store, .read_only = true};
+    CAIRN_TRY(cairn_store_open(&options, &source->store, err));
+    return cairn_cli_source_find(source, ref, err);
+}
+
+enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                      struct cairn_cli_source *ret, struct cairn_error *err) {
+    *ret = (struct cairn_cli_source){.cli = cli,
+                                     .name = ref->name,
+                                     .layout_bytes = {.limit = CAIRN_LAYOUT_BYTES_MAX},
+                                     .checksums = {.limit = CAIRN_GIB}};
+    struct cairn_cli_ref wanted = *ref;
+    if (!wanted.version[0]) cairn_text_copy(wanted.version, sizeof wanted.version, "latest");
+    enum cairn_code code =
+        cli->store ? open_from_store(ret, &wanted, err) : open_from_server(ret, &wanted, err);
+    if (code == CAIRN_OK) code = check_rest(ret, err);
+    if (code != CAIRN_OK) {
+        cairn_cli_source_release(ret);
+        return cairn_within(err, code, "%s/%s@%s", wanted.name.project, wanted.name.run,
+                            wanted.version);
+    }
+    return CAIRN_OK;
+}
+
+void cairn_cli_source_release(struct cairn_cli_source *source) {
+    cairn_layout_release(&source->layout);
+    cairn_buf_release(&source->layout_bytes);
+    cairn_buf_release(&source->checksums);
+    cairn_manifest_release(&source->manifest);
+    if (source->store) cairn_store_free(source->store);
+    source->store = NULL;
+}
+
+/* ---- reading ---- */
+
+enum cairn_code cairn_cli_reader_new(const struct cairn_cli_source *source,
+                                     struct cairn_cli_reader **ret, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(cli_reader) reader = calloc(1, sizeof *reader);
+    if (!reader) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a reader");
+    reader->source = source;
+    reader->reply.limit = 64 * CAIRN_MIB;
+    if (source->store)
+        CAIRN_TRY(cairn_store_worker_new(source->store, &reader->worker, err));
+    else
+        CAIRN_TRY(cairn_cli_connect(source->cli, &reader->rest, err));
+    *ret = CAIRN_TAKE(reader);
+    return CAIRN_OK;
+}
+
+void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
+    if (!reader) return;
+    if (reader->rest) cairn_rest_free(reader->rest);
+    if (reader->worker) cairn_store_worker_free(reader->worker);
+    cairn_buf_release(&reader->path);
+    cairn_buf_release(&reader->reply);
+    free(reader);
+}
+
+static enum cairn_code read_from_store(struct cairn_cli_reader *reader,
+                                       const struct cairn_manifest_shard *shard, uint64_t offset,
+                                       void *into, size_t size, struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_shard(&reader->source->place, cairn_view_of(shard->name), &key);
+    struct cairn_store_request request = {
+        .op = CAIRN_STORE_GET, .key = key.text, .offset = offset, .length = size, .into = into};
+    enum cairn_code code = cairn_store_perform(reader->worker, &request, err);
+    if (code == CAIRN_NOT_FOUND || code == CAIRN_RANGE)
+        return cairn_within(err, CAIRN_CORRUPT, "the stored object is missing or too short");
+    if (code == CAIRN_OK && request.object_bytes != shard->size_bytes)
+        return cairn_fail(err, CAIRN_CORRUPT, "the stored object has %llu bytes, expected %llu",
+                          (unsigned long long)request.object_bytes,
+                          (unsigned long long)shard->size_bytes);
+    return code;
+}
+
+static enum cairn_code shard_path(struct cairn_cli_reader *reader, const char *name,
+                                  struct cairn_error *err) {
+    struct cairn_cli_ref ref = {.name = reader->source->name};
+    cairn_text_copy(ref.version, sizeof ref.version, reader->source->manifest.id.text);
+    CAIRN_TRY(cairn_cli_path(&ref, "/shards/", &reader->path, err));
+    CAIRN_TRY(cairn_percent_encode(cairn_view_of(name), false, &reader->path, err));
+    return cairn_buf_append_text(&reader->path, "/data", err);
+}
+
+static enum cairn_code read_from_server(struct cairn_cli_reader *reader,
+                                        const struct cairn_manifest_shard *shard, uint64_t offset,
+                                        void *into, size_t size, struct cairn_error *err) {
+    char range[64];
+    CAIRN_TRY(shard_path(reader, shard->name, err));
+    snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset,
+             (unsigned long long)(offset + size - 1));
+    cairn_buf_clear(&reader->reply);
+    CAIRN_TRY(cairn_rest_bytes(reader->rest, "GET", reader->path.data, NULL, CAIRN_VIEW(""), range,
+                               &reader->reply, err));
+    if (reader->reply.size != size)
+        return cairn_fail(err, CAIRN_CORRUPT, "the server sent %zu bytes, expected %zu",
+                          reader->reply.size, size);
+    memcpy(into, reader->reply.data, size);
+    return CAIRN_OK;
+}
+
+static enum cairn_code check_blocks(const struct cairn_cli_source *source,
+                                    const struct cairn_manifest_shard *shard, uint64_t offset,
+                                    const void *bytes, size_t size, struct cairn_error *err) {
+    uint64_t block = shard->first_block + offset / CAIRN_BLOCK_BYTES;
+    for (size_t at = 0; at < size; at += CAIRN_BLOCK_BYTES, block++) {
+        size_t part = cairn_min_u64(CAIRN_BLOCK_BYTES, size - at);
+        uint32_t expected = cairn_load_u32le(source->checksums.data + 4 * block);
+        uint32_t found = cairn_crc32c(0, (const uint8_t *)bytes + at, part);
+        if (found != expected)
+            return cairn_fail(err, CAIRN_CORRUPT, "bytes %llu-%llu: CRC32C is %08x, expected %08x",
+                              (unsigned long long)(offset + at),
+                              (unsigned long long)(offset + at + part - 1), found, expected);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code named(const struct cairn_cli_source *source,
+                             const struct cairn_manifest_shard *shard, enum cairn_code code,
+                             struct cairn_error *err) {
+    if (code == CAIRN_OK) return CAIRN_OK;
+    return cairn_within(err, code, "run %s/%s step %llu shard %s", source->name.project,
+                        source->name.run, (unsigned long long)source->place.step, shard->name);
+}
+
+enum cairn_code cairn_cli_read(struct cairn_cli_reader *reader,
+                               const struct cairn_manifest_shard *shard, uint64_t offset,
+                               void *into, size_t size, struct cairn_error *err) {
+    CAIRN_ASSERT(offset % CAIRN_BLOCK_BYTES == 0);
+    CAIRN_ASSERT(offset + size <= shard->size_bytes);
+    enum cairn_code code = reader->worker
+                               ? read_from_store(reader, shard, offset, into, size, err)
+                               : read_from_server(reader, shard, offset, into, size, err);
+    if (code == CAIRN_OK) code = check_blocks(reader->source, shard, offset, into, size, err);
+    return named(reader->source, shard, code, err);
+}
+
+static enum cairn_code stat_in_store(struct cairn_cli_reader *reader,
+                                     const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
+                                     struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_shard(&reader->source->place, cairn_view_of(shard->name), &key);
+    struct cairn_store_request request = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(reader->worker, &request, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_within(err, CAIRN_CORRUPT, "the stored object is missing");
+    if (code == CAIRN_OK) *ret_bytes = request.object_bytes;
+    return code;
+}
+
+enum cairn_code cairn_cli_stat(struct cairn_cli_reader *reader,
+                               const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
+                               struct cairn_error *err) {
+    if (reader->worker)
+        return named(reader->source, shard, stat_in_store(reader, shard, ret_bytes, err), err);
+    /* Through the server the last block proves both presence and length. */
+    *ret_bytes = shard->size_bytes;
+    if (!shard->size_bytes) return CAIRN_OK;
+    uint64_t offset = (shard->size_bytes - 1) / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
+    CAIRN_AUTO_HEAP void *block = malloc(CAIRN_BLOCK_BYTES);
+    if (!block) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for one block");
+    return cairn_cli_read(reader, shard, offset, block, (size_t)(shard->size_bytes - offset), err);
+}

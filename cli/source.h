@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * source: a committed version as a reader sees it, from the server or from the store alone.
+ *
+ * Why:     `get` and `verify` must work with the server down; what they check may not depend on
+ *          where the bytes came from.
+ * Promise: P3  every block that is handed out was compared with checksums.bin, whose SHA-256 stands
+ *              in the manifest, whose SHA-256 stands in committed.json. A difference is
+ *              CAIRN_CORRUPT naming run, step, shard, byte range, expected and found.
+ * Limits:  manifests 64 MiB, layouts 1 GiB.
+ * Threads: immutable after open; each reader has one owner.
+ * Next:    cli/fetch.h reads whole versions in parallel.
+ */
+#pragma once
+
+#include "api/manifest.h"
+#include "api/table.h"
+#include "cli/ref.h"
+#include "cli/verb.h"
+#include "store/store.h"
+
+struct cairn_cli_source {
+    const struct cairn_cli *cli;
+    struct cairn_store *store; /* NULL: through the server */
+    struct cairn_run_name name;
+    struct cairn_version_place place;
+    struct cairn_manifest manifest;
+    struct cairn_buf layout_bytes, checksums;
+    struct cairn_layout layout; /* opened when manifest.has_layout */
+};
+/* With --store the newest committed version is found by reading committed.json records. */
+enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                      struct cairn_cli_source *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_cli_source_release(struct cairn_cli_source *source);
+
+struct cairn_cli_reader; /* one connection or store worker */
+enum cairn_code cairn_cli_reader_new(const struct cairn_cli_source *source,
+                                     struct cairn_cli_reader **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_cli_reader_free(struct cairn_cli_reader *reader);
+CAIRN_DEFINE_AUTO_PTR(cli_reader);
+/* offset and size on block borders (size may end at the shard's end). Verified. */
+enum cairn_code cairn_cli_read(struct cairn_cli_reader *reader,
+                               const struct cairn_manifest_shard *shard, uint64_t offset,
+                               void *into, size_t size, struct cairn_error *err) CAIRN_MUST_USE;
+/* Length of the stored object, without reading it (HEAD). */
+enum cairn_code cairn_cli_stat(struct cairn_cli_reader *reader,
+                               const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+
+/* For the two implementations. */
+enum cairn_code cairn_cli_source_check(struct cairn_cli_source *source, struct cairn_view manifest,
+                                       const uint8_t manifest_sha256[32],
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_cli_source_find(struct cairn_cli_source *source, const struct cairn_cli_ref *ref,
+                      struct cairn_error *err) CAIRN_MUST_USE; /* store only: cli/source_store.c */

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensors: the tensors of the safetensors files in a tree, described to a save.
+ *
+ * Why:     a model directory that was put must be readable tensor by tensor afterwards.
+ * Promise: S1  a file that is named .safetensors and is none is kept as raw bytes, with a note.
+ *          S2  a name that stands in two files is listed as "file:name" in both.
+ * Limits:  as formats/safetensors.h.
+ * Threads: one owner.
+ * Next:    formats/safetensors.h.
+ */
+#pragma once
+
+#include "cli/tree.h"
+
+/* Call cairn_save_tensor for each tensor of each file. *ret_count: how many. */
+enum cairn_code cairn_cli_describe_tensors(struct cairn_save *save,
+                                           const struct cairn_cli_tree *tree, uint64_t *ret_count,
+                                           struct cairn_error *err) CAIRN_MUST_USE;

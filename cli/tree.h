@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tree: the files of a directory as shards, and the tensors inside those that are safetensors.
+ *
+ * Why:     `put` must know every name and refuse the impossible ones before it sends a byte.
+ * Promise: T1  every name that cannot be kept is listed, with the reason, not only the first.
+ *          T2  files are found in the order of their names; links to files are followed, links to
+ *              folders, devices, sockets and broken links are refused by name.
+ * Limits:  1,048,576 files; 64 folders deep.
+ * Threads: one owner.
+ * Next:    cli/put.c.
+ */
+#pragma once
+
+#include <cairn/cairn.h>
+
+#include "common/buf.h"
+
+struct cairn_cli_file {
+    char *name; /* relative to the root, '/' between components */
+    uint64_t bytes;
+};
+struct cairn_cli_tree {
+    int root_fd;
+    struct cairn_cli_file *files;
+    size_t count, capacity;
+    uint64_t total_bytes;
+    size_t refused, empty_folders;
+};
+/* path: a folder, or one file (then it is the only one, under its own name). CAIRN_INVALID after
+ * listing every refused name on standard error. */
+enum cairn_code cairn_cli_tree_open(const char *path, struct cairn_cli_tree *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_cli_tree_release(struct cairn_cli_tree *tree);
+/* An open file of the tree, for reading. */
+enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t index, int *ret_fd,
+                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verb: what every verb of `cairn` is made of.
+ *
+ * Why:     flags, help, exit codes and output forms must be the same for all verbs, so they are
+ *          rows of tables and not code of each verb.
+ * Promise: V1  results go to standard output, everything else to standard error.
+ *          V2  the exit status of a failure is the one cairn/codes.h lists; it never changes.
+ *          V3  help begins with examples; a mistyped verb or flag is answered with the nearest one.
+ * Limits:  32 flags and 8 plain arguments a verb.
+ * Threads: main thread; verbs start their own workers.
+ * Next:    cli/main.c for the table of verbs.
+ */
+#pragma once
+
+#include "api/rest.h"
+#include "common/error.h"
+
+#define CAIRN_CLI_ARGUMENTS_MAX 8
+
+enum cairn_cli_output { CAIRN_CLI_TABLE, CAIRN_CLI_JSON, CAIRN_CLI_JSONL, CAIRN_CLI_NAME };
+enum cairn_cli_progress {
+    CAIRN_CLI_PROGRESS_AUTO,
+    CAIRN_CLI_PROGRESS_BAR,
+    CAIRN_CLI_PROGRESS_PLAIN,
+    CAIRN_CLI_PROGRESS_JSON,
+    CAIRN_CLI_PROGRESS_NONE
+};
+
+/* Everything a flag can set; a verb reads the fields of the flags it lists. */
+struct cairn_cli {
+    const char *arguments[CAIRN_CLI_ARGUMENTS_MAX];
+    size_t argument_count;
+    const char *server, *token_file, *socket, *store;
+    const char *output_text, *progress_text;
+    const char *directory, *shard, *range, *job, *resume, *wait_for, *format, *state, *subset;
+    const char *labels, *part_size, *listen;
+    uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
+    bool rank_given, json, metadata_only, read_data, force, keep, help;
+    enum cairn_cli_output output;
+    enum cairn_cli_progress progress;
+    const char *program_folder; /* where this binary stands; its siblings are there too */
+};
+
+enum cairn_cli_flag_kind {
+    CAIRN_CLI_TEXT,
+    CAIRN_CLI_NUMBER,
+    CAIRN_CLI_SIZE,
+    CAIRN_CLI_TIME,
+    CAIRN_CLI_SWITCH
+};
+struct cairn_cli_flag {
+    const char *name; /* without the dashes */
+    char letter;      /* 0: none */
+    enum cairn_cli_flag_kind kind;
+    size_t offset;      /* of the field in struct cairn_cli */
+    size_t seen_offset; /* of a bool that tells it was given; 0: none */
+    const char *value;  /* name of the value in the help; NULL for switches */
+    const char *help;
+};
+#define CAIRN_CLI_AT(field) offsetof(struct cairn_cli, field)
+
+struct cairn_cli_verb {
+    const char *name;
+    const char *synopsis; /* "cairn ls [flags] [project/run]" */
+    const char *purpose;  /* one line */
+    const char *examples; /* three, one per line */
+    const struct cairn_cli_flag *flags;
+    size_t flag_count;
+    size_t arguments_min, arguments_max;
+    enum cairn_code (*run)(struct cairn_cli *cli, struct cairn_error *err);
+};
+
+extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_cli_verb_ls,
+    cairn_cli_verb_show, cairn_cli_verb_get, cairn_cli_verb_verify, cairn_cli_verb_wait,
+    cairn_cli_verb_resume, cairn_cli_verb_rm, cairn_cli_verb_undelete, cairn_cli_verb_nodes,
+    cairn_cli_verb_bench;
+
+/* Flags that every verb takes: --server, --token-file, --socket, --output, --json, --progress, ... */
+extern const struct cairn_cli_flag cairn_cli_common_flags[];
+extern const size_t cairn_cli_common_flag_count;
+
+/* argv[0] is the verb's name. */
+enum cairn_code cairn_cli_parse(const struct cairn_cli_verb *verb, int argc, char **argv,
+                                struct cairn_cli *cli, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_cli_help(const struct cairn_cli_verb *verb,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+/* The candidate nearest to word by edit distance, or NULL when none is near. */
+const char *cairn_cli_nearest(const char *word, const char *const *candidates, size_t count);
+
+/* A client of the server that --server or CAIRN_URL names. */
+enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest **ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * job: the string that says which incarnation of a training job a process belongs to.
+ *
+ * Why:     all ranks of one start must give the same string and no two starts may share one, or
+ *          the bytes of two incarnations would meet in one attempt.
+ * Promise: J1  the option wins over CAIRN_JOB, that over torchelastic, that over Slurm; a restart
+ *              count is part of the string.
+ *          J2  with more than one rank and no source it fails and names every way out; a single
+ *              rank gets a random one.
+ *          J3  torchrun's placeholder run id "none" is no source: every start would share it.
+ * Limits:  255 bytes of printable UTF-8.
+ * Threads: stateless; reads the environment.
+ * Next:    protocol rule Q2 in docs/protocol.md.
+ */
+#pragma once
+
+#include "common/error.h"
+
+#define CAIRN_CLIENT_JOB_BYTES 256
+
+struct cairn_client_job_sources {
+    const char *job; /* of the options; NULL: look further */
+    uint32_t world_size;
+    const char *(*variable)(const char *name); /* NULL: the environment */
+};
+enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
+                                 char ret_job[CAIRN_CLIENT_JOB_BYTES],
+                                 struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The uploader went away and a connection to a new one is made: the slabs and every save that is
+ * not over are offered to it. Only the end of the old socket leads here, never a time-out: an
+ * uploader that is merely slow still reads from the slabs (Q15).
+ */
+#include <stdlib.h>
+
+#include "client/save.h"
+
+#define OFFER_MS 10000
+
+static json_t *offered_slabs(const struct cairn_session *session) {
+    json_t *slabs = json_array();
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        const struct cairn_slab *slab = &session->slabs[i];
+        json_array_append_new(slabs, json_pack("{s:I, s:I, s:I}", "bytes",
+                                               (json_int_t)slab->size_bytes, "device",
+                                               (json_int_t)slab->device, "inode",
+                                               (json_int_t)slab->inode));
+    }
+    return slabs;
+}
+
+/* The lock is held. Saves that the old uploader never answered about have no number to name. */
+static json_t *offered_saves(struct cairn_session *session) {
+    json_t *saves = json_array();
+    for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
+        if (!save->id || cairn_client_save_over(save)) continue;
+        json_t *slab = save->generation >= 0 && save->staging ? json_integer(save->generation)
+                                                              : json_null();
+        json_array_append_new(
+            saves, json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save", (json_int_t)save->id, "slab",
+                             slab, "version", save->version, "step", (json_int_t)save->step, "n",
+                             (json_int_t)save->n, "sealed", save->sealed));
+    }
+    return saves;
+}
+
+static json_t *offer_message(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o, s:o, s:I}", "t", "offer",
+                     "session", session->uuid, "run", session->run, "attempt",
+                     (json_int_t)session->attempt, "nonce", session->nonce, "rank",
+                     (json_int_t)session->rank, "job", session->job, "proc", session->proc, "slabs",
+                     offered_slabs(session), "saves", offered_saves(session), "bytes",
+                     (json_int_t)(session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0));
+}
+
+static void take_state(struct cairn_session *session, struct cairn_save *save, const char *state) {
+    struct cairn_error why = {0};
+    if (strcmp(state, "continues") == 0) return;
+    if (strcmp(state, "durable") == 0) {
+        save->durable = true;
+        save->durable_bytes = save->total_bytes;
+        return;
+    }
+    if (strcmp(state, "committed") == 0) {
+        save->committed = save->durable = true;
+        return;
+    }
+    if (strcmp(state, "unknown") == 0) {
+        save->id = 0;
+        if (!save->sealed) return; /* it is begun again when it is staged */
+        (void)cairn_fail(&why, CAIRN_UPLOADER_GONE,
+                         "the uploader came back without its journal and does not know the save");
+        cairn_client_save_end(save, &why);
+        return;
+    }
+    enum cairn_code code = strcmp(state, "skipped") == 0  ? CAIRN_SKIPPED
+                           : strcmp(state, "failed") == 0 ? CAIRN_UPLOADER_GONE
+                                                          : CAIRN_ABORTED;
+    (void)cairn_fail(&why, code, "the uploader was restarted; the save is %.32s", state);
+    cairn_client_save_end(save, &why);
+    (void)session;
+}
+
+/* Generations that no save of the new uploader needs are free; it never sends `free` for them. */
+static void take_generations(struct cairn_session *session) {
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        bool needed = false;
+        for (struct cairn_save *save = session->locked.saves; save; save = save->next)
+            needed |= save->generation == (int)i && save->sealed && !save->durable &&
+                      !cairn_client_save_over(save);
+        session->locked.generations[i].lent = needed;
+    }
+}
+
+/* The lock is held. What failed while the link was down is told by number only to an uploader that
+ * knows it. */
+static void take_tells(struct cairn_session *session) {
+    for (struct cairn_client_tell *tell = session->locked.tells; tell; tell = tell->next)
+        tell->save = 0;
+}
+
+static void take_offered(struct cairn_session *session, const json_t *answer) {
+    size_t index;
+    json_t *entry;
+    json_array_foreach(json_object_get(answer, "saves"), index, entry) {
+        uint64_t id = 0;
+        const char *state = cairn_client_text_of(entry, "state");
+        struct cairn_save *save =
+            cairn_client_u64_of(entry, "save", &id) ? cairn_client_save_find(session, id) : NULL;
+        if (save && state) take_state(session, save, state);
+    }
+    take_generations(session);
+    take_tells(session);
+}
+
+static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms,
+                             struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    int fds[CAIRN_CLIENT_GENERATIONS_MAX];
+    for (uint32_t i = 0; i < session->slab_count; i++) fds[i] = session->slabs[i].fd;
+    const struct cairn_client_ask ask = {.take_message = offer_message(session),
+                                         .fds = fds,
+                                         .fd_count = session->slab_count,
+                                         .wanted = "offered",
+                                         .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    CAIRN_HOLD(&session->lock);
+    take_offered(session, answer.message);
+    return CAIRN_OK;
+}
+
+/* An answer that no later try can change ends the session: every save and call hears it. */
+static bool is_final(enum cairn_code code) {
+    return code != CAIRN_OK && code != CAIRN_UPLOADER_GONE && code != CAIRN_CANCELLED &&
+           code != CAIRN_PROTOCOL && code != CAIRN_IO && code != CAIRN_NO_MEMORY &&
+           !cairn_code_info(code)->retryable;
+}
+
+static enum cairn_code connect_again(struct cairn_session *session, struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_deadline_in(&cairn_clock_real, OFFER_MS);
+    CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
+    CAIRN_TRY(cairn_client_hello(session, deadline_ms, err));
+    return session->read_only ? CAIRN_OK : offer(session, deadline_ms, err);
+}
+
+enum cairn_code cairn_client_reoffer(struct cairn_session *session, struct cairn_error *err) {
+    struct cairn_error own = {0}, *why = err ? err : &own;
+    enum cairn_code code = connect_again(session, why);
+    if (code) cairn_client_link_close(&session->link);
+    if (code && !is_final(code)) return code;
+    CAIRN_HOLD(&session->lock);
+    if (code) {
+        session->locked.refusal = *why;
+        session->locked.refusal.code = code;
+        session->locked.state = CAIRN_CLIENT_REFUSED;
+        for (struct cairn_save *save = session->locked.saves; save; save = save->next)
+            cairn_client_save_end(save, &session->locked.refusal);
+    } else {
+        session->locked.state = CAIRN_CLIENT_UP;
+        session->locked.epoch++;
+        cairn_client_tells_send(session);
+    }
+    cairn_client_saves_sweep(session);
+    cairn_condition_broadcast(&session->changed);
+    return CAIRN_OK;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stage: the only time training stands still. One pass copies every byte to its final place and
+ * makes the block checksums; while it runs, the uploader is told how far each shard is, so that it
+ * sends the first parts while the last ones are copied. Where the uploader dies meanwhile, the copy
+ * goes on, and everything is told again to the one that comes back: the checksums of the one pass
+ * are kept until the seal.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/manifest.h"
+#include "client/arrange.h"
+#include "common/crc32c.h"
+
+#define TELL_BYTES (16 * CAIRN_MIB)
+#define TRIES_MAX 3
+/* Frames hold 1 MiB of JSON. Replicated checksums only serve to find silent differences, so those
+ * that do not fit are left out. */
+#define REPLICATED_JSON_BYTES_MAX (900 * CAIRN_KIB)
+
+struct progress {
+    uint32_t *blocks; /* of this shard; in the stager's array */
+    uint64_t staged, told;
+    uint32_t crc; /* of the block that is being filled */
+};
+struct stager {
+    struct cairn_save *save;
+    struct cairn_session *session;
+    struct cairn_client_arrangement arrangement;
+    struct progress *shards;
+    uint32_t *blocks;
+    uint8_t *slab;
+    uint32_t epoch; /* link over which `stage` was told; 0: it must be told */
+};
+static void stager_release_at(struct stager *stager) {
+    cairn_client_arrangement_release(&stager->arrangement);
+    free(stager->shards);
+    free(stager->blocks);
+}
+
+/* ---- telling ---- */
+
+/* The link died: go on without it, a later one hears everything. */
+static enum cairn_code excuse(struct stager *stager, enum cairn_code code) {
+    if (code != CAIRN_UPLOADER_GONE) return code;
+    stager->epoch = 0;
+    return CAIRN_OK;
+}
+
+static json_t *stage_message(const struct stager *stager) {
+    CAIRN_AUTO_JSON json_t *shards = json_array();
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
+        const struct cairn_client_shard *shard = &stager->arrangement.shards[i];
+        if (json_array_append_new(
+                shards, json_pack("{s:s, s:s, s:I, s:I}", "name", shard->name, "kind",
+                                  shard->tensors ? "tensors" : "raw", "offset",
+                                  (json_int_t)shard->offset, "bytes", (json_int_t)shard->bytes)))
+            return NULL;
+    }
+    return json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save", (json_int_t)stager->save->id,
+                     "slab", (json_int_t)stager->save->generation, "shards", shards);
+}
+
+static enum cairn_code tell_staged(struct stager *stager, size_t index, struct cairn_error *err) {
+    struct progress *shard = &stager->shards[index];
+    uint64_t bytes = stager->arrangement.shards[index].bytes;
+    uint64_t first = shard->told / CAIRN_BLOCK_BYTES;
+    uint64_t end = shard->staged == bytes ? cairn_block_count(bytes)
+                                          : shard->staged / CAIRN_BLOCK_BYTES;
+    uint64_t told = shard->staged == bytes ? bytes : end * CAIRN_BLOCK_BYTES;
+    if (!stager->epoch || told == shard->told) return CAIRN_OK;
+    CAIRN_AUTO_HEAP uint8_t *blob = malloc((size_t)(end - first) * 4);
+    if (!blob) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
+    for (uint64_t i = first; i < end; i++)
+        cairn_store_u32le(blob + (i - first) * 4, shard->blocks[i]);
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack("{s:s, s:I, s:I, s:I}", "t", "staged", "save",
+                                  (json_int_t)stager->save->id, "shard", (json_int_t)index, "bytes",
+                                  (json_int_t)told),
+        .blob = {blob, (size_t)(end - first) * 4},
+        .epoch = stager->epoch,
+        .deadline_ms = cairn_client_deadline(stager->session, 0)};
+    CAIRN_TRY(excuse(stager, cairn_client_call(stager->session, &ask, NULL, err)));
+    if (stager->epoch) shard->told = told;
+    return CAIRN_OK;
+}
+
+/* Over the present link: begin where the uploader does not know the save, then `stage`. */
+static enum cairn_code tell_stage(struct stager *stager, uint64_t deadline_ms,
+                                  struct cairn_error *err) {
+    struct cairn_save *save = stager->save;
+    struct cairn_session *session = stager->session;
+    uint32_t epoch = 0;
+    cairn_lock_take(&session->lock);
+    enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
+    bool known = save->id != 0;
+    bool lends = stager->arrangement.shard_count > 0;
+    if (!code && lends) session->locked.generations[save->generation].lent = true;
+    cairn_lock_give(&session->lock);
+    CAIRN_TRY(code);
+    if (save->file_epoch && save->file_epoch != epoch)
+        return cairn_fail(err, CAIRN_SOURCE_GONE,
+                          "the uploader was restarted and lost the files that it had been given");
+    if (!known) CAIRN_TRY(cairn_client_save_begin_again(save, epoch, deadline_ms, err));
+    if (lends) {
+        const struct cairn_client_ask ask = {.take_message = stage_message(stager),
+                                             .wanted = "ok",
+                                             .epoch = epoch,
+                                             .deadline_ms = deadline_ms};
+        CAIRN_TRY(cairn_client_call(session, &ask, NULL, err));
+    }
+    stager->epoch = epoch;
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
+        stager->shards[i].told = 0;
+        CAIRN_TRY(tell_staged(stager, i, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code replicated_list(const struct stager *stager, json_t **ret,
+                                       struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *list = json_array();
+    size_t bytes = 0;
+    for (size_t i = 0; i < stager->save->piece_count; i++) {
+        const struct cairn_client_piece *piece = &stager->save->pieces[i];
+        char crc[16];
+        if (piece->kind != CAIRN_TENSOR_REPLICATED || piece->in_file) continue;
+        /* Escapes make a byte of a name six bytes of JSON at the most. */
+        bytes += 6 * strlen(piece->name) + 40;
+        if (bytes > REPLICATED_JSON_BYTES_MAX) break;
+        snprintf(crc, sizeof crc, "%08" PRIx32, piece->crc32c);
+        if (json_array_append_new(list, json_pack("{s:s, s:s}", "name", piece->name, "crc32c", crc)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the replicated checksums");
+    }
+    *ret = CAIRN_TAKE(list);
+    return CAIRN_OK;
+}
+
+static enum cairn_code tell_seal(struct stager *stager, uint64_t deadline_ms,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *replicated = NULL;
+    CAIRN_TRY(replicated_list(stager, &replicated, err));
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack("{s:s, s:I, s:O}", "t", "seal", "save",
+                                  (json_int_t)stager->save->id, "replicated", replicated),
+        .blob = cairn_buf_view(&stager->arrangement.table),
+        .wanted = "sealed",
+        .epoch = stager->epoch,
+        .deadline_ms = deadline_ms};
+    return cairn_client_call(stager->session, &ask, NULL, err);
+}
+
+/* ---- copying ---- */
+
+static void copy_some(struct progress *shard, uint8_t *to, const uint8_t *from, size_t size,
+                      struct cairn_client_piece *piece) {
+    if (!piece || piece->kind != CAIRN_TENSOR_REPLICATED) {
+        shard->crc = cairn_crc32c_copy(shard->crc, to, from, size);
+        return;
+    }
+    uint32_t crc = cairn_crc32c_copy(0, to, from, size);
+    shard->crc = cairn_crc32c_combine(shard->crc, crc, size);
+    piece->crc32c = cairn_crc32c_combine(piece->crc32c, crc, size);
+}
+
+static enum cairn_code copy_run(struct stager *stager, size_t index,
+                                const struct cairn_client_run *run, struct cairn_error *err) {
+    const struct cairn_client_shard *place = &stager->arrangement.shards[index];
+    struct progress *shard = &stager->shards[index];
+    const uint8_t *from = run->source;
+    for (uint64_t left = run->bytes; left > 0;) {
+        uint64_t filled = shard->staged % CAIRN_BLOCK_BYTES;
+        uint64_t size = cairn_min_u64(left, CAIRN_BLOCK_BYTES - filled);
+        CAIRN_CLIENT_PROMISE(stager->session, shard->staged + size <= place->bytes, err);
+        copy_some(shard, stager->slab + place->offset + shard->staged, from, (size_t)size,
+                  run->piece);
+        shard->staged += size;
+        from += size;
+        left -= size;
+        if (filled + size == CAIRN_BLOCK_BYTES || shard->staged == place->bytes) {
+            shard->blocks[(shard->staged - 1) / CAIRN_BLOCK_BYTES] = shard->crc;
+            shard->crc = 0;
+        }
+        if (shard->staged - shard->told >= TELL_BYTES) CAIRN_TRY(tell_staged(stager, index, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code copy_shard(struct stager *stager, size_t index, struct cairn_error *err) {
+    const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
+    cairn_lock_take(&stager->session->lock);
+    bool over = cairn_client_save_over(stager->save);
+    if (over && err) *err = stager->save->problem;
+    cairn_lock_give(&stager->session->lock);
+    if (over) return stager->save->problem.code ? stager->save->problem.code : CAIRN_BROKEN;
+    for (size_t i = 0; i < shard->run_count; i++)
+        CAIRN_TRY(copy_run(stager, index, &stager->arrangement.runs[shard->first_run + i], err));
+    CAIRN_CLIENT_PROMISE(stager->session, stager->shards[index].staged == shard->bytes, err);
+    return tell_staged(stager, index, err);
+}
+
+static enum cairn_code check_room(const struct stager *stager, struct cairn_error *err) {
+    const struct cairn_save *save = stager->save;
+    const struct cairn_session *session = stager->session;
+    if (!stager->arrangement.shard_count) return CAIRN_OK;
+    if (save->generation < 0)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "%" PRIu64 " bytes to stage, the session was opened for 0",
+                          stager->arrangement.slab_bytes);
+    uint64_t room = session->slabs[save->generation].size_bytes;
+    if (stager->arrangement.slab_bytes > room)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "%" PRIu64 " bytes with headers and padding, the slab has %" PRIu64
+                          "; the session was opened for %" PRIu64,
+                          stager->arrangement.slab_bytes, room, session->bytes);
+    return CAIRN_OK;
+}
+
+static enum cairn_code prepare(struct stager *stager, struct cairn_error *err) {
+    struct cairn_session *session = stager->session;
+    CAIRN_TRY(cairn_client_arrange(stager->save, session->rank, &stager->arrangement, err));
+    CAIRN_TRY(check_room(stager, err));
+    uint64_t blocks = 0;
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++)
+        blocks += cairn_block_count(stager->arrangement.shards[i].bytes);
+    stager->blocks = calloc((size_t)blocks + 1, sizeof *stager->blocks);
+    stager->shards = calloc(stager->arrangement.shard_count + 1, sizeof *stager->shards);
+    if (!stager->blocks || !stager->shards)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
+    uint32_t *at = stager->blocks;
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
+        stager->shards[i].blocks = at;
+        at += cairn_block_count(stager->arrangement.shards[i].bytes);
+    }
+    if (stager->save->generation >= 0)
+        stager->slab = session->slabs[stager->save->generation].data;
+    CAIRN_HOLD(&session->lock);
+    stager->save->total_bytes = stager->arrangement.total_bytes;
+    return CAIRN_OK;
+}
+
+static enum cairn_code stage(struct stager *stager, struct cairn_error *err) {
+    struct cairn_session *session = stager->session;
+    CAIRN_TRY(prepare(stager, err));
+    CAIRN_TRY(tell_stage(stager, cairn_client_deadline(session, 0), err));
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
+        enum cairn_code code = copy_shard(stager, i, err);
+        if (code) return cairn_within(err, code, "shard %s", stager->arrangement.shards[i].name);
+    }
+    uint64_t deadline_ms = cairn_client_deadline(session, 0);
+    enum cairn_code code = CAIRN_UPLOADER_GONE;
+    for (int tries = 0; tries < TRIES_MAX && code == CAIRN_UPLOADER_GONE; tries++) {
+        code = stager->epoch ? CAIRN_OK : tell_stage(stager, deadline_ms, err);
+        if (!code) code = tell_seal(stager, deadline_ms, err);
+        if (code == CAIRN_UPLOADER_GONE) stager->epoch = 0;
+    }
+    return code;
+}
+
+enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err) {
+    uint64_t started_us = cairn_mono_us();
+    CAIRN_TRY(cairn_client_save_enter(save, err));
+    cairn_lock_take(&save->session->lock);
+    bool again = save->staging, over = save->problem.code != CAIRN_OK;
+    save->staging = true;
+    cairn_lock_give(&save->session->lock);
+    if (over) {
+        CAIRN_HOLD(&save->session->lock);
+        return cairn_client_save_problem(save, err);
+    }
+    if (again)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
+                          save->session->run, save->step);
+    __attribute__((cleanup(stager_release_at))) struct stager stager = {.save = save,
+                                                                         .session = save->session};
+    struct cairn_error own = {0};
+    if (!err) err = &own;
+    enum cairn_code code = stage(&stager, err);
+    save->stall_us += cairn_mono_us() - started_us;
+    if (code) return cairn_client_save_fail(save, code, err);
+    cairn_client_save_sealed(save);
+    return CAIRN_OK;
+}

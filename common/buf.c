@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One allocation that doubles; capacity always has room for the NUL behind the last byte. */
+#include "common/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CAPACITY_MIN 64
+
+void cairn_buf_release(struct cairn_buf *buf) {
+    free(buf->data);
+    *buf = (struct cairn_buf){.limit = buf->limit};
+}
+
+void cairn_buf_clear(struct cairn_buf *buf) {
+    buf->size = 0;
+    if (buf->data) buf->data[0] = '\0';
+}
+
+static size_t limit_of(const struct cairn_buf *buf) {
+    return buf->limit ? buf->limit : CAIRN_BUF_LIMIT_DEFAULT;
+}
+
+enum cairn_code cairn_buf_reserve(struct cairn_buf *buf, size_t more, struct cairn_error *err) {
+    size_t limit = limit_of(buf);
+    size_t needed = 0;
+    if (cairn_add_overflows(buf->size, more, &needed) || needed > limit || needed == SIZE_MAX) {
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "%zu more than %zu bytes would pass the limit of %zu", more, buf->size,
+                          limit);
+    }
+    if (needed < buf->capacity) return CAIRN_OK;
+    size_t capacity = 0;
+    if (cairn_mul_overflows(buf->capacity, (size_t)2, &capacity) || capacity > limit) {
+        capacity = limit < SIZE_MAX ? limit + 1 : SIZE_MAX;
+    }
+    if (capacity < CAPACITY_MIN) capacity = CAPACITY_MIN;
+    if (capacity < needed + 1) capacity = needed + 1;
+    char *data = realloc(buf->data, capacity);
+    if (!data) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %zu bytes", capacity);
+    data[buf->size] = '\0';
+    buf->data = data;
+    buf->capacity = capacity;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_buf_append(struct cairn_buf *buf, const void *data, size_t size,
+                                 struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_reserve(buf, size, err));
+    if (size) memcpy(buf->data + buf->size, data, size);
+    buf->size += size;
+    buf->data[buf->size] = '\0';
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_buf_append_text(struct cairn_buf *buf, const char *text,
+                                      struct cairn_error *err) {
+    return cairn_buf_append(buf, text, strlen(text), err);
+}
+
+enum cairn_code cairn_buf_printf(struct cairn_buf *buf, struct cairn_error *err, const char *format,
+                                 ...) {
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int size = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    enum cairn_code code =
+        size < 0 ? cairn_fail(err, CAIRN_INTERNAL, "the format \"%s\" cannot be printed", format)
+                 : cairn_buf_reserve(buf, (size_t)size, err);
+    if (code == CAIRN_OK) {
+        vsnprintf(buf->data + buf->size, (size_t)size + 1, format, again);
+        buf->size += (size_t)size;
+    }
+    va_end(again);
+    return code;
+}
+
+enum cairn_code cairn_buf_append_u32le(struct cairn_buf *buf, uint32_t value,
+                                       struct cairn_error *err) {
+    uint8_t bytes[4];
+    cairn_store_u32le(bytes, value);
+    return cairn_buf_append(buf, bytes, sizeof(bytes), err);
+}
+
+enum cairn_code cairn_buf_append_u64le(struct cairn_buf *buf, uint64_t value,
+                                       struct cairn_error *err) {
+    uint8_t bytes[8];
+    cairn_store_u64le(bytes, value);
+    return cairn_buf_append(buf, bytes, sizeof(bytes), err);
+}

@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config: the table's rows, set from text. Bounds and defaults go through the parser that user
+ * input goes through, so a wrong table fails at start in every program and every test.
+ */
+#include "common/config.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/file.h"
+#include "common/text.h"
+
+#define CONFIG_FILE_BYTES_MAX (64 * CAIRN_KIB)
+#define CONFIG_NAME_BYTES_MAX 64
+#define CONFIG_TEXT_BYTES_MAX 4096
+
+/* ---- names ---- */
+
+/* Edits between two names; how far "parts_size" is from "part_size". */
+static size_t distance(const char *a, const char *b) {
+    size_t row[CONFIG_NAME_BYTES_MAX + 1], length = strlen(b);
+    if (length > CONFIG_NAME_BYTES_MAX) return SIZE_MAX;
+    for (size_t j = 0; j <= length; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= length; j++) {
+            size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            size_t step = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
+            row[j] = change < step ? change : step;
+        }
+    }
+    return row[length];
+}
+
+static const struct cairn_config_row *nearest(const struct cairn_config *config, const char *name) {
+    const struct cairn_config_row *best = NULL;
+    size_t least = 1 + strlen(name) / 3; /* beyond a third of the name it is a guess */
+    for (size_t i = 0; i < config->row_count; i++) {
+        size_t edits = distance(name, config->rows[i].name);
+        if (edits > least || (best && edits == least)) continue;
+        best = &config->rows[i];
+        least = edits;
+    }
+    return best;
+}
+
+static const struct cairn_config_row *find(const struct cairn_config *config, const char *name) {
+    for (size_t i = 0; i < config->row_count; i++)
+        if (!strcmp(config->rows[i].name, name)) return &config->rows[i];
+    return NULL;
+}
+
+static enum cairn_code find_or_suggest(const struct cairn_config *config, const char *name,
+                                       const char *origin, const struct cairn_config_row **ret,
+                                       struct cairn_error *err) {
+    *ret = find(config, name);
+    if (*ret) return CAIRN_OK;
+    const struct cairn_config_row *near = nearest(config, name);
+    return cairn_fail(err, CAIRN_INVALID, "unknown setting \"%.64s\" (%s)%s%s%s", name, origin,
+                      near ? "; did you mean \"" : "", near ? near->name : "", near ? "\"?" : "");
+}
+
+/* part_size becomes part-size (flags) or, upper case, PART_SIZE (variables). */
+static void name_as(const char *name, bool flag, char ret[CONFIG_NAME_BYTES_MAX + 1]) {
+    size_t i = 0;
+    for (; name[i] && i < CONFIG_NAME_BYTES_MAX; i++)
+        ret[i] = !flag ? (char)toupper((unsigned char)name[i]) : name[i] == '_' ? '-' : name[i];
+    ret[i] = '\0';
+}
+
+static char *origin_of(const struct cairn_config *config, const struct cairn_config_row *row) {
+    return config->origins[row - config->rows];
+}
+
+static void *value_of(const struct cairn_config *config, const struct cairn_config_row *row) {
+    return (char *)config->values + row->offset;
+}
+
+/* ---- one value ---- */
+
+static enum cairn_code parse_number(enum cairn_config_type type, const char *text, uint64_t *ret,
+                                    struct cairn_error *err) {
+    struct cairn_view view = cairn_view_of(text);
+    if (type == CAIRN_CONFIG_SIZE) return cairn_parse_size(view, ret, err);
+    if (type == CAIRN_CONFIG_TIME) return cairn_parse_duration(view, ret, err);
+    return cairn_parse_u64(view, ret, err);
+}
+
+static enum cairn_code parse_bool(const char *text, bool *ret, struct cairn_error *err) {
+    static const char *const words[] = {"false", "true", "no", "yes", "0", "1"};
+    for (size_t i = 0; i < CAIRN_COUNT(words); i++) {
+        if (strcmp(text, words[i]) != 0) continue;
+        *ret = i % 2 == 1;
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_INVALID, "wanted true, false, yes, no, 1 or 0");
+}
+
+static bool has_bound(const char *bound) {
+    return bound && *bound;
+}
+
+/* A TEXT's bounds are counts: they bound its length. */
+static enum cairn_code check_bounds(const struct cairn_config_row *row, uint64_t value,
+                                    struct cairn_error *err) {
+    enum cairn_config_type type = row->type == CAIRN_CONFIG_TEXT ? CAIRN_CONFIG_COUNT : row->type;
+    const char *of = row->type == CAIRN_CONFIG_TEXT ? " bytes of text" : "";
+    uint64_t bound;
+    if (has_bound(row->min)) {
+        CAIRN_TRY(parse_number(type, row->min, &bound, err));
+        if (value < bound)
+            return cairn_fail(err, CAIRN_INVALID, "wanted at least %s%s", row->min, of);
+    }
+    if (has_bound(row->max)) {
+        CAIRN_TRY(parse_number(type, row->max, &bound, err));
+        if (value > bound)
+            return cairn_fail(err, CAIRN_INVALID, "wanted at most %s%s", row->max, of);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code set_text(const struct cairn_config_row *row, const char *text, char **slot,
+                                struct cairn_error *err) {
+    size_t size = strlen(text);
+    if (size > CONFIG_TEXT_BYTES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "wanted at most %d bytes of text",
+                          CONFIG_TEXT_BYTES_MAX);
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            return cairn_fail(err, CAIRN_INVALID, "the text holds a control byte");
+    CAIRN_TRY(check_bounds(row, size, err));
+    char *copy = strdup(text);
+    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "out of memory");
+    free(*slot);
+    *slot = copy;
+    return CAIRN_OK;
+}
+
+static enum cairn_code set_value(const struct cairn_config *config,
+                                 const struct cairn_config_row *row, const char *text,
+                                 struct cairn_error *err) {
+    void *slot = value_of(config, row);
+    if (row->type == CAIRN_CONFIG_TEXT) return set_text(row, text, slot, err);
+    if (row->type == CAIRN_CONFIG_BOOL) return parse_bool(text, slot, err);
+    uint64_t number;
+    CAIRN_TRY(parse_number(row->type, text, &number, err));
+    CAIRN_TRY(check_bounds(row, number, err));
+    *(uint64_t *)slot = number;
+    return CAIRN_OK;
+}
+
+static enum cairn_code set_row(struct cairn_config *config, const struct cairn_config_row *row,
+                               const char *text, const char *origin, struct cairn_error *err) {
+    enum cairn_code code = set_value(config, row, text, err);
+    if (code != CAIRN_OK)
+        return cairn_within(err, code, "setting %s = \"%.64s\" (%s)", row->name, text, origin);
+    cairn_text_copy(origin_of(config, row), sizeof config->origins[0], origin);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_config_set(struct cairn_config *config, const char *name, const char *value,
+                                 const char *origin, struct cairn_error *err) {
+    const struct cairn_config_row *row;
+    CAIRN_TRY(find_or_suggest(config, name, origin, &row, err));
+    return set_row(config, row, value, origin, err);
+}
+
+/* ---- life ---- */
+
+enum cairn_code cairn_config_init(struct cairn_config *config, const struct cairn_config_row *rows,
+                                  size_t row_count, void *values, struct cairn_error *err) {
+    *config = (struct cairn_config){.rows = rows, .row_count = row_count, .values = values};
+    config->origins = calloc(row_count ? row_count : 1, sizeof config->origins[0]);
+    if (!config->origins) return cairn_fail(err, CAIRN_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < row_count; i++)
+        if (rows[i].type == CAIRN_CONFIG_TEXT) *(char **)value_of(config, &rows[i]) = NULL;
+    for (size_t i = 0; i < row_count; i++) {
+        CAIRN_ASSERT(strlen(rows[i].name) <= CONFIG_NAME_BYTES_MAX);
+        enum cairn_code code = set_row(config, &rows[i], rows[i].fallback, "default", err);
+        if (code == CAIRN_OK) continue;
+        cairn_config_release(config);
+        return code;
+    }
+    return CAIRN_OK;
+}
+
+void cairn_config_release(struct cairn_config *config) {
+    for (size_t i = 0; i < config->row_count; i++) {
+        if (config->rows[i].type != CAIRN_CONFIG_TEXT) continue;
+        char **slot = value_of(config, &config->rows[i]);
+        free(*slot);
+        *slot = NULL;
+    }
+    free(config->origins);
+    *config = (struct cairn_config){0};
+}
+
+/* ---- file ---- */
+
+static char *trim(char *text) {
+    while (*text == ' ' || *text == '\t') text++;
+    size_t size = strlen(text);
+    while (size && (text[size - 1] == ' ' || text[size - 1] == '\t')) text[--size] = '\0';
+    return text;
+}
+
+/* A value may stand in double quotes; that is how leading and trailing spaces are written. */
+static enum cairn_code unquote(char **value, const char *origin, struct cairn_error *err) {
+    size_t size = strlen(*value);
+    if (**value != '"') return CAIRN_OK;
+    if (size < 2 || (*value)[size - 1] != '"')
+        return cairn_fail(err, CAIRN_INVALID, "%s: the closing quote is missing", origin);
+    (*value)[size - 1] = '\0';
+    ++*value;
+    return CAIRN_OK;
+}
+
+/* Where a line is; of a long path the end is kept, since that is what tells files apart. */
+static void file_origin(const char *path, unsigned line, char ret[96]) {
+    size_t size = strlen(path);
+    bool cut = size > 80;
+    snprintf(ret, 96, "%s%s:%u", cut ? "..." : "", cut ? path + size - 77 : path, line);
+}
+
+static enum cairn_code read_line(struct cairn_config *config, char *line, const char *origin,
+                                 unsigned *seen_at, unsigned number, struct cairn_error *err) {
+    for (const char *c = line; *c; c++)
+        if (((unsigned char)*c < 0x20 && *c != '\t') || *c == 0x7f)
+            return cairn_fail(err, CAIRN_INVALID, "%s: control byte 0x%02x", origin,
+                              (unsigned)(unsigned char)*c);
+    char *key = trim(line);
+    if (*key == '\0' || *key == '#') return CAIRN_OK;
+    char *equals = strchr(key, '=');
+    if (!equals) return cairn_fail(err, CAIRN_INVALID, "%s: wanted `key = value`", origin);
+    *equals = '\0';
+    char *value = trim(equals + 1);
+    key = trim(key);
+    CAIRN_TRY(unquote(&value, origin, err));
+    const struct cairn_config_row *row;
+    CAIRN_TRY(find_or_suggest(config, key, origin, &row, err));
+    unsigned *earlier = &seen_at[row - config->rows];
+    if (*earlier)
+        return cairn_fail(err, CAIRN_INVALID, "%s: %s is given twice, first in line %u", origin,
+                          row->name, *earlier);
+    *earlier = number;
+    return set_row(config, row, value, origin, err);
+}
+
+enum cairn_code cairn_config_file(struct cairn_config *config, const char *path,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CONFIG_FILE_BYTES_MAX};
+    enum cairn_code code = cairn_file_load(path, &text, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "configuration file");
+    if (text.size == 0) return CAIRN_OK;
+    if (strlen(text.data) != text.size)
+        return cairn_fail(err, CAIRN_INVALID, "configuration file %s holds a NUL byte", path);
+    CAIRN_AUTO_HEAP unsigned *seen_at = calloc(config->row_count + 1, sizeof *seen_at);
+    if (!seen_at) return cairn_fail(err, CAIRN_NO_MEMORY, "out of memory");
+    char *line = text.data;
+    for (unsigned number = 1; line; number++) {
+        char *end = strchr(line, '\n');
+        if (end) *end = '\0';
+        char origin[96];
+        file_origin(path, number, origin);
+        CAIRN_TRY(read_line(config, line, origin, seen_at, number, err));
+        line = end ? end + 1 : NULL;
+    }
+    return CAIRN_OK;
+}
+
+/* ---- environment ---- */
+
+enum cairn_code cairn_config_environment(struct cairn_config *config, struct cairn_error *err) {
+    for (size_t i = 0; i < config->row_count; i++) {
+        char name[CONFIG_NAME_BYTES_MAX + 1], variable[CONFIG_NAME_BYTES_MAX + 16];
+        name_as(config->rows[i].name, false, name);
+        snprintf(variable, sizeof variable, "CAIRN_%s", name);
+        const char *value = getenv(variable);
+        if (!value) continue;
+        enum cairn_code code = set_row(config, &config->rows[i], value, "environment", err);
+        if (code != CAIRN_OK) return cairn_within(err, code, "%s", variable);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- flags ---- */
+
+struct flag {
+    const struct cairn_config_row *row; /* NULL: --config, or the end */
+    const char *value;                  /* NULL: the end of the flags */
+};
+
+/* "--part-size=..." as key text "part_size"; *ret_value is what stands behind '='. */
+static enum cairn_code split_flag(const char *argument, char ret_key[CONFIG_NAME_BYTES_MAX + 1],
+                                  const char **ret_value, struct cairn_error *err) {
+    const char *name = argument + 2, *equals = strchr(name, '=');
+    size_t size = equals ? (size_t)(equals - name) : strlen(name);
+    if (argument[1] != '-' || size == 0 || size > CONFIG_NAME_BYTES_MAX ||
+        memchr(name, '_', size) != NULL)
+        return cairn_fail(err, CAIRN_INVALID, "unknown flag \"%.64s\"", argument);
+    for (size_t i = 0; i < size; i++) ret_key[i] = name[i] == '-' ? '_' : name[i];
+    ret_key[size] = '\0';
+    *ret_value = equals ? equals + 1 : NULL;
+    return CAIRN_OK;
+}
+
+static enum cairn_code unknown_flag(const struct cairn_config *config, const char *argument,
+                                    const char *key, struct cairn_error *err) {
+    const struct cairn_config_row *near = nearest(config, key);
+    char name[CONFIG_NAME_BYTES_MAX + 1] = "";
+    if (near) name_as(near->name, true, name);
+    return cairn_fail(err, CAIRN_INVALID, "unknown flag \"%.64s\"%s%s%s", argument,
+                      near ? "; did you mean \"--" : "", name, near ? "\"?" : "");
+}
+
+/* Reads one flag at argv[*index] and steps over it and its value. */
+static enum cairn_code next_flag(const struct cairn_config *config, int argc, char **argv,
+                                 int *index, struct flag *ret, struct cairn_error *err) {
+    *ret = (struct flag){0};
+    const char *argument = *index < argc ? argv[*index] : "";
+    if (argument[0] != '-' || argument[1] == '\0') return CAIRN_OK;
+    ++*index;
+    if (!strcmp(argument, "--")) return CAIRN_OK;
+    char key[CONFIG_NAME_BYTES_MAX + 1];
+    CAIRN_TRY(split_flag(argument, key, &ret->value, err));
+    bool is_file = !strcmp(key, "config");
+    ret->row = is_file ? NULL : find(config, key);
+    if (!is_file && !ret->row && cairn_text_starts(key, "no_")) {
+        ret->row = find(config, key + 3);
+        bool negated = ret->row && ret->row->type == CAIRN_CONFIG_BOOL && !ret->value;
+        if (!negated) return unknown_flag(config, argument, key, err);
+        ret->value = "false";
+    }
+    if (!is_file && !ret->row) return unknown_flag(config, argument, key, err);
+    if (ret->value) return CAIRN_OK;
+    if (ret->row && ret->row->type == CAIRN_CONFIG_BOOL) {
+        ret->value = "true";
+        return CAIRN_OK;
+    }
+    if (*index >= argc) return cairn_fail(err, CAIRN_INVALID, "%s wants a value", argument);
+    ret->value = argv[(*index)++];
+    return CAIRN_OK;
+}
+
+/* Two passes over the same flags: the first one only looks for --config. */
+static enum cairn_code walk_flags(struct cairn_config *config, int argc, char **argv,
+                                  const char **ret_file, int *ret_used, struct cairn_error *err) {
+    int index = 1;
+    for (;;) {
+        struct flag flag;
+        CAIRN_TRY(next_flag(config, argc, argv, &index, &flag, err));
+        if (!flag.value) break;
+        if (ret_file && !flag.row) *ret_file = flag.value;
+        if (!ret_file && flag.row) CAIRN_TRY(set_row(config, flag.row, flag.value, "flag", err));
+    }
+    if (ret_used) *ret_used = index - 1;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_config_flags(struct cairn_config *config, int argc, char **argv,
+                                   int *ret_used, struct cairn_error *err) {
+    const char *file = NULL;
+    CAIRN_TRY(walk_flags(config, argc, argv, &file, NULL, err));
+    if (file) CAIRN_TRY(cairn_config_file(config, file, err));
+    return walk_flags(config, argc, argv, NULL, ret_used, err);
+}
+
+enum cairn_code cairn_config_load(struct cairn_config *config, int argc, char **argv, int *ret_used,
+                                  struct cairn_error *err) {
+    const char *file = NULL;
+    CAIRN_TRY(walk_flags(config, argc, argv, &file, NULL, err));
+    if (!file) file = getenv("CAIRN_CONFIG");
+    if (file) CAIRN_TRY(cairn_config_file(config, file, err));
+    CAIRN_TRY(cairn_config_environment(config, err));
+    return walk_flags(config, argc, argv, NULL, ret_used, err);
+}
+
+bool cairn_config_take(int *argc, char **argv, const char *flag) {
+    for (int i = 1; i < *argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], flag) != 0) continue;
+        memmove(argv + i, argv + i + 1, sizeof *argv * (size_t)(*argc - i));
+        --*argc;
+        return true;
+    }
+    return false;
+}
+
+/* ---- print ---- */
+
+struct unit {
+    const char *name;
+    uint64_t size;
+};
+
+/* Exact and in a form that the parser takes: the largest unit that divides the value. */
+static void unit_text(const struct unit *units, size_t count, uint64_t value, char ret[40]) {
+    size_t i = 0;
+    while (i + 1 < count && (value == 0 || value % units[i].size != 0)) i++;
+    snprintf(ret, 40, "%llu%s", (unsigned long long)(value / units[i].size), units[i].name);
+}
+
+static void number_text(enum cairn_config_type type, uint64_t value, char ret[40]) {
+    static const struct unit sizes[] = {{"TiB", 1024 * CAIRN_GIB},
+                                        {"GiB", CAIRN_GIB},
+                                        {"MiB", CAIRN_MIB},
+                                        {"KiB", CAIRN_KIB},
+                                        {"", 1}};
+    static const struct unit times[] = {
+        {"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
+    static const struct unit counts[] = {{"", 1}};
+    if (type == CAIRN_CONFIG_SIZE)
+        unit_text(sizes, CAIRN_COUNT(sizes), value, ret);
+    else if (type == CAIRN_CONFIG_TIME)
+        unit_text(times, CAIRN_COUNT(times), value, ret);
+    else
+        unit_text(counts, CAIRN_COUNT(counts), value, ret);
+}
+
+static enum cairn_code print_value(const struct cairn_config *config,
+                                   const struct cairn_config_row *row, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    const void *slot = value_of(config, row);
+    if (row->type == CAIRN_CONFIG_BOOL)
+        return cairn_buf_append_text(ret, *(const bool *)slot ? "true" : "false", err);
+    if (row->type == CAIRN_CONFIG_TEXT) {
+        const char *text = *(char *const *)slot;
+        return cairn_buf_printf(ret, err, "\"%s\"", text);
+    }
+    char number[40];
+    number_text(row->type, *(const uint64_t *)slot, number);
+    return cairn_buf_append_text(ret, number, err);
+}
+
+/* The output is itself a file that --config takes: origins stand in comments of their own. */
+enum cairn_code cairn_config_print(const struct cairn_config *config, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < config->row_count; i++) {
+        const struct cairn_config_row *row = &config->rows[i];
+        CAIRN_TRY(cairn_buf_printf(ret, err, "# from %s\n%s = ", config->origins[i], row->name));
+        CAIRN_TRY(print_value(config, row, ret, err));
+        CAIRN_TRY(cairn_buf_append_text(ret, "\n", err));
+    }
+    return CAIRN_OK;
+}
+
+static const char *type_word(enum cairn_config_type type) {
+    switch (type) {
+    case CAIRN_CONFIG_TEXT:
+        return "TEXT";
+    case CAIRN_CONFIG_COUNT:
+        return "COUNT";
+    case CAIRN_CONFIG_SIZE:
+        return "SIZE";
+    case CAIRN_CONFIG_TIME:
+        return "TIME";
+    case CAIRN_CONFIG_BOOL:
+        return "";
+    }
+    return "";
+}
+
+/* "5MiB to 5GiB", "at least 1", "". A TEXT's bounds on length concern nobody who reads help. */
+static void bounds_text(const struct cairn_config_row *row, char ret[96]) {
+    bool low = has_bound(row->min), high = has_bound(row->max);
+    *ret = '\0';
+    if (row->type == CAIRN_CONFIG_TEXT || row->type == CAIRN_CONFIG_BOOL) return;
+    if (low && high)
+        snprintf(ret, 96, "%s to %s", row->min, row->max);
+    else if (low)
+        snprintf(ret, 96, "at least %s", row->min);
+    else if (high)
+        snprintf(ret, 96, "at most %s", row->max);
+}
+
+enum cairn_code cairn_config_help(const struct cairn_config *config, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_printf(ret, err, "  --config FILE\n        %s\n",
+                               "Read settings from FILE, lines of `key = value`."));
+    for (size_t i = 0; i < config->row_count; i++) {
+        const struct cairn_config_row *row = &config->rows[i];
+        char name[CONFIG_NAME_BYTES_MAX + 1], bounds[96];
+        name_as(row->name, true, name);
+        bounds_text(row, bounds);
+        const char *word = type_word(row->type);
+        CAIRN_TRY(cairn_buf_printf(
+            ret, err, "  --%s%s%s%s\n        %s (default %s%s%s)\n",
+            row->type == CAIRN_CONFIG_BOOL ? "[no-]" : "", name, *word ? " " : "", word, row->why,
+            *row->fallback ? row->fallback : "none", *bounds ? "; " : "", bounds));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_config_docs(const struct cairn_config *config, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append_text(ret,
+                                    "| key | flag | variable | default | bounds | meaning |\n"
+                                    "|---|---|---|---|---|---|\n",
+                                    err));
+    for (size_t i = 0; i < config->row_count; i++) {
+        const struct cairn_config_row *row = &config->rows[i];
+        char flag[CONFIG_NAME_BYTES_MAX + 1], variable[CONFIG_NAME_BYTES_MAX + 1], bounds[96];
+        name_as(row->name, true, flag);
+        name_as(row->name, false, variable);
+        bounds_text(row, bounds);
+        CAIRN_TRY(cairn_buf_printf(ret, err, "| `%s` | `--%s` | `CAIRN_%s` | %s | %s | %s |\n",
+                                   row->name, flag, variable,
+                                   *row->fallback ? row->fallback : "none", bounds, row->why));
+    }
+    return CAIRN_OK;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config: one table of settings per program; flag over environment over file over default.
+ *
+ * Why:     a setting is written once, and its flag, variable, file key, bounds, help text and
+ *          documentation come from that line.
+ * Promise: O1  an unknown key or flag, a value out of bounds or malformed is an error that names
+ *              key, value, bound and where it came from. Nothing is ignored.
+ *          O2  --print-config shows every value with its origin; values of SECRET_FILE settings
+ *              are paths, never contents.
+ *          O3  bounds and defaults are text run through the same parser as user input.
+ * Limits:  64 KiB config files, `key = value` or `key = "value"` lines, # comment lines; names of
+ *          64 bytes, TEXT values of 4,096.
+ * Threads: parsed once at start, then immutable.
+ * Next:    server/settings.def, uploader/settings.def.
+ *
+ * A program writes its table in a .def file of lines
+ *     CONFIG(SIZE, part_size, "64MiB", "5MiB", "5GiB", "Larger parts need fewer requests.")
+ * and expands it twice: into a struct (fields through CAIRN_CONFIG_FIELD_<TYPE>) and into an array
+ * of struct cairn_config_row. Flag --part-size, variable CAIRN_PART_SIZE, key part_size.
+ */
+#pragma once
+
+#include "common/buf.h"
+
+enum cairn_config_type {
+    CAIRN_CONFIG_TEXT,  /* char *; min and max bound the length */
+    CAIRN_CONFIG_COUNT, /* uint64_t */
+    CAIRN_CONFIG_SIZE,  /* uint64_t, bytes */
+    CAIRN_CONFIG_TIME,  /* uint64_t, ms */
+    CAIRN_CONFIG_BOOL,  /* bool: true/false/yes/no/1/0 */
+};
+#define CAIRN_CONFIG_FIELD_TEXT(name) char *name;
+#define CAIRN_CONFIG_FIELD_COUNT(name) uint64_t name;
+#define CAIRN_CONFIG_FIELD_SIZE(name) uint64_t name##_bytes;
+#define CAIRN_CONFIG_FIELD_TIME(name) uint64_t name##_ms;
+#define CAIRN_CONFIG_FIELD_BOOL(name) bool name;
+#define CAIRN_CONFIG_MEMBER_TEXT(name) name
+#define CAIRN_CONFIG_MEMBER_COUNT(name) name
+#define CAIRN_CONFIG_MEMBER_SIZE(name) name##_bytes
+#define CAIRN_CONFIG_MEMBER_TIME(name) name##_ms
+#define CAIRN_CONFIG_MEMBER_BOOL(name) name
+
+struct cairn_config_row {
+    const char *name;
+    enum cairn_config_type type;
+    const char *fallback, *min, *max, *why;
+    size_t offset; /* of the field in the program's struct */
+};
+#define CAIRN_CONFIG_ROW(program, type, name, fallback, min, max, why)                             \
+    {#name,                                                                                        \
+     CAIRN_CONFIG_##type,                                                                          \
+     fallback,                                                                                     \
+     min,                                                                                          \
+     max,                                                                                          \
+     why,                                                                                          \
+     offsetof(struct program, CAIRN_CONFIG_MEMBER_##type(name))},
+
+struct cairn_config {
+    const struct cairn_config_row *rows;
+    size_t row_count;
+    void *values;        /* the program's struct */
+    char (*origins)[96]; /* one per row: "default", "environment", "flag", "FILE:LINE" */
+};
+enum cairn_code cairn_config_init(struct cairn_config *config, const struct cairn_config_row *rows,
+                                  size_t row_count, void *values,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_config_release(struct cairn_config *config); /* frees TEXT values too */
+enum cairn_code cairn_config_file(struct cairn_config *config, const char *path,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Every CAIRN_<NAME> of the table. Other CAIRN_ variables are not this table's concern. */
+enum cairn_code cairn_config_environment(struct cairn_config *config,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* --name value, --name=value, --flag for BOOL. Stops at the first argument that is no option;
+ * *ret_used is how many of argv (from 1) were taken. --config FILE is handled here, before all. */
+enum cairn_code cairn_config_flags(struct cairn_config *config, int argc, char **argv,
+                                   int *ret_used, struct cairn_error *err) CAIRN_MUST_USE;
+/* For verbs such as --help or --print-config, before anything else is read: takes `flag` out of
+ * argv (counting *argc down) when it stands there before "--"; says whether it did. */
+bool cairn_config_take(int *argc, char **argv, const char *flag);
+enum cairn_code cairn_config_set(struct cairn_config *config, const char *name, const char *value,
+                                 const char *origin, struct cairn_error *err) CAIRN_MUST_USE;
+/* Flags, environment, file (--config or $CAIRN_CONFIG) and defaults in their order. */
+enum cairn_code cairn_config_load(struct cairn_config *config, int argc, char **argv, int *ret_used,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_config_print(const struct cairn_config *config, struct cairn_buf *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_config_help(const struct cairn_config *config, struct cairn_buf *ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Markdown table for docs/config.md. */
+enum cairn_code cairn_config_docs(const struct cairn_config *config, struct cairn_buf *ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * error: how Cairn's own code fails, adds context and passes failures on.
+ *
+ * Why:     a failure is only useful with the names of the step, shard and part it happened to;
+ *          three helpers do that, and there is no fourth way.
+ * Promise: E4  cairn_fail sets code and message; cairn_within puts context in front of the
+ *              message and keeps the code.
+ *          E5  os_errno is the errno at the time of cairn_fail_errno, and its text is appended.
+ * Limits:  as in cairn/error.h.
+ * Threads: the struct belongs to its caller.
+ * Next:    cairn/error.h for the public half.
+ */
+#pragma once
+
+#include <cairn/error.h>
+
+#include "common/base.h"
+
+/* Fill *err (which may be NULL) and return code. */
+enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int os_errno,
+                              const char *origin, const char *format, ...) CAIRN_PRINTF(5, 6);
+/* Put "context: " in front of err->message; returns code. */
+enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, const char *format, ...)
+    CAIRN_PRINTF(3, 4);
+
+#define CAIRN_ORIGIN __FILE_NAME__ ":" CAIRN_TEXT(__LINE__)
+#define cairn_fail(err, code, ...) cairn_fail_at((err), (code), 0, CAIRN_ORIGIN, __VA_ARGS__)
+/* For system calls: appends strerror(errno). ENOSPC and EDQUOT become CAIRN_NO_SPACE. */
+#define cairn_fail_errno(err, ...)                                                                 \
+    cairn_fail_at((err), cairn_code_from_errno(errno), errno, CAIRN_ORIGIN, __VA_ARGS__)
+enum cairn_code cairn_code_from_errno(int os_errno);
+
+#define CAIRN_TRY(expression)                                                                      \
+    do {                                                                                           \
+        enum cairn_code cairn_try_code = (expression);                                             \
+        if (cairn_try_code != CAIRN_OK) return cairn_try_code;                                     \
+    } while (0)

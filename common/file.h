@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file: files that are whole after a crash, and big writes that go past the page cache.
+ *
+ * Why:     a name that appears before its bytes are on disk is how checkpoints are lost.
+ * Promise: W1  publish: the bytes are fdatasync'ed, then link()ed to a name that must not exist,
+ *              then the folder is fsync'ed. A reader sees nothing or the whole.
+ *          W2  a failed fsync is final: the file is given up, never fsync'ed again.
+ *          W3  a big write uses O_DIRECT where the file system takes it, for the aligned middle;
+ *              the odd tail is written buffered; the answer says which way was taken.
+ *          W4  reads return exactly what was asked for, or an error naming the file.
+ * Limits:  paths as the system's; O_DIRECT needs 4 KiB-aligned address, offset and length.
+ * Threads: stateless; a struct cairn_file belongs to one thread at a time, but cairn_file_write_at
+ *          on disjoint ranges may run on several.
+ * Next:    store/dir.h.
+ */
+#pragma once
+
+#include "common/buf.h"
+
+#define CAIRN_FILE_ALIGN 4096
+
+struct cairn_file {
+    int fd;        /* buffered */
+    int direct_fd; /* -1 where O_DIRECT is refused */
+    bool open;
+};
+/* Create exclusively, mode 0644 less umask. expected_bytes > 0 asks for fallocate (best effort). */
+enum cairn_code cairn_file_create(int dir_fd, const char *name, uint64_t expected_bytes,
+                                  struct cairn_file *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_file_open_write(int dir_fd, const char *name, struct cairn_file *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_file_open_read(int dir_fd, const char *name, struct cairn_file *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_file_release(struct cairn_file *file);
+enum cairn_code cairn_file_write_at(const struct cairn_file *file, const void *data, size_t size,
+                                    uint64_t offset, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_file_read_at(const struct cairn_file *file, void *data, size_t size,
+                                   uint64_t offset, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_file_size(const struct cairn_file *file, uint64_t *ret_bytes,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_file_sync(const struct cairn_file *file,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+
+/* link(temporary, name), unlink(temporary), fsync(folder). EEXIST is CAIRN_PRECONDITION and keeps
+ * the temporary. Both names are in dir_fd. The file itself must have been synced. */
+enum cairn_code cairn_file_publish(int dir_fd, const char *temporary, const char *name,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_dir_sync(int dir_fd, struct cairn_error *err) CAIRN_MUST_USE;
+/* mkdir -p with an fsync of every parent that got a new entry. mode as given. */
+enum cairn_code cairn_dir_make(const char *path, unsigned mode,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+/* Whole small files. Larger than ret's limit is CAIRN_TOO_LARGE. */
+enum cairn_code cairn_file_load(const char *path, struct cairn_buf *ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Replace a small private file atomically (temporary, fsync, rename, fsync folder). */
+enum cairn_code cairn_file_replace(const char *path, struct cairn_view data, unsigned mode,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* flock(LOCK_EX|LOCK_NB) on path, created if absent. Held while ret_fd is open. Taken by another:
+ * CAIRN_CONFLICT. */
+enum cairn_code cairn_file_lock(const char *path, int *ret_fd,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Name of the file system when it is a network one ("nfs", "cifs", "lustre", ...), else NULL. */
+const char *cairn_file_network_fs(int fd);

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json: the scan that bounds a document before jansson sees it, and the typed reader.
+ *
+ * jansson takes up to 81 times its input in memory and nests 2,048 deep, so depth, bytes and
+ * values are counted over the raw text first; what jansson then refuses costs little.
+ */
+#include "common/json.h"
+
+#include <stdio.h>
+
+#define JSON_DEPTH_MAX 16
+#define JSON_BYTES_DEFAULT CAIRN_MIB
+#define JSON_NODES_DEFAULT 100000
+#define JSON_TEXT_BYTES_DEFAULT 4096
+#define JSON_U64_MAX (UINT64_C(1) << 62)
+
+/* A copy for messages: plain ASCII without quotes, so that a hostile key can neither forge a log
+ * line nor make the problem body, which is JSON again, invalid. */
+static const char *shown(const char *text, size_t size, char ret[72]) {
+    size_t used = 0;
+    for (; used < size && used < 64; used++) {
+        unsigned char c = (unsigned char)text[used];
+        ret[used] = c < 0x20 || c > 0x7e || c == '"' ? '?' : (char)c;
+    }
+    memcpy(ret + used, used < size ? "..." : "", used < size ? 4 : 1);
+    return ret;
+}
+
+/* ---- the scan before the parse ---- */
+
+struct scan {
+    const char *text;
+    size_t size, at;
+    size_t nodes, nodes_max;
+    unsigned depth;
+    bool after_string; /* the last token was a string: a colon makes it a key */
+};
+
+static void scan_string(struct scan *scan) {
+    scan->at++;
+    while (scan->at < scan->size && scan->text[scan->at] != '"')
+        scan->at += scan->text[scan->at] == '\\' ? 2 : 1;
+    scan->at++;
+}
+
+static bool is_bare(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '+' || c == '.';
+}
+
+/* "-0" is the one integer that would read as 0 and be written back as another text. */
+static enum cairn_code scan_bare(struct scan *scan, struct cairn_error *err) {
+    size_t start = scan->at;
+    while (scan->at < scan->size && is_bare(scan->text[scan->at])) scan->at++;
+    if (scan->at - start == 2 && !memcmp(scan->text + start, "-0", 2))
+        return cairn_fail(err, CAIRN_INVALID, "JSON: -0 at byte %zu is no integer", start);
+    return CAIRN_OK;
+}
+
+/* Counts one value and steps over its first token; structure itself is left to jansson. */
+static enum cairn_code scan_token(struct scan *scan, struct cairn_error *err) {
+    char c = scan->text[scan->at];
+    bool string = c == '"', opens = c == '{' || c == '[';
+    if (!string && !opens && !is_bare(c)) {
+        if (c == ':' && scan->after_string) scan->nodes--;
+        if ((c == '}' || c == ']') && scan->depth > 0) scan->depth--;
+        if (c == ':' || c == ',' || c == '}' || c == ']') scan->after_string = false;
+        scan->at++;
+        return CAIRN_OK;
+    }
+    scan->nodes++;
+    scan->after_string = string;
+    /* One more than allowed is let through here: a key is only known at its colon. */
+    if (scan->nodes > scan->nodes_max + 1)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "JSON: more than %zu values", scan->nodes_max);
+    if (string) {
+        scan_string(scan);
+        return CAIRN_OK;
+    }
+    if (!opens) return scan_bare(scan, err);
+    scan->at++;
+    if (++scan->depth > JSON_DEPTH_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "JSON: nested deeper than %d at byte %zu",
+                          JSON_DEPTH_MAX, scan->at - 1);
+    return CAIRN_OK;
+}
+
+static enum cairn_code scan_all(struct cairn_view text, size_t nodes_max, struct cairn_error *err) {
+    struct scan scan = {.text = text.data, .size = text.size, .nodes_max = nodes_max};
+    while (scan.at < scan.size) CAIRN_TRY(scan_token(&scan, err));
+    if (scan.nodes > nodes_max)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "JSON: more than %zu values", nodes_max);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_json_parse(struct cairn_view text, struct cairn_json_limits limits,
+                                 json_t **ret_json, struct cairn_error *err) {
+    size_t bytes_max = limits.bytes ? limits.bytes : JSON_BYTES_DEFAULT;
+    size_t nodes_max = limits.nodes ? limits.nodes : JSON_NODES_DEFAULT;
+    if (text.size > bytes_max)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "JSON: %zu bytes, at most %zu are taken", text.size,
+                          bytes_max);
+    if (text.size == 0) return cairn_fail(err, CAIRN_INVALID, "JSON: the document is empty");
+    CAIRN_TRY(scan_all(text, nodes_max, err));
+    json_error_t problem;
+    json_t *json = json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, &problem);
+    if (!json) {
+        char what[72];
+        if (json_error_code(&problem) == json_error_out_of_memory)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "JSON: out of memory");
+        return cairn_fail(err, CAIRN_INVALID, "JSON: line %d column %d: %s", problem.line,
+                          problem.column, shown(problem.text, strlen(problem.text), what));
+    }
+    *ret_json = json;
+    return CAIRN_OK;
+}
+
+/* ---- writing ---- */
+
+struct sink {
+    struct cairn_buf *buf;
+    struct cairn_error *err;
+    enum cairn_code code;
+};
+
+static int sink_append(const char *text, size_t size, void *context) {
+    struct sink *sink = context;
+    sink->code = cairn_buf_append(sink->buf, text, size, sink->err);
+    return sink->code == CAIRN_OK ? 0 : -1;
+}
+
+/* On failure ret holds what it held before. */
+static enum cairn_code dump(const json_t *json, size_t flags, struct cairn_buf *ret,
+                            struct cairn_error *err) {
+    struct sink sink = {.buf = ret, .err = err, .code = CAIRN_OK};
+    size_t before = ret->size;
+    if (json_dump_callback(json, sink_append, &sink, flags | JSON_ENCODE_ANY) == 0) return CAIRN_OK;
+    ret->size = before;
+    if (ret->data) ret->data[before] = '\0';
+    if (sink.code != CAIRN_OK) return sink.code;
+    return cairn_fail(err, CAIRN_INVALID, "JSON: the value cannot be written");
+}
+
+enum cairn_code cairn_json_dump(const json_t *json, struct cairn_buf *ret,
+                                struct cairn_error *err) {
+    return dump(json, JSON_SORT_KEYS | JSON_COMPACT, ret, err);
+}
+
+enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret,
+                                       struct cairn_error *err) {
+    return dump(json, JSON_INDENT(2), ret, err);
+}
+
+/* ---- the typed reader ---- */
+
+static const char *type_name(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "text";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a number with a fraction or exponent";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a boolean";
+    case JSON_NULL:
+        return "null";
+    }
+    return "something else";
+}
+
+struct place {
+    const char *pointer;
+    const struct cairn_json_field *field;
+};
+
+static enum cairn_code wrong_type(struct place place, const char *wanted, const json_t *value,
+                                  struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_INVALID, "%s/%s: wanted %s, got %s", place.pointer,
+                      place.field->name, wanted, type_name(value));
+}
+
+static enum cairn_code read_number(struct place place, const json_t *value,
+                                   struct cairn_error *err) {
+    bool small = place.field->kind == CAIRN_JSON_U32;
+    uint64_t most = place.field->max ? place.field->max : JSON_U64_MAX;
+    if (small && most > UINT32_MAX) most = UINT32_MAX;
+    if (!json_is_integer(value)) return wrong_type(place, "an integer", value, err);
+    json_int_t number = json_integer_value(value);
+    if (number < 0 || (uint64_t)number > most)
+        return cairn_fail(err, CAIRN_INVALID, "%s/%s: wanted an integer from 0 to %llu, got %lld",
+                          place.pointer, place.field->name, (unsigned long long)most,
+                          (long long)number);
+    if (small)
+        *(uint32_t *)place.field->ret = (uint32_t)number;
+    else
+        *(uint64_t *)place.field->ret = (uint64_t)number;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_text(struct place place, const json_t *value, struct cairn_error *err) {
+    uint64_t most = place.field->max ? place.field->max : JSON_TEXT_BYTES_DEFAULT;
+    if (!json_is_string(value)) return wrong_type(place, "text", value, err);
+    const char *text = json_string_value(value);
+    size_t size = json_string_length(value);
+    if (size > most)
+        return cairn_fail(err, CAIRN_INVALID, "%s/%s: wanted at most %llu bytes of text, got %zu",
+                          place.pointer, place.field->name, (unsigned long long)most, size);
+    if (strlen(text) != size)
+        return cairn_fail(err, CAIRN_INVALID, "%s/%s: the text holds a NUL byte", place.pointer,
+                          place.field->name);
+    *(const char **)place.field->ret = text;
+    return CAIRN_OK;
+}
+
+/* The document is borrowed mutably, as json_t's own getters do. */
+static enum cairn_code read_field(struct place place, json_t *value, struct cairn_error *err) {
+    switch (place.field->kind) {
+    case CAIRN_JSON_U64:
+    case CAIRN_JSON_U32:
+        return read_number(place, value, err);
+    case CAIRN_JSON_TEXT:
+        return read_text(place, value, err);
+    case CAIRN_JSON_BOOL:
+        if (!json_is_boolean(value)) return wrong_type(place, "true or false", value, err);
+        *(bool *)place.field->ret = json_is_true(value);
+        return CAIRN_OK;
+    case CAIRN_JSON_OBJECT:
+        if (!json_is_object(value)) return wrong_type(place, "an object", value, err);
+        break;
+    case CAIRN_JSON_ARRAY:
+        if (!json_is_array(value)) return wrong_type(place, "an array", value, err);
+        break;
+    case CAIRN_JSON_ANY:
+        break;
+    }
+    *(json_t **)place.field->ret = value;
+    return CAIRN_OK;
+}
+
+static enum cairn_code refuse_unknown(const json_t *object, const char *pointer,
+                                      const struct cairn_json_field *fields, size_t count,
+                                      struct cairn_error *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        size_t i = 0;
+        while (i < count && strcmp(fields[i].name, key) != 0) i++;
+        if (i < count) continue;
+        char name[72];
+        return cairn_fail(err, CAIRN_INVALID, "%s/%s: unknown field", pointer,
+                          shown(key, strlen(key), name));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_json_read(const json_t *object, const char *pointer,
+                                const struct cairn_json_field *fields, size_t count, bool open,
+                                struct cairn_error *err) {
+    if (!json_is_object(object))
+        return cairn_fail(err, CAIRN_INVALID, "%s: wanted an object, got %s",
+                          *pointer ? pointer : "the document", object ? type_name(object) : "none");
+    for (size_t i = 0; i < count; i++) {
+        struct place place = {pointer, &fields[i]};
+        json_t *value = json_object_get(object, fields[i].name);
+        if (!value || json_is_null(value)) {
+            if (!fields[i].required) continue;
+            return cairn_fail(err, CAIRN_INVALID, "%s/%s: missing", pointer, fields[i].name);
+        }
+        CAIRN_TRY(read_field(place, value, err));
+    }
+    return open ? CAIRN_OK : refuse_unknown(object, pointer, fields, count, err);
+}

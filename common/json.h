@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json: small documents in and out, strictly (owner of jansson.h).
+ *
+ * Why:     API bodies, manifests and frames come from outside; jansson alone keeps the last of
+ *          two equal keys, takes 81 times the input in memory and reads 1e3 as a real.
+ * Promise: J1  parse refuses duplicate keys, trailing bytes, bad UTF-8, depth > 16, more than
+ *              limits.nodes values or limits.bytes bytes, before it allocates for them.
+ *          J2  integers are JSON integers in [0, 2^62]; 1.0, 1e3, -1 and "12" are refused.
+ *          J3  a typed getter that fails names the pointer ("/ranks/3/proc") and what it wanted.
+ *          J4  dump is canonical: keys sorted, no spaces, so equal values give equal bytes.
+ * Limits:  see struct cairn_json_limits; zero means 1 MiB and 100,000 values.
+ * Threads: a document belongs to one thread at a time.
+ * Next:    api/manifest.h for the stored documents.
+ */
+#pragma once
+
+#include <jansson.h>
+
+#include "common/buf.h"
+
+struct cairn_json_limits {
+    size_t bytes;
+    size_t nodes;
+};
+
+/* A reference that is dropped at scope end: CAIRN_AUTO_JSON json_t *body = NULL; */
+static inline void cairn_json_drop_at(json_t **json) {
+    json_decref(*json);
+}
+#define CAIRN_AUTO_JSON __attribute__((cleanup(cairn_json_drop_at)))
+
+enum cairn_code cairn_json_parse(struct cairn_view text, struct cairn_json_limits limits,
+                                 json_t **ret_json, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_json_dump(const json_t *json, struct cairn_buf *ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+/* For people: two spaces of indent, keys in insertion order. */
+enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+
+/* One row per field of an object; a closed list: other keys are refused by name. */
+enum cairn_json_kind {
+    CAIRN_JSON_U64,    /* uint64_t *                                            */
+    CAIRN_JSON_U32,    /* uint32_t *                                            */
+    CAIRN_JSON_BOOL,   /* bool *                                                */
+    CAIRN_JSON_TEXT,   /* const char **, borrowed from the document             */
+    CAIRN_JSON_OBJECT, /* json_t **, borrowed                                   */
+    CAIRN_JSON_ARRAY,  /* json_t **, borrowed                                   */
+    CAIRN_JSON_ANY,    /* json_t **, borrowed                                   */
+};
+struct cairn_json_field {
+    const char *name;
+    enum cairn_json_kind kind;
+    bool required; /* absent or null and required: CAIRN_INVALID naming it */
+    void *ret;     /* untouched when the field is absent or null           */
+    uint64_t max;  /* numbers: 0 = 2^62 (U64), 2^32-1 (U32); text: most bytes, 0 = 4096 */
+};
+/* pointer is where the object stands in its document, "" for the root. open: take unknown keys. */
+enum cairn_code cairn_json_read(const json_t *object, const char *pointer,
+                                const struct cairn_json_field *fields, size_t count, bool open,
+                                struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks are checked before the mutex is asked, so an inversion aborts instead of hanging. */
+#include "common/lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+_Static_assert(CAIRN_LOCK_RANKS <= 64, "one bit per rank");
+
+#ifdef CAIRN_DEBUG_LOCKS
+static const char *const rank_names[] = {
+#define LOCK(name) #name,
+#include "common/locks.def"
+#undef LOCK
+};
+
+static _Thread_local uint64_t held_ranks;
+
+static _Noreturn void order_broken(const char *deed, enum cairn_lock_rank rank) {
+    fprintf(stderr, "cairn: lock order: %s %s while this thread holds:", deed, rank_names[rank]);
+    for (unsigned i = 0; i < CAIRN_LOCK_RANKS; i++) {
+        if (held_ranks >> i & 1) fprintf(stderr, " %s", rank_names[i]);
+    }
+    fputs("\n", stderr);
+    abort();
+}
+
+static void rank_take(enum cairn_lock_rank rank) {
+    if (held_ranks >> rank) order_broken("taking", rank);
+    held_ranks |= UINT64_C(1) << rank;
+}
+
+static void rank_give(enum cairn_lock_rank rank) {
+    if (!(held_ranks >> rank & 1)) order_broken("giving", rank);
+    held_ranks &= ~(UINT64_C(1) << rank);
+}
+
+/* A wait takes its lock again at its end, so nothing ranked below it may be held meanwhile. */
+static void rank_wait(enum cairn_lock_rank rank) {
+    if (held_ranks >> rank != 1) order_broken("waiting with", rank);
+}
+#else
+static void rank_take(enum cairn_lock_rank rank) {
+    (void)rank;
+}
+static void rank_give(enum cairn_lock_rank rank) {
+    (void)rank;
+}
+static void rank_wait(enum cairn_lock_rank rank) {
+    (void)rank;
+}
+#endif
+
+void cairn_lock_init(struct cairn_lock *lock, enum cairn_lock_rank rank) {
+    CAIRN_ASSERT((unsigned)rank < CAIRN_LOCK_RANKS);
+    int failed = pthread_mutex_init(&lock->mutex, NULL);
+    CAIRN_ASSERT(!failed);
+    lock->rank = rank;
+}
+
+void cairn_lock_release(struct cairn_lock *lock) {
+    int failed = pthread_mutex_destroy(&lock->mutex);
+    CAIRN_ASSERT(!failed); /* EBUSY: released while somebody holds it */
+}
+
+void cairn_lock_take(struct cairn_lock *lock) {
+    rank_take(lock->rank);
+    int failed = pthread_mutex_lock(&lock->mutex);
+    CAIRN_ASSERT(!failed);
+}
+
+void cairn_lock_give(struct cairn_lock *lock) {
+    rank_give(lock->rank);
+    int failed = pthread_mutex_unlock(&lock->mutex);
+    CAIRN_ASSERT(!failed);
+}
+
+void cairn_condition_init(struct cairn_condition *condition) {
+    pthread_condattr_t attributes;
+    int failed = pthread_condattr_init(&attributes);
+    CAIRN_ASSERT(!failed);
+    failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    CAIRN_ASSERT(!failed);
+    failed = pthread_cond_init(&condition->condition, &attributes);
+    CAIRN_ASSERT(!failed);
+    pthread_condattr_destroy(&attributes);
+}
+
+void cairn_condition_release(struct cairn_condition *condition) {
+    pthread_cond_destroy(&condition->condition);
+}
+
+void cairn_condition_signal(struct cairn_condition *condition) {
+    pthread_cond_signal(&condition->condition);
+}
+
+void cairn_condition_broadcast(struct cairn_condition *condition) {
+    pthread_cond_broadcast(&condition->condition);
+}
+
+bool cairn_condition_wait(struct cairn_condition *condition, struct cairn_lock *lock,
+                          uint64_t deadline_ms) {
+    rank_wait(lock->rank);
+    if (deadline_ms == UINT64_MAX) {
+        int failed = pthread_cond_wait(&condition->condition, &lock->mutex);
+        CAIRN_ASSERT(!failed);
+        return true;
+    }
+    struct timespec deadline = {.tv_sec = (time_t)(deadline_ms / 1000),
+                                .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
+    int failed = pthread_cond_timedwait(&condition->condition, &lock->mutex, &deadline);
+    CAIRN_ASSERT(failed == 0 || failed == ETIMEDOUT);
+    return failed == 0;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A line is formatted, escaped and cut on the stack, then handed to the kernel in one write. */
+#include "common/log.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/encode.h"
+#include "common/lock.h"
+
+#define LINE_BYTES_MAX 2048
+
+static const char *const level_names[] = {"ERROR", "WARN", "INFO", "DEBUG"};
+static const char *const level_words[] = {"error", "warn", "info", "debug"};
+
+/* Written by cairn_log_start only, which runs before there are other threads. */
+static struct {
+    struct cairn_lock lock; /* nothing is guarded but the order of the lines */
+    enum cairn_log_level level;
+    int fd;
+    bool started;
+} logger = {.fd = -1};
+
+void cairn_log_start(const char *program, enum cairn_log_level level, int fd) {
+    if (!logger.started) cairn_lock_init(&logger.lock, CAIRN_LOCK_log_line);
+    logger.started = true;
+    logger.level = level;
+    logger.fd = fd;
+    cairn_log(DEBUG, "log.start", "program=%s pid=%ld", program, (long)getpid());
+}
+
+enum cairn_code cairn_log_level_parse(const char *text, enum cairn_log_level *ret,
+                                      struct cairn_error *err) {
+    for (unsigned i = 0; i < CAIRN_COUNT(level_words); i++) {
+        if (!strcmp(text, level_words[i])) {
+            *ret = (enum cairn_log_level)i;
+            return CAIRN_OK;
+        }
+    }
+    return cairn_fail(err, CAIRN_INVALID,
+                      "\"%.32s\" is not a log level: error, warn, info or debug", text);
+}
+
+bool cairn_log_enabled(enum cairn_log_level level) {
+    return logger.started && logger.fd >= 0 && level <= logger.level;
+}
+
+/* What byte c is written as: itself, or an escape of at most 4 bytes. Returns the size. */
+static size_t escape_byte(uint8_t c, bool is_text, char ret_escape[8]) {
+    const char *name = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : NULL;
+    if (name) {
+        memcpy(ret_escape, name, 2);
+        return 2;
+    }
+    if (c < 0x20 || c == 0x7f || (c >= 0x80 && !is_text)) {
+        return (size_t)snprintf(ret_escape, 8, "\\x%02x", c);
+    }
+    ret_escape[0] = (char)c;
+    return 1;
+}
+
+/* Size of a cut text without its last character when that is not ASCII: it may be half of one. */
+static size_t without_torn_character(const char *text, size_t size) {
+    size_t end = size;
+    while (end > 0 && ((uint8_t)text[end - 1] & 0xc0) == 0x80) end--;
+    return end > 0 && (uint8_t)text[end - 1] >= 0xc0 ? end - 1 : size;
+}
+
+/* Escape text behind the size bytes of the line; returns the new size, always below the limit. */
+static size_t append_escaped(char *line, size_t size, const char *text, bool cut) {
+    const size_t room = LINE_BYTES_MAX - sizeof("...\n");
+    bool is_text = cairn_utf8_valid(cairn_view_of(text));
+    const uint8_t *at = (const uint8_t *)text;
+    while (*at) {
+        char escape[8];
+        size_t taken = 1;
+        size_t escape_size = escape_byte(*at, is_text, escape);
+        /* U+0080 to U+009F are control characters too; terminals obey them. */
+        if (is_text && at[0] == 0xc2 && at[1] < 0xa0) {
+            escape_size = (size_t)snprintf(escape, sizeof(escape), "\\u%04x", at[1]);
+            taken = 2;
+        }
+        if (size + escape_size > room) break;
+        memcpy(line + size, escape, escape_size);
+        size += escape_size;
+        at += taken;
+    }
+    if (*at || cut) {
+        if (*at && is_text) size = without_torn_character(line, size);
+        memcpy(line + size, "...", 3);
+        size += 3;
+    }
+    return size;
+}
+
+/* G3: a reader that went away must not kill the program, so SIGPIPE is held back and eaten. */
+static void write_line(const char *line, size_t size) {
+    sigset_t pipe_set, before;
+    sigemptyset(&pipe_set);
+    sigaddset(&pipe_set, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_set, &before);
+    ssize_t written;
+    do {
+        written = write(logger.fd, line, size);
+    } while (written < 0 && errno == EINTR);
+    if (written < 0 && errno == EPIPE && !sigismember(&before, SIGPIPE)) {
+        sigtimedwait(&pipe_set, NULL, &(struct timespec){0});
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void cairn_log_write(enum cairn_log_level level, const char *event, const char *format, ...) {
+    if (!cairn_log_enabled(level)) return;
+    int saved_errno = errno;
+    char text[LINE_BYTES_MAX], line[LINE_BYTES_MAX], time[32];
+    va_list arguments;
+    va_start(arguments, format);
+    int wanted = vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    bool cut = wanted >= (int)sizeof(text);
+    if (wanted < 0) text[0] = '\0';
+    if (cut) text[without_torn_character(text, sizeof(text) - 1)] = '\0';
+    cairn_time_text(cairn_clock_real.wall_ms(&cairn_clock_real), true, time);
+    int head = snprintf(line, sizeof(line), "%s %s %.128s%s", time, level_names[level], event,
+                        text[0] ? " " : "");
+    size_t size = append_escaped(line, (size_t)head, text, cut);
+    line[size++] = '\n';
+    {
+        CAIRN_HOLD(&logger.lock);
+        write_line(line, size);
+    }
+    errno = saved_errno;
+}

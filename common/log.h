@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log: one line per thing that happened, in the daemons and the cli.
+ *
+ * Why:     an operator greps for one event and finds the code that wrote it.
+ * Promise: G1  a line is: time level event key=value...; written whole, never torn.
+ *          G2  control bytes in values are escaped; a secret type has no way into a line.
+ *          G3  where standard error cannot be written, lines are dropped, the program goes on.
+ * Limits:  2,048 bytes a line, cut with "...".
+ * Threads: any thread.
+ * Next:    docs/runbook.md for what each error line asks of a person.
+ */
+#pragma once
+
+#include "common/error.h"
+
+enum cairn_log_level { CAIRN_LOG_ERROR, CAIRN_LOG_WARN, CAIRN_LOG_INFO, CAIRN_LOG_DEBUG };
+
+void cairn_log_start(const char *program, enum cairn_log_level level, int fd);
+enum cairn_code cairn_log_level_parse(const char *text, enum cairn_log_level *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_log_enabled(enum cairn_log_level level);
+/* format holds key=value pairs; quote free text with cause=\"%s\" (it is escaped as a whole line).
+ */
+void cairn_log_write(enum cairn_log_level level, const char *event, const char *format, ...)
+    CAIRN_PRINTF(3, 4);
+#define cairn_log(level, event, ...)                                                               \
+    do {                                                                                           \
+        if (cairn_log_enabled(CAIRN_LOG_##level))                                                  \
+            cairn_log_write(CAIRN_LOG_##level, (event), __VA_ARGS__);                              \
+    } while (0)

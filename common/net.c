@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net: Unix sockets with descriptors, TCP listeners. Every socket made here is non-blocking and
+ * close-on-exec; nothing here waits but cairn_net_send, which has a deadline.
+ */
+#include "common/net.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/text.h"
+
+#define SOCKET_FLAGS (SOCK_CLOEXEC | SOCK_NONBLOCK)
+
+/* ---- Unix sockets ---- */
+
+static enum cairn_code unix_address(const char *path, struct sockaddr_un *ret,
+                                    struct cairn_error *err) {
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (*path == '\0' || !cairn_text_copy(ret->sun_path, sizeof ret->sun_path, path))
+        return cairn_fail(err, CAIRN_INVALID, "socket path \"%s\": 1 to %zu bytes are possible",
+                          path, sizeof ret->sun_path - 1);
+    return CAIRN_OK;
+}
+
+static enum cairn_code unix_socket(int *ret_fd, struct cairn_error *err) {
+    *ret_fd = socket(AF_UNIX, SOCK_STREAM | SOCKET_FLAGS, 0);
+    return *ret_fd < 0 ? cairn_fail_errno(err, "create a Unix socket") : CAIRN_OK;
+}
+
+/* U2: only a socket that refuses callers is stale. A symbolic link or a file is never removed. */
+static enum cairn_code remove_stale(const char *path, struct cairn_error *err) {
+    struct stat status;
+    if (lstat(path, &status) != 0)
+        return errno == ENOENT ? CAIRN_OK : cairn_fail_errno(err, "look at %s", path);
+    if (!S_ISSOCK(status.st_mode))
+        return cairn_fail(err, CAIRN_CONFLICT, "%s exists and is no socket", path);
+    CAIRN_AUTO_FD probe = -1;
+    enum cairn_code code = cairn_net_connect_unix(path, &probe, err);
+    if (code == CAIRN_OK || code == CAIRN_BUSY)
+        return cairn_fail(err, CAIRN_CONFLICT, "another process answers on %s", path);
+    if (code != CAIRN_UNAVAILABLE) return code;
+    if (unlink(path) != 0 && errno != ENOENT)
+        return cairn_fail_errno(err, "remove the stale socket %s", path);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_net_listen_unix(const char *path, unsigned mode, int *ret_fd,
+                                      struct cairn_error *err) {
+    struct sockaddr_un address;
+    CAIRN_TRY(unix_address(path, &address, err));
+    CAIRN_TRY(remove_stale(path, err));
+    CAIRN_AUTO_FD fd = -1;
+    CAIRN_TRY(unix_socket(&fd, err));
+    /* The mode of the descriptor, less umask, is the mode that bind gives the name: there is no
+     * moment at which a stranger could connect. chmod then adds what umask took away. */
+    if (fchmod(fd, mode) != 0) return cairn_fail_errno(err, "mode of the socket %s", path);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0)
+        return cairn_fail_errno(err, "bind %s", path);
+    if (chmod(path, mode) != 0) return cairn_fail_errno(err, "mode of the socket %s", path);
+    if (listen(fd, SOMAXCONN) != 0) return cairn_fail_errno(err, "listen on %s", path);
+    *ret_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd, struct cairn_error *err) {
+    struct sockaddr_un address;
+    CAIRN_TRY(unix_address(path, &address, err));
+    CAIRN_AUTO_FD fd = -1;
+    CAIRN_TRY(unix_socket(&fd, err));
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        if (errno == EAGAIN)
+            return cairn_fail(err, CAIRN_BUSY, "too many callers wait on %s", path);
+        if (errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR)
+            return cairn_fail(err, CAIRN_UNAVAILABLE, "nothing listens on %s", path);
+        return cairn_fail_errno(err, "connect to %s", path);
+    }
+    *ret_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
+                                   struct cairn_error *err) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return cairn_fail_errno(err, "ask who the peer is");
+    if (ret_uid) *ret_uid = peer.uid;
+    if (ret_pid) *ret_pid = peer.pid;
+    return CAIRN_OK;
+}
+
+/* ---- TCP ---- */
+
+/* "host:port" or "[host]:port" in two texts. */
+static enum cairn_code split_address(const char *address, char host[256], char port[8],
+                                     struct cairn_error *err) {
+    const char *colon = strrchr(address, ':');
+    const char *start = address, *end = colon;
+    if (colon && *address == '[' && colon > address + 1 && colon[-1] == ']') {
+        start = address + 1;
+        end = colon - 1;
+    }
+    size_t size = colon ? (size_t)(end - start) : 0;
+    uint64_t number = 0;
+    bool bare_v6 = colon && start == address && memchr(start, ':', size) != NULL;
+    if (size == 0 || size > 255 || bare_v6 || !cairn_text_copy(port, 8, colon + 1) ||
+        cairn_parse_u64(cairn_view_of(port), &number, NULL) != CAIRN_OK || number > 65535)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\" is no address to listen on; wanted \"127.0.0.1:7420\" or "
+                          "\"[::1]:7420\"",
+                          address);
+    memcpy(host, start, size);
+    host[size] = '\0';
+    return CAIRN_OK;
+}
+
+static enum cairn_code listen_on(const struct addrinfo *info, const char *address, int *ret_fd,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = socket(info->ai_family, SOCK_STREAM | SOCKET_FLAGS, 0);
+    if (fd < 0) return cairn_fail_errno(err, "create a socket for %s", address);
+    int on = 1;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
+        return cairn_fail_errno(err, "SO_REUSEADDR for %s", address);
+    if (bind(fd, info->ai_addr, info->ai_addrlen) != 0) {
+        if (errno == EADDRINUSE)
+            return cairn_fail(err, CAIRN_CONFLICT, "%s is taken by another process", address);
+        return cairn_fail_errno(err, "bind %s", address);
+    }
+    if (listen(fd, SOMAXCONN) != 0) return cairn_fail_errno(err, "listen on %s", address);
+    *ret_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+static enum cairn_code port_of(int fd, uint16_t *ret_port, struct cairn_error *err) {
+    struct sockaddr_storage bound = {0};
+    socklen_t size = sizeof bound;
+    if (getsockname(fd, (struct sockaddr *)&bound, &size) != 0)
+        return cairn_fail_errno(err, "ask for the port");
+    *ret_port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                                  : ((struct sockaddr_in *)&bound)->sin_port);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t *ret_port,
+                                     struct cairn_error *err) {
+    char host[256], port[8];
+    CAIRN_TRY(split_address(address, host, port, err));
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    int problem = getaddrinfo(host, port, &hints, &list);
+    if (problem != 0)
+        return cairn_fail(err, CAIRN_INVALID, "%s: %s", address, gai_strerror(problem));
+    int fd = -1;
+    enum cairn_code code = listen_on(list, address, &fd, err);
+    freeaddrinfo(list);
+    CAIRN_TRY(code);
+    uint16_t bound = 0;
+    code = port_of(fd, &bound, err);
+    if (code != CAIRN_OK) {
+        close(fd);
+        return code;
+    }
+    if (ret_port) *ret_port = bound;
+    *ret_fd = fd;
+    return CAIRN_OK;
+}
+
+/* ---- bytes and descriptors ---- */
+
+/* Aligned as the kernel's headers want it, with room for exactly CAIRN_NET_FDS_MAX. */
+union control {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int) * CAIRN_NET_FDS_MAX)];
+};
+
+static void attach_fds(struct msghdr *message, union control *control, const int *fds,
+                       size_t fd_count) {
+    memset(control, 0, sizeof *control);
+    message->msg_control = control->bytes;
+    message->msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * fd_count);
+    memcpy(CMSG_DATA(header), fds, sizeof(int) * fd_count);
+}
+
+static enum cairn_code wait_for_room(int fd, uint64_t deadline_ms, struct cairn_error *err) {
+    uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
+    if (left_ms == 0) return cairn_fail(err, CAIRN_TIMEOUT, "the peer does not read");
+    struct pollfd wanted = {.fd = fd, .events = POLLOUT};
+    /* Capped, so that a deadline far away fits poll's int; the caller comes again. */
+    if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) < 0 && errno != EINTR)
+        return cairn_fail_errno(err, "wait for room in a socket");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_net_send(int fd, struct cairn_view bytes, const int *fds, size_t fd_count,
+                               uint64_t deadline_ms, struct cairn_error *err) {
+    if (fd_count > CAIRN_NET_FDS_MAX || (fd_count > 0 && bytes.size == 0))
+        return cairn_fail(err, CAIRN_INVALID, "%zu descriptors with %zu bytes cannot be sent",
+                          fd_count, bytes.size);
+    union control control;
+    size_t sent = 0;
+    while (sent < bytes.size) {
+        struct iovec rest = {(char *)(uintptr_t)bytes.data + sent, bytes.size - sent};
+        struct msghdr message = {.msg_iov = &rest, .msg_iovlen = 1};
+        if (sent == 0 && fd_count > 0) attach_fds(&message, &control, fds, fd_count);
+        ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0) {
+            sent += (size_t)n;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            CAIRN_TRY(wait_for_room(fd, deadline_ms, err));
+        } else if (errno == EPIPE || errno == ECONNRESET) {
+            return cairn_fail(err, CAIRN_UNAVAILABLE, "the peer closed the connection");
+        } else if (errno != EINTR) {
+            return cairn_fail_errno(err, "send");
+        }
+    }
+    return CAIRN_OK;
+}
+
+static void close_all(const int *fds, size_t count) {
+    for (size_t i = 0; i < count; i++) close(fds[i]);
+}
+
+/* The descriptors of a message, all of them: what is not handed out must be closed. */
+static size_t collect_fds(struct msghdr *message, int ret_fds[CAIRN_NET_FDS_MAX]) {
+    size_t count = 0;
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+    for (; header; header = CMSG_NXTHDR(message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        size_t n = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+            if (count < CAIRN_NET_FDS_MAX)
+                ret_fds[count++] = fd;
+            else
+                close(fd);
+        }
+    }
+    return count;
+}
+
+enum cairn_code cairn_net_receive(int fd, void *ret_data, size_t capacity, size_t *ret_size,
+                                  int *ret_fds, size_t *ret_fd_count, struct cairn_error *err) {
+    union control control;
+    struct iovec room = {ret_data, capacity};
+    struct msghdr message = {.msg_iov = &room,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    ssize_t n;
+    do n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        *ret_size = 0;
+        return cairn_fail(err, CAIRN_BUSY, "nothing to receive yet");
+    }
+    /* A peer that died with our bytes unread resets; to us it simply ended. */
+    if (n < 0 && errno != ECONNRESET) return cairn_fail_errno(err, "receive");
+    int fds[CAIRN_NET_FDS_MAX];
+    size_t count = n < 0 ? 0 : collect_fds(&message, fds);
+    if (n > 0 && (message.msg_flags & MSG_CTRUNC)) {
+        close_all(fds, count);
+        return cairn_fail(err, CAIRN_PROTOCOL, "a message with more than %d descriptors",
+                          CAIRN_NET_FDS_MAX);
+    }
+    memcpy(ret_fds, fds, count * sizeof(int));
+    *ret_fd_count = count;
+    *ret_size = n < 0 ? 0 : (size_t)n;
+    return CAIRN_OK;
+}

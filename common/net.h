@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net: local sockets that carry bytes and file descriptors, and TCP listeners.
+ *
+ * Why:     trainers and the uploader of a node talk over one Unix socket and hand memory over it.
+ * Promise: U1  every fd is close-on-exec; a message whose fds were cut (MSG_CTRUNC) is an error
+ *              and the fds that did arrive are closed.
+ *          U2  a stale socket file is replaced only when nobody answers on it.
+ *          U3  SIGPIPE is never raised.
+ *          U4  sockets made here are non-blocking, and receive never waits: poll first.
+ * Limits:  CAIRN_NET_FDS_MAX fds a message; socket paths of at most 107 bytes.
+ * Threads: stateless.
+ * Next:    api/frame.h for what is said over it.
+ */
+#pragma once
+
+#include <sys/types.h>
+
+#include "common/error.h"
+
+#define CAIRN_NET_FDS_MAX 8
+
+enum cairn_code cairn_net_listen_unix(const char *path, unsigned mode, int *ret_fd,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* "127.0.0.1:7420", "[::1]:0"; port 0 picks one, *ret_port tells which. Close-on-exec,
+ * SO_REUSEADDR. */
+enum cairn_code cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t *ret_port,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Send all of it (waiting for room up to deadline_ms on the mono clock), fds with the first byte.
+ */
+enum cairn_code cairn_net_send(int fd, struct cairn_view bytes, const int *fds, size_t fd_count,
+                               uint64_t deadline_ms, struct cairn_error *err) CAIRN_MUST_USE;
+/* One recvmsg. *ret_size 0 = the peer closed. fds beyond capacity are closed and it fails.
+ * EAGAIN: CAIRN_BUSY with *ret_size 0. Room for fds: CAIRN_NET_FDS_MAX. */
+enum cairn_code cairn_net_receive(int fd, void *ret_data, size_t capacity, size_t *ret_size,
+                                  int *ret_fds, size_t *ret_fd_count,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

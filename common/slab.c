@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slab: memfds that are populated, huge where the kernel can, and sealed.
+ *
+ * A chunk is touched once and then collapsed: collapsing an untouched chunk is EINVAL, and
+ * populating it by 4 KiB pages first makes the kernel copy what it could have cleared.
+ */
+#include "common/slab.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Numbers of the kernel that glibc 2.36 does not have yet. */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+/* A machine without free huge blocks answers slowly; after this many refusals it is not asked. */
+#define COLLAPSE_REFUSALS_MAX 8
+#define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW)
+
+static uint64_t page_bytes(void) {
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Map at a 2 MiB boundary: elsewhere the mapping can have no huge page. */
+static enum cairn_code map_aligned(int fd, uint64_t bytes, bool writable, uint8_t **ret,
+                                   struct cairn_error *err) {
+    uint64_t unit = CAIRN_SLAB_UNIT_BYTES, reserve_bytes;
+    if (cairn_add_overflows(bytes, 2 * unit, &reserve_bytes) || reserve_bytes > SIZE_MAX / 2)
+        return cairn_fail(err, CAIRN_INVALID, "a slab of %llu bytes is too large",
+                          (unsigned long long)bytes);
+    int quiet = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    uint8_t *reserve = mmap(NULL, reserve_bytes, PROT_NONE, quiet, -1, 0);
+    if (reserve == MAP_FAILED) return cairn_fail_errno(err, "address space for a slab");
+    uint64_t lead = cairn_round_up((uintptr_t)reserve, unit) - (uintptr_t)reserve;
+    uint64_t mapped = cairn_round_up(bytes, page_bytes());
+    uint8_t *start = reserve + lead;
+    int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (mmap(start, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        int saved = errno;
+        munmap(reserve, reserve_bytes);
+        errno = saved;
+        return cairn_fail_errno(err, "map a slab of %llu bytes%s", (unsigned long long)bytes,
+                                writable ? "" : " read-only");
+    }
+    if (lead) munmap(reserve, lead);
+    munmap(start + mapped, reserve_bytes - lead - mapped);
+    /* A core file of the node's whole checkpoint memory helps nobody. */
+    madvise(start, mapped, MADV_DONTDUMP);
+    *ret = start;
+    return CAIRN_OK;
+}
+
+static enum cairn_code identify(struct cairn_slab *slab, struct cairn_error *err) {
+    struct stat status;
+    if (fstat(slab->fd, &status) != 0) return cairn_fail_errno(err, "stat a slab");
+    slab->device = status.st_dev;
+    slab->inode = status.st_ino;
+    return CAIRN_OK;
+}
+
+/* Fault pages in. madvise reports a lack of memory, where a plain touch would be a signal; kernels
+ * before 5.14 do not have it and are touched page by page. */
+static enum cairn_code fault_in(uint8_t *data, uint64_t bytes, struct cairn_error *err) {
+    if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return CAIRN_OK;
+    if (errno == ENOMEM) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to populate a slab");
+    volatile uint8_t *touched = data;
+    for (uint64_t at = 0; at < bytes; at += page_bytes()) touched[at] = 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code populate(struct cairn_slab *slab, struct cairn_error *err) {
+    unsigned refusals = 0;
+    slab->huge = true;
+    for (uint64_t at = 0; at < slab->size_bytes; at += CAIRN_SLAB_UNIT_BYTES) {
+        uint8_t *chunk = slab->data + at;
+        if (refusals < COLLAPSE_REFUSALS_MAX) {
+            CAIRN_TRY(fault_in(chunk, page_bytes(), err));
+            if (madvise(chunk, CAIRN_SLAB_UNIT_BYTES, MADV_COLLAPSE) == 0) continue;
+            /* EINVAL: this kernel cannot collapse shared memory at all. */
+            refusals = errno == EINVAL ? COLLAPSE_REFUSALS_MAX : refusals + 1;
+        }
+        slab->huge = false;
+        CAIRN_TRY(fault_in(chunk, CAIRN_SLAB_UNIT_BYTES, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code make(struct cairn_slab *slab, const char *name, bool read_only_peers,
+                            struct cairn_error *err) {
+    slab->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (slab->fd < 0) return cairn_fail_errno(err, "memfd \"%s\"", name);
+    if (ftruncate(slab->fd, (off_t)slab->size_bytes) != 0)
+        return cairn_fail_errno(err, "size a slab of %llu bytes",
+                                (unsigned long long)slab->size_bytes);
+    if (fcntl(slab->fd, F_ADD_SEALS, SEALS_NEEDED) != 0)
+        return cairn_fail_errno(err, "seal the slab \"%s\"", name);
+    CAIRN_TRY(identify(slab, err));
+    CAIRN_TRY(map_aligned(slab->fd, slab->size_bytes, true, &slab->data, err));
+    CAIRN_TRY(populate(slab, err));
+    return read_only_peers ? cairn_slab_freeze(slab, err) : CAIRN_OK;
+}
+
+/* Undo a half-made slab, whose fd counts even when nothing is mapped yet. */
+static void drop(struct cairn_slab *slab) {
+    if (slab->data) munmap(slab->data, cairn_round_up(slab->size_bytes, page_bytes()));
+    if (slab->fd >= 0) close(slab->fd);
+    *slab = (struct cairn_slab){0};
+}
+
+enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_only_peers,
+                                  struct cairn_slab *ret, struct cairn_error *err) {
+    if (bytes == 0 || bytes > (UINT64_C(1) << 62))
+        return cairn_fail(err, CAIRN_INVALID, "a slab cannot have %llu bytes",
+                          (unsigned long long)bytes);
+    struct cairn_slab slab = {.fd = -1, .writable = true};
+    slab.size_bytes = cairn_round_up(bytes, CAIRN_SLAB_UNIT_BYTES);
+    enum cairn_code code = make(&slab, name, read_only_peers, err);
+    if (code != CAIRN_OK)
+        drop(&slab);
+    else
+        *ret = slab;
+    return code;
+}
+
+/* S3: nothing is mapped before the kernel itself has vouched for the size. */
+static enum cairn_code believe(int fd, uint64_t expected_bytes, struct cairn_error *err) {
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+        return cairn_fail(err, CAIRN_PROTOCOL, "the descriptor received is no memory file");
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED)
+        return cairn_fail(err, CAIRN_PROTOCOL,
+                          "the descriptor received is not sealed against shrinking and growing");
+    if (expected_bytes == 0 || status.st_size < 0 || (uint64_t)status.st_size != expected_bytes)
+        return cairn_fail(err, CAIRN_PROTOCOL, "the memory received has %lld bytes, promised: %llu",
+                          (long long)status.st_size, (unsigned long long)expected_bytes);
+    return CAIRN_OK;
+}
+
+/* The pages exist at the maker; this only fills our page table, so that no fault comes later.
+ * Reading is enough where the kernel cannot be asked, and never changes what another wrote. */
+static void populate_mapping(const struct cairn_slab *slab) {
+    int advice = slab->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    uint64_t mapped = cairn_round_up(slab->size_bytes, page_bytes());
+    if (madvise(slab->data, mapped, advice) == 0) return;
+    const volatile uint8_t *data = slab->data;
+    for (uint64_t at = 0; at < slab->size_bytes; at += page_bytes()) (void)data[at];
+}
+
+enum cairn_code cairn_slab_attach(int take_fd, uint64_t expected_bytes, bool writable,
+                                  struct cairn_slab *ret, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = take_fd;
+    CAIRN_TRY(believe(fd, expected_bytes, err));
+    struct cairn_slab slab = {.fd = fd, .size_bytes = expected_bytes, .writable = writable};
+    CAIRN_TRY(identify(&slab, err));
+    CAIRN_TRY(map_aligned(fd, expected_bytes, writable, &slab.data, err));
+    populate_mapping(&slab);
+    fd = -1;
+    *ret = slab;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_slab_freeze(struct cairn_slab *slab, struct cairn_error *err) {
+    int seals = fcntl(slab->fd, F_GET_SEALS);
+    if (seals >= 0 && (seals & F_SEAL_FUTURE_WRITE)) return CAIRN_OK;
+    if (fcntl(slab->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0)
+        return cairn_fail_errno(err, "seal a slab against new writers");
+    return CAIRN_OK;
+}
+
+void cairn_slab_release(struct cairn_slab *slab) {
+    /* A zeroed struct has fd 0, which is not ours: only what is mapped was ever open. */
+    if (slab->data) drop(slab);
+    *slab = (struct cairn_slab){0};
+}

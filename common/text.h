@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * text: numbers, sizes and times as people write them.
+ *
+ * Why:     settings, the API and the cli must take and print the same forms.
+ * Promise: X1  parsers take the whole text or nothing: no sign, space or tail is ignored.
+ *          X2  overflow is an error, never a wrap.
+ * Limits:  sizes and counts up to 2^63-1.
+ * Threads: stateless.
+ * Next:    common/config.h.
+ */
+#pragma once
+
+#include "common/error.h"
+
+enum cairn_code cairn_parse_u64(struct cairn_view text, uint64_t *ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+/* "64MiB", "1.5GiB", "4096"; KiB MiB GiB TiB and KB MB GB TB. */
+enum cairn_code cairn_parse_size(struct cairn_view text, uint64_t *ret_bytes,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* "250ms", "30s", "10min", "24h", "7d"; a bare number is refused. */
+enum cairn_code cairn_parse_duration(struct cairn_view text, uint64_t *ret_ms,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* "12.1 GiB", "512 B"; ret_text holds 24 bytes. */
+void cairn_size_text(uint64_t bytes, char ret_text[24]);
+/* "0.41s", "2m05s", "3h12m"; ret_text holds 24 bytes. */
+void cairn_duration_text(uint64_t ms, char ret_text[24]);
+bool cairn_text_starts(const char *text, const char *start);
+/* Copy with cut; returns false when it was cut. */
+bool cairn_text_copy(char *to, size_t capacity, const char *from);

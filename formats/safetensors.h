@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * safetensors: write the header of a tensors shard, and read headers of any such file.
+ *
+ * Why:     a rank's tensors shard is a file that every tool opens without Cairn, and its header
+ *          must be known before the first byte is staged.
+ * Promise: F1  what write makes is a valid safetensors file once the data follows: 8 + header is a
+ *              multiple of 4096, entries are ordered by element width descending, then by name,
+ *              each begins where the one before ends, the last one ends the file.
+ *          F2  the same entries give the same bytes, whatever order they came in.
+ *          F3  open takes exactly the headers that are sound: every entry inside the file, no hole,
+ *              no overlap, no name twice, sizes that follow from dtype and shape, text metadata.
+ * Limits:  a header of 100,000,000 bytes; 8 dimensions (more is CAIRN_UNSUPPORTED).
+ * Threads: stateless; an opened header is immutable.
+ * Next:    client/arrange.h, which lays a rank's save out; docs/format.md, "Tensors shard".
+ */
+#pragma once
+
+#include "api/table.h"
+#include "common/json.h"
+
+#define CAIRN_SAFETENSORS_ALIGN 4096
+#define CAIRN_SAFETENSORS_HEADER_BYTES_MAX 100000000
+
+struct cairn_safetensors_entry {
+    struct cairn_view name;
+    unsigned dtype; /* enum cairn_table_dtype */
+    unsigned dimension_count;
+    uint64_t shape[CAIRN_DIMENSIONS_MAX];
+    uint64_t offset_bytes; /* from the first byte of the file, header included */
+    uint64_t size_bytes;
+    size_t tag; /* the caller's own; write moves it along with the entry */
+};
+
+/* Sort the entries, fill offset_bytes and size_bytes, and append the 8 + N bytes that begin the
+ * file. *ret_file_bytes is header and data together. Names must be unique UTF-8. */
+enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries, size_t count,
+                                        struct cairn_buf *ret, uint64_t *ret_file_bytes,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+
+struct cairn_safetensors {
+    json_t *document;                        /* owned; entry names point into it */
+    struct cairn_safetensors_entry *entries; /* owned; in the order of their offsets */
+    size_t count;
+    uint64_t header_bytes; /* 8 + N: where the data begins */
+};
+void cairn_safetensors_release(struct cairn_safetensors *file);
+/* How many bytes of the file open needs, from its first 8. CAIRN_INVALID: not a safetensors file. */
+enum cairn_code cairn_safetensors_head_bytes(struct cairn_view first, uint64_t file_bytes,
+                                             uint64_t *ret_bytes,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* head: at least the bytes that head_bytes named. CAIRN_INVALID says which entry is wrong. */
+enum cairn_code cairn_safetensors_open(struct cairn_view head, uint64_t file_bytes,
+                                       struct cairn_safetensors *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;

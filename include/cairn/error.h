@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * error: the code a caller acts on and the sentence a person reads.
+ *
+ * Why:     checkpoints fail on worker threads, hours after the call that started them; a
+ *          thread-local or global last error would be read on the wrong thread.
+ * Promise: E1  the return value alone decides control flow; CAIRN_OK is 0.
+ *          E2  the struct is untouched on success, filled on failure, and may be NULL.
+ *          E3  nothing is allocated while failing.
+ * Limits:  messages are one line, at most 319 bytes, cut with "..." beyond that.
+ * Threads: a struct belongs to its caller; the functions here only read constant tables.
+ * Next:    cairn/codes.h for every code; cairn/cairn.h for the calls that return them.
+ */
+#ifndef CAIRN_ERROR_H
+#define CAIRN_ERROR_H
+
+#include <cairn/codes.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Layout is frozen for a major version of the library. */
+struct cairn_error {
+    enum cairn_code code;
+    int os_errno;        /* 0: the operating system was not involved */
+    int http_status;     /* 0: no reply arrived */
+    const char *origin;  /* file:line where it was first seen; static storage */
+    char request_id[48]; /* the store's own id, to quote to its operator; may be empty */
+    char message[320];   /* one line, outermost context first */
+};
+
+/* What one code means to its users; static storage, never NULL. */
+struct cairn_code_info {
+    const char *name;    /* "STALE_ATTEMPT" */
+    const char *slug;    /* "stale-attempt": the `code` of a problem+json body */
+    int http_status;     /* the status the server answers with */
+    int retryable;       /* 1: the same call may succeed later without a change */
+    int exit_status;     /* what `cairn` exits with */
+    const char *meaning; /* one sentence for the person who reads it */
+};
+
+const struct cairn_code_info *cairn_code_info(enum cairn_code code);
+
+/* The code of a slug; CAIRN_INTERNAL when the slug is unknown. */
+enum cairn_code cairn_code_from_slug(const char *slug);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

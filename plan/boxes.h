@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * boxes: regions of a tensor, and flat ranges turned into them.
+ *
+ * Why:     the cover proof and the read plan both meet flat ranges and boxes of one tensor and must
+ *          cut them against each other in one form.
+ * Promise: G1  a flat range becomes at most 2 * dimensions - 1 boxes that cover exactly it, in
+ *              row-major order.
+ * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table.h), so that no product of
+ *          extents and no end overflows.
+ * Threads: stateless.
+ * Next:    plan/cover.c, plan/reads.c.
+ */
+#pragma once
+
+#include "api/table.h"
+
+#define CAIRN_PLAN_SPLIT_MAX (2 * CAIRN_DIMENSIONS_MAX - 1)
+#define CAIRN_PLAN_REGION_TEXT_BYTES 128
+
+struct cairn_plan_box {
+    uint64_t low[CAIRN_DIMENSIONS_MAX], high[CAIRN_DIMENSIONS_MAX]; /* [low, high) */
+};
+
+/* How many elements lie between neighbours of each dimension, row-major. */
+void cairn_plan_strides(const uint64_t *extent, unsigned dimensions, uint64_t *ret_strides);
+/* [start, end) of the flattened tensor, start < end <= elements. Returns how many boxes. */
+unsigned cairn_plan_flat_split(const uint64_t *shape, unsigned dimensions, uint64_t start,
+                               uint64_t end, struct cairn_plan_box ret[CAIRN_PLAN_SPLIT_MAX]);
+/* false: they do not touch. */
+bool cairn_plan_box_meet(const struct cairn_plan_box *a, const struct cairn_plan_box *b,
+                         unsigned dimensions, struct cairn_plan_box *ret);
+/* "[0:4, 8:16]", cut at its end when it is long. */
+void cairn_plan_region_text(const struct cairn_plan_box *box, unsigned dimensions,
+                            char ret_text[CAIRN_PLAN_REGION_TEXT_BYTES]);

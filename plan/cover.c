@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cover: name by name, gather what the ranks hold and let plan/exact.h judge; then the same for the
+ * bytes of each shard.
+ * A tensor that is held in flat ranges alone is proven in one dimension, which is a sweep; only
+ * where boxes are among them, flat ranges are split into boxes.
+ */
+#include "plan/cover.h"
+
+#include <stdlib.h>
+
+#include "plan/exact.h"
+#include "plan/reads.h"
+
+#define NAME_SHOWN 80
+
+/* The pieces of one tensor, grown as needed and used again for the next. */
+struct pieces {
+    struct cairn_plan_box *boxes;
+    uint32_t *ranks;
+    uint32_t count, capacity;
+};
+struct cover {
+    const struct cairn_layout *layout;
+    struct pieces pieces;
+    struct cairn_error *err;
+};
+/* What stands in front of every finding. */
+struct subject {
+    struct cairn_view name;
+    const struct cairn_tensor *tensor;
+    bool one_rank; /* a rank covers it alone, not all together */
+    uint32_t rank;
+};
+
+static int shown(struct cairn_view name) {
+    return name.size > NAME_SHOWN ? NAME_SHOWN : (int)name.size;
+}
+#define SHOWN(name) shown(name), (const char *)(name).data
+
+static enum cairn_code pieces_add(struct cover *cover, const struct cairn_plan_box *box,
+                                  uint32_t rank) {
+    struct pieces *pieces = &cover->pieces;
+    if (pieces->count == pieces->capacity) {
+        if (pieces->capacity > UINT32_MAX / 2) {
+            return cairn_fail(cover->err, CAIRN_TOO_LARGE, "too many fragments of one tensor");
+        }
+        uint32_t capacity = pieces->capacity ? pieces->capacity * 2 : 256;
+        struct cairn_plan_box *boxes = realloc(pieces->boxes, capacity * sizeof *boxes);
+        if (boxes) pieces->boxes = boxes;
+        uint32_t *ranks = realloc(pieces->ranks, capacity * sizeof *ranks);
+        if (ranks) pieces->ranks = ranks;
+        if (!boxes || !ranks) {
+            return cairn_fail(cover->err, CAIRN_NO_MEMORY, "no memory for the cover proof");
+        }
+        pieces->capacity = capacity;
+    }
+    pieces->boxes[pieces->count] = *box;
+    pieces->ranks[pieces->count++] = rank;
+    return CAIRN_OK;
+}
+
+static void ref_load(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
+                     struct cairn_tensor *ret) {
+    uint32_t tensor;
+    cairn_layout_ref_at(layout, ref, ret_table, &tensor);
+    cairn_table_tensor_at(&layout->tables[*ret_table], tensor, ret);
+}
+
+/* ---- one tensor ---- */
+
+static bool has_boxes(const struct cairn_layout *layout, uint32_t first, uint32_t count) {
+    for (uint32_t i = first; i < first + count; i++) {
+        uint32_t table;
+        struct cairn_tensor tensor;
+        ref_load(layout, i, &table, &tensor);
+        for (uint32_t k = 0; k < tensor.fragment_count; k++) {
+            struct cairn_fragment fragment;
+            cairn_table_fragment_at(&layout->tables[table], tensor.fragment_first + k, &fragment);
+            if (fragment.form == CAIRN_FRAGMENT_BOX) return true;
+        }
+    }
+    return false;
+}
+
+static enum cairn_code add_flat(struct cover *cover, const struct cairn_tensor *tensor,
+                                const struct cairn_fragment *fragment, bool flat, uint32_t rank) {
+    uint64_t start = fragment->start[0], end = start + fragment->count[0];
+    if (flat) {
+        struct cairn_plan_box range = {.low = {start}, .high = {end}};
+        return pieces_add(cover, &range, rank);
+    }
+    struct cairn_plan_box boxes[CAIRN_PLAN_SPLIT_MAX];
+    unsigned count =
+        cairn_plan_flat_split(tensor->shape, tensor->dimension_count, start, end, boxes);
+    for (unsigned i = 0; i < count; i++) CAIRN_TRY(pieces_add(cover, &boxes[i], rank));
+    return CAIRN_OK;
+}
+
+/* All fragments of one reference. flat: none of the tensor's fragments is a box. */
+static enum cairn_code add_ref(struct cover *cover, uint32_t ref, bool flat) {
+    uint32_t table;
+    struct cairn_tensor tensor;
+    ref_load(cover->layout, ref, &table, &tensor);
+    const struct cairn_table *source = &cover->layout->tables[table];
+    for (uint32_t k = 0; k < tensor.fragment_count; k++) {
+        struct cairn_fragment fragment;
+        cairn_table_fragment_at(source, tensor.fragment_first + k, &fragment);
+        if (fragment.form == CAIRN_FRAGMENT_FLAT) {
+            CAIRN_TRY(add_flat(cover, &tensor, &fragment, flat, source->rank));
+            continue;
+        }
+        struct cairn_plan_box box = {0};
+        for (unsigned d = 0; d < tensor.dimension_count; d++) {
+            box.low[d] = fragment.start[d];
+            box.high[d] = fragment.start[d] + fragment.count[d];
+        }
+        CAIRN_TRY(pieces_add(cover, &box, source->rank));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code report(const struct cover *cover, const struct subject *subject,
+                              const struct cairn_plan_verdict *verdict, unsigned dimensions,
+                              bool flat) {
+    char region[CAIRN_PLAN_REGION_TEXT_BYTES];
+    const char *what = flat ? "elements" : "region";
+    cairn_plan_region_text(&verdict->region, dimensions, region);
+    if (verdict->finding == CAIRN_PLAN_FOUND_OVERLAP) {
+        uint32_t first = cover->pieces.ranks[verdict->first];
+        uint32_t second = cover->pieces.ranks[verdict->second];
+        return cairn_fail(cover->err, CAIRN_INVALID,
+                          "tensor \"%.*s\": %s %s held twice, by rank %u and rank %u",
+                          SHOWN(subject->name), what, region, first, second);
+    }
+    if (subject->one_rank) {
+        return cairn_fail(cover->err, CAIRN_INVALID,
+                          "tensor \"%.*s\": %s %s missing in rank %u, which must hold the whole",
+                          SHOWN(subject->name), what, region, subject->rank);
+    }
+    return cairn_fail(cover->err, CAIRN_INVALID, "tensor \"%.*s\": %s %s held by no rank",
+                      SHOWN(subject->name), what, region);
+}
+
+/* References [first, first + count) together hold the tensor exactly once. */
+static enum cairn_code prove_refs(struct cover *cover, const struct subject *subject,
+                                  uint32_t first, uint32_t count) {
+    const struct cairn_tensor *tensor = subject->tensor;
+    uint64_t elements, bytes;
+    if (!cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &elements,
+                           &bytes)) {
+        return cairn_fail(cover->err, CAIRN_INVALID, "tensor \"%.*s\": no type or size",
+                          SHOWN(subject->name));
+    }
+    if (elements == 0) return CAIRN_OK; /* open refused empty fragments: there are none */
+    bool flat = tensor->dimension_count == 0 || !has_boxes(cover->layout, first, count);
+    cover->pieces.count = 0;
+    for (uint32_t i = first; i < first + count; i++) CAIRN_TRY(add_ref(cover, i, flat));
+    struct cairn_plan_box whole = {.high = {elements}};
+    unsigned dimensions = flat ? 1 : tensor->dimension_count;
+    if (!flat) memcpy(whole.high, tensor->shape, dimensions * sizeof *whole.high);
+    struct cairn_plan_verdict verdict;
+    CAIRN_TRY(cairn_plan_exact(&whole, dimensions, cover->pieces.boxes, cover->pieces.count,
+                               &verdict, cover->err));
+    if (verdict.finding == CAIRN_PLAN_FOUND_NOTHING) return CAIRN_OK;
+    return report(cover, subject, &verdict, dimensions, flat);
+}
+
+/* ---- what ranks say about one name ---- */
+
+static const char *difference(const struct cairn_tensor *a, const struct cairn_tensor *b) {
+    if (a->kind != b->kind) return "kind";
+    if (a->kind == CAIRN_TENSOR_LOCAL) return NULL; /* two tensors that share a name */
+    if (a->dtype != b->dtype) return "element type";
+    if (a->dimension_count != b->dimension_count) return "number of dimensions";
+    if (memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) != 0) return "shape";
+    if (a->alias_of.size != b->alias_of.size) return "alias target";
+    if (a->alias_of.size && memcmp(a->alias_of.data, b->alias_of.data, a->alias_of.size) != 0) {
+        return "alias target";
+    }
+    return NULL;
+}
+
+static enum cairn_code prove_agreement(const struct cover *cover, const struct subject *subject,
+                                       uint32_t first, uint32_t count) {
+    for (uint32_t i = first; i < first + count; i++) {
+        uint32_t table, table_first;
+        struct cairn_tensor tensor, tensor_first;
+        ref_load(cover->layout, first, &table_first, &tensor_first);
+        ref_load(cover->layout, i, &table, &tensor);
+        const char *what = difference(&tensor_first, &tensor);
+        if (!what) continue;
+        return cairn_fail(cover->err, CAIRN_BEGIN_DIFFERS,
+                          "tensor \"%.*s\": rank %u and rank %u disagree about its %s",
+                          SHOWN(subject->name), cover->layout->tables[table_first].rank,
+                          cover->layout->tables[table].rank, what);
+    }
+    return CAIRN_OK;
+}
+
+/* An alias of a LOCAL tensor is one rank's own word: that rank must list the target. */
+static enum cairn_code prove_alias(const struct cover *cover, const struct subject *subject,
+                                   uint32_t first, uint32_t count) {
+    uint32_t target, ref_first, ref_count, table, index;
+    struct cairn_view name;
+    struct cairn_tensor tensor;
+    CAIRN_TRY(cairn_plan_resolve(cover->layout, subject->name, &target, cover->err));
+    cairn_layout_name_at(cover->layout, target, &name, &ref_first, &ref_count);
+    for (uint32_t i = first; i < first + count; i++) {
+        struct cairn_tensor alias;
+        ref_load(cover->layout, i, &table, &alias);
+        const struct cairn_table *source = &cover->layout->tables[table];
+        uint32_t target_table = table;
+        ref_load(cover->layout, ref_first, &target_table, &tensor);
+        if (tensor.kind == CAIRN_TENSOR_LOCAL) {
+            if (!cairn_table_find(source, name, &index)) {
+                return cairn_fail(cover->err, CAIRN_INVALID,
+                                  "tensor \"%.*s\": its target is local, and rank %u has none",
+                                  SHOWN(subject->name), source->rank);
+            }
+            cairn_table_tensor_at(source, index, &tensor);
+        }
+        if (alias.dtype == CAIRN_DTYPE_NONE) continue;
+        if (alias.dtype != tensor.dtype || alias.dimension_count != tensor.dimension_count ||
+            memcmp(alias.shape, tensor.shape, alias.dimension_count * sizeof *alias.shape) != 0) {
+            return cairn_fail(cover->err, CAIRN_INVALID,
+                              "tensor \"%.*s\": another type or shape than its target \"%.*s\"",
+                              SHOWN(subject->name), SHOWN(name));
+        }
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code prove_name(struct cover *cover, uint32_t index) {
+    struct subject subject = {0};
+    uint32_t first, count, table;
+    struct cairn_tensor tensor;
+    cairn_layout_name_at(cover->layout, index, &subject.name, &first, &count);
+    ref_load(cover->layout, first, &table, &tensor);
+    subject.tensor = &tensor;
+    CAIRN_TRY(prove_agreement(cover, &subject, first, count));
+    if (tensor.kind == CAIRN_TENSOR_ALIAS) return prove_alias(cover, &subject, first, count);
+    if (tensor.kind == CAIRN_TENSOR_SHARDED) return prove_refs(cover, &subject, first, count);
+    subject.one_rank = true;
+    for (uint32_t i = first; i < first + count; i++) {
+        ref_load(cover->layout, i, &table, &tensor); /* local ones differ in shape */
+        subject.rank = cover->layout->tables[table].rank;
+        CAIRN_TRY(prove_refs(cover, &subject, i, 1));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- the bytes of shards ---- */
+
+struct extent {
+    uint64_t offset, size;
+    uint32_t shard, fragment;
+};
+
+static int compare_extents(const void *a, const void *b) {
+    const struct extent *extent_a = a, *extent_b = b;
+    if (extent_a->shard != extent_b->shard) return extent_a->shard < extent_b->shard ? -1 : 1;
+    if (extent_a->offset != extent_b->offset) return extent_a->offset < extent_b->offset ? -1 : 1;
+    return 0;
+}
+
+static struct cairn_view tensor_of(const struct cairn_table *table, uint32_t fragment) {
+    uint32_t low = 0, high = table->tensor_count;
+    struct cairn_tensor tensor = {0};
+    while (high - low > 1) { /* fragments stand in the order of their tensors */
+        uint32_t middle = low + (high - low) / 2;
+        cairn_table_tensor_at(table, middle, &tensor);
+        if (tensor.fragment_first <= fragment) low = middle;
+        else high = middle;
+    }
+    cairn_table_tensor_at(table, low, &tensor);
+    return tensor.name;
+}
+
+static enum cairn_code report_bytes(const struct cover *cover, const struct cairn_table *table,
+                                    const struct extent *a, const struct extent *b) {
+    struct cairn_table_shard shard;
+    cairn_table_shard_at(table, a->shard, &shard);
+    struct cairn_view name_a = tensor_of(table, a->fragment);
+    struct cairn_view name_b = tensor_of(table, b->fragment);
+    return cairn_fail(cover->err, CAIRN_INVALID,
+                      "shard \"%.*s\" of rank %u: tensors \"%.*s\" and \"%.*s\" share byte %llu",
+                      SHOWN(shard.name), table->rank, SHOWN(name_a), SHOWN(name_b),
+                      (unsigned long long)b->offset);
+}
+
+static enum cairn_code prove_bytes(const struct cover *cover, const struct cairn_table *table) {
+    CAIRN_AUTO_HEAP struct extent *extents =
+        calloc((size_t)table->fragment_count + 1, sizeof *extents);
+    if (!extents) return cairn_fail(cover->err, CAIRN_NO_MEMORY, "no memory for the cover proof");
+    uint32_t count = 0;
+    bool sorted = true;
+    for (uint32_t i = 0; i < table->fragment_count; i++) {
+        struct cairn_fragment fragment;
+        struct cairn_table_shard shard;
+        cairn_table_fragment_at(table, i, &fragment);
+        cairn_table_shard_at(table, fragment.shard, &shard);
+        if (!shard.tensors) continue; /* tensors may share storage in a raw file */
+        extents[count] =
+            (struct extent){fragment.offset_bytes, fragment.size_bytes, fragment.shard, i};
+        sorted = sorted && (count == 0 || compare_extents(&extents[count - 1], &extents[count]) <= 0);
+        count++;
+    }
+    if (!sorted) qsort(extents, count, sizeof *extents, compare_extents);
+    for (uint32_t i = 1; i < count; i++) {
+        const struct extent *before = &extents[i - 1];
+        if (before->shard != extents[i].shard) continue;
+        if (before->offset + before->size <= extents[i].offset) continue;
+        return report_bytes(cover, table, before, &extents[i]);
+    }
+    return CAIRN_OK;
+}
+
+struct owned_shard {
+    struct cairn_view name;
+    uint32_t rank;
+};
+
+static int compare_owned(const void *a, const void *b) {
+    const struct owned_shard *shard_a = a, *shard_b = b;
+    size_t size_a = shard_a->name.size, size_b = shard_b->name.size;
+    int order = memcmp(shard_a->name.data, shard_b->name.data, size_a < size_b ? size_a : size_b);
+    if (order) return order;
+    if (size_a != size_b) return size_a < size_b ? -1 : 1;
+    return shard_a->rank < shard_b->rank ? -1 : shard_a->rank > shard_b->rank;
+}
+
+/* A shard is one object, written by one rank. */
+static enum cairn_code prove_owners(const struct cover *cover) {
+    const struct cairn_layout *layout = cover->layout;
+    size_t total = 0, count = 0;
+    for (uint32_t i = 0; i < layout->table_count; i++) total += layout->tables[i].shard_count;
+    CAIRN_AUTO_HEAP struct owned_shard *owned = calloc(total + 1, sizeof *owned);
+    if (!owned) return cairn_fail(cover->err, CAIRN_NO_MEMORY, "no memory for the cover proof");
+    for (uint32_t i = 0; i < layout->table_count; i++) {
+        for (uint32_t k = 0; k < layout->tables[i].shard_count; k++) {
+            struct cairn_table_shard shard;
+            cairn_table_shard_at(&layout->tables[i], k, &shard);
+            owned[count++] = (struct owned_shard){shard.name, layout->tables[i].rank};
+        }
+    }
+    qsort(owned, count, sizeof *owned, compare_owned);
+    for (size_t i = 1; i < count; i++) {
+        if (owned[i - 1].name.size != owned[i].name.size ||
+            memcmp(owned[i - 1].name.data, owned[i].name.data, owned[i].name.size) != 0) {
+            continue;
+        }
+        return cairn_fail(cover->err, CAIRN_INVALID,
+                          "shard \"%.*s\" is listed by rank %u and rank %u", SHOWN(owned[i].name),
+                          owned[i - 1].rank, owned[i].rank);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code prove(struct cover *cover) {
+    for (uint32_t i = 0; i < cover->layout->name_count; i++) CAIRN_TRY(prove_name(cover, i));
+    for (uint32_t i = 0; i < cover->layout->table_count; i++) {
+        CAIRN_TRY(prove_bytes(cover, &cover->layout->tables[i]));
+    }
+    return prove_owners(cover);
+}
+
+enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout, struct cairn_error *err) {
+    struct cover cover = {.layout = layout, .err = err};
+    enum cairn_code code = prove(&cover);
+    free(cover.pieces.boxes);
+    free(cover.pieces.ranks);
+    return code;
+}

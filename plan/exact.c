@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * exact: cut the region with straight lines that no box crosses, along one dimension after the
+ * other, until single boxes are left; where there is no such line (a pinwheel), compare pairs.
+ *
+ * Parts still to be cut wait in a list on the heap and not on the stack: a staircase of a million
+ * boxes is a million parts deep.
+ */
+#include "plan/exact.h"
+
+#include <stdlib.h>
+
+/* Naming the place of a hole is a courtesy: beyond this many comparisons its surroundings do. */
+#define HOLE_COMPARISONS_MAX (UINT32_C(1) << 24)
+
+struct edge { /* one box along the dimension that is being cut */
+    uint64_t low, high;
+    uint32_t box;
+};
+struct part {
+    struct cairn_plan_box region;
+    uint32_t from, to;  /* its boxes in order[] */
+    unsigned dimension; /* to be tried next */
+    unsigned tried;     /* dimensions that had no cut */
+};
+struct prover {
+    const struct cairn_plan_box *boxes;
+    unsigned dimensions;
+    uint32_t *order;
+    struct edge *edges;
+    struct part *parts;
+    size_t part_count, part_capacity;
+    struct cairn_plan_verdict verdict;
+    struct cairn_error *err;
+};
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cover proof");
+}
+
+static void found_hole(struct prover *prover, const struct cairn_plan_box *region) {
+    prover->verdict.finding = CAIRN_PLAN_FOUND_HOLE;
+    prover->verdict.region = *region;
+}
+
+static bool found_overlap(struct prover *prover, uint32_t first, uint32_t second) {
+    struct cairn_plan_box shared;
+    if (!cairn_plan_box_meet(&prover->boxes[first], &prover->boxes[second], prover->dimensions,
+                             &shared)) {
+        return false;
+    }
+    prover->verdict = (struct cairn_plan_verdict){
+        .finding = CAIRN_PLAN_FOUND_OVERLAP,
+        .region = shared,
+        .first = first < second ? first : second,
+        .second = first < second ? second : first,
+    };
+    return true;
+}
+
+static enum cairn_code push(struct prover *prover, const struct part *part) {
+    if (prover->part_count == prover->part_capacity) {
+        size_t capacity = prover->part_capacity ? prover->part_capacity * 2 : 64;
+        struct part *parts = realloc(prover->parts, capacity * sizeof *parts);
+        if (!parts) return no_memory(prover->err);
+        prover->parts = parts;
+        prover->part_capacity = capacity;
+    }
+    prover->parts[prover->part_count++] = *part;
+    return CAIRN_OK;
+}
+
+static int compare_edges(const void *a, const void *b) {
+    const struct edge *edge_a = a, *edge_b = b;
+    if (edge_a->low != edge_b->low) return edge_a->low < edge_b->low ? -1 : 1;
+    return edge_a->box < edge_b->box ? -1 : edge_a->box > edge_b->box;
+}
+
+static void sort_edges(struct prover *prover, const struct part *part, unsigned dimension) {
+    uint32_t count = part->to - part->from;
+    bool sorted = true;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t box = prover->order[part->from + i];
+        prover->edges[i] = (struct edge){prover->boxes[box].low[dimension],
+                                         prover->boxes[box].high[dimension], box};
+        sorted = sorted && (i == 0 || prover->edges[i - 1].low <= prover->edges[i].low);
+    }
+    if (!sorted) qsort(prover->edges, count, sizeof *prover->edges, compare_edges);
+    for (uint32_t i = 0; i < count; i++) prover->order[part->from + i] = prover->edges[i].box;
+}
+
+/* ---- where there is no straight cut ---- */
+
+/* What is left of `region` without `box`, which lies at least partly in it: at most two slabs per
+ * dimension. Returns how many. */
+static unsigned subtract(const struct cairn_plan_box *region, const struct cairn_plan_box *box,
+                         unsigned dimensions, struct cairn_plan_box *ret) {
+    struct cairn_plan_box rest = *region;
+    unsigned count = 0;
+    for (unsigned d = 0; d < dimensions; d++) {
+        if (rest.low[d] < box->low[d]) {
+            ret[count] = rest;
+            ret[count++].high[d] = box->low[d];
+            rest.low[d] = box->low[d];
+        }
+        if (box->high[d] < rest.high[d]) {
+            ret[count] = rest;
+            ret[count++].low[d] = box->high[d];
+            rest.high[d] = box->high[d];
+        }
+    }
+    return count;
+}
+
+/* Boxes without overlap leave a hole in the part: find some place of it. */
+static enum cairn_code find_hole(struct prover *prover, const struct part *part) {
+    size_t base = prover->part_count; /* the list of waiting parts is used as the stack */
+    struct part first = *part;
+    CAIRN_TRY(push(prover, &first));
+    for (uint64_t work = 0; prover->part_count > base && work < HOLE_COMPARISONS_MAX; work++) {
+        struct part left = prover->parts[--prover->part_count];
+        struct cairn_plan_box shared, slabs[2 * CAIRN_DIMENSIONS_MAX];
+        uint32_t i = left.from;
+        while (i < left.to && !cairn_plan_box_meet(&left.region, &prover->boxes[prover->order[i]],
+                                                   prover->dimensions, &shared)) {
+            i++;
+        }
+        if (i == left.to) {
+            found_hole(prover, &left.region);
+            return CAIRN_OK;
+        }
+        work += i - left.from;
+        unsigned count = subtract(&left.region, &shared, prover->dimensions, slabs);
+        for (unsigned k = count; k-- > 0;) {
+            struct part slab = {.region = slabs[k], .from = i + 1, .to = left.to};
+            CAIRN_TRY(push(prover, &slab));
+        }
+    }
+    found_hole(prover, &part->region); /* somewhere in here */
+    return CAIRN_OK;
+}
+
+static bool volume_adds_up(const struct prover *prover, const struct part *part) {
+    uint64_t wanted = 1, sum = 0;
+    for (unsigned d = 0; d < prover->dimensions; d++) {
+        wanted *= part->region.high[d] - part->region.low[d];
+    }
+    for (uint32_t i = part->from; i < part->to; i++) {
+        const struct cairn_plan_box *box = &prover->boxes[prover->order[i]];
+        uint64_t volume = 1;
+        for (unsigned d = 0; d < prover->dimensions; d++) volume *= box->high[d] - box->low[d];
+        if (cairn_add_overflows(sum, volume, &sum)) return false;
+    }
+    return sum == wanted;
+}
+
+static enum cairn_code compare_pairs(struct prover *prover, const struct part *part) {
+    sort_edges(prover, part, 0);
+    uint32_t count = part->to - part->from;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct edge *edge = &prover->edges[i];
+        for (uint32_t k = i + 1; k < count && prover->edges[k].low < edge->high; k++) {
+            if (found_overlap(prover, edge->box, prover->edges[k].box)) return CAIRN_OK;
+        }
+    }
+    if (volume_adds_up(prover, part)) return CAIRN_OK;
+    return find_hole(prover, part);
+}
+
+/* ---- cutting ---- */
+
+/* One group between two cuts: done when it is a single box that fills it. */
+static enum cairn_code put_group(struct prover *prover, const struct part *group) {
+    if (group->to - group->from > 1) return push(prover, group);
+    struct cairn_plan_box slabs[2 * CAIRN_DIMENSIONS_MAX];
+    const struct cairn_plan_box *box = &prover->boxes[prover->order[group->from]];
+    if (subtract(&group->region, box, prover->dimensions, slabs) > 0) {
+        found_hole(prover, &slabs[0]);
+    }
+    return CAIRN_OK;
+}
+
+static bool found(const struct prover *prover) {
+    return prover->verdict.finding != CAIRN_PLAN_FOUND_NOTHING;
+}
+
+/* A stretch [low, high) of the dimension that no box of the part reaches into. */
+static void put_gap(struct prover *prover, const struct part *part, uint64_t low, uint64_t high) {
+    struct cairn_plan_box gap = part->region;
+    gap.low[part->dimension] = low;
+    gap.high[part->dimension] = high;
+    found_hole(prover, &gap);
+}
+
+/* Cut the part along its dimension; without a cut, along the next one. */
+static enum cairn_code cut(struct prover *prover, const struct part *part) {
+    unsigned d = part->dimension;
+    uint32_t count = part->to - part->from, from = 0;
+    sort_edges(prover, part, d);
+    uint64_t end = part->region.low[d]; /* how far the boxes so far reach */
+    struct part group = *part;
+    group.dimension = (d + 1) % prover->dimensions;
+    group.tried = 1;
+    for (uint32_t i = 0; i <= count && !found(prover); i++) {
+        uint64_t low = i < count ? prover->edges[i].low : part->region.high[d];
+        if (low > end) put_gap(prover, part, end, low);
+        bool whole = i == count && from == 0; /* no cut in between */
+        if (!whole && i > from && low >= end && !found(prover)) {
+            group.region.low[d] = prover->edges[from].low;
+            group.region.high[d] = end;
+            group.from = part->from + from;
+            group.to = part->from + i;
+            CAIRN_TRY(put_group(prover, &group));
+            from = i;
+        }
+        if (i < count) end = cairn_max_u64(end, prover->edges[i].high);
+    }
+    if (from > 0 || found(prover)) return CAIRN_OK;
+    group = *part;
+    group.dimension = (d + 1) % prover->dimensions;
+    group.tried = part->tried + 1;
+    if (group.tried <= prover->dimensions) return push(prover, &group);
+    return compare_pairs(prover, part);
+}
+
+static enum cairn_code prove(struct prover *prover, const struct cairn_plan_box *region,
+                             uint32_t count) {
+    struct part all = {.region = *region, .from = 0, .to = count, .tried = 1};
+    if (count == 0) {
+        found_hole(prover, region);
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(put_group(prover, &all));
+    while (prover->part_count && !found(prover)) {
+        struct part part = prover->parts[--prover->part_count];
+        CAIRN_TRY(cut(prover, &part));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_plan_exact(const struct cairn_plan_box *region, unsigned dimensions,
+                                 const struct cairn_plan_box *boxes, uint32_t count,
+                                 struct cairn_plan_verdict *ret, struct cairn_error *err) {
+    struct prover prover = {.boxes = boxes, .dimensions = dimensions, .err = err};
+    prover.order = calloc((size_t)count + 1, sizeof *prover.order);
+    prover.edges = calloc((size_t)count + 1, sizeof *prover.edges);
+    enum cairn_code code = prover.order && prover.edges ? CAIRN_OK : no_memory(err);
+    if (code == CAIRN_OK) {
+        for (uint32_t i = 0; i < count; i++) prover.order[i] = i;
+        code = prove(&prover, region, count);
+    }
+    free(prover.order);
+    free(prover.edges);
+    free(prover.parts);
+    if (code == CAIRN_OK) *ret = prover.verdict;
+    return code;
+}

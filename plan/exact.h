@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * exact: do these boxes fill this region exactly once?
+ *
+ * Why:     the heart of the cover proof, kept apart from names and tables so that it can be tested
+ *          against brute force and against an independent method.
+ * Promise: E1  FOUND_NOTHING means each element of the region lies in exactly one box.
+ *          E2  a hole is a region without any box; an overlap is a region that two boxes share, and
+ *              which two is told.
+ * Limits:  boxes must lie in the region and be non-empty; 2^31 of them. Where no straight cut
+ *          exists, pairs of that part are compared.
+ * Threads: stateless.
+ * Next:    plan/cover.c.
+ */
+#pragma once
+
+#include "plan/boxes.h"
+
+enum cairn_plan_finding {
+    CAIRN_PLAN_FOUND_NOTHING,
+    CAIRN_PLAN_FOUND_HOLE,
+    CAIRN_PLAN_FOUND_OVERLAP,
+};
+struct cairn_plan_verdict {
+    enum cairn_plan_finding finding;
+    struct cairn_plan_box region;
+    uint32_t first, second; /* OVERLAP: which boxes */
+};
+/* CAIRN_NO_MEMORY is the only failure. */
+enum cairn_code cairn_plan_exact(const struct cairn_plan_box *region, unsigned dimensions,
+                                 const struct cairn_plan_box *boxes, uint32_t count,
+                                 struct cairn_plan_verdict *ret,
+                                 struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reads: every stored fragment and every wanted slice is a region of the tensor with a rule that
+ * turns an element's place into a place in bytes: a base and one stride per dimension. Where regions
+ * meet, runs of elements that lie next to each other on both sides become pieces.
+ */
+#include "plan/reads.h"
+
+#include <stdlib.h>
+
+#include "plan/holdings.h"
+
+#define ALIAS_HOPS_MAX 16
+
+struct planner {
+    const struct cairn_manifest *manifest;
+    const struct cairn_layout *layout;
+    struct cairn_plan_pieces *pieces;
+    struct cairn_plan_stock stock;
+    struct cairn_error *err;
+};
+
+void cairn_plan_pieces_release(struct cairn_plan_pieces *pieces) {
+    free(pieces->pieces);
+    free(pieces->want_bytes);
+    *pieces = (struct cairn_plan_pieces){0};
+}
+
+/* ---- pieces ---- */
+
+static enum cairn_code put_piece(struct planner *planner, const struct cairn_plan_piece *piece) {
+    struct cairn_plan_pieces *pieces = planner->pieces;
+    if (pieces->count) {
+        struct cairn_plan_piece *last = &pieces->pieces[pieces->count - 1];
+        if (last->want == piece->want && last->shard == piece->shard &&
+            last->offset + last->bytes == piece->offset && last->at + last->bytes == piece->at) {
+            last->bytes += piece->bytes;
+            return CAIRN_OK;
+        }
+    }
+    if (pieces->count == CAIRN_PLAN_PIECES_MAX) {
+        return cairn_fail(planner->err, CAIRN_TOO_LARGE, "a read plan of more than %u pieces",
+                          CAIRN_PLAN_PIECES_MAX);
+    }
+    if (pieces->count == pieces->capacity) {
+        size_t capacity = pieces->capacity ? pieces->capacity * 2 : 64;
+        struct cairn_plan_piece *grown = realloc(pieces->pieces, capacity * sizeof *grown);
+        if (!grown) return cairn_fail(planner->err, CAIRN_NO_MEMORY, "no memory for a read plan");
+        pieces->pieces = grown;
+        pieces->capacity = capacity;
+    }
+    pieces->pieces[pieces->count++] = *piece;
+    return CAIRN_OK;
+}
+
+/* `run` elements from place `from` of the fragment to place `to` of the destination. */
+static enum cairn_code put_run(struct planner *planner, const struct cairn_plan_holding *holding,
+                               uint32_t want, uint64_t from, uint64_t to, uint64_t run) {
+    const struct cairn_tensor *tensor = &planner->stock.tensor;
+    uint64_t bits = cairn_dtype_bits(tensor->dtype);
+    if (bits < 8 && (from * bits % 8 || to * bits % 8 || run * bits % 8)) {
+        return cairn_fail(planner->err, CAIRN_UNSUPPORTED,
+                          "tensor \"%.*s\": elements of %u bits cut inside a byte",
+                          CAIRN_PLAN_SHOWN(tensor->name), (unsigned)bits);
+    }
+    struct cairn_plan_piece piece = {
+        .want = want,
+        .shard = holding->shard,
+        .offset = holding->offset_bytes + from * bits / 8,
+        .bytes = run * bits / 8,
+        .at = to * bits / 8,
+    };
+    return put_piece(planner, &piece);
+}
+
+/* Where the first element of `box` lies in a span, in elements. */
+static uint64_t place_in(const struct cairn_plan_stock *stock, const struct cairn_plan_span *span,
+                         const struct cairn_plan_box *box) {
+    if (span->flat) return cairn_plan_flat_index(stock, box->low) - span->start;
+    uint64_t place = 0;
+    for (unsigned d = 0; d < stock->tensor.dimension_count; d++) {
+        place += (box->low[d] - span->box.low[d]) * span->strides[d];
+    }
+    return place;
+}
+
+/* How many dimensions are walked through; the inner ones are one run on both sides. */
+static unsigned outer_dimensions(const struct cairn_plan_stock *stock, const struct cairn_plan_span *a,
+                                 const struct cairn_plan_span *b, const struct cairn_plan_box *box,
+                                 uint64_t *ret_run) {
+    uint64_t run = 1;
+    unsigned d = stock->tensor.dimension_count;
+    for (; d > 0; d--) {
+        uint64_t count = box->high[d - 1] - box->low[d - 1];
+        if (count == 1) continue;
+        if (a->strides[d - 1] != run || b->strides[d - 1] != run) break;
+        run *= count;
+    }
+    *ret_run = run;
+    return d;
+}
+
+/* All elements of `box`, which lies in the fragment and in the wanted span. */
+static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_holding *holding,
+                               const struct cairn_plan_span *wanted, uint32_t want,
+                               const struct cairn_plan_box *box) {
+    const struct cairn_plan_stock *stock = &planner->stock;
+    uint64_t from = place_in(stock, &holding->span, box), to = place_in(stock, wanted, box), run;
+    unsigned outer = outer_dimensions(stock, &holding->span, wanted, box, &run);
+    uint64_t at[CAIRN_DIMENSIONS_MAX] = {0};
+    for (;;) {
+        CAIRN_TRY(put_run(planner, holding, want, from, to, run));
+        unsigned d = outer;
+        while (d > 0) { /* the next row: count up the innermost outer dimension, with carry */
+            d--;
+            from += holding->span.strides[d];
+            to += wanted->strides[d];
+            if (++at[d] < box->high[d] - box->low[d]) break;
+            from -= at[d] * holding->span.strides[d];
+            to -= at[d] * wanted->strides[d];
+            at[d] = 0;
+            if (d == 0) return CAIRN_OK;
+        }
+        if (outer == 0) return CAIRN_OK;
+    }
+}
+
+/* Where a fragment and a wanted span meet. */
+static enum cairn_code put_meeting(struct planner *planner, const struct cairn_plan_holding *holding,
+                                   const struct cairn_plan_span *wanted, uint32_t want) {
+    const struct cairn_plan_stock *stock = &planner->stock;
+    const struct cairn_plan_span *held = &holding->span;
+    unsigned dimensions = stock->tensor.dimension_count;
+    struct cairn_plan_box parts[CAIRN_PLAN_SPLIT_MAX], shared;
+    if (held->flat && wanted->flat) {
+        uint64_t low = cairn_max_u64(held->start, wanted->start);
+        uint64_t high = cairn_min_u64(held->end, wanted->end);
+        if (low >= high) return CAIRN_OK;
+        return put_run(planner, holding, want, low - held->start, low - wanted->start, high - low);
+    }
+    unsigned count = 1;
+    parts[0] = held->flat ? wanted->box : held->box;
+    const struct cairn_plan_span *other = held->flat ? held : wanted;
+    if (held->flat || wanted->flat) {
+        /* Only what both can have in common is split, so that few boxes come of it. */
+        uint64_t low, high;
+        cairn_plan_flat_bounds(stock, held->flat ? wanted : held, &low, &high);
+        low = cairn_max_u64(low, other->start);
+        high = cairn_min_u64(high, other->end);
+        if (low >= high) return CAIRN_OK;
+        shared = parts[0];
+        count = cairn_plan_flat_split(stock->tensor.shape, dimensions, low, high, parts);
+    } else {
+        shared = wanted->box;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct cairn_plan_box box;
+        if (!cairn_plan_box_meet(&parts[i], &shared, dimensions, &box)) continue;
+        CAIRN_TRY(put_box(planner, holding, wanted, want, &box));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- wants ---- */
+
+static bool inside(uint64_t start, uint64_t count, uint64_t size) {
+    return start <= size && count <= size - start;
+}
+
+/* The region that a want names, checked against its tensor, and its number of elements. */
+static enum cairn_code want_span(struct planner *planner, const struct cairn_plan_want *want,
+                                 struct cairn_plan_span *ret, uint64_t *ret_elements) {
+    const struct cairn_plan_stock *stock = &planner->stock;
+    const struct cairn_tensor *tensor = &stock->tensor;
+    bool good = true;
+    uint64_t elements = 1;
+    if (want->form == CAIRN_PLAN_WHOLE) {
+        cairn_plan_span_flat(stock, 0, stock->elements, ret);
+        *ret_elements = stock->elements;
+        return CAIRN_OK;
+    }
+    if (want->form != CAIRN_PLAN_FLAT && want->form != CAIRN_PLAN_BOX) {
+        return cairn_fail(planner->err, CAIRN_INVALID, "unknown form %u", (unsigned)want->form);
+    }
+    if (want->form == CAIRN_PLAN_FLAT || tensor->dimension_count == 0) {
+        bool flat = want->form == CAIRN_PLAN_FLAT; /* a box of no dimensions is the scalar */
+        uint64_t start = flat ? want->start[0] : 0, count = flat ? want->count[0] : 1;
+        good = inside(start, count, stock->elements);
+        if (good) cairn_plan_span_flat(stock, start, count, ret);
+        elements = count;
+    } else {
+        for (unsigned d = 0; good && d < tensor->dimension_count; d++) {
+            good = inside(want->start[d], want->count[d], tensor->shape[d]);
+            elements *= want->count[d]; /* at most the tensor's: no overflow while good */
+        }
+        if (good) cairn_plan_span_box(tensor->dimension_count, want->start, want->count, ret);
+    }
+    if (!good) {
+        return cairn_fail(planner->err, CAIRN_RANGE, "tensor \"%.*s\": the slice reaches outside",
+                          CAIRN_PLAN_SHOWN(want->tensor));
+    }
+    *ret_elements = elements;
+    return CAIRN_OK;
+}
+
+/* First holding that may reach beyond `low`. */
+static size_t first_reaching(const struct cairn_plan_stock *stock, uint64_t low) {
+    size_t from = 0, to = stock->count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (stock->holdings[middle].reach <= low) from = middle + 1;
+        else to = middle;
+    }
+    return from;
+}
+
+static int compare_pieces(const void *a, const void *b) {
+    const struct cairn_plan_piece *piece_a = a, *piece_b = b;
+    if (piece_a->at != piece_b->at) return piece_a->at < piece_b->at ? -1 : 1;
+    if (piece_a->shard != piece_b->shard) return piece_a->shard < piece_b->shard ? -1 : 1;
+    return piece_a->offset < piece_b->offset ? -1 : piece_a->offset > piece_b->offset;
+}
+
+/* Pieces [first, count) in the order of the destination, neighbours joined. */
+static void sort_pieces(struct cairn_plan_pieces *pieces, size_t first) {
+    bool sorted = true;
+    for (size_t i = first + 1; i < pieces->count && sorted; i++) {
+        sorted = compare_pieces(&pieces->pieces[i - 1], &pieces->pieces[i]) < 0;
+    }
+    if (sorted) return;
+    qsort(pieces->pieces + first, pieces->count - first, sizeof *pieces->pieces, compare_pieces);
+    size_t to = first;
+    for (size_t i = first + 1; i < pieces->count; i++) {
+        struct cairn_plan_piece *last = &pieces->pieces[to], *piece = &pieces->pieces[i];
+        if (last->shard == piece->shard && last->offset + last->bytes == piece->offset &&
+            last->at + last->bytes == piece->at) {
+            last->bytes += piece->bytes;
+        } else {
+            pieces->pieces[++to] = *piece;
+        }
+    }
+    pieces->count = to + 1;
+}
+
+/* The pieces fill [0, bytes) without hole or overlap (V1). */
+static enum cairn_code prove_filled(const struct planner *planner,
+                                    const struct cairn_plan_want *want, size_t first,
+                                    uint64_t bytes) {
+    const struct cairn_plan_pieces *pieces = planner->pieces;
+    uint64_t at = 0;
+    for (size_t i = first; i <= pieces->count; i++) {
+        uint64_t next = i < pieces->count ? pieces->pieces[i].at : bytes;
+        if (next < at) {
+            return cairn_fail(planner->err, CAIRN_CORRUPT,
+                              "tensor \"%.*s\": byte %llu of the slice is held twice",
+                              CAIRN_PLAN_SHOWN(want->tensor), (unsigned long long)next);
+        }
+        if (next > at) {
+            return cairn_fail(planner->err, CAIRN_NOT_FOUND,
+                              "tensor \"%.*s\": bytes %llu to %llu of the slice are held by no shard",
+                              CAIRN_PLAN_SHOWN(want->tensor), (unsigned long long)at,
+                              (unsigned long long)next);
+        }
+        if (i < pieces->count) at += pieces->pieces[i].bytes;
+    }
+    return CAIRN_OK;
+}
+
+/* ret_bytes: size of the destination. */
+static enum cairn_code want_tensor(struct planner *planner, const struct cairn_plan_want *want,
+                                   struct cairn_plan_span *ret, uint64_t *ret_bytes) {
+    uint32_t index;
+    uint64_t elements;
+    CAIRN_TRY(cairn_plan_resolve(planner->layout, want->tensor, &index, planner->err));
+    CAIRN_TRY(load_stock(planner, index, want->local_rank));
+    CAIRN_TRY(want_span(planner, want, ret, &elements));
+    uint64_t bits = elements * cairn_dtype_bits(planner->stock.tensor.dtype);
+    if (bits % 8) {
+        return cairn_fail(planner->err, CAIRN_UNSUPPORTED,
+                          "tensor \"%.*s\": the slice does not fill bytes", CAIRN_PLAN_SHOWN(want->tensor));
+    }
+    *ret_bytes = bits / 8;
+    return CAIRN_OK;
+}
+
+static enum cairn_code plan_tensor(struct planner *planner, const struct cairn_plan_want *want,
+                                   uint32_t want_index, uint64_t *ret_bytes) {
+    const struct cairn_plan_stock *stock = &planner->stock;
+    struct cairn_plan_span span;
+    uint64_t low, high;
+    size_t first = planner->pieces->count;
+    CAIRN_TRY(want_tensor(planner, want, &span, ret_bytes));
+    if (*ret_bytes == 0) return CAIRN_OK;
+    cairn_plan_flat_bounds(stock, &span, &low, &high);
+    for (size_t i = first_reaching(stock, low); i < stock->count; i++) {
+        if (stock->holdings[i].low >= high) break;
+        CAIRN_TRY(put_meeting(planner, &stock->holdings[i], &span, want_index));
+    }
+    if (planner->pieces->count > first) sort_pieces(planner->pieces, first);
+    return prove_filled(planner, want, first, *ret_bytes);
+}
+
+static enum cairn_code want_shard(const struct planner *planner, const struct cairn_plan_want *want,
+                                  uint32_t *ret_shard, uint64_t *ret_bytes) {
+    const struct cairn_manifest_shard *shard = cairn_manifest_find(planner->manifest, want->shard);
+    if (!shard) {
+        return cairn_fail(planner->err, CAIRN_NOT_FOUND, "no shard \"%.*s\"", CAIRN_PLAN_SHOWN(want->shard));
+    }
+    bool to_end = want->bytes == UINT64_MAX;
+    if (want->offset > shard->size_bytes ||
+        (!to_end && want->bytes > shard->size_bytes - want->offset)) {
+        return cairn_fail(planner->err, CAIRN_RANGE,
+                          "shard \"%.*s\": the range reaches beyond its %llu bytes",
+                          CAIRN_PLAN_SHOWN(want->shard), (unsigned long long)shard->size_bytes);
+    }
+    *ret_shard = (uint32_t)(shard - planner->manifest->shards);
+    *ret_bytes = to_end ? shard->size_bytes - want->offset : want->bytes;
+    return CAIRN_OK;
+}
+
+static enum cairn_code plan_want(struct planner *planner, const struct cairn_plan_want *want,
+                                 uint32_t want_index, uint64_t *ret_bytes) {
+    if (!want->shard.data) return plan_tensor(planner, want, want_index, ret_bytes);
+    struct cairn_plan_piece piece = {.want = want_index, .offset = want->offset};
+    CAIRN_TRY(want_shard(planner, want, &piece.shard, ret_bytes));
+    piece.bytes = *ret_bytes;
+    return piece.bytes ? put_piece(planner, &piece) : CAIRN_OK;
+}
+
+enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest,
+                                 const struct cairn_layout *layout,
+                                 const struct cairn_plan_want *wants, size_t want_count,
+                                 struct cairn_plan_pieces *ret, struct cairn_error *err) {
+    struct cairn_plan_pieces pieces = {.want_count = want_count};
+    struct planner planner = {
+        .manifest = manifest, .layout = layout, .pieces = &pieces, .err = err};
+    if (want_count > CAIRN_PLAN_PIECES_MAX) {
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%zu wants in one read plan", want_count);
+    }
+    enum cairn_code code = CAIRN_OK;
+    pieces.want_bytes = calloc(want_count + 1, sizeof *pieces.want_bytes);
+    if (!pieces.want_bytes) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read plan");
+    for (uint32_t i = 0; code == CAIRN_OK && i < want_count; i++) {
+        code = plan_want(&planner, &wants[i], i, &pieces.want_bytes[i]);
+    }
+    free(planner.stock.holdings);
+    if (code == CAIRN_OK) *ret = pieces;
+    else cairn_plan_pieces_release(&pieces);
+    return code;
+}
+
+enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest,
+                                      const struct cairn_layout *layout,
+                                      const struct cairn_plan_want *want, uint64_t *ret_bytes,
+                                      struct cairn_error *err) {
+    struct planner planner = {.manifest = manifest, .layout = layout, .err = err};
+    struct cairn_plan_span span;
+    uint32_t shard;
+    if (want->shard.data) return want_shard(&planner, want, &shard, ret_bytes);
+    enum cairn_code code = want_tensor(&planner, want, &span, ret_bytes);
+    free(planner.stock.holdings);
+    return code;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * jobs: work that nobody waits for: commits, records, sweeps.
+ *
+ * Why:     a commit writes to the store for seconds; a request must not carry it, and a crash in
+ *          the middle must be taken up again.
+ * Promise: J1  one version is committed by one job at a time.
+ *          J2  what could not be finished (the store is away) is tried again, with growing pauses,
+ *              and anyway at each sweep; the reason is logged when it changes.
+ * Limits:  2 commits at once; 65,536 versions in work.
+ * Threads: any thread may ask.
+ * Next:    server/commit.c, server/sweep.c.
+ */
+#pragma once
+
+#include "server/server.h"
+
+enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jobs **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs); /* NULL is fine */
+/* See whether this version can be committed, or its record be written. */
+void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id);
+/* Sweep now instead of at the next interval. */
+void cairn_srv_jobs_sweep(struct cairn_srv *server);
+
+/* ---- the work itself ---- */
+
+/* Q22-Q24 for one version; CAIRN_OK also when there was nothing to do. */
+enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     const char *version_id,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* One round: ticks, what was left over, silence, trash, sweeps, tables and layouts. */
+void cairn_srv_sweep_run(struct cairn_srv *server, struct cairn_store_worker *worker);

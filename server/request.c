@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What handlers share: bodies, problems, cursors, grants; see request.h. */
+#include "server/request.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/encode.h"
+#include "common/text.h"
+
+void cairn_srv_reply_release(struct cairn_srv_reply *reply) {
+    cairn_buf_release(&reply->body);
+    json_decref(reply->extra);
+    reply->extra = NULL;
+}
+
+void cairn_srv_reply_header(struct cairn_srv_reply *reply, const char *name, const char *format,
+                            ...) {
+    CAIRN_ASSERT(reply->header_count < CAIRN_COUNT(reply->headers));
+    va_list arguments;
+    va_start(arguments, format);
+    size_t at = reply->header_count++;
+    reply->headers[at].name = name;
+    vsnprintf(reply->headers[at].value, sizeof(reply->headers[at].value), format, arguments);
+    va_end(arguments);
+}
+
+enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, json_t *take_json,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = take_json;
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    cairn_buf_clear(&reply->body);
+    reply->body.limit = 64 * CAIRN_MIB;
+    CAIRN_TRY(cairn_json_dump(json, &reply->body, err));
+    CAIRN_TRY(cairn_buf_append_text(&reply->body, "\n", err));
+    reply->status = status;
+    return CAIRN_OK;
+}
+
+void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value) {
+    if (!reply->extra) reply->extra = json_object();
+    if (!reply->extra || json_object_set_new(reply->extra, name, take_value)) return;
+}
+
+json_t *cairn_srv_problem(enum cairn_code code, const char *detail, const char *instance) {
+    const struct cairn_code_info *info = cairn_code_info(code);
+    char type[96];
+    snprintf(type, sizeof(type), "urn:cairn:problem:%s", info->slug);
+    json_t *problem = json_object();
+    if (!problem) return NULL;
+    bool failed = json_object_set_new(problem, "type", json_string(type)) ||
+                  json_object_set_new(problem, "title", json_string(info->meaning)) ||
+                  json_object_set_new(problem, "status", json_integer(info->http_status)) ||
+                  json_object_set_new(problem, "code", json_string(info->slug)) ||
+                  json_object_set_new(problem, "retryable", json_boolean(info->retryable));
+    /* Text from outside may hold anything; what is no UTF-8 is left out. */
+    json_t *text = json_string(detail);
+    if (text) failed |= json_object_set_new(problem, "detail", text) != 0;
+    text = json_string(instance);
+    if (text) failed |= json_object_set_new(problem, "instance", text) != 0;
+    if (!failed) return problem;
+    json_decref(problem);
+    return NULL;
+}
+
+enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,
+                               json_t **ret_body, struct cairn_error *err) {
+    if (!request->body.size)
+        return cairn_fail(err, CAIRN_INVALID, "a JSON object is needed as the body");
+    struct cairn_json_limits limits = {.bytes = request->body.size, .nodes = nodes};
+    json_t *body = NULL;
+    CAIRN_TRY(cairn_json_parse(request->body, limits, &body, err));
+    if (!json_is_object(body)) {
+        json_decref(body);
+        return cairn_fail(err, CAIRN_INVALID, "the body must be a JSON object");
+    }
+    *ret_body = body;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
+                                      struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, "limit");
+    uint64_t limit = 100;
+    if (text) CAIRN_TRY(cairn_parse_u64(cairn_view_of(text), &limit, err));
+    if (limit < 1 || limit > 1000)
+        return cairn_fail(err, CAIRN_INVALID, "limit must be 1 to 1000, not %s", text);
+    *ret = limit;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
+                                      size_t capacity, struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, "cursor");
+    ret[0] = 0;
+    if (!text) return CAIRN_OK;
+    size_t size = strlen(text) / 2;
+    if (strlen(text) % 2 || !size || size >= capacity ||
+        cairn_hex_decode(cairn_view_of(text), ret, size, NULL))
+        return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
+    ret[size] = 0;
+    if (strlen(ret) == size && cairn_utf8_valid(cairn_view_of(ret))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
+}
+
+json_t *cairn_srv_cursor_write(const char *text) {
+    char hex[2 * 1100 + 1];
+    size_t size = strlen(text);
+    CAIRN_ASSERT(size < 1100);
+    cairn_hex_encode(text, size, hex);
+    return json_string(hex);
+}
+
+enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
+                                     struct cairn_grant *ret, struct cairn_error *err) {
+    if (!text || !text[0])
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "a grant is needed: POST .../attempts gives it");
+    if (cairn_grant_check(text, request->server->grant_key, ret, err))
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "the grant was not signed by this server");
+    if (strcmp(ret->store_uuid, request->server->store_uuid))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "the grant is for another store");
+    if (strcmp(ret->name.project, request->params.run_name.project) ||
+        strcmp(ret->name.run, request->params.run_name.run))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "the grant is for run %s/%s", ret->name.project,
+                          ret->name.run);
+    return CAIRN_OK;
+}

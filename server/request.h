@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request: what a handler is given and what it answers, without the HTTP library.
+ *
+ * Why:     handlers are plain functions from a checked request to a reply; how bytes come in and go
+ *          out, deadlines and caps are http's affair alone.
+ * Promise: H1  a handler that returns another code than CAIRN_OK is answered with a problem+json
+ *              body of that code, err->message as its detail and reply->extra as further members.
+ *          H2  a handler that sets reply->park is run again, from the start, when its key changes
+ *              or at park_until_ms, whichever is first.
+ *          H3  params and query were checked against their rules; the body is whole and within the
+ *              limit of its route.
+ * Limits:  8 reply headers of 511 bytes.
+ * Threads: one pool thread at a time.
+ * Next:    api/routes.def for which handler takes what; server/http.h.
+ */
+#pragma once
+
+#include "api/routes.h"
+#include "common/json.h"
+#include "server/server.h"
+
+struct cairn_srv_stream;
+
+struct cairn_srv_request {
+    struct cairn_srv *server;
+    struct cairn_store_worker *store; /* of the thread that runs the handler */
+    const struct cairn_route *route;
+    struct cairn_route_params params;
+    struct cairn_query query;
+    bool head_only;
+    char path[CAIRN_ROUTE_PATH_BYTES_MAX + 1]; /* raw, without the query */
+    struct cairn_view body;
+    char range[256], if_range[128], if_match[256], if_none_match[256];
+    char grant[CAIRN_GRANT_BYTES_MAX];
+    uint64_t arrived_ms; /* mono clock, when it was whole */
+    uint64_t seen;       /* of the waiters, from before the handler ran */
+};
+
+struct cairn_srv_reply {
+    int status; /* 0 = 200 */
+    struct cairn_buf body;
+    const char *content_type; /* NULL = application/json */
+    struct {
+        const char *name;
+        char value[512];
+    } headers[8];
+    size_t header_count;
+    json_t *extra; /* further members of a problem; dropped with the reply */
+    char hint[200];
+    struct cairn_srv_stream *stream; /* instead of body */
+    bool park;
+    uint64_t park_key, park_until_ms;
+};
+void cairn_srv_reply_release(struct cairn_srv_reply *reply);
+
+/* Every row of api/routes.def has its handler. */
+#define ROUTE(id, handler, method, template_text)                                                  \
+    enum cairn_code cairn_srv_on_##handler(struct cairn_srv_request *request,                      \
+                                           struct cairn_srv_reply *reply,                          \
+                                           struct cairn_error *err);
+#include "api/routes.def"
+#undef ROUTE
+
+/* ---- helpers of handlers ---- */
+
+void cairn_srv_reply_header(struct cairn_srv_reply *reply, const char *name, const char *format,
+                            ...) CAIRN_PRINTF(3, 4);
+/* take_json is dropped, also on failure; NULL (no memory) fails. */
+enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, json_t *take_json,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Adds one member to a later problem; take_value is dropped when that cannot be done. */
+void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value);
+/* A problem document, for replies and for items of a batch. */
+json_t *cairn_srv_problem(enum cairn_code code, const char *detail, const char *instance);
+/* The body as a JSON object of at most `nodes` values. */
+enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,
+                               json_t **ret_body, struct cairn_error *err) CAIRN_MUST_USE;
+/* ?limit= (1..1000, default 100). */
+enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Opaque cursors: hexadecimal of a text. "" when there is none. */
+enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
+                                      size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
+json_t *cairn_srv_cursor_write(const char *text);
+/* The grant of a write: signed by us, of this store and of the run in the path. */
+enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
+                                     struct cairn_grant *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server: what every part of the daemon can reach.
+ *
+ * Why:     no globals; who needs the store or the catalog is handed this.
+ * Promise: S1  fields are set before the first request and not changed after it, but for `frozen`.
+ *          S2  frozen never goes back: a catalog that is behind its store (Q36) needs an operator.
+ * Limits:  one store, one catalog.
+ * Threads: immutable after start; each pointed-to part says its own.
+ * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
+ */
+#pragma once
+
+#include "api/grant.h"
+#include "server/catalog.h"
+#include "server/settings.h"
+#include "store/store.h"
+
+struct cairn_srv_pool;
+struct cairn_srv_waiters;
+struct cairn_srv_nodes;
+struct cairn_srv_cache;
+struct cairn_srv_http;
+struct cairn_srv_jobs;
+
+struct cairn_srv {
+    const struct cairn_srv_settings *settings;
+    struct cairn_store *store;
+    struct cairn_srv_catalog *catalog;
+    uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
+    char store_uuid[CAIRN_UUID_TEXT_BYTES];
+    uint64_t generation;
+    uint64_t started_ms; /* mono clock */
+    struct cairn_srv_pool *requests; /* handlers */
+    struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
+    struct cairn_srv_waiters *waiters;
+    struct cairn_srv_nodes *nodes;
+    struct cairn_srv_cache *cache;
+    struct cairn_srv_jobs *jobs; /* commits and sweeps */
+    struct cairn_srv_http *http;
+    _Atomic bool frozen;
+};
+
+/* Q36: the catalog is older than the store. Logged once. */
+void cairn_srv_freeze(struct cairn_srv *server, const char *why);
+/* CAIRN_CATALOG_BEHIND when frozen. */
+enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;
+/* Wall time, for people only. */
+int64_t cairn_srv_wall_ms(void);

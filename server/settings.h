@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings: what an operator can say to cairn-server, read once at start.
+ *
+ * Why:     relations between settings are checked in one place, before anything is opened.
+ * Promise: O4  listening beyond loopback without allow-remote is refused: there is neither TLS nor
+ *              login in this version.
+ * Limits:  as server/settings.def says.
+ * Threads: immutable after load.
+ * Next:    server/settings.def, common/config.h.
+ */
+#pragma once
+
+#include "common/config.h"
+
+struct cairn_srv_settings {
+#define CONFIG(type, name, fallback, min, max, why) CAIRN_CONFIG_FIELD_##type(name)
+#include "server/settings.def"
+#undef CONFIG
+};
+
+/* Flags, environment and file; --help, --version and --print-config are answered on standard output
+ * and set *ret_done. config is to be released after the settings' last use. */
+enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_config *config,
+                                        struct cairn_srv_settings *ret, bool *ret_done,
+                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parked requests, found by a hash of what they wait for; see waiters.h. The count of the last
+ * change is kept per bucket, so a change between look and park is never missed; two texts in one
+ * bucket cost a needless wake and nothing else. */
+#include "server/waiters.h"
+
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/lock.h"
+
+#define BUCKETS 1024
+
+struct cairn_srv_waiters {
+    pthread_t thread;
+    struct cairn_lock lock;
+    struct cairn_condition work;
+    struct {
+        struct {
+            struct cairn_srv_waiter *first;
+            uint64_t changed;
+        } buckets[BUCKETS];
+        uint64_t changes;
+        uint64_t earliest_ms; /* no waiter is due before */
+        bool stopping;
+    } locked;
+};
+
+uint64_t cairn_srv_key_of(const char *text) {
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static void unlink_waiter(struct cairn_srv_waiter *waiter) {
+    *waiter->at = waiter->next;
+    if (waiter->next) waiter->next->at = waiter->at;
+}
+
+static void wake_all(struct cairn_srv_waiter *first) {
+    while (first) {
+        struct cairn_srv_waiter *waiter = first;
+        first = waiter->next;
+        waiter->wake(waiter);
+    }
+}
+
+/* Take out what is due (or everything); the lock is held. */
+static struct cairn_srv_waiter *take_due(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
+    struct cairn_srv_waiter *due = NULL;
+    uint64_t earliest_ms = UINT64_MAX;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        struct cairn_srv_waiter *next = NULL;
+        for (struct cairn_srv_waiter *one = waiters->locked.buckets[i].first; one; one = next) {
+            next = one->next;
+            if (one->wake_ms > now_ms) {
+                earliest_ms = cairn_min_u64(earliest_ms, one->wake_ms);
+                continue;
+            }
+            unlink_waiter(one);
+            one->next = due;
+            due = one;
+        }
+    }
+    waiters->locked.earliest_ms = earliest_ms;
+    return due;
+}
+
+static void *wait_loop(void *argument) {
+    struct cairn_srv_waiters *waiters = argument;
+    pthread_setname_np(pthread_self(), "cairn-waiters");
+    for (bool stopping = false; !stopping;) {
+        struct cairn_srv_waiter *due = NULL;
+        {
+            CAIRN_HOLD(&waiters->lock);
+            if (!waiters->locked.stopping)
+                (void)cairn_condition_wait(&waiters->work, &waiters->lock,
+                                           waiters->locked.earliest_ms);
+            stopping = waiters->locked.stopping;
+            uint64_t now_ms = cairn_mono_ms();
+            if (stopping || waiters->locked.earliest_ms <= now_ms)
+                due = take_due(waiters, stopping ? UINT64_MAX : now_ms);
+        }
+        wake_all(due);
+    }
+    return NULL;
+}
+
+enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret, struct cairn_error *err) {
+    struct cairn_srv_waiters *waiters = calloc(1, sizeof(*waiters));
+    if (!waiters) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for waiting requests");
+    cairn_lock_init(&waiters->lock, CAIRN_LOCK_server_waiters);
+    cairn_condition_init(&waiters->work);
+    waiters->locked.earliest_ms = UINT64_MAX;
+    if (pthread_create(&waiters->thread, NULL, wait_loop, waiters)) {
+        free(waiters);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no thread for waiting requests");
+    }
+    *ret = waiters;
+    return CAIRN_OK;
+}
+
+uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters) {
+    CAIRN_HOLD(&waiters->lock);
+    return waiters->locked.changes;
+}
+
+/* False: it must not wait at all. */
+static bool park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter) {
+    CAIRN_HOLD(&waiters->lock);
+    size_t bucket = waiter->key % BUCKETS;
+    if (waiters->locked.stopping || waiters->locked.buckets[bucket].changed > waiter->seen)
+        return false;
+    waiter->next = waiters->locked.buckets[bucket].first;
+    waiter->at = &waiters->locked.buckets[bucket].first;
+    if (waiter->next) waiter->next->at = &waiter->next;
+    waiters->locked.buckets[bucket].first = waiter;
+    if (waiter->wake_ms < waiters->locked.earliest_ms) {
+        waiters->locked.earliest_ms = waiter->wake_ms;
+        cairn_condition_signal(&waiters->work);
+    }
+    return true;
+}
+
+void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter) {
+    uint64_t last_ms = cairn_mono_ms() + CAIRN_SRV_WAIT_MS_MAX;
+    waiter->wake_ms = cairn_min_u64(waiter->wake_ms, last_ms);
+    if (!park(waiters, waiter)) waiter->wake(waiter);
+}
+
+void cairn_srv_waiters_tell(struct cairn_srv_waiters *waiters, const char *text) {
+    uint64_t key = cairn_srv_key_of(text);
+    struct cairn_srv_waiter *woken = NULL;
+    {
+        CAIRN_HOLD(&waiters->lock);
+        size_t bucket = key % BUCKETS;
+        waiters->locked.buckets[bucket].changed = ++waiters->locked.changes;
+        struct cairn_srv_waiter *next = NULL;
+        for (struct cairn_srv_waiter *one = waiters->locked.buckets[bucket].first; one;
+             one = next) {
+            next = one->next;
+            if (one->key != key) continue;
+            unlink_waiter(one);
+            one->next = woken;
+            woken = one;
+        }
+    }
+    wake_all(woken);
+}
+
+void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters) {
+    {
+        CAIRN_HOLD(&waiters->lock);
+        if (waiters->locked.stopping) return;
+        waiters->locked.stopping = true;
+        cairn_condition_signal(&waiters->work);
+    }
+    pthread_join(waiters->thread, NULL);
+}
+
+void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters) {
+    if (!waiters) return;
+    cairn_srv_waiters_stop(waiters);
+    cairn_condition_release(&waiters->work);
+    cairn_lock_release(&waiters->lock);
+    free(waiters);
+}

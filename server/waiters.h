@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * waiters: requests that wait for a version or a run to change, without a thread each.
+ *
+ * Why:     a thousand clients wait for one commit; they are parked and woken by its change, or by
+ *          their deadline, whichever comes first.
+ * Promise: W1  a change that is told after look() was called wakes whoever parks with that look's
+ *              answer, also when the change came before the parking.
+ *          W2  a parked waiter's wake() is called exactly once, on the thread that told, or on the
+ *              waiters' own thread at its deadline or at stop.
+ *          W3  nobody stays for longer than CAIRN_SRV_WAIT_MS_MAX.
+ * Limits:  bounded by the connections that may be open.
+ * Threads: any thread.
+ * Next:    server/http.h.
+ */
+#pragma once
+
+#include "common/error.h"
+
+/* A suspended connection notices nothing, so none is left alone for longer. */
+#define CAIRN_SRV_WAIT_MS_MAX 60000
+
+struct cairn_srv_waiters;
+struct cairn_srv_waiter {
+    uint64_t key;     /* cairn_srv_key_of() of the text that is waited for */
+    uint64_t seen;    /* cairn_srv_waiters_look() from before the state was read */
+    uint64_t wake_ms; /* mono clock */
+    void (*wake)(struct cairn_srv_waiter *waiter);
+    struct cairn_srv_waiter *next, **at;
+};
+uint64_t cairn_srv_key_of(const char *text);
+enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters);
+/* May call wake() before it returns. */
+void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter);
+void cairn_srv_waiters_tell(struct cairn_srv_waiters *waiters, const char *text);
+/* Wakes everybody, and from now on whoever parks at once. */
+void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters);
+void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters); /* stops; NULL is fine */

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# What has to be installed, and how that is done. Sourced by ./test and ./quickstart, so that a
+# package is named in one place. Every list is for Debian 12; elsewhere the names are a hint.
+# shellcheck shell=bash
+
+# To build and to run.
+cairn_packages_build=(
+    build-essential cmake ninja-build pkg-config
+    libcurl4-openssl-dev libmicrohttpd-dev libjansson-dev libssl-dev libsqlite3-dev libexpat1-dev
+    ca-certificates
+)
+# To test, on top of that.
+cairn_packages_test=(libcunit1-dev python3 python3-yaml curl procps)
+
+# Prints those of the packages named that are not installed.
+cairn_packages_missing() {
+    local package
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
+            printf '%s\n' "$package"
+    done
+}
+
+# Prints what is missing by looking for the programs and libraries themselves: for systems whose
+# packages have other names.
+cairn_parts_missing() {
+    local program library
+    for program in cc cmake ninja pkg-config; do
+        command -v "$program" >/dev/null || printf '%s\n' "$program"
+    done
+    for library in jansson libcurl libmicrohttpd libcrypto sqlite3 expat "$@"; do
+        pkg-config --exists "$library" 2>/dev/null || printf '%s\n' "$library"
+    done
+}
+
+# Installs the Debian packages named, those that are missing only, and says so first. Elsewhere it
+# names what is missing and fails. Messages begin with the caller's $cairn_setup_name.
+cairn_packages_need() {
+    local missing=() as_root=()
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        mapfile -t missing < <(cairn_parts_missing)
+        [ "${#missing[@]}" = 0 ] && return 0
+        printf '%s: this system has no apt-get; missing: %s\n' "$cairn_setup_name" "${missing[*]}" >&2
+        printf '%s: the packages of Debian 12 are: %s\n' "$cairn_setup_name" "$*" >&2
+        return 1
+    fi
+    mapfile -t missing < <(cairn_packages_missing "$@")
+    [ "${#missing[@]}" = 0 ] && return 0
+    if [ "$(id -u)" != 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            printf '%s: not root, and no sudo; as root run: apt-get install %s\n' \
+                "$cairn_setup_name" "${missing[*]}" >&2
+            return 1
+        fi
+        as_root=(sudo)
+    fi
+    printf '%s: installing %s\n' "$cairn_setup_name" "${missing[*]}"
+    "${as_root[@]}" apt-get update -qq ||
+        printf '%s: apt-get update failed; trying with the lists that are here\n' "$cairn_setup_name"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null && return 0
+    printf '%s: apt-get could not install them\n' "$cairn_setup_name" >&2
+    return 1
+}
+
+# Prints the options that make cmake use ccache where it is installed.
+cairn_cmake_options() {
+    command -v ccache >/dev/null && printf '%s\n' -DCMAKE_C_COMPILER_LAUNCHER=ccache
+    return 0
+}
+
+# Builds one preset of CMakePresets.json. Quiet when it succeeds; everything when it does not.
+cairn_build_preset() {
+    local preset=$1 log
+    shift
+    log=$(mktemp)
+    # shellcheck disable=SC2046
+    if cmake --preset "$preset" $(cairn_cmake_options) >"$log" 2>&1 &&
+        cmake --build --preset "$preset" --parallel "$(nproc)" "$@" >"$log" 2>&1; then
+        rm -f "$log"
+        return 0
+    fi
+    cat "$log" >&2
+    rm -f "$log"
+    return 1
+}

@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * multipart: what is asked next, and what each answer means. The drawing is in store/README.md.
+ *
+ * One action other than a part is under way at a time, and none beside parts: whoever settles a
+ * doubt or begins anew first waits until every part has ended.
+ */
+#include "store/multipart.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/crc32c.h"
+#include "common/text.h"
+
+#define PART_COUNT_MAX 10000
+#define TRIES_MAX 5
+#define ROUNDS_MAX 3
+
+enum state {
+    STATE_BEGIN,    /* PUT or CREATE comes next                               */
+    STATE_PARTS,    /* parts are sent                                         */
+    STATE_COMPLETE, /* all parts acknowledged                                 */
+    STATE_HEAD,     /* what is there is looked at                             */
+    STATE_LIST,     /* which parts arrived is looked at                       */
+    STATE_CHECK,    /* ours is there; its checksums must come with the source */
+    STATE_ABORT,
+    STATE_DURABLE,
+    STATE_FAILED,
+};
+
+/* ---- sizes, life ---- */
+
+uint64_t cairn_multipart_part_bytes(const struct cairn_store_profile *profile, uint64_t size_bytes,
+                                    uint64_t wanted_bytes) {
+    uint64_t least = cairn_div_up(size_bytes, profile->part_count_max ? profile->part_count_max
+                                                                      : PART_COUNT_MAX);
+    uint64_t most = profile->part_bytes_max - profile->part_bytes_max % CAIRN_MIB;
+    uint64_t bytes = cairn_max_u64(wanted_bytes, cairn_max_u64(least, profile->part_bytes_min));
+    if (bytes > most) bytes = most;
+    return cairn_max_u64(cairn_round_up(bytes, CAIRN_MIB), CAIRN_MIB);
+}
+
+static uint64_t block_count(const struct cairn_multipart *mp) {
+    return cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
+}
+
+static bool ended(const struct cairn_multipart *mp) {
+    return mp->state == STATE_DURABLE || mp->state == STATE_FAILED;
+}
+
+enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_bytes,
+                                     uint64_t part_bytes, const char *token,
+                                     struct cairn_error *err) {
+    *mp = (struct cairn_multipart){.size_bytes = size_bytes, .part_bytes = part_bytes};
+    if (part_bytes == 0 || part_bytes % CAIRN_BLOCK_BYTES) {
+        return cairn_fail(err, CAIRN_INVALID, "a part size of %" PRIu64 " is no multiple of 1 MiB",
+                          part_bytes);
+    }
+    uint64_t part_count = cairn_div_up(size_bytes, part_bytes);
+    if (part_count > PART_COUNT_MAX) {
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%" PRIu64 " parts; at most %d are possible",
+                          part_count, PART_COUNT_MAX);
+    }
+    if (!cairn_text_copy(mp->token, sizeof mp->token, token)) {
+        return cairn_fail(err, CAIRN_INVALID, "the upload token is too long");
+    }
+    mp->has_source = true;
+    mp->blocks = calloc(block_count(mp) + 1, sizeof *mp->blocks);
+    if (part_count > 1) {
+        mp->part_count = (uint32_t)part_count;
+        mp->parts = calloc(part_count, sizeof *mp->parts);
+    }
+    if (mp->blocks && (mp->parts || part_count <= 1)) return CAIRN_OK;
+    cairn_multipart_release(mp);
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %" PRIu64 " parts", part_count);
+}
+
+enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *upload_id,
+                                        const uint32_t *blocks, struct cairn_error *err) {
+    CAIRN_ASSERT(mp->state == STATE_BEGIN && mp->ready_bytes == 0);
+    if (upload_id && !cairn_text_copy(mp->upload_id, sizeof mp->upload_id, upload_id)) {
+        return cairn_fail(err, CAIRN_INVALID, "the upload's id is too long");
+    }
+    if (blocks) {
+        memcpy(mp->blocks, blocks, block_count(mp) * sizeof *blocks);
+        mp->blocks_known = block_count(mp);
+    }
+    mp->has_source = false;
+    mp->state = STATE_HEAD;
+    return CAIRN_OK;
+}
+
+void cairn_multipart_release(struct cairn_multipart *mp) {
+    free(mp->parts);
+    free(mp->blocks);
+    *mp = (struct cairn_multipart){0};
+}
+
+/* ---- bytes ---- */
+
+enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready_bytes,
+                                      const uint32_t *blocks, uint64_t first_block,
+                                      uint64_t count, struct cairn_error *err) {
+    bool all = ready_bytes == mp->size_bytes;
+    uint64_t whole = all ? block_count(mp) : ready_bytes / CAIRN_BLOCK_BYTES, end;
+    if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes) {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%" PRIu64 " bytes ready after %" PRIu64 ", of %" PRIu64, ready_bytes,
+                          mp->ready_bytes, mp->size_bytes);
+    }
+    if (cairn_add_overflows(first_block, count, &end) || end > whole ||
+        first_block > mp->blocks_known || cairn_max_u64(end, mp->blocks_known) < whole) {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "checksums of blocks %" PRIu64 " to %" PRIu64 " leave a gap", first_block,
+                          end);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t at = first_block + i;
+        if (at < mp->blocks_known && mp->blocks[at] != blocks[i]) {
+            return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                              "block %" PRIu64 " has checksum %08" PRIx32 ", it had %08" PRIx32, at,
+                              blocks[i], mp->blocks[at]);
+        }
+        mp->blocks[at] = blocks[i];
+    }
+    mp->blocks_known = cairn_max_u64(mp->blocks_known, end);
+    mp->ready_bytes = ready_bytes;
+    return CAIRN_OK;
+}
+
+void cairn_multipart_source(struct cairn_multipart *mp) {
+    mp->has_source = true;
+    if (mp->blocks_known == block_count(mp)) mp->ready_bytes = mp->size_bytes;
+}
+
+/* Checksum of [offset, offset + length), which must be of whole blocks or reach the end. */
+static uint32_t range_crc32c(const struct cairn_multipart *mp, uint64_t offset, uint64_t length) {
+    uint32_t crc = 0;
+    for (uint64_t at = offset; at < offset + length; at += CAIRN_BLOCK_BYTES) {
+        uint64_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, mp->size_bytes - at);
+        crc = cairn_crc32c_combine(crc, mp->blocks[at / CAIRN_BLOCK_BYTES], size);
+    }
+    return crc;
+}
+
+/* True when mp->crc32c holds the checksum of the whole. */
+static bool whole_known(struct cairn_multipart *mp) {
+    if (mp->crc32c_known) return true;
+    if (mp->blocks_known < block_count(mp)) return false;
+    mp->crc32c = range_crc32c(mp, 0, mp->size_bytes);
+    mp->crc32c_known = true;
+    return true;
+}
+
+static uint64_t part_length(const struct cairn_multipart *mp, uint32_t index) {
+    uint64_t offset = (uint64_t)index * mp->part_bytes;
+    return cairn_min_u64(mp->part_bytes, mp->size_bytes - offset);
+}
+
+/* ---- failing ---- */
+
+/* The first reason stays. What was begun is aborted before FAILED. */
+void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_error *why) {
+    if (ended(mp) || mp->give_up) return;
+    mp->error = *why;
+    mp->give_up = true;
+}
+
+#define FAIL(mp, fail_code, ...)                                                                   \
+    do {                                                                                           \
+        struct cairn_error fail_why = {0};                                                         \
+        cairn_fail(&fail_why, (fail_code), __VA_ARGS__);                                           \
+        cairn_multipart_give_up((mp), &fail_why);                                                  \
+    } while (0)
+
+static void fail_with(struct cairn_multipart *mp, const struct cairn_store_request *request,
+                      const char *doing) {
+    struct cairn_error why = request->error;
+    if (!why.message[0]) cairn_fail(&why, request->code, "%s", cairn_code_info(request->code)->name);
+    cairn_within(&why, request->code, "%s", doing);
+    cairn_multipart_give_up(mp, &why);
+}
+
+/* Another try may go better. CORRUPT: the bytes were damaged on the way. PROTOCOL: the answer was.
+ * CONFLICT: another conditional request on the key was under way (409). */
+static bool may_pass(enum cairn_code code) {
+    return code == CAIRN_BUSY || code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT ||
+           code == CAIRN_CORRUPT || code == CAIRN_PROTOCOL || code == CAIRN_CONFLICT;
+}
+
+static void enter(struct cairn_multipart *mp, enum state state) {
+    mp->state = state;
+    mp->tries = 0;
+}
+
+/* The same action again, up to TRIES_MAX; a cancelled one was not tried. */
+static void again_or_fail(struct cairn_multipart *mp, const struct cairn_store_request *request,
+                          const char *doing) {
+    if (request->code == CAIRN_CANCELLED) return;
+    if (may_pass(request->code) && ++mp->tries < TRIES_MAX) return;
+    fail_with(mp, request, doing);
+}
+
+/* ---- the next action ---- */
+
+static void take(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
+                 struct cairn_multipart_action *ret) {
+    mp->busy = true;
+    *ret = (struct cairn_multipart_action){.kind = kind, .crc32c = mp->crc32c};
+    if (kind == CAIRN_MULTIPART_LIST_PARTS) ret->length = mp->part_bytes;
+    if (kind == CAIRN_MULTIPART_PUT || kind == CAIRN_MULTIPART_CREATE ||
+        kind == CAIRN_MULTIPART_COMPLETE) {
+        ret->length = mp->size_bytes;
+    }
+}
+
+/* PUT or COMPLETE: how often per round is bounded, since each may lead back here through HEAD. */
+static void take_publishing(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
+                            struct cairn_multipart_action *ret) {
+    if (mp->attempts == TRIES_MAX) {
+        FAIL(mp, CAIRN_STORE, "%d times sent and still nothing is there", TRIES_MAX);
+        cairn_multipart_next(mp, ret);
+        return;
+    }
+    mp->attempts++;
+    take(mp, kind, ret);
+}
+
+static void next_begin(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
+    if (!mp->has_source) {
+        ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
+    } else if (mp->parts) {
+        if (mp->ready_bytes > 0) take(mp, CAIRN_MULTIPART_CREATE, ret);
+    } else if (mp->ready_bytes == mp->size_bytes && whole_known(mp)) {
+        take_publishing(mp, CAIRN_MULTIPART_PUT, ret);
+    }
+}
+
+static void next_part(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
+    for (uint32_t i = 0; i < mp->part_count; i++) {
+        struct cairn_multipart_part *part = &mp->parts[i];
+        if (part->state != CAIRN_PART_TODO) continue;
+        uint64_t offset = (uint64_t)i * mp->part_bytes, length = part_length(mp, i);
+        if (!mp->has_source) ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
+        if (!mp->has_source || offset + length > mp->ready_bytes) return;
+        part->state = CAIRN_PART_SENDING;
+        mp->parts_sending++;
+        *ret = (struct cairn_multipart_action){.kind = CAIRN_MULTIPART_PART,
+                                               .part_number = i + 1,
+                                               .offset = offset,
+                                               .length = length,
+                                               .crc32c = range_crc32c(mp, offset, length)};
+        return;
+    }
+}
+
+/* Ours is there, but the journal held no checksums: they come with the source (Q17). */
+static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
+    if (!whole_known(mp)) {
+        if (!mp->has_source) ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
+        return;
+    }
+    if (mp->found_has_crc32c && mp->found_crc32c != mp->crc32c) {
+        FAIL(mp, CAIRN_CORRUPT, "the object has checksum %08" PRIx32 ", the source has %08" PRIx32,
+             mp->found_crc32c, mp->crc32c);
+    } else {
+        enter(mp, STATE_DURABLE);
+    }
+    cairn_multipart_next(mp, ret);
+}
+
+/* Given up: what is under way ends first, so that no part lands after the abort (S26). */
+static void next_giving_up(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
+    if (mp->parts_sending) return;
+    if (mp->state != STATE_ABORT) {
+        enter(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
+    }
+    if (mp->state == STATE_FAILED) ret->kind = CAIRN_MULTIPART_FAILED;
+    else take(mp, CAIRN_MULTIPART_ABORT, ret);
+}
+
+void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
+    *ret = (struct cairn_multipart_action){.kind = CAIRN_MULTIPART_WAIT};
+    if (mp->state == STATE_DURABLE) ret->kind = CAIRN_MULTIPART_DURABLE;
+    if (mp->state == STATE_FAILED) ret->kind = CAIRN_MULTIPART_FAILED;
+    if (ended(mp) || mp->busy) return;
+    if (mp->give_up) {
+        next_giving_up(mp, ret);
+        return;
+    }
+    if (mp->state == STATE_PARTS && mp->parts_acked == mp->part_count) {
+        enter(mp, STATE_COMPLETE);
+    }
+    if (mp->state == STATE_PARTS) {
+        next_part(mp, ret);
+        return;
+    }
+    if (mp->parts_sending) return;
+    switch ((enum state)mp->state) {
+    case STATE_BEGIN: next_begin(mp, ret); return;
+    case STATE_COMPLETE:
+        CAIRN_ASSERT(whole_known(mp));
+        take_publishing(mp, CAIRN_MULTIPART_COMPLETE, ret);
+        return;
+    case STATE_HEAD: take(mp, CAIRN_MULTIPART_HEAD, ret); return;
+    case STATE_LIST: whole_known(mp); take(mp, CAIRN_MULTIPART_LIST_PARTS, ret); return;
+    case STATE_CHECK: next_check(mp, ret); return;
+    default: CAIRN_ASSERT(false);
+    }
+}
+
+void cairn_multipart_unsent(struct cairn_multipart *mp,
+                            const struct cairn_multipart_action *action) {
+    if (action->kind == CAIRN_MULTIPART_PART) {
+        struct cairn_multipart_part *part = &mp->parts[action->part_number - 1];
+        CAIRN_ASSERT(part->state == CAIRN_PART_SENDING);
+        part->state = CAIRN_PART_TODO;
+        mp->parts_sending--;
+        return;
+    }
+    CAIRN_ASSERT(mp->busy);
+    mp->busy = false;
+    bool publishing = action->kind == CAIRN_MULTIPART_PUT || action->kind == CAIRN_MULTIPART_COMPLETE;
+    if (publishing) mp->attempts--;
+}
+
+/* ---- results ---- */
+
+static void part_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,
+                        const struct cairn_store_request *request) {
+    struct cairn_multipart_part *part = &mp->parts[action->part_number - 1];
+    CAIRN_ASSERT(part->state == CAIRN_PART_SENDING && mp->parts_sending > 0);
+    mp->parts_sending--;
+    if (request->code == CAIRN_OK) {
+        part->state = CAIRN_PART_ACKED;
+        part->sent = (struct cairn_store_part){.number = action->part_number,
+                                               .size_bytes = action->length,
+                                               .has_crc32c = true,
+                                               .crc32c = action->crc32c};
+        memcpy(part->sent.etag, request->etag, sizeof part->sent.etag);
+        mp->parts_acked++;
+        return;
+    }
+    part->state = CAIRN_PART_TODO;
+    if (request->code == CAIRN_CANCELLED) return;
+    if (request->code == CAIRN_NOT_FOUND) { /* S07: the upload is gone; why, HEAD will tell */
+        mp->upload_gone = true;
+        if (!mp->give_up) enter(mp, STATE_HEAD);
+        return;
+    }
+    if (may_pass(request->code) && ++part->tries < TRIES_MAX) return;
+    char doing[64];
+    snprintf(doing, sizeof doing, "part %" PRIu32 " of %" PRIu32, action->part_number,
+             mp->part_count);
+    fail_with(mp, request, doing);
+}
+
+static void create_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    if (request->code != CAIRN_OK) {
+        /* An upload whose id was lost with the answer is left to the sweep (Q21). */
+        again_or_fail(mp, request, "begin the upload");
+        return;
+    }
+    if (!cairn_text_copy(mp->upload_id, sizeof mp->upload_id, request->upload_id) ||
+        !mp->upload_id[0]) {
+        FAIL(mp, CAIRN_PROTOCOL, "the store began an upload and gave it no id");
+        return;
+    }
+    mp->upload_gone = false;
+    enter(mp, STATE_PARTS);
+}
+
+/* PUT and COMPLETE. Whatever may have been applied is settled by HEAD (R3). */
+static void publishing_result(struct cairn_multipart *mp,
+                              const struct cairn_multipart_action *action,
+                              const struct cairn_store_request *request) {
+    bool complete = action->kind == CAIRN_MULTIPART_COMPLETE;
+    enum cairn_code code = request->code;
+    bool parts_refused = code == CAIRN_INVALID || code == CAIRN_CORRUPT || code == CAIRN_INCOMPLETE;
+    mp->certain = code == CAIRN_OK;
+    if (complete && code == CAIRN_NOT_FOUND) mp->upload_gone = true; /* S06 */
+    if (code == CAIRN_OK || code == CAIRN_PRECONDITION || request->ambiguous ||
+        (complete && code == CAIRN_NOT_FOUND)) {
+        enter(mp, STATE_HEAD);
+    } else if (complete && parts_refused) { /* S02 */
+        mp->parts_doubted = true;
+        enter(mp, STATE_LIST);
+    } else if (code == CAIRN_CANCELLED) {
+        mp->attempts--;
+    } else if (!may_pass(code) || mp->attempts == TRIES_MAX) {
+        fail_with(mp, request, complete ? "complete the upload" : "put");
+    }
+}
+
+/* Nothing is there and no upload either: the whole shard once more. */
+static void begin_round(struct cairn_multipart *mp) {
+    if (mp->rounds == ROUNDS_MAX) {
+        FAIL(mp, CAIRN_STORE, "the upload vanished; begun anew %d times", ROUNDS_MAX);
+        return;
+    }
+    mp->rounds++;
+    mp->upload_id[0] = '\0';
+    mp->upload_gone = mp->parts_doubted = mp->parts_resent = false;
+    mp->attempts = mp->parts_acked = 0;
+    for (uint32_t i = 0; i < mp->part_count; i++) {
+        mp->parts[i] = (struct cairn_multipart_part){.state = CAIRN_PART_TODO};
+    }
+    enter(mp, STATE_BEGIN);
+}
+
+static void nothing_there(struct cairn_multipart *mp) {
+    mp->certain = false;
+    if (!mp->parts) enter(mp, STATE_BEGIN);
+    else if (mp->upload_id[0] && !mp->upload_gone) enter(mp, STATE_LIST);
+    else begin_round(mp);
+}
+
+/* R3: ours only if length, token and checksum all say so. Where the store keeps no token, a plain
+ * OK of our own PUT or COMPLETE stands for it; a lost answer then proves nothing. */
+static bool is_ours(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    bool token = request->object_token[0] ? strcmp(request->object_token, mp->token) == 0
+                                          : mp->certain;
+    return token && request->object_bytes == mp->size_bytes;
+}
+
+static void something_there(struct cairn_multipart *mp,
+                            const struct cairn_store_request *request) {
+    if (!is_ours(mp, request)) {
+        FAIL(mp, CAIRN_CONFLICT,
+             "an object of %" PRIu64 " bytes with token \"%s\" is there; ours has %" PRIu64
+             " bytes and token \"%s\"",
+             request->object_bytes, request->object_token, mp->size_bytes, mp->token);
+        return;
+    }
+    mp->found_has_crc32c = request->object_has_crc32c;
+    mp->found_crc32c = request->object_crc32c;
+    enter(mp, STATE_CHECK);
+}
+
+static void head_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    if (request->code == CAIRN_OK) something_there(mp, request);
+    else if (request->code == CAIRN_NOT_FOUND) nothing_there(mp);
+    else again_or_fail(mp, request, "look at the object");
+}
+
+/* ---- ListParts ---- */
+
+static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
+                        const struct cairn_store_part *listed) {
+    const struct cairn_multipart_part *part = &mp->parts[index];
+    uint64_t offset = (uint64_t)index * mp->part_bytes, length = part_length(mp, index);
+    if (listed->size_bytes != length) return false;
+    if (listed->has_crc32c) {
+        return mp->crc32c_known && listed->crc32c == range_crc32c(mp, offset, length);
+    }
+    return part->state == CAIRN_PART_ACKED && strcmp(part->sent.etag, listed->etag) == 0;
+}
+
+static const struct cairn_store_part *find_listed(const struct cairn_store_request *request,
+                                                  uint32_t number) {
+    /* Listings come in order of number, mostly without gaps. */
+    if (number <= request->part_count && request->parts[number - 1].number == number) {
+        return &request->parts[number - 1];
+    }
+    for (size_t i = 0; i < request->part_count; i++) {
+        if (request->parts[i].number == number) return &request->parts[i];
+    }
+    return NULL;
+}
+
+/* Keeps what agrees, asks for the rest again; returns the first part that was believed and
+ * differs, or 0. */
+static uint32_t take_listing(struct cairn_multipart *mp,
+                             const struct cairn_store_request *request) {
+    uint32_t differs = 0;
+    mp->parts_acked = 0;
+    for (uint32_t i = 0; i < mp->part_count; i++) {
+        struct cairn_multipart_part *part = &mp->parts[i];
+        const struct cairn_store_part *listed = find_listed(request, i + 1);
+        if (listed && part_agrees(mp, i, listed)) {
+            part->sent = *listed;
+            part->sent.has_crc32c = true;
+            uint64_t offset = (uint64_t)i * mp->part_bytes;
+            part->sent.crc32c = range_crc32c(mp, offset, part_length(mp, i));
+            part->state = CAIRN_PART_ACKED;
+            mp->parts_acked++;
+            continue;
+        }
+        if (part->state == CAIRN_PART_ACKED && !differs) differs = i + 1;
+        part->state = CAIRN_PART_TODO;
+    }
+    return differs;
+}
+
+static void list_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    if (request->code == CAIRN_NOT_FOUND) {
+        /* Gone since HEAD said that nothing is there: a late Complete may have used it up. */
+        mp->upload_gone = true;
+        enter(mp, STATE_HEAD);
+        return;
+    }
+    if (request->code == CAIRN_UNSUPPORTED) { /* what was acknowledged is believed, then */
+        enter(mp, STATE_PARTS);
+        return;
+    }
+    if (request->code != CAIRN_OK) {
+        again_or_fail(mp, request, "list the parts that arrived");
+        return;
+    }
+    uint32_t differs = take_listing(mp, request);
+    if (differs && mp->parts_doubted) {
+        if (mp->parts_resent) {
+            FAIL(mp, CAIRN_CORRUPT, "part %" PRIu32 " is refused, also after it was sent again",
+                 differs);
+            return;
+        }
+        mp->parts_resent = true;
+    }
+    enter(mp, STATE_PARTS);
+}
+
+static void abort_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    bool gone = request->code == CAIRN_OK || request->code == CAIRN_NOT_FOUND;
+    /* An upload that cannot be aborted is left to the sweep of the version (Q21). */
+    if (gone || ++mp->tries == TRIES_MAX) enter(mp, STATE_FAILED);
+}
+
+void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,
+                            const struct cairn_store_request *request) {
+    if (action->kind == CAIRN_MULTIPART_PART) {
+        part_result(mp, action, request);
+        return;
+    }
+    CAIRN_ASSERT(mp->busy);
+    mp->busy = false;
+    switch (action->kind) {
+    case CAIRN_MULTIPART_CREATE: create_result(mp, request); return;
+    case CAIRN_MULTIPART_PUT:
+    case CAIRN_MULTIPART_COMPLETE: publishing_result(mp, action, request); return;
+    case CAIRN_MULTIPART_HEAD: head_result(mp, request); return;
+    case CAIRN_MULTIPART_LIST_PARTS: list_result(mp, request); return;
+    case CAIRN_MULTIPART_ABORT: abort_result(mp, request); return;
+    default: CAIRN_ASSERT(false);
+    }
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * multipart: decides what the next request for one shard is, until the shard is durable.
+ *
+ * Why:     the order of intent, create, parts, complete and proof is where checkpoints are lost;
+ *          kept apart from all I/O it can be run through every fault in microseconds.
+ * Promise: R2   CREATE or PUT is asked for only once; the caller journals the intent (with token)
+ *               before it runs them, the upload id after CREATE, the block checksums before
+ *               COMPLETE.
+ *          R3   an ambiguous outcome is settled by HEAD: token, length and checksum all match =
+ *               durable; otherwise parts are listed and Complete is repeated; otherwise, and only
+ *               when nothing is there, the shard is sent again. "Something exists" proves nothing.
+ *          M1   every part is asked for until it was acknowledged; none is in flight twice unless
+ *               it was hedged; part boundaries and bytes never change.
+ *          M2   after DURABLE or FAILED no action follows; a shard takes a bounded number of
+ *               actions, whatever the store answers.
+ *          M3   an object that is not ours is never replaced: it makes the shard FAILED by name.
+ * Limits:  sizes fixed at init; bytes become ready in order, from the front.
+ * Threads: none of its own: the caller's lock. No I/O, no allocation after init.
+ * Next:    uploader/send.h runs it; store/README.md has the drawing of its states.
+ */
+#pragma once
+
+#include "store/store.h"
+
+enum cairn_multipart_kind {
+    CAIRN_MULTIPART_WAIT, /* nothing to do now: results or bytes are awaited      */
+    CAIRN_MULTIPART_PUT,  /* whole shard in one request                           */
+    CAIRN_MULTIPART_CREATE,
+    CAIRN_MULTIPART_PART, /* part_number, offset, length                          */
+    CAIRN_MULTIPART_COMPLETE,
+    CAIRN_MULTIPART_HEAD,
+    CAIRN_MULTIPART_LIST_PARTS,
+    CAIRN_MULTIPART_ABORT,
+    CAIRN_MULTIPART_NEED_SOURCE, /* recovery: bytes are needed and no slab is there      */
+    CAIRN_MULTIPART_DURABLE,     /* the end: the object is checked                       */
+    CAIRN_MULTIPART_FAILED,      /* the end: see error                                   */
+};
+struct cairn_multipart_action {
+    enum cairn_multipart_kind kind;
+    uint32_t part_number;    /* from 1 */
+    uint64_t offset, length; /* LIST_PARTS: length is the part size; CREATE: of the whole */
+    uint32_t crc32c;
+};
+struct cairn_multipart_part {
+    enum { CAIRN_PART_TODO, CAIRN_PART_SENDING, CAIRN_PART_ACKED } state;
+    uint32_t tries;
+    struct cairn_store_part sent; /* etag, size, crc32c once acknowledged */
+};
+struct cairn_multipart {
+    uint64_t size_bytes, part_bytes, ready_bytes;
+    bool has_source; /* the bytes can be read (again) */
+    uint32_t part_count, parts_acked, parts_sending;
+    struct cairn_multipart_part *parts; /* owned; NULL when sent by one PUT */
+    uint32_t *blocks;                   /* owned: CRC32C of each block */
+    uint32_t crc32c;                    /* of the whole, once all blocks are known */
+    char token[CAIRN_UUID_TEXT_BYTES];
+    char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX];
+    uint32_t rounds; /* times the whole shard was begun anew */
+    bool give_up;
+    struct cairn_error error; /* FAILED */
+    /* Private to multipart.c. */
+    unsigned state;
+    bool busy;        /* an action other than a part is under way */
+    bool certain;     /* PUT or COMPLETE was answered with OK */
+    bool upload_gone; /* the upload of upload_id is no longer there */
+    bool parts_doubted, parts_resent;
+    bool crc32c_known, found_has_crc32c;    /* found: by HEAD, while checksums were unknown */
+    uint32_t found_crc32c, tries, attempts; /* attempts: PUT or COMPLETE in this round */
+    uint64_t blocks_known;                  /* blocks[] is valid below this */
+};
+
+/* Part size for a shard: a multiple of 1 MiB, at least wanted_bytes, within the profile's limits
+ * and part count. */
+uint64_t cairn_multipart_part_bytes(const struct cairn_store_profile *profile, uint64_t size_bytes,
+                                    uint64_t wanted_bytes);
+
+enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_bytes,
+                                     uint64_t part_bytes, const char *token,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* After a restart: what the journal holds. upload_id may be NULL. blocks may be NULL (unknown: the
+ * source must come again). Begins with HEAD. */
+enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *upload_id,
+                                        const uint32_t *blocks,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_multipart_release(struct cairn_multipart *mp);
+
+/* Bytes [0, ready_bytes) are in place; checksums of the blocks that became whole (the last, shorter
+ * block when ready_bytes == size_bytes). first_block is where blocks[] begins. */
+enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready_bytes,
+                                      const uint32_t *blocks, uint64_t first_block,
+                                      uint64_t block_count, struct cairn_error *err) CAIRN_MUST_USE;
+/* The source is there (again), wholly staged. After a recovery without one. */
+void cairn_multipart_source(struct cairn_multipart *mp);
+/* Abort what was begun, then FAILED with this code and message. */
+void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_error *why);
+
+/* The next action; it counts as under way until its result comes. WAIT and NEED_SOURCE may be asked
+ * again, they have no result. The request of a HEAD must carry the token, so that a folder store
+ * makes durable what it answers about; that of LIST_PARTS needs room for part_count parts and
+ * action->length. */
+void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_action *ret);
+/* Its result, copied from the finished store request (code, ambiguous, etag, upload_id, object_*,
+ * parts). */
+void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,
+                            const struct cairn_store_request *request);
+/* May be taken back unsent (for instance the worker is stopping). */
+void cairn_multipart_unsent(struct cairn_multipart *mp,
+                            const struct cairn_multipart_action *action);

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* retry: see the header. All state changes happen in _ask and _result. */
+#include "store/retry.h"
+
+#define BUDGET_UNIT 100          /* one request */
+#define BUDGET_MAX (20 * BUDGET_UNIT)
+#define BUDGET_START (10 * BUDGET_UNIT)
+/* Requests of one flight all answer 503 at once: they are one sign, not many. */
+#define CUT_EVERY_MS 1000
+/* After a pause the endpoint is met again with a quarter of the full number. */
+#define AFTER_PAUSE_PART 4
+
+static uint64_t now_ms(const struct cairn_retry *retry) {
+    return retry->options.clock->mono_ms(retry->options.clock);
+}
+
+/* splitmix64 */
+static uint64_t draw(struct cairn_retry *retry) {
+    uint64_t z = (retry->random += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+static uint64_t draw_between(struct cairn_retry *retry, uint64_t low, uint64_t high) {
+    return low + draw(retry) % (high - low + 1);
+}
+
+static void default_u32(uint32_t *value, uint32_t standard) {
+    if (!*value) *value = standard;
+}
+static void default_u64(uint64_t *value, uint64_t standard) {
+    if (!*value) *value = standard;
+}
+
+void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_options *options) {
+    *retry = (struct cairn_retry){.options = *options, .random = options->seed};
+    struct cairn_retry_options *o = &retry->options;
+    if (!o->clock) o->clock = &cairn_clock_real;
+    default_u32(&o->tries_max, 5);
+    default_u32(&o->concurrency_max, 64);
+    default_u32(&o->extra_percent, 10);
+    default_u64(&o->delay_ms_min, 100);
+    default_u64(&o->delay_ms_max, 10 * 1000);
+    default_u64(&o->retry_after_ms_max, 60 * 1000);
+    default_u64(&o->pause_after_ms, 2000);
+    default_u64(&o->probe_ms_min, 1000);
+    default_u64(&o->probe_ms_max, 5000);
+    default_u64(&o->recover_ms, 20 * 1000);
+    CAIRN_ASSERT(o->probe_ms_min <= o->probe_ms_max);
+    retry->cut_to = o->concurrency_max;
+    retry->budget = BUDGET_START;
+    retry->budget_ms = now_ms(retry);
+}
+
+bool cairn_retry_paused(const struct cairn_retry *retry) { return retry->paused; }
+
+uint32_t cairn_retry_concurrency(const struct cairn_retry *retry) {
+    uint32_t full = retry->options.concurrency_max;
+    if (retry->paused) return 1;
+    if (retry->cut_to >= full) return full;
+    uint64_t passed = now_ms(retry) - retry->cut_ms;
+    if (passed >= retry->options.recover_ms) return full;
+    uint64_t climbed = (uint64_t)(full - retry->cut_to) * passed / retry->options.recover_ms;
+    return retry->cut_to + (uint32_t)climbed;
+}
+
+uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries) {
+    uint64_t bound = retry->options.delay_ms_max;
+    if (tries > 0 && tries <= 20) {
+        bound = cairn_min_u64(bound, retry->options.delay_ms_min << (tries - 1));
+    }
+    return draw_between(retry, 0, bound);
+}
+
+/* What failed before or in a pause says nothing about the request, so it is forgotten. */
+static void forgive(const struct cairn_retry *retry, struct cairn_retry_ticket *ticket) {
+    if (ticket->pauses_seen == retry->pauses) return;
+    ticket->pauses_seen = retry->pauses;
+    ticket->tries_counted = 0;
+}
+
+/* ---- asking ---- */
+
+static void budget_grow(struct cairn_retry *retry, uint64_t now) {
+    uint64_t grown = (now - retry->budget_ms) * BUDGET_UNIT / 1000;
+    if (!grown) return; /* keep the fraction of a second that has passed */
+    retry->budget = cairn_min_u64(BUDGET_MAX, retry->budget + grown);
+    retry->budget_ms = now;
+}
+
+static enum cairn_retry_answer wait_for(uint64_t ms, uint64_t *ret_wait_ms) {
+    *ret_wait_ms = ms ? ms : 1;
+    return CAIRN_RETRY_WAIT;
+}
+
+static enum cairn_retry_answer send_now(struct cairn_retry *retry,
+                                        struct cairn_retry_ticket *ticket) {
+    if (ticket->tries_sent == 0) ticket->pauses_seen = retry->pauses;
+    ticket->tries_sent++;
+    ticket->under_way = true;
+    retry->under_way++;
+    return CAIRN_RETRY_SEND;
+}
+
+static enum cairn_retry_answer ask_paused(struct cairn_retry *retry,
+                                          struct cairn_retry_ticket *ticket, uint64_t now,
+                                          uint64_t *ret_wait_ms) {
+    if (retry->probe_under_way) return wait_for(retry->options.probe_ms_min, ret_wait_ms);
+    if (now < retry->next_probe_ms) return wait_for(retry->next_probe_ms - now, ret_wait_ms);
+    retry->probe_under_way = true;
+    ticket->probe = true;
+    return send_now(retry, ticket);
+}
+
+enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry,
+                                        struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms) {
+    CAIRN_ASSERT(!ticket->under_way);
+    uint64_t now = now_ms(retry);
+    budget_grow(retry, now);
+    if (now < ticket->not_before_ms) return wait_for(ticket->not_before_ms - now, ret_wait_ms);
+    if (retry->paused) return ask_paused(retry, ticket, now, ret_wait_ms);
+    if (retry->under_way >= cairn_retry_concurrency(retry)) {
+        return wait_for(retry->options.delay_ms_min, ret_wait_ms);
+    }
+    if (ticket->tries_sent == 0) {
+        retry->budget = cairn_min_u64(BUDGET_MAX, retry->budget + retry->options.extra_percent);
+        return send_now(retry, ticket);
+    }
+    forgive(retry, ticket);
+    if (ticket->tries_counted == 0) return send_now(retry, ticket);
+    if (retry->budget < BUDGET_UNIT) {
+        return wait_for((BUDGET_UNIT - retry->budget) * 1000 / BUDGET_UNIT, ret_wait_ms);
+    }
+    retry->budget -= BUDGET_UNIT;
+    return send_now(retry, ticket);
+}
+
+/* ---- results ---- */
+
+static void window_cut(struct cairn_retry *retry, uint32_t to, uint64_t now) {
+    retry->cut_to = to ? to : 1;
+    retry->cut_ms = now;
+}
+
+static void note_good(struct cairn_retry *retry, uint64_t now) {
+    retry->good_answers++;
+    retry->failing = false;
+    retry->probes_failed = 0;
+    if (!retry->paused) return;
+    retry->paused = false;
+    window_cut(retry, retry->options.concurrency_max / AFTER_PAUSE_PART, now);
+}
+
+static void schedule_probe(struct cairn_retry *retry, uint64_t now) {
+    const struct cairn_retry_options *o = &retry->options;
+    uint32_t doublings = retry->probes_failed < 16 ? retry->probes_failed : 16;
+    uint64_t longest = cairn_min_u64(o->probe_ms_max, o->probe_ms_min << doublings);
+    retry->next_probe_ms = now + draw_between(retry, o->probe_ms_min, longest);
+}
+
+static void note_bad(struct cairn_retry *retry, enum cairn_retry_outcome outcome, bool probe,
+                     uint64_t now) {
+    if (!retry->failing) {
+        retry->failing = true;
+        retry->failing_since_ms = now;
+    }
+    if (outcome == CAIRN_RETRY_SLOW_DOWN && !retry->paused &&
+        (retry->cut_ms == 0 || now - retry->cut_ms >= CUT_EVERY_MS)) {
+        window_cut(retry, cairn_retry_concurrency(retry) / 2, now);
+    }
+    if (retry->paused) {
+        if (!probe) return;
+        retry->probes_failed++;
+        schedule_probe(retry, now);
+    } else if (now - retry->failing_since_ms >= retry->options.pause_after_ms) {
+        retry->paused = true;
+        retry->pauses++;
+        schedule_probe(retry, now);
+    }
+}
+
+/* Did the endpoint work for anybody since this request's first failure? Only then is the fault
+ * the request's own. Otherwise the endpoint is about to be paused, and nothing counts. */
+static bool works_for_others(const struct cairn_retry *retry,
+                             const struct cairn_retry_ticket *ticket) {
+    return retry->good_answers != ticket->good_seen;
+}
+
+static void ticket_back_off(struct cairn_retry *retry, struct cairn_retry_ticket *ticket,
+                            uint64_t retry_after_ms, uint64_t now) {
+    uint32_t tries = ticket->tries_counted ? ticket->tries_counted : 1;
+    uint64_t delay = cairn_retry_delay_ms(retry, tries);
+    /* A failed probe steps back, so that another request is the next one: this one may be the
+     * only request that fails. */
+    if (ticket->probe) delay = retry->next_probe_ms - now + retry->options.probe_ms_min / 2;
+    uint64_t asked = cairn_min_u64(retry_after_ms, retry->options.retry_after_ms_max);
+    ticket->not_before_ms = now + cairn_max_u64(delay, asked);
+}
+
+static void ticket_ended(struct cairn_retry *retry, struct cairn_retry_ticket *ticket) {
+    CAIRN_ASSERT(ticket->under_way);
+    CAIRN_ASSERT(retry->under_way > 0);
+    ticket->under_way = false;
+    retry->under_way--;
+    if (ticket->probe) retry->probe_under_way = false;
+}
+
+enum cairn_retry_verdict cairn_retry_result(struct cairn_retry *retry,
+                                            struct cairn_retry_ticket *ticket,
+                                            enum cairn_retry_outcome outcome,
+                                            uint64_t retry_after_ms) {
+    uint64_t now = now_ms(retry);
+    ticket_ended(retry, ticket);
+    if (outcome == CAIRN_RETRY_GOOD) {
+        note_good(retry, now);
+        ticket->probe = false;
+        return CAIRN_RETRY_DONE;
+    }
+    note_bad(retry, outcome, ticket->probe, now);
+    forgive(retry, ticket);
+    if (!retry->paused && ticket->tries_counted++ == 0) ticket->good_seen = retry->good_answers;
+    ticket_back_off(retry, ticket, retry_after_ms, now);
+    ticket->probe = false;
+    bool used_up = ticket->tries_counted >= retry->options.tries_max;
+    return used_up && works_for_others(retry, ticket) ? CAIRN_RETRY_GIVE_UP : CAIRN_RETRY_AGAIN;
+}
+
+void cairn_retry_drop(struct cairn_retry *retry, struct cairn_retry_ticket *ticket) {
+    if (!ticket->under_way) return;
+    ticket_ended(retry, ticket);
+    ticket->probe = false;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * retry: decides when a request may be sent, sent again, or given up; one object per endpoint.
+ *
+ * Why:     a 60 s outage must not fail a save, and a storm of repeats must not prolong the outage.
+ * Promise: Y1  at a healthy endpoint a request is sent at most tries_max times, and repeats are at
+ *              most extra_percent of the first sends plus one a second (so that the last requests
+ *              of a save are never stuck behind an empty budget).
+ *          Y2  an endpoint that gave nothing but slow-downs and failures for pause_after_ms is
+ *              paused: one request at a time is let through as a probe, every probe_ms_min to
+ *              probe_ms_max; all others wait. Nothing that fails in such a time counts as a try,
+ *              what failed just before it neither. The first good answer ends the pause.
+ *          Y3  delays have full jitter and never fall below what Retry-After asked for.
+ *          Y4  a slow-down halves the number of requests under way, at most once a second; it is
+ *              back at the full number recover_ms after the last one.
+ * Limits:  deadlines are the caller's: a ticket waits for ever if nobody drops it.
+ * Threads: none of its own: the caller's lock. No I/O, no allocation, no sleep; time comes from
+ *          the clock, chance from the seed.
+ * Next:    store/s3.c; tests/store/test_retry.c.
+ */
+#pragma once
+
+#include "common/clock.h"
+
+/* Zero takes the default that stands beside it. */
+struct cairn_retry_options {
+    const struct cairn_clock *clock; /* NULL: real */
+    uint64_t seed;                   /* any; give each endpoint another one */
+    uint32_t tries_max;              /* 5 */
+    uint32_t concurrency_max;        /* 64 requests under way at once */
+    uint32_t extra_percent;          /* 10 */
+    uint64_t delay_ms_min;           /* 100: bound of the first delay; doubles with each try */
+    uint64_t delay_ms_max;           /* 10 s */
+    uint64_t retry_after_ms_max;     /* 60 s: a Retry-After beyond this is cut */
+    uint64_t pause_after_ms;         /* 2 s */
+    uint64_t probe_ms_min;           /* 1 s */
+    uint64_t probe_ms_max;           /* 5 s */
+    uint64_t recover_ms;             /* 20 s: stays below the 30 s that are promised */
+};
+
+enum cairn_retry_outcome {
+    CAIRN_RETRY_GOOD,      /* any answer that shows a working endpoint: 2xx, 404, 403, 412, ... */
+    CAIRN_RETRY_SLOW_DOWN, /* 503, 429 */
+    CAIRN_RETRY_FAILURE,   /* other 5xx, time-out, refused or cut connection, a broken answer */
+};
+enum cairn_retry_answer {
+    CAIRN_RETRY_SEND, /* send now; the ticket counts as under way until _result or _drop */
+    CAIRN_RETRY_WAIT, /* not now: ask again after ret_wait_ms, or when another one has ended */
+};
+enum cairn_retry_verdict {
+    CAIRN_RETRY_DONE,    /* the answer was good: act on it */
+    CAIRN_RETRY_AGAIN,   /* ask _ask with the same ticket; it says when */
+    CAIRN_RETRY_GIVE_UP, /* all tries are used up at an endpoint that works for others */
+};
+
+/* One request over all its tries. Zeroed is a new one. */
+struct cairn_retry_ticket {
+    uint32_t tries_sent;    /* all, for the log */
+    uint32_t tries_counted; /* those at a healthy endpoint */
+    uint64_t not_before_ms; /* mono clock */
+    uint64_t good_seen;     /* private: good answers of the endpoint before the first counted failure */
+    uint64_t pauses_seen;   /* private */
+    bool under_way, probe;
+};
+
+struct cairn_retry {
+    struct cairn_retry_options options;
+    uint64_t random;
+    uint32_t under_way;
+    /* Health. failing_since_ms is valid while failing. */
+    bool failing, paused, probe_under_way;
+    uint64_t failing_since_ms, next_probe_ms;
+    uint32_t probes_failed;
+    uint64_t pauses, good_answers;
+    /* Window of concurrency: cut_to at cut_ms, then climbing. */
+    uint32_t cut_to;
+    uint64_t cut_ms;
+    /* Budget of repeats, in hundredths of a request. */
+    uint64_t budget, budget_ms;
+};
+
+void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_options *options);
+/* May this ticket's request be sent now? ret_wait_ms is written for WAIT only (at least 1). */
+enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry, struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms);
+/* What came of it. retry_after_ms: what the endpoint asked for, 0 when it said nothing. */
+enum cairn_retry_verdict cairn_retry_result(struct cairn_retry *retry, struct cairn_retry_ticket *ticket, enum cairn_retry_outcome outcome, uint64_t retry_after_ms);
+/* The request was cancelled or its deadline passed; says nothing about the endpoint. */
+void cairn_retry_drop(struct cairn_retry *retry, struct cairn_retry_ticket *ticket);
+
+bool cairn_retry_paused(const struct cairn_retry *retry);
+/* How many requests may be under way at once now: 1 while paused. */
+uint32_t cairn_retry_concurrency(const struct cairn_retry *retry);
+/* A delay before the try that follows `tries` failed ones: uniform in [0, min(max, min << tries)]. */
+uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries);

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store: opens what a URL names, passes calls on, and waits for small objects. */
+#include "store/store.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/encode.h"
+#include "common/text.h"
+
+/* A repeat after an unknown outcome; the workers below have retried already. */
+#define SMALL_TRIES_MAX 3
+
+typedef enum cairn_code store_open_function(const struct cairn_store_options *options,
+                                            struct cairn_store **ret, struct cairn_error *err);
+static _Atomic(store_open_function *) s3_open;
+
+/* ---- open ---- */
+
+void cairn_store_register_s3(enum cairn_code (*open)(const struct cairn_store_options *options,
+                                                     struct cairn_store **ret,
+                                                     struct cairn_error *err)) {
+    atomic_store(&s3_open, open);
+}
+
+static enum cairn_code open_s3(const struct cairn_store_options *options, struct cairn_store **ret,
+                               struct cairn_error *err) {
+    store_open_function *open = atomic_load(&s3_open);
+    if (!open) {
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "store \"%s\": this program has no S3 in it",
+                          options->url);
+    }
+    return open(options, ret, err);
+}
+
+static enum cairn_code open_file_url(const struct cairn_store_options *options,
+                                     struct cairn_store **ret, struct cairn_error *err) {
+    const char *path = options->url + strlen("file://");
+    if (path[0] != '/') {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "store \"%s\": a file URL has three slashes: file:///path", options->url);
+    }
+    CAIRN_AUTO(buf) plain = {0};
+    CAIRN_TRY(cairn_percent_decode(cairn_view_of(path), &plain, err));
+    return cairn_store_dir_open(options, plain.data, ret, err);
+}
+
+enum cairn_code cairn_store_open(const struct cairn_store_options *options,
+                                 struct cairn_store **ret, struct cairn_error *err) {
+    const char *url = options->url;
+    if (!url || !*url) return cairn_fail(err, CAIRN_INVALID, "the store's URL is empty");
+    if (cairn_text_starts(url, "s3://")) return open_s3(options, ret, err);
+    if (cairn_text_starts(url, "file://")) return open_file_url(options, ret, err);
+    if (url[0] == '/') return cairn_store_dir_open(options, url, ret, err);
+    return cairn_fail(err, CAIRN_INVALID,
+                      "store \"%s\": expected /path, file:///path or s3://bucket/prefix", url);
+}
+
+/* ---- passing on ---- */
+
+void cairn_store_free(struct cairn_store *store) {
+    if (store) store->vtable->free(store);
+}
+
+const struct cairn_store_profile *cairn_store_profile(const struct cairn_store *store) {
+    return &store->profile;
+}
+
+const char *cairn_store_url(const struct cairn_store *store) { return store->url; }
+
+enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
+                                       struct cairn_error *err) {
+    return store->vtable->worker_new(store, ret, err);
+}
+
+void cairn_store_worker_free(struct cairn_store_worker *worker) {
+    if (worker) worker->store->vtable->worker_free(worker);
+}
+
+void cairn_store_submit(struct cairn_store_worker *worker, struct cairn_store_request *request) {
+    CAIRN_ASSERT(request->key && request->done);
+    request->code = CAIRN_OK;
+    request->ambiguous = false;
+    request->object_bytes = 0;
+    request->object_token[0] = '\0';
+    request->object_has_crc32c = false;
+    request->object_crc32c = 0;
+    request->tries = 0;
+    request->error = (struct cairn_error){0};
+    worker->store->vtable->submit(worker, request);
+}
+
+void cairn_store_cancel(struct cairn_store_worker *worker, struct cairn_store_request *request) {
+    worker->store->vtable->cancel(worker, request);
+}
+
+enum cairn_code cairn_store_poll(struct cairn_store_worker *worker, uint32_t timeout_ms,
+                                 struct cairn_error *err) {
+    return worker->store->vtable->poll(worker, timeout_ms, err);
+}
+
+void cairn_store_wake(struct cairn_store_worker *worker) { worker->store->vtable->wake(worker); }
+
+uint32_t cairn_store_appetite(const struct cairn_store_worker *worker) {
+    return worker->store->vtable->appetite(worker);
+}
+
+void cairn_store_listing_release(struct cairn_store_listing *listing) {
+    for (size_t i = 0; i < listing->count; i++) {
+        free(listing->entries[i].key);
+        free(listing->entries[i].upload_id);
+    }
+    free(listing->entries);
+    free(listing->next_page);
+    *listing = (struct cairn_store_listing){0};
+}
+
+/* ---- blocking helpers ---- */
+
+static void mark_finished(struct cairn_store_request *request) {
+    *(bool *)request->owner = true;
+}
+
+enum cairn_code cairn_store_perform(struct cairn_store_worker *worker,
+                                    struct cairn_store_request *request, struct cairn_error *err) {
+    bool finished = false;
+    request->done = mark_finished;
+    request->owner = &finished;
+    cairn_store_submit(worker, request);
+    while (!finished) {
+        enum cairn_code code = cairn_store_poll(worker, 1000, err);
+        if (code == CAIRN_OK) continue;
+        cairn_store_cancel(worker, request);
+        return code;
+    }
+    request->owner = NULL;
+    if (request->code != CAIRN_OK && err) *err = request->error;
+    return request->code;
+}
+
+static enum cairn_code put_once(struct cairn_store_worker *worker, const char *key,
+                                struct cairn_view body, bool create, bool *ret_ambiguous,
+                                struct cairn_error *err) {
+    struct cairn_store_request request = {
+        .op = CAIRN_STORE_PUT, .key = key, .body = body, .create = create};
+    enum cairn_code code = cairn_store_perform(worker, &request, err);
+    *ret_ambiguous = code != CAIRN_OK && request.ambiguous;
+    return code;
+}
+
+/* CAIRN_OK: equal. CAIRN_CONFLICT: something else is there. CAIRN_NOT_FOUND: nothing is. */
+static enum cairn_code compare_small(struct cairn_store_worker *worker, const char *key,
+                                     struct cairn_view body, struct cairn_error *err) {
+    CAIRN_AUTO(buf) there = {.limit = body.size ? body.size : 1};
+    enum cairn_code code = cairn_store_get_small(worker, key, &there, err);
+    if (code != CAIRN_OK && code != CAIRN_TOO_LARGE) return code;
+    if (code == CAIRN_OK && there.size == body.size &&
+        (body.size == 0 || memcmp(there.data, body.data, body.size) == 0)) {
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_CONFLICT, "object %s is there with other content", key);
+}
+
+enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const char *key,
+                                      struct cairn_view body, bool create,
+                                      struct cairn_error *err) {
+    bool was_ambiguous = false, ambiguous = false;
+    enum cairn_code code = CAIRN_OK;
+    for (int i = 0; i < SMALL_TRIES_MAX; i++) {
+        code = put_once(worker, key, body, create, &ambiguous, err);
+        if (!ambiguous) break;
+        was_ambiguous = true;
+    }
+    /* The object that is in the way may be our own, from a try whose answer was lost. */
+    if (!was_ambiguous || code == CAIRN_OK || !create) return code;
+    if (code != CAIRN_PRECONDITION && !ambiguous) return code;
+    struct cairn_error look = {0};
+    return compare_small(worker, key, body, &look) == CAIRN_OK ? CAIRN_OK : code;
+}
+
+enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const char *key,
+                                     struct cairn_view body, struct cairn_error *err) {
+    enum cairn_code code = CAIRN_OK;
+    bool look_first = !worker->store->profile.create_only_put;
+    for (int i = 0; i < SMALL_TRIES_MAX; i++) {
+        if (look_first) {
+            code = compare_small(worker, key, body, err);
+            if (code != CAIRN_NOT_FOUND) return code;
+        }
+        bool ambiguous = false;
+        code = put_once(worker, key, body, true, &ambiguous, err);
+        if (code == CAIRN_OK && worker->store->profile.create_only_put) return CAIRN_OK;
+        if (code != CAIRN_OK && code != CAIRN_PRECONDITION && !ambiguous) return code;
+        /* Looked at again: our own lost answer, another server's same bytes, or a conflict. */
+        look_first = true;
+    }
+    enum cairn_code looked = compare_small(worker, key, body, err);
+    return looked == CAIRN_NOT_FOUND && code != CAIRN_OK ? code : looked;
+}
+
+static enum cairn_code get_whole(struct cairn_store_worker *worker,
+                                 struct cairn_store_request *head, struct cairn_buf *ret,
+                                 struct cairn_error *err) {
+    struct cairn_store_request get = {.op = CAIRN_STORE_GET,
+                                      .key = head->key,
+                                      .length = head->object_bytes,
+                                      .into = ret->data + ret->size};
+    memcpy(get.etag, head->etag, sizeof get.etag);
+    CAIRN_TRY(cairn_store_perform(worker, &get, err));
+    ret->size += (size_t)head->object_bytes;
+    ret->data[ret->size] = '\0';
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_get_small(struct cairn_store_worker *worker, const char *key,
+                                      struct cairn_buf *ret, struct cairn_error *err) {
+    uint64_t limit = ret->limit ? ret->limit : CAIRN_BUF_LIMIT_DEFAULT;
+    enum cairn_code code = CAIRN_OK;
+    for (int i = 0; i < SMALL_TRIES_MAX; i++) {
+        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
+        CAIRN_TRY(cairn_store_perform(worker, &head, err));
+        if (head.object_bytes > limit - cairn_min_u64(limit, ret->size)) {
+            return cairn_fail(err, CAIRN_TOO_LARGE,
+                              "object %s has %llu bytes, more than the %llu that are taken here",
+                              key, (unsigned long long)head.object_bytes,
+                              (unsigned long long)limit);
+        }
+        if (head.object_bytes == 0) return CAIRN_OK;
+        CAIRN_TRY(cairn_buf_reserve(ret, (size_t)head.object_bytes, err));
+        code = get_whole(worker, &head, ret, err);
+        if (code != CAIRN_PRECONDITION) return code; /* else it was replaced in between */
+    }
+    return code;
+}
+
+enum cairn_code cairn_store_delete(struct cairn_store_worker *worker, const char *key,
+                                   struct cairn_error *err) {
+    struct cairn_store_request request = {.op = CAIRN_STORE_DELETE, .key = key};
+    for (int i = 0;; i++) {
+        enum cairn_code code = cairn_store_perform(worker, &request, err);
+        if (code == CAIRN_OK || !request.ambiguous || i + 1 == SMALL_TRIES_MAX) return code;
+    }
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store: objects by key, in a folder or in an S3 bucket, behind one interface.
+ *
+ * Why:     everything above this line (multipart, journal, commit, restore, sweep) is the same for
+ *          a folder and for S3, and is tested with faults injected here.
+ * Promise: O1  a put or complete with `create` set never replaces an object: CAIRN_PRECONDITION
+ *              where the store can say so (cairn_store_profile tells), and no key of ours is ever
+ *              written with other content anyway.
+ *          O2  a get returns exactly the asked range of exactly one object, or fails; length and
+ *              Content-Range are checked before done() is called with CAIRN_OK. Checksums are the
+ *              caller's (block CRCs), since only it knows them.
+ *          O3  CAIRN_OK from put or complete means the bytes are durable and readable.
+ *          O4  done() is called exactly once per submitted request, on the thread that polls.
+ *          O5  the body and the destination memory are not touched after done().
+ *          O6  an unknown outcome (lost reply) is reported as such: `ambiguous` is set.
+ * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
+ * Threads: struct cairn_store is immutable after open and shared (its renewals are locked inside);
+ *          a struct cairn_store_worker belongs to one thread. _wake may be called by any.
+ * Next:    store/dir.c (folder), store/s3.c, store/fault.c, store/multipart.h.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "common/buf.h"
+
+struct cairn_store;
+struct cairn_store_worker;
+
+/* What this store was found to do; filled at open (folder) or by doctor and first use (S3). */
+struct cairn_store_profile {
+    const char *kind;     /* "dir", "s3" */
+    bool create_only_put; /* If-None-Match: * (or link()) is honoured */
+    bool create_only_complete;
+    bool part_checksum;  /* the store checks our CRC32C of each part */
+    bool head_has_token; /* head returns the upload token */
+    bool lists_uploads;
+    uint64_t part_bytes_min; /* of every part but the last */
+    uint64_t part_bytes_max;
+    uint32_t part_count_max;
+    uint64_t object_bytes_max;
+    char note[256]; /* what is degraded and why, for people */
+};
+
+enum cairn_store_op {
+    CAIRN_STORE_PUT,             /* key, body, create, token, crc32c                       */
+    CAIRN_STORE_GET,             /* key, offset, length, into; etag (If-Match) when not ""  */
+    CAIRN_STORE_HEAD,            /* key                                                    */
+    CAIRN_STORE_DELETE,          /* key; absent is CAIRN_OK                                */
+    CAIRN_STORE_LIST,            /* key = prefix, page -> listing, next_page               */
+    CAIRN_STORE_UPLOAD_CREATE,   /* key, token, size hint in length -> upload_id           */
+    CAIRN_STORE_UPLOAD_PART,     /* key, upload_id, part_number, offset (of the part in the object),
+                                    body, crc32c -> etag                                   */
+    CAIRN_STORE_UPLOAD_COMPLETE, /* key, upload_id, parts, length, crc32c, create, token   */
+    CAIRN_STORE_UPLOAD_ABORT,    /* key, upload_id; absent is CAIRN_OK                     */
+    CAIRN_STORE_UPLOAD_PARTS,    /* key, upload_id, length = size of every part but the last
+                                    (a folder reads the parts again to find them; S3 ignores
+                                    it) -> parts found (ListParts)                          */
+    CAIRN_STORE_UPLOADS,         /* key = prefix, page -> listing of open uploads          */
+};
+
+struct cairn_store_part {
+    uint32_t number;
+    uint64_t size_bytes;
+    bool has_crc32c;
+    uint32_t crc32c;
+    char etag[128]; /* opaque */
+};
+struct cairn_store_entry {
+    char *key;       /* owned by the listing */
+    char *upload_id; /* UPLOADS only */
+    uint64_t size_bytes;
+    int64_t modified_ms; /* the store's own clock */
+};
+struct cairn_store_listing {
+    struct cairn_store_entry *entries;
+    size_t count, capacity;
+    char *next_page; /* NULL: this was the last */
+};
+void cairn_store_listing_release(struct cairn_store_listing *listing);
+
+#define CAIRN_UPLOAD_ID_BYTES_MAX 1024
+
+struct cairn_store_request {
+    /* set by the caller; valid until done() */
+    enum cairn_store_op op;
+    const char *key;
+    bool create;
+    const char *token; /* our upload token (UUID text), kept with the object */
+    struct cairn_view body;
+    bool has_crc32c;
+    uint32_t crc32c;    /* of body (PUT, PART) or of the whole object (COMPLETE) */
+    const uint8_t *md5; /* 16 bytes or NULL: for stores that check only that */
+    uint64_t offset, length;
+    void *into; /* GET destination, length bytes */
+    const char *upload_id_in;
+    uint32_t part_number;
+    struct cairn_store_part *parts; /* COMPLETE: in; UPLOAD_PARTS: out, capacity in part_count */
+    size_t part_count;
+    const char *page; /* LIST, UPLOADS: NULL = first */
+    struct cairn_store_listing *listing;
+    uint64_t deadline_ms; /* mono clock; 0 = the store's own default */
+    void (*done)(struct cairn_store_request *request);
+    void *owner;
+    /* set before done() */
+    enum cairn_code code;
+    bool ambiguous; /* it may have been applied: settle by HEAD (rule R3) */
+    char etag[128];
+    char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX];
+    uint64_t object_bytes; /* HEAD, GET: size of the whole object */
+    char object_token[64]; /* HEAD: "" when the store keeps none */
+    bool object_has_crc32c;
+    uint32_t object_crc32c;
+    uint32_t tries; /* requests that were sent for this one */
+    struct cairn_error error;
+    void *worker_private;
+};
+
+struct cairn_store_options {
+    const char *url; /* "/path", "file:///path", "s3://bucket/prefix" */
+    bool read_only;
+    const struct cairn_clock *clock;         /* NULL: real */
+    const struct cairn_store_s3_options *s3; /* NULL: from the environment alone; store/s3.h */
+};
+/* s3:// is opened by part store_s3, which needs curl and expat. A program that links it says so once
+ * before the first open: cairn_store_register_s3(cairn_store_s3_open). Without that an s3:// URL is
+ * CAIRN_UNSUPPORTED. */
+void cairn_store_register_s3(enum cairn_code (*open)(const struct cairn_store_options *options,
+                                                     struct cairn_store **ret,
+                                                     struct cairn_error *err));
+enum cairn_code cairn_store_open(const struct cairn_store_options *options,
+                                 struct cairn_store **ret, struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_store_free(struct cairn_store *store); /* all workers must be gone */
+CAIRN_DEFINE_AUTO_PTR(store);
+const struct cairn_store_profile *cairn_store_profile(const struct cairn_store *store);
+const char *cairn_store_url(const struct cairn_store *store); /* no secret in it */
+
+enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_store_worker_free(struct cairn_store_worker *worker); /* cancels what is under way */
+CAIRN_DEFINE_AUTO_PTR(store_worker);
+/* Never blocks and never calls done() itself. */
+void cairn_store_submit(struct cairn_store_worker *worker, struct cairn_store_request *request);
+/* done() is called before this returns, with CAIRN_CANCELLED unless it was just finished. */
+void cairn_store_cancel(struct cairn_store_worker *worker, struct cairn_store_request *request);
+/* Do some work; returns after at least one completion, a wake, or timeout_ms. A folder store does
+ * at most 4 MiB of I/O between two looks at its queue. */
+enum cairn_code cairn_store_poll(struct cairn_store_worker *worker, uint32_t timeout_ms,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_store_wake(struct cairn_store_worker *worker);
+/* How many requests are worth having under way at once on this worker now (adaptive for S3). */
+uint32_t cairn_store_appetite(const struct cairn_store_worker *worker);
+
+/* ---- blocking helpers over a worker, for small objects ---- */
+enum cairn_code cairn_store_perform(struct cairn_store_worker *worker,
+                                    struct cairn_store_request *request,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const char *key,
+                                      struct cairn_view body, bool create,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Create if absent; if present it must be equal byte for byte, else CAIRN_CONFLICT (rule Q22). */
+enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const char *key,
+                                     struct cairn_view body,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Whole object; larger than ret's limit is CAIRN_TOO_LARGE. */
+enum cairn_code cairn_store_get_small(struct cairn_store_worker *worker, const char *key,
+                                      struct cairn_buf *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_delete(struct cairn_store_worker *worker, const char *key,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- for implementations (dir, s3, fault) ---- */
+struct cairn_store_vtable {
+    void (*free)(struct cairn_store *store);
+    enum cairn_code (*worker_new)(struct cairn_store *store, struct cairn_store_worker **ret,
+                                  struct cairn_error *err);
+    void (*worker_free)(struct cairn_store_worker *worker);
+    void (*submit)(struct cairn_store_worker *worker, struct cairn_store_request *request);
+    void (*cancel)(struct cairn_store_worker *worker, struct cairn_store_request *request);
+    enum cairn_code (*poll)(struct cairn_store_worker *worker, uint32_t timeout_ms,
+                            struct cairn_error *err);
+    void (*wake)(struct cairn_store_worker *worker);
+    uint32_t (*appetite)(const struct cairn_store_worker *worker);
+};
+struct cairn_store {
+    const struct cairn_store_vtable *vtable;
+    struct cairn_store_profile profile;
+    char url[1024];
+};
+struct cairn_store_worker {
+    struct cairn_store *store;
+};
+enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, const char *path,
+                                     struct cairn_store **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
+                                    struct cairn_store **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file: real files; short writes, signals and full disks by replacing three system calls of this
+ * program, since no file system fails on request.
+ */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "tests/harness.h"
+
+/* ---- faults ---- */
+
+static struct {
+    int direct_errno;   /* every O_DIRECT write fails with it */
+    int write_errno;    /* every other write does */
+    size_t short_bytes; /* no write takes more; 0: no limit */
+    int sync_errno;
+    unsigned interrupts; /* that many writes fail with EINTR first */
+    unsigned syncs, direct_writes, buffered_writes;
+} faults;
+
+static bool is_direct(int fd) {
+    return fcntl(fd, F_GETFL) & O_DIRECT;
+}
+
+ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
+    bool direct = is_direct(fd);
+    int refused = direct ? faults.direct_errno : faults.write_errno;
+    if (faults.interrupts > 0) {
+        faults.interrupts--;
+        refused = EINTR;
+    }
+    if (refused) {
+        errno = refused;
+        return -1;
+    }
+    direct ? faults.direct_writes++ : faults.buffered_writes++;
+    if (faults.short_bytes && size > faults.short_bytes) size = faults.short_bytes;
+    return syscall(SYS_pwrite64, fd, data, size, offset);
+}
+
+int fdatasync(int fd) {
+    faults.syncs++;
+    errno = faults.sync_errno;
+    return faults.sync_errno ? -1 : (int)syscall(SYS_fdatasync, fd);
+}
+
+static int faults_begin(void) {
+    memset(&faults, 0, sizeof faults);
+    return 0;
+}
+static void cairn_faults_release(int *unused) {
+    *unused = faults_begin();
+}
+/* Counted from here; faults end with the test that asked for them, also when REQUIRE leaves it. */
+#define FAULTS                                                                                     \
+    __attribute__((cleanup(cairn_faults_release))) CAIRN_UNUSED int faults_end = faults_begin()
+
+/* ---- folder ---- */
+
+static int folder(void) {
+    return open(cairn_test_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static const char *path_in(const char *name) {
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/%s", cairn_test_folder(), name);
+    return path;
+}
+
+static bool exists(int dir_fd, const char *name) {
+    return faccessat(dir_fd, name, F_OK, 0) == 0;
+}
+
+static uint8_t *aligned(size_t size, uint64_t seed) {
+    uint8_t *bytes = aligned_alloc(CAIRN_FILE_ALIGN, cairn_round_up(size, CAIRN_FILE_ALIGN));
+    for (size_t i = 0; bytes && i < size; i++) bytes[i] = (uint8_t)cairn_test_random(&seed);
+    return bytes;
+}
+
+/* Write `bytes` and read them back through a second open of the file. */
+static enum cairn_code round_trip(const uint8_t *bytes, size_t size, uint8_t *back,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_FD dir = folder();
+    CAIRN_AUTO(file) out = {0};
+    CAIRN_AUTO(file) in = {0};
+    uint64_t found = 0;
+    unlinkat(dir, "trip", 0);
+    CAIRN_TRY(cairn_file_create(dir, "trip", size, &out, err));
+    CAIRN_TRY(cairn_file_write_at(&out, bytes, size, 0, err));
+    CAIRN_TRY(cairn_file_sync(&out, err));
+    CAIRN_TRY(cairn_file_open_read(dir, "trip", &in, err));
+    CAIRN_TRY(cairn_file_size(&in, &found, err));
+    if (found != size)
+        return cairn_fail(err, CAIRN_CORRUPT, "size %llu", (unsigned long long)found);
+    return cairn_file_read_at(&in, back, size, 0, err);
+}
+
+/* ---- write and read ---- */
+
+TEST(a_big_odd_write_comes_back_whole_and_only_its_tail_is_buffered) /* W3 W4 */
+{
+    struct cairn_error err = {0};
+    FAULTS;
+    size_t size = 9 * CAIRN_MIB + 4096 + 77;
+    CAIRN_AUTO_HEAP uint8_t *bytes = aligned(size, 1);
+    CAIRN_AUTO_HEAP uint8_t *back = aligned(size, 2);
+    REQUIRE_OK(round_trip(bytes, size, back, &err));
+    EXPECT(!memcmp(bytes, back, size));
+    CAIRN_AUTO_FD dir = folder();
+    CAIRN_AUTO(file) file = {0};
+    REQUIRE_OK(cairn_file_open_write(dir, "trip", &file, &err));
+    if (file.direct_fd < 0) SKIP("this file system has no O_DIRECT");
+    EXPECT_EQ_U64(faults.direct_writes, 3);
+    EXPECT_EQ_U64(faults.buffered_writes, 1);
+}
+
+TEST(a_file_system_that_refuses_direct_writes_gets_buffered_ones) /* W3 */
+{
+    struct cairn_error err = {0};
+    FAULTS;
+    faults.direct_errno = EINVAL;
+    size_t size = 5 * CAIRN_MIB;
+    CAIRN_AUTO_HEAP uint8_t *bytes = aligned(size, 3);
+    CAIRN_AUTO_HEAP uint8_t *back = aligned(size, 4);
+    REQUIRE_OK(round_trip(bytes, size, back, &err));
+    EXPECT(!memcmp(bytes, back, size));
+    EXPECT_EQ_U64(faults.direct_writes, 0);
+}
+
+TEST(short_and_interrupted_writes_are_continued) /* W4 */
+{
+    struct cairn_error err = {0};
+    static const size_t steps[] = {1000000, 65536, 4097};
+    for (size_t i = 0; i < CAIRN_COUNT(steps); i++) {
+        FAULTS;
+        faults.short_bytes = steps[i];
+        faults.interrupts = 3;
+        size_t size = 2 * CAIRN_MIB + 5;
+        CAIRN_AUTO_HEAP uint8_t *bytes = aligned(size, 5);
+        CAIRN_AUTO_HEAP uint8_t *back = aligned(size, 6);
+        REQUIRE_OK(round_trip(bytes, size, back, &err));
+        EXPECT(!memcmp(bytes, back, size));
+    }
+}
+
+TEST(a_failed_write_names_the_file_and_the_place) {
+    struct cairn_error err = {0};
+    FAULTS;
+    CAIRN_AUTO_HEAP uint8_t *bytes = aligned(8192, 7);
+    CAIRN_AUTO_HEAP uint8_t *back = aligned(8192, 8);
+    faults.write_errno = ENOSPC;
+    EXPECT_CODE(round_trip(bytes, 8192, back, &err), CAIRN_NO_SPACE);
+    EXPECT(strstr(err.message, "/trip") != NULL);
+    faults.write_errno = EIO;
+    EXPECT_CODE(round_trip(bytes, 8192, back, &err), CAIRN_IO);
+}
+
+TEST(a_failed_sync_is_tried_once_and_reported) /* W2 */
+{
+    struct cairn_error err = {0};
+    static const int errors[] = {EIO, EINTR, ENOSPC};
+    for (size_t i = 0; i < CAIRN_COUNT(errors); i++) {
+        FAULTS;
+        CAIRN_AUTO_HEAP uint8_t *bytes = aligned(100, 9);
+        CAIRN_AUTO_HEAP uint8_t *back = aligned(100, 10);
+        faults.sync_errno = errors[i];
+        EXPECT(round_trip(bytes, 100, back, &err) != CAIRN_OK);
+        EXPECT_EQ_U64(faults.syncs, 1);
+    }
+}
+
+TEST(any_mix_of_places_and_sizes_equals_a_copy_in_memory) /* W3 W4 */
+{
+    struct cairn_error err = {0};
+    uint64_t seed = cairn_test_seed();
+    size_t size = 6 * CAIRN_MIB;
+    CAIRN_AUTO_HEAP uint8_t *model = calloc(1, size);
+    CAIRN_AUTO_HEAP uint8_t *source = aligned(size, seed);
+    CAIRN_AUTO_HEAP uint8_t *back = aligned(size, seed);
+    CAIRN_AUTO_FD dir = folder();
+    CAIRN_AUTO(file) file = {0};
+    REQUIRE_OK(cairn_file_create(dir, "mixed", 0, &file, &err));
+    REQUIRE_OK(cairn_file_write_at(&file, model, size, 0, &err));
+    for (int i = 0; i < 40; i++) {
+        uint64_t unit = i % 3 == 0 ? 1 : i % 3 == 1 ? 512 : CAIRN_FILE_ALIGN;
+        size_t at = (size_t)(cairn_test_random(&seed) % size / unit * unit);
+        size_t n = (size_t)(cairn_test_random(&seed) % (size - at + 1));
+        size_t from = (size_t)(cairn_test_random(&seed) % (size - n + 1) / unit * unit);
+        memcpy(model + at, source + from, n);
+        REQUIRE_OK(cairn_file_write_at(&file, source + from, n, at, &err));
+        size_t probe = at > 5000 ? at - 5000 : 0;
+        REQUIRE_OK(cairn_file_read_at(&file, back + from % 64, size - probe - 64, probe, &err));
+        REQUIRE(!memcmp(back + from % 64, model + probe, size - probe - 64));
+    }
+}
+
+TEST(reading_past_the_end_is_corrupt_and_names_the_file) /* W4 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD dir = folder();
+    CAIRN_AUTO(file) file = {0};
+    char bytes[16];
+    REQUIRE_OK(cairn_file_create(dir, "short", 0, &file, &err));
+    REQUIRE_OK(cairn_file_write_at(&file, "0123456789", 10, 0, &err));
+    EXPECT_CODE(cairn_file_read_at(&file, bytes, 10, 0, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_file_read_at(&file, bytes, 11, 0, &err), CAIRN_CORRUPT);
+    EXPECT(strstr(err.message, "/short ends at byte 10") != NULL);
+    EXPECT_CODE(cairn_file_read_at(&file, bytes, 1, UINT64_MAX, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_file_write_at(&file, bytes, 1, INT64_MAX, &err), CAIRN_INVALID);
+}
+
+/* ---- names ---- */
+
+TEST(a_name_is_created_once_and_only_regular_files_are_opened) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD dir = folder();
+    CAIRN_AUTO(file) file = {0};
+    CAIRN_AUTO(file) other = {0};
+    REQUIRE_OK(cairn_file_create(dir, "once", 0, &file, &err));
+    EXPECT_CODE(cairn_file_create(dir, "once", 0, &other, &err), CAIRN_PRECONDITION);
+    EXPECT_CODE(cairn_file_open_read(dir, "never", &other, &err), CAIRN_NOT_FOUND);
+    EXPECT_CODE(cairn_file_create(dir, "no/such/folder", 0, &other, &err), CAIRN_NOT_FOUND);
+    REQUIRE(mkfifoat(dir, "pipe", 0600) == 0 && symlinkat("once", dir, "link") == 0);
+    EXPECT_CODE(cairn_file_open_read(dir, "pipe", &other, &err), CAIRN_INVALID);
+    EXPECT(cairn_file_open_read(dir, "link", &other, &err) != CAIRN_OK);
+    EXPECT(!other.open);
+}
+
+TEST(publish_shows_the_whole_file_under_a_new_name) /* W1 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD dir = folder();
+    CAIRN_AUTO(file) file = {0};
+    CAIRN_AUTO(buf) text = {0};
+    REQUIRE_OK(cairn_file_create(dir, ".a.tmp", 3, &file, &err));
+    REQUIRE_OK(cairn_file_write_at(&file, "abc", 3, 0, &err));
+    REQUIRE_OK(cairn_file_sync(&file, &err));
+    REQUIRE_OK(cairn_file_publish(dir, ".a.tmp", "final", &err));
+    EXPECT(!exists(dir, ".a.tmp"));
+    REQUIRE_OK(cairn_file_load(path_in("final"), &text, &err));
+    EXPECT_EQ_TEXT(text.data, "abc");
+}
+
+TEST(publish_never_overwrites_and_keeps_the_temporary) /* W1 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD dir = folder();
+    CAIRN_AUTO(buf) text = {0};
+    REQUIRE_OK(cairn_file_replace(path_in("final"), CAIRN_VIEW("old"), 0600, &err));
+    REQUIRE_OK(cairn_file_replace(path_in(".b.tmp"), CAIRN_VIEW("new"), 0600, &err));
+    EXPECT_CODE(cairn_file_publish(dir, ".b.tmp", "final", &err), CAIRN_PRECONDITION);
+    EXPECT(exists(dir, ".b.tmp"));
+    REQUIRE_OK(cairn_file_load(path_in("final"), &text, &err));
+    EXPECT_EQ_TEXT(text.data, "old");
+    EXPECT_CODE(cairn_file_publish(dir, ".gone.tmp", "other", &err), CAIRN_NOT_FOUND);
+}
+
+TEST(publish_goes_on_where_a_crash_left_both_names) /* W1 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD dir = folder();
+    REQUIRE_OK(cairn_file_replace(path_in(".c.tmp"), CAIRN_VIEW("c"), 0600, &err));
+    REQUIRE(linkat(dir, ".c.tmp", dir, "final", 0) == 0);
+    EXPECT_CODE(cairn_file_publish(dir, ".c.tmp", "final", &err), CAIRN_OK);
+    EXPECT(exists(dir, "final") && !exists(dir, ".c.tmp"));
+}
+
+TEST(folders_are_made_with_their_parents_and_the_given_mode) {
+    struct cairn_error err = {0};
+    char path[1024];
+    snprintf(path, sizeof path, "%s//x/y/../y/z/", cairn_test_folder());
+    mode_t before = umask(077);
+    enum cairn_code code = cairn_dir_make(path, 0755, &err);
+    umask(before);
+    EXPECT_CODE(code, CAIRN_OK);
+    struct stat status;
+    REQUIRE(stat(path_in("x/y/z"), &status) == 0);
+    EXPECT_EQ_U64(status.st_mode & 0777, 0755);
+    EXPECT_CODE(cairn_dir_make(path, 0700, &err), CAIRN_OK);
+    REQUIRE_OK(cairn_file_replace(path_in("x/file"), CAIRN_VIEW(""), 0600, &err));
+    EXPECT(cairn_dir_make(path_in("x/file/z"), 0700, &err) != CAIRN_OK);
+    EXPECT_CODE(cairn_dir_make("", 0700, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_dir_sync(AT_FDCWD, &err), CAIRN_OK);
+}
+
+/* ---- small files ---- */
+
+TEST(load_keeps_the_limit_of_the_buffer) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) text = {.limit = 5};
+    REQUIRE_OK(cairn_file_replace(path_in("six"), CAIRN_VIEW("123456"), 0600, &err));
+    EXPECT_CODE(cairn_file_load(path_in("six"), &text, &err), CAIRN_TOO_LARGE);
+    EXPECT_EQ_U64(text.size, 0);
+    REQUIRE_OK(cairn_file_replace(path_in("six"), CAIRN_VIEW("12345"), 0600, &err));
+    EXPECT_CODE(cairn_file_load(path_in("six"), &text, &err), CAIRN_OK);
+    EXPECT_EQ_U64(text.size, 5);
+    CAIRN_AUTO(buf) none = {0};
+    EXPECT_CODE(cairn_file_load(path_in("absent"), &none, &err), CAIRN_NOT_FOUND);
+    EXPECT(cairn_file_load(cairn_test_folder(), &none, &err) != CAIRN_OK);
+}
+
+TEST(replace_gives_the_mode_and_leaves_no_temporary_behind) {
+    struct cairn_error err = {0};
+    FAULTS;
+    CAIRN_AUTO(buf) text = {0};
+    REQUIRE_OK(cairn_file_replace(path_in("state"), CAIRN_VIEW("one"), 0640, &err));
+    REQUIRE_OK(cairn_file_replace(path_in("state"), CAIRN_VIEW("two"), 0640, &err));
+    faults.sync_errno = EIO;
+    EXPECT_CODE(cairn_file_replace(path_in("state"), CAIRN_VIEW("three"), 0640, &err), CAIRN_IO);
+    REQUIRE_OK(cairn_file_load(path_in("state"), &text, &err));
+    EXPECT_EQ_TEXT(text.data, "two");
+    struct stat status;
+    REQUIRE(stat(path_in("state"), &status) == 0);
+    EXPECT_EQ_U64(status.st_mode & 0777, 0640);
+    /* The folder goes only when it is empty: no temporary is left. */
+    REQUIRE(unlink(path_in("state")) == 0);
+    EXPECT(rmdir(cairn_test_folder()) == 0);
+    mkdir(cairn_test_folder(), 0700);
+    EXPECT_CODE(cairn_file_replace(path_in("no/state"), CAIRN_VIEW("x"), 0600, &err),
+                CAIRN_NOT_FOUND);
+}
+
+TEST(a_lock_is_held_by_one_process_and_names_it) {
+    struct cairn_error err = {0};
+    int pipes[2];
+    const char *path = path_in("lock"); /* before the fork: the folder is made on demand */
+    REQUIRE(pipe2(pipes, O_CLOEXEC) == 0);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        int held = -1;
+        enum cairn_code code = cairn_file_lock(path, &held, NULL);
+        if (write(pipes[1], code == CAIRN_OK ? "y" : "n", 1) == 1) pause();
+        _exit(0);
+    }
+    char answer = 0;
+    REQUIRE(read(pipes[0], &answer, 1) == 1);
+    EXPECT(answer == 'y');
+    int fd = -1;
+    EXPECT_CODE(cairn_file_lock(path, &fd, &err), CAIRN_CONFLICT);
+    char pid[32];
+    snprintf(pid, sizeof pid, "process %ld", (long)child);
+    EXPECT(strstr(err.message, pid) != NULL);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    EXPECT_CODE(cairn_file_lock(path, &fd, &err), CAIRN_OK);
+    EXPECT(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    close(fd);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+TEST(memory_is_no_network_file_system) {
+    CAIRN_AUTO_FD fd = memfd_create("test", MFD_CLOEXEC);
+    REQUIRE(fd >= 0);
+    EXPECT(cairn_file_network_fs(fd) == NULL);
+    EXPECT(cairn_file_network_fs(-1) == NULL);
+}

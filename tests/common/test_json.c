@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json: what is refused, what is read, and that equal values give equal bytes. */
+#include "common/json.h"
+#include "tests/harness.h"
+
+static enum cairn_code parse_with(const char *text, struct cairn_json_limits limits,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    return cairn_json_parse(cairn_view_of(text), limits, &json, err);
+}
+
+static enum cairn_code parse(const char *text, struct cairn_error *err) {
+    return parse_with(text, (struct cairn_json_limits){0}, err);
+}
+
+/* `depth` open brackets and as many closed ones. */
+static void nested(char *ret, size_t depth) {
+    memset(ret, '[', depth);
+    memset(ret + depth, ']', depth);
+    ret[2 * depth] = '\0';
+}
+
+TEST(a_document_may_nest_16_deep_and_no_deeper) /* J1 */
+{
+    struct cairn_error err = {0};
+    char text[4097];
+    nested(text, 16);
+    EXPECT_CODE(parse(text, &err), CAIRN_OK);
+    nested(text, 17);
+    EXPECT_CODE(parse(text, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "deeper than 16") != NULL);
+    nested(text, 2000);
+    EXPECT_CODE(parse(text, &err), CAIRN_INVALID);
+}
+
+TEST(values_are_counted_before_they_are_allocated_and_keys_do_not_count) /* J1 */
+{
+    struct cairn_error err = {0};
+    struct cairn_json_limits five = {.nodes = 5};
+    EXPECT_CODE(parse_with("[1,\"a:b\",true,{}]", five, &err), CAIRN_OK);
+    EXPECT_CODE(parse_with("[1,\"a:b\",true,{},null]", five, &err), CAIRN_TOO_LARGE);
+    EXPECT_CODE(parse_with("{\"a\":1,\"b\":2,\"c\":3,\"d\":4}", five, &err), CAIRN_OK);
+    EXPECT_CODE(parse_with("{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5}", five, &err),
+                CAIRN_TOO_LARGE);
+    EXPECT_CODE(parse_with("[[],[],[],[]]", five, &err), CAIRN_OK);
+    EXPECT_CODE(parse_with("[[],[],[],[],[]]", five, &err), CAIRN_TOO_LARGE);
+    EXPECT_CODE(parse_with("[\"\\\"\",\"\\\\\",\"[,,,,\",1]", five, &err), CAIRN_OK);
+}
+
+TEST(a_mebibyte_of_empty_objects_is_refused_by_the_default_limits) /* J1 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) text = {0};
+    REQUIRE_OK(cairn_buf_append_text(&text, "[{}", &err));
+    while (text.size + 4 < CAIRN_MIB) REQUIRE_OK(cairn_buf_append_text(&text, ",{}", &err));
+    REQUIRE_OK(cairn_buf_append_text(&text, "]", &err));
+    EXPECT_CODE(parse(text.data, &err), CAIRN_TOO_LARGE);
+    EXPECT(strstr(err.message, "100000 values") != NULL);
+    REQUIRE_OK(cairn_buf_append_text(&text, "    ", &err));
+    EXPECT_CODE(parse(text.data, &err), CAIRN_TOO_LARGE);
+    EXPECT(strstr(err.message, "bytes") != NULL);
+}
+
+TEST(malformed_documents_are_invalid) /* J1 */
+{
+    static const char *const bad[] = {
+        "",
+        " ",
+        "{\"a\":1,\"a\":2}",
+        "{} {}",
+        "[1]x",
+        "\xef\xbb\xbf{}",
+        "[\"\xff\"]",
+        "[\"\\ud800\"]",
+        "[\"\\u0000\"]",
+        "{\"a\"}",
+        "[1,]",
+        "{a:1}",
+        "[1e400]",
+        "[9223372036854775808]",
+        "[-0]",
+        "[01]",
+        "[+1]",
+        "[1",
+        "\"text\"",
+        "12",
+        "null",
+        "]]]]",
+        "{::::}",
+        "[\"a",
+        "[\"\\",
+        "[NaN]",
+        "[Infinity]",
+        "['a']",
+        "[1]\x01",
+        "[\"\x01\"]",
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        struct cairn_error err = {0};
+        EXPECT_CODE(parse(bad[i], &err), CAIRN_INVALID);
+        EXPECT(err.message[0] != '\0');
+    }
+}
+
+TEST(a_nul_byte_inside_the_text_is_invalid) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    EXPECT_CODE(
+        cairn_json_parse(CAIRN_VIEW("[1]\0[2]"), (struct cairn_json_limits){0}, &json, &err),
+        CAIRN_INVALID);
+    EXPECT(json == NULL);
+}
+
+TEST(messages_about_hostile_text_are_plain_ascii) {
+    struct cairn_error err = {0};
+    EXPECT_CODE(parse("{\"a\x1b\r\n\xc3\xa9\": \x80}", &err), CAIRN_INVALID);
+    for (const char *c = err.message; *c; c++) EXPECT(*c >= 0x20 && *c < 0x7f);
+}
+
+struct body {
+    uint64_t size;
+    uint32_t rank;
+    bool skip;
+    const char *name;
+    json_t *labels, *shards, *any;
+};
+
+static enum cairn_code read_body(const char *text, bool open, struct body *ret,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_TRY(cairn_json_parse(cairn_view_of(text), (struct cairn_json_limits){0}, &json, err));
+    const struct cairn_json_field fields[] = {
+        {"size", CAIRN_JSON_U64, true, &ret->size, 0},
+        {"rank", CAIRN_JSON_U32, false, &ret->rank, 0},
+        {"skip", CAIRN_JSON_BOOL, false, &ret->skip, 0},
+        {"name", CAIRN_JSON_TEXT, false, &ret->name, 8},
+        {"labels", CAIRN_JSON_OBJECT, false, &ret->labels, 0},
+        {"shards", CAIRN_JSON_ARRAY, false, &ret->shards, 0},
+        {"any", CAIRN_JSON_ANY, false, &ret->any, 0},
+    };
+    enum cairn_code code =
+        cairn_json_read(json, "/ranks/3", fields, CAIRN_COUNT(fields), open, err);
+    /* Borrowed values end with the document, so only their presence is looked at. */
+    if (ret->name && strcmp(ret->name, "llm") != 0) ret->name = NULL;
+    return code;
+}
+
+TEST(a_body_is_read_into_its_fields) {
+    struct cairn_error err = {0};
+    struct body body = {0};
+    REQUIRE_OK(read_body("{\"size\":4611686018427387904,\"rank\":4294967295,\"skip\":true,"
+                         "\"name\":\"llm\",\"labels\":{},\"shards\":[],\"any\":1.5}",
+                         false, &body, &err));
+    EXPECT_EQ_U64(body.size, UINT64_C(1) << 62);
+    EXPECT_EQ_U64(body.rank, UINT32_MAX);
+    EXPECT(body.skip && body.name && body.labels && body.shards && body.any);
+}
+
+TEST(absent_and_null_fields_keep_what_the_caller_set) {
+    struct cairn_error err = {0};
+    struct body body = {.rank = 7, .skip = true};
+    REQUIRE_OK(read_body("{\"size\":0,\"rank\":null}", false, &body, &err));
+    EXPECT_EQ_U64(body.rank, 7);
+    EXPECT(body.skip);
+}
+
+TEST(a_wrong_field_is_named_by_its_pointer) /* J2 J3 */
+{
+    static const struct {
+        const char *text, *message;
+    } rows[] = {
+        {"{}", "/ranks/3/size: missing"},
+        {"{\"size\":null}", "/ranks/3/size: missing"},
+        {"{\"size\":-1}", "/ranks/3/size: wanted an integer from 0 to 4611686018427387904, got -1"},
+        {"{\"size\":4611686018427387905}", "/ranks/3/size: wanted an integer from 0"},
+        {"{\"size\":1.0}", "/ranks/3/size: wanted an integer, got a number with"},
+        {"{\"size\":1e3}", "/ranks/3/size: wanted an integer, got a number with"},
+        {"{\"size\":\"12\"}", "/ranks/3/size: wanted an integer, got text"},
+        {"{\"size\":1,\"rank\":4294967296}",
+         "/ranks/3/rank: wanted an integer from 0 to 4294967295"},
+        {"{\"size\":1,\"skip\":1}", "/ranks/3/skip: wanted true or false, got an integer"},
+        {"{\"size\":1,\"name\":\"nine byte\"}", "/ranks/3/name: wanted at most 8 bytes"},
+        {"{\"size\":1,\"name\":[]}", "/ranks/3/name: wanted text, got an array"},
+        {"{\"size\":1,\"labels\":[]}", "/ranks/3/labels: wanted an object, got an array"},
+        {"{\"size\":1,\"shards\":{}}", "/ranks/3/shards: wanted an array, got an object"},
+        {"{\"size\":1,\"sizes\":2}", "/ranks/3/sizes: unknown field"},
+        {"{\"size\":1,\"a\\u0007\\\"b\":2}", "/ranks/3/a??b: unknown field"},
+        {"[]", "/ranks/3: wanted an object, got an array"},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
+        struct cairn_error err = {0};
+        struct body body = {0};
+        EXPECT_CODE(read_body(rows[i].text, false, &body, &err), CAIRN_INVALID);
+        if (!EXPECT(strstr(err.message, rows[i].message) == err.message))
+            printf("    %s gave: %s\n", rows[i].text, err.message);
+    }
+}
+
+TEST(an_open_object_may_hold_unknown_fields) {
+    struct cairn_error err = {0};
+    struct body body = {0};
+    EXPECT_CODE(read_body("{\"size\":1,\"later\":2}", true, &body, &err), CAIRN_OK);
+}
+
+TEST(equal_values_are_dumped_as_equal_bytes) /* J4 */
+{
+    static const char *const texts[] = {
+        "{ \"b\" : [1, 2.5, \"\\u00e9\"],\n \"a\":{\"z\":null,\"y\":true} }",
+        "{\"a\":{\"y\":true,\"z\":null},\"b\":[1,2.5,\"\xc3\xa9\"]}",
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(texts); i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO_JSON json_t *json = NULL;
+        CAIRN_AUTO(buf) out = {0};
+        REQUIRE_OK(
+            cairn_json_parse(cairn_view_of(texts[i]), (struct cairn_json_limits){0}, &json, &err));
+        REQUIRE_OK(cairn_json_dump(json, &out, &err));
+        EXPECT_EQ_TEXT(out.data, texts[1]);
+    }
+}
+
+TEST(a_dump_that_does_not_fit_leaves_the_buffer_as_it_was) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *json = json_pack("{s:s}", "key", "a value that is too long");
+    CAIRN_AUTO(buf) out = {.limit = 16};
+    REQUIRE_OK(cairn_buf_append_text(&out, "before", &err));
+    EXPECT_CODE(cairn_json_dump(json, &out, &err), CAIRN_TOO_LARGE);
+    EXPECT_EQ_U64(out.size, 6);
+    EXPECT_EQ_TEXT(out.data, "before");
+}
+
+TEST(the_form_for_people_keeps_the_order_of_the_keys) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *json = json_pack("{s:i,s:i}", "z", 1, "a", 2);
+    CAIRN_AUTO(buf) out = {0};
+    REQUIRE_OK(cairn_json_dump_pretty(json, &out, &err));
+    EXPECT_EQ_TEXT(out.data, "{\n  \"z\": 1,\n  \"a\": 2\n}");
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* net: both ends of real sockets in one process, and descriptors counted before and after. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/net.h"
+#include "tests/harness.h"
+
+static const char *socket_path(void) {
+    static char path[108];
+    snprintf(path, sizeof path, "%.90s/u.sock", cairn_test_folder());
+    return path;
+}
+
+static size_t open_descriptors(void) {
+    size_t count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder)) count++;
+    if (folder) closedir(folder);
+    return count;
+}
+
+static bool cloexec(int fd) {
+    return fcntl(fd, F_GETFD) & FD_CLOEXEC;
+}
+
+struct pair {
+    int ends[2];
+};
+static void cairn_pair_release(struct pair *pair) {
+    close(pair->ends[0]);
+    close(pair->ends[1]);
+}
+#define PAIR(name)                                                                                 \
+    __attribute__((cleanup(cairn_pair_release))) struct pair name = {{-1, -1}};                    \
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, name.ends) == 0)
+
+static void wait_readable(int fd) {
+    struct pollfd wanted = {.fd = fd, .events = POLLIN};
+    poll(&wanted, 1, 2000);
+}
+
+TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid) /* U1 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD listener = -1;
+    CAIRN_AUTO_FD client = -1;
+    REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0640, &listener, &err));
+    struct stat status;
+    REQUIRE(stat(socket_path(), &status) == 0);
+    EXPECT_EQ_U64(status.st_mode & 0777, 0640);
+    REQUIRE_OK(cairn_net_connect_unix(socket_path(), &client, &err));
+    CAIRN_AUTO_FD served = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    REQUIRE(served >= 0);
+    EXPECT(cloexec(listener) && cloexec(client));
+    uid_t uid = (uid_t)-1;
+    pid_t pid = -1;
+    REQUIRE_OK(cairn_net_peer_uid(served, &uid, &pid, &err));
+    EXPECT_EQ_U64(uid, getuid());
+    EXPECT_EQ_U64(pid, getpid());
+}
+
+TEST(a_stale_socket_is_replaced_and_a_live_one_is_not) /* U2 */
+{
+    struct cairn_error err = {0};
+    int first = -1;
+    REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0600, &first, &err));
+    CAIRN_AUTO_FD second = -1;
+    EXPECT_CODE(cairn_net_listen_unix(socket_path(), 0600, &second, &err), CAIRN_CONFLICT);
+    CAIRN_AUTO_FD client = -1;
+    EXPECT_CODE(cairn_net_connect_unix(socket_path(), &client, &err), CAIRN_OK);
+    close(first);
+    EXPECT_CODE(cairn_net_listen_unix(socket_path(), 0600, &second, &err), CAIRN_OK);
+}
+
+TEST(what_is_no_socket_is_never_removed) /* U2 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD listener = -1;
+    CAIRN_AUTO_FD file = open(socket_path(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    REQUIRE(file >= 0);
+    EXPECT_CODE(cairn_net_listen_unix(socket_path(), 0600, &listener, &err), CAIRN_CONFLICT);
+    EXPECT(access(socket_path(), F_OK) == 0);
+    REQUIRE(unlink(socket_path()) == 0 && symlink("elsewhere", socket_path()) == 0);
+    EXPECT_CODE(cairn_net_listen_unix(socket_path(), 0600, &listener, &err), CAIRN_CONFLICT);
+    struct stat status;
+    EXPECT(lstat(socket_path(), &status) == 0 && S_ISLNK(status.st_mode));
+}
+
+TEST(paths_that_do_not_fit_or_lead_nowhere_are_said) {
+    struct cairn_error err = {0};
+    int fd = -1;
+    char path[109];
+    memset(path, 'a', 108);
+    path[108] = '\0';
+    EXPECT_CODE(cairn_net_connect_unix(path, &fd, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_net_listen_unix(path, 0600, &fd, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_net_listen_unix("", 0600, &fd, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_net_connect_unix(socket_path(), &fd, &err), CAIRN_UNAVAILABLE);
+    EXPECT(strstr(err.message, "nothing listens") != NULL);
+    EXPECT(fd == -1);
+}
+
+TEST(a_tcp_listener_tells_the_port_it_was_given) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD listener = -1;
+    uint16_t port = 0;
+    REQUIRE_OK(cairn_net_listen_tcp("127.0.0.1:0", &listener, &port, &err));
+    EXPECT(port != 0 && cloexec(listener));
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CAIRN_AUTO_FD client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT(connect(client, (struct sockaddr *)&to, sizeof to) == 0);
+    char again[32];
+    snprintf(again, sizeof again, "127.0.0.1:%u", port);
+    CAIRN_AUTO_FD second = -1;
+    EXPECT_CODE(cairn_net_listen_tcp(again, &second, &port, &err), CAIRN_CONFLICT);
+}
+
+TEST(addresses_that_cannot_be_listened_on_are_invalid) {
+    static const char *const bad[] = {"",       "7420",           ":7420",           "127.0.0.1",
+                                      "::1:80", "127.0.0.1:",     "127.0.0.1:x",     "127.0.0.1:-1",
+                                      "[::1]",  "127.0.0.1:080x", "127.0.0.1:65536", "[::1]7420"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        struct cairn_error err = {0};
+        int fd = -1;
+        uint16_t port = 0;
+        EXPECT_CODE(cairn_net_listen_tcp(bad[i], &fd, &port, &err), CAIRN_INVALID);
+        EXPECT(fd == -1);
+    }
+}
+
+TEST(bytes_and_descriptors_arrive_together_and_close_on_exec) /* U1 */
+{
+    struct cairn_error err = {0};
+    PAIR(pair);
+    int pipes[2];
+    REQUIRE(pipe2(pipes, O_CLOEXEC) == 0);
+    REQUIRE_OK(cairn_net_send(pair.ends[0], CAIRN_VIEW("hello"), pipes, 2,
+                              cairn_deadline_in(&cairn_clock_real, 1000), &err));
+    close(pipes[0]);
+    char text[16];
+    size_t size = 0, count = 0;
+    int fds[CAIRN_NET_FDS_MAX];
+    REQUIRE_OK(cairn_net_receive(pair.ends[1], text, sizeof text, &size, fds, &count, &err));
+    EXPECT(size == 5 && !memcmp(text, "hello", 5));
+    REQUIRE(count == 2);
+    EXPECT(cloexec(fds[0]) && cloexec(fds[1]));
+    EXPECT(write(pipes[1], "x", 1) == 1 && read(fds[0], text, 1) == 1 && text[0] == 'x');
+    close(fds[0]);
+    close(fds[1]);
+    close(pipes[1]);
+}
+
+TEST(eight_descriptors_arrive_and_nine_are_an_error_that_leaks_none) /* U1 */
+{
+    struct cairn_error err = {0};
+    PAIR(pair);
+    int zero = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int many[9];
+    for (size_t i = 0; i < 9; i++) many[i] = zero;
+    char text[4];
+    size_t size = 0, count = 0;
+    int fds[CAIRN_NET_FDS_MAX];
+    REQUIRE_OK(cairn_net_send(pair.ends[0], CAIRN_VIEW("x"), many, 8, UINT64_MAX, &err));
+    REQUIRE_OK(cairn_net_receive(pair.ends[1], text, sizeof text, &size, fds, &count, &err));
+    EXPECT_EQ_U64(count, 8);
+    for (size_t i = 0; i < count; i++) close(fds[i]);
+    EXPECT_CODE(cairn_net_send(pair.ends[0], CAIRN_VIEW("x"), many, 9, UINT64_MAX, &err),
+                CAIRN_INVALID);
+
+    /* A peer that is not ours can send nine. */
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof many)];
+    } control = {0};
+    struct iovec one = {(char[]){'x'}, 1};
+    struct msghdr message = {.msg_iov = &one,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    control.header.cmsg_level = SOL_SOCKET;
+    control.header.cmsg_type = SCM_RIGHTS;
+    control.header.cmsg_len = CMSG_LEN(sizeof many);
+    memcpy(CMSG_DATA(&control.header), many, sizeof many);
+    size_t before = open_descriptors();
+    REQUIRE(sendmsg(pair.ends[0], &message, 0) == 1);
+    count = 77;
+    EXPECT_CODE(cairn_net_receive(pair.ends[1], text, sizeof text, &size, fds, &count, &err),
+                CAIRN_PROTOCOL);
+    EXPECT_EQ_U64(count, 77);
+    EXPECT_EQ_U64(open_descriptors(), before);
+    close(zero);
+}
+
+TEST(a_descriptor_needs_a_byte_to_travel_with) {
+    struct cairn_error err = {0};
+    PAIR(pair);
+    EXPECT_CODE(cairn_net_send(pair.ends[0], (struct cairn_view){NULL, 0}, &pair.ends[1], 1,
+                               UINT64_MAX, &err),
+                CAIRN_INVALID);
+}
+
+TEST(an_empty_socket_is_busy_and_an_ended_one_gives_no_bytes) {
+    struct cairn_error err = {0};
+    PAIR(pair);
+    char text[4];
+    size_t size = 9, count = 9;
+    int fds[CAIRN_NET_FDS_MAX];
+    EXPECT_CODE(cairn_net_receive(pair.ends[1], text, sizeof text, &size, fds, &count, &err),
+                CAIRN_BUSY);
+    EXPECT_EQ_U64(size, 0);
+    shutdown(pair.ends[0], SHUT_WR);
+    size = 9;
+    EXPECT_CODE(cairn_net_receive(pair.ends[1], text, sizeof text, &size, fds, &count, &err),
+                CAIRN_OK);
+    EXPECT_EQ_U64(size, 0);
+    EXPECT_EQ_U64(count, 0);
+}
+
+TEST(sending_to_a_closed_peer_fails_without_a_signal) /* U3 */
+{
+    struct cairn_error err = {0};
+    PAIR(pair);
+    close(pair.ends[1]);
+    pair.ends[1] = dup(pair.ends[0]); /* so that the clean-up closes two */
+    EXPECT_CODE(cairn_net_send(pair.ends[0], CAIRN_VIEW("x"), NULL, 0, UINT64_MAX, &err),
+                CAIRN_UNAVAILABLE);
+}
+
+TEST(a_peer_that_does_not_read_ends_the_send_at_the_deadline) {
+    struct cairn_error err = {0};
+    PAIR(pair);
+    static char bytes[4 << 20];
+    uint64_t start = cairn_mono_ms();
+    EXPECT_CODE(cairn_net_send(pair.ends[0], (struct cairn_view){bytes, sizeof bytes}, NULL, 0,
+                               cairn_deadline_in(&cairn_clock_real, 100), &err),
+                CAIRN_TIMEOUT);
+    EXPECT(cairn_mono_ms() - start >= 100);
+}
+
+struct reader {
+    int fd;
+    size_t total, wrong, fds;
+};
+
+static void *read_all(void *context) {
+    struct reader *reader = context;
+    for (;;) {
+        uint8_t bytes[60000];
+        size_t size = 0, count = 0;
+        int fds[CAIRN_NET_FDS_MAX];
+        wait_readable(reader->fd);
+        enum cairn_code code =
+            cairn_net_receive(reader->fd, bytes, sizeof bytes, &size, fds, &count, NULL);
+        if (code == CAIRN_BUSY) continue;
+        if (code != CAIRN_OK || size == 0) return NULL;
+        for (size_t i = 0; i < size; i++)
+            reader->wrong += bytes[i] != (uint8_t)((reader->total + i) * 7);
+        for (size_t i = 0; i < count; i++) close(fds[i]);
+        reader->fds += count;
+        reader->total += size;
+    }
+}
+
+TEST(a_long_message_arrives_whole_and_its_descriptor_once) {
+    struct cairn_error err = {0};
+    PAIR(pair);
+    static uint8_t bytes[4 << 20];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * 7);
+    struct reader reader = {.fd = pair.ends[1]};
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, read_all, &reader) == 0);
+    enum cairn_code code =
+        cairn_net_send(pair.ends[0], (struct cairn_view){bytes, sizeof bytes}, &pair.ends[0], 1,
+                       cairn_deadline_in(&cairn_clock_real, 5000), &err);
+    shutdown(pair.ends[0], SHUT_WR);
+    pthread_join(thread, NULL);
+    EXPECT_CODE(code, CAIRN_OK);
+    EXPECT_EQ_U64(reader.total, sizeof bytes);
+    EXPECT_EQ_U64(reader.wrong, 0);
+    EXPECT_EQ_U64(reader.fds, 1);
+}

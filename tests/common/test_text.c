@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/text.h"
+
+#include "tests/harness.h"
+
+TEST(whole_numbers_up_to_2_63_minus_1_are_taken) {
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } good[] = {{"0", 0}, {"12", 12}, {"000000000900", 900}, {"9223372036854775807", INT64_MAX}};
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(good); i++) {
+        uint64_t value = 77;
+        REQUIRE_OK(cairn_parse_u64(cairn_view_of(good[i].text), &value, &err));
+        EXPECT_EQ_U64(value, good[i].value);
+    }
+}
+
+TEST(anything_else_is_no_number_and_leaves_the_result_alone) { /* X1, X2 */
+    static const char *const wrong[] = {"",
+                                        " ",
+                                        " 1",
+                                        "1 ",
+                                        "-1",
+                                        "-0",
+                                        "+1",
+                                        "1e3",
+                                        "1e400",
+                                        "1.0",
+                                        "\"12\"",
+                                        "0x10",
+                                        "1,000",
+                                        "1_0",
+                                        "\t1",
+                                        "1\n",
+                                        "NaN",
+                                        "inf",
+                                        "1a",
+                                        "9223372036854775808",
+                                        "18446744073709551615",
+                                        "18446744073709551616",
+                                        "99999999999999999999999999999999999999"};
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        uint64_t value = 77;
+        EXPECT_CODE(cairn_parse_u64(cairn_view_of(wrong[i]), &value, &err), CAIRN_INVALID);
+        EXPECT_EQ_U64(value, 77);
+    }
+    uint64_t value = 77;
+    EXPECT_CODE(cairn_parse_u64((struct cairn_view){"1\0", 2}, &value, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_parse_u64((struct cairn_view){NULL, 0}, &value, &err), CAIRN_INVALID);
+    REQUIRE_OK(cairn_parse_u64((struct cairn_view){"123", 2}, &value, &err));
+    EXPECT_EQ_U64(value, 12);
+}
+
+TEST(sizes_take_binary_and_decimal_units) {
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } good[] = {{"0", 0},
+                {"4096", 4096},
+                {"512B", 512},
+                {"1KiB", 1024},
+                {"64MiB", 64 * CAIRN_MIB},
+                {"1.5GiB", 3 * CAIRN_GIB / 2},
+                {"0.000001TiB", 1099511},
+                {"2TiB", UINT64_C(2) << 40},
+                {"1KB", 1000},
+                {"2.25MB", 2250000},
+                {"3GB", 3000000000},
+                {"4TB", 4000000000000},
+                {"8388607TiB", UINT64_C(8388607) << 40},
+                {"9223372036854775807", INT64_MAX}};
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(good); i++) {
+        uint64_t value = 77;
+        REQUIRE_OK(cairn_parse_size(cairn_view_of(good[i].text), &value, &err));
+        EXPECT_EQ_U64(value, good[i].value);
+    }
+}
+
+TEST(what_is_no_size_is_refused) { /* X1, X2 */
+    static const char *const wrong[] = {"",
+                                        "MiB",
+                                        "1.5",
+                                        "1.MiB",
+                                        ".5MiB",
+                                        "1 MiB",
+                                        "1MiB ",
+                                        "-1MiB",
+                                        "1mib",
+                                        "1M",
+                                        "1PiB",
+                                        "1.5B5",
+                                        "1.0000001GiB",
+                                        "8388608TiB",
+                                        "1e3",
+                                        "1..5GiB",
+                                        "1.5.5GiB",
+                                        "9223372036854775808",
+                                        "16777216TiB",
+                                        "99999999999999999999KiB"};
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        uint64_t value = 77;
+        EXPECT_CODE(cairn_parse_size(cairn_view_of(wrong[i]), &value, &err), CAIRN_INVALID);
+        EXPECT_EQ_U64(value, 77);
+    }
+}
+
+TEST(durations_need_a_unit) {
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } good[] = {{"250ms", 250},    {"0s", 0},         {"30s", 30000},    {"1.5s", 1500},
+                {"10min", 600000}, {"24h", 86400000}, {"7d", 604800000}, {"0.25h", 900000}};
+    static const char *const wrong[] = {"",      "0",       "30",      "30S",          "30 s",
+                                        "s",     "-1s",     "1m",      "1w",           "1.5",
+                                        "0.5ms", "0.0001s", "1h30min", "106751991168d"};
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(good); i++) {
+        uint64_t value = 77;
+        REQUIRE_OK(cairn_parse_duration(cairn_view_of(good[i].text), &value, &err));
+        EXPECT_EQ_U64(value, good[i].value);
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        uint64_t value = 77;
+        EXPECT_CODE(cairn_parse_duration(cairn_view_of(wrong[i]), &value, &err), CAIRN_INVALID);
+        EXPECT_EQ_U64(value, 77);
+    }
+}
+
+TEST(a_wrong_text_is_quoted_but_not_whole) {
+    struct cairn_error err = {0};
+    char text[1000];
+    uint64_t value;
+    memset(text, 'z', sizeof(text));
+    EXPECT_CODE(cairn_parse_size((struct cairn_view){text, sizeof(text)}, &value, &err),
+                CAIRN_INVALID);
+    EXPECT(strlen(err.message) < 200);
+    EXPECT_CODE(cairn_parse_size(CAIRN_VIEW("64 MB"), &value, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "\"64 MB\"") != NULL);
+}
+
+TEST(sizes_are_printed_with_one_decimal) {
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } cases[] = {{0, "0 B"},
+                 {512, "512 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.0 KiB"},
+                 {1536, "1.5 KiB"},
+                 {1048525, "1.0 MiB"},
+                 {1048524, "1023.9 KiB"},
+                 {12992276070, "12.1 GiB"},
+                 {UINT64_C(1) << 60, "1.0 EiB"},
+                 {UINT64_MAX, "16.0 EiB"}};
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        char text[24];
+        cairn_size_text(cases[i].bytes, text);
+        EXPECT_EQ_TEXT(text, cases[i].text);
+    }
+}
+
+TEST(durations_are_printed_in_two_units_at_most) {
+    static const struct {
+        uint64_t ms;
+        const char *text;
+    } cases[] = {{0, "0.00s"},
+                 {4, "0.00s"},
+                 {414, "0.41s"},
+                 {59994, "59.99s"},
+                 {59995, "1m00s"},
+                 {125000, "2m05s"},
+                 {3599499, "59m59s"},
+                 {3599500, "1h00m"},
+                 {11520000, "3h12m"},
+                 {360000000, "100h00m"},
+                 {UINT64_MAX, "5124095576030h26m"}};
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        char text[24];
+        cairn_duration_text(cases[i].ms, text);
+        EXPECT_EQ_TEXT(text, cases[i].text);
+    }
+}
+
+TEST(a_copy_that_is_cut_says_so_and_is_still_text) {
+    char to[6] = "zzzzz";
+    EXPECT(cairn_text_copy(to, sizeof(to), "12345"));
+    EXPECT_EQ_TEXT(to, "12345");
+    EXPECT(!cairn_text_copy(to, sizeof(to), "123456"));
+    EXPECT_EQ_TEXT(to, "12345");
+    EXPECT(!cairn_text_copy(to, 0, ""));
+    EXPECT(cairn_text_copy(to, 1, ""));
+    EXPECT_EQ_TEXT(to, "");
+    EXPECT(cairn_text_starts("run-7", "run-") && cairn_text_starts("x", ""));
+    EXPECT(!cairn_text_starts("ru", "run-"));
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CUnit keeps the registry and the counts; what it cannot do (skip, choose by file, remove folders,
+ * name the seed) stands here. Only the standard library is used, so that a test of the lowest part
+ * does not rest on that part.
+ */
+#include "tests/harness.h"
+
+#include <CUnit/CUnit.h>
+#include <CUnit/TestDB.h>
+#include <CUnit/TestRun.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TESTS_MAX 1024
+#define EXIT_SKIPPED 77 /* CTest shows it as skipped */
+
+struct test {
+    char module[96]; /* "part/module" */
+    const char *name;
+    cairn_test_function *function;
+};
+
+static struct test tests[TESTS_MAX];
+static size_t test_count;
+
+/* What happens now, for the handlers that CUnit calls without context. */
+static struct {
+    pthread_t main_thread;
+    pid_t main_process;
+    char folder[256];
+    const char *skipped;
+    double started;
+    unsigned ran, skips;
+    uint64_t seed;
+    bool seeded;
+} run;
+
+/* tests/<part>/test_<module>.c becomes <part>/<module>. */
+static void module_of_file(const char *file, char *ret_module, size_t capacity) {
+    const char *base = strrchr(file, '/');
+    base = base ? base + 1 : file;
+    const char *part = base;
+    if (part > file) {
+        part--;
+        while (part > file && part[-1] != '/') part--;
+    }
+    int part_size = base > part ? (int)(base - part - 1) : 0;
+    if (!strncmp(base, "test_", 5)) base += 5;
+    snprintf(ret_module, capacity, "%.*s/%.*s", part_size, part, (int)strcspn(base, "."), base);
+}
+
+void cairn_test_register(const char *file, const char *name, cairn_test_function *function) {
+    if (test_count == TESTS_MAX) {
+        fprintf(stderr, "more than %d tests in one program\n", TESTS_MAX);
+        abort();
+    }
+    struct test *test = &tests[test_count++];
+    module_of_file(file, test->module, sizeof(test->module));
+    test->name = name;
+    test->function = function;
+}
+
+bool cairn_test_check(bool ok, const char *file, int line, const char *format, ...) {
+    char text[1024] = "";
+    if (!ok) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(text, sizeof(text), format, arguments);
+        va_end(arguments);
+        fflush(stdout);
+        fprintf(stderr, "%s:%d: failed: %s\n", file, line, text);
+    }
+    if (getpid() != run.main_process) return ok; /* a child tells by its exit status */
+    if (!pthread_equal(pthread_self(), run.main_thread)) {
+        fprintf(stderr, "%s:%d: checks run on the main thread only\n", file, line);
+        abort();
+    }
+    CU_assertImplementation(ok, (unsigned)line, text, file, "", CU_FALSE);
+    return ok;
+}
+
+uint64_t cairn_test_seed(void) {
+    if (!run.seeded) {
+        const char *text = getenv("CAIRN_TEST_SEED");
+        if (text && *text) {
+            run.seed = strtoull(text, NULL, 0);
+        } else if (getrandom(&run.seed, sizeof(run.seed), 0) != sizeof(run.seed)) {
+            run.seed = (uint64_t)time(NULL);
+        }
+        run.seeded = true;
+    }
+    return run.seed;
+}
+
+uint64_t cairn_test_random(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+const char *cairn_test_folder(void) {
+    if (!run.folder[0]) {
+        const char *parent = getenv("TMPDIR");
+        snprintf(run.folder, sizeof(run.folder), "%s/cairn-test-XXXXXX",
+                 parent && *parent ? parent : "/tmp");
+        if (!mkdtemp(run.folder)) {
+            perror(run.folder);
+            abort();
+        }
+    }
+    return run.folder;
+}
+
+static int remove_entry(const char *path, const struct stat *entry, int kind, struct FTW *place) {
+    (void)entry;
+    (void)kind;
+    (void)place;
+    if (remove(path) != 0) fprintf(stderr, "%s stays: %s\n", path, strerror(errno));
+    return 0;
+}
+
+static void remove_folder(void) {
+    if (run.folder[0]) nftw(run.folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    run.folder[0] = '\0';
+}
+
+void cairn_test_skip(const char *why) {
+    run.skipped = why;
+}
+
+static _Noreturn void be_child(void (*function)(void *argument), void *argument, int fd) {
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* it may be meant to abort */
+    dup2(fd, STDERR_FILENO);
+    function(argument);
+    fflush(NULL);
+    _exit(0);
+}
+
+int cairn_test_in_child(void (*function)(void *argument), void *argument, char *ret_text,
+                        size_t capacity) {
+    int ends[2];
+    if (pipe(ends) != 0) abort();
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0) abort();
+    if (child == 0) {
+        close(ends[0]);
+        be_child(function, argument, ends[1]);
+    }
+    close(ends[1]);
+    size_t size = 0;
+    char piece[512];
+    for (ssize_t got; (got = read(ends[0], piece, sizeof(piece))) > 0;) {
+        size_t room = ret_text ? capacity - 1 - size : 0;
+        size_t kept = (size_t)got < room ? (size_t)got : room;
+        if (kept) memcpy(ret_text + size, piece, kept);
+        size += kept;
+    }
+    if (ret_text) ret_text[size] = '\0';
+    close(ends[0]);
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+}
+
+static double now_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void test_starts(const CU_pTest test, const CU_pSuite suite) {
+    (void)test;
+    (void)suite;
+    run.skipped = NULL;
+    run.started = now_seconds();
+}
+
+static void test_ends(const CU_pTest test, const CU_pSuite suite,
+                      const CU_pFailureRecord failures) {
+    remove_folder();
+    run.ran++;
+    if (failures) {
+        printf("FAILED  %s %s\n", suite->pName, test->pName);
+    } else if (run.skipped) {
+        run.skips++;
+        printf("skipped: %s %s: %s\n", suite->pName, test->pName, run.skipped);
+    } else {
+        printf("ok      %s %s (%.0f ms)\n", suite->pName, test->pName,
+               (now_seconds() - run.started) * 1e3);
+    }
+    fflush(stdout);
+}
+
+/* "store/multipart" chooses one file, "store" a folder, NULL everything. */
+static bool is_chosen(const struct test *test, const char *module, const char *name) {
+    if (module && strcmp(test->module, module) != 0) {
+        size_t size = strlen(module);
+        if (strncmp(test->module, module, size) != 0 || test->module[size] != '/') return false;
+    }
+    return !name || !strcmp(test->name, name);
+}
+
+static void add_to_registry(const struct test *test) {
+    CU_pSuite suite = CU_get_suite(test->module);
+    if (!suite) suite = CU_add_suite(test->module, NULL, NULL);
+    if (!suite || !CU_add_test(suite, test->name, test->function)) {
+        fprintf(stderr, "%s %s: %s\n", test->module, test->name, CU_get_error_msg());
+        abort();
+    }
+}
+
+static int report(void) {
+    unsigned failed = CU_get_number_of_tests_failed();
+    printf("%u tests, %u failed, %u skipped, %u checks\n", run.ran, failed, run.skips,
+           CU_get_number_of_asserts());
+    if (failed && run.seeded) {
+        printf("repeat with CAIRN_TEST_SEED=%" PRIu64 "\n", run.seed);
+    }
+    if (failed) return 1;
+    return run.skips == run.ran ? EXIT_SKIPPED : 0;
+}
+
+static int run_chosen(const char *module, const char *name) {
+    if (CU_initialize_registry() != CUE_SUCCESS) abort();
+    size_t count = 0;
+    for (size_t i = 0; i < test_count; i++) {
+        if (!is_chosen(&tests[i], module, name)) continue;
+        add_to_registry(&tests[i]);
+        count++;
+    }
+    int status = 2;
+    if (count == 0) {
+        fprintf(stderr, "no test is called \"%s%s%s\"\n", module ? module : "", name ? " " : "",
+                name ? name : "");
+    } else {
+        CU_set_test_start_handler(test_starts);
+        CU_set_test_complete_handler(test_ends);
+        CU_run_all_tests();
+        status = report();
+    }
+    CU_cleanup_registry();
+    return status;
+}
+
+int main(int argc, char **argv) {
+    run.main_thread = pthread_self();
+    run.main_process = getpid();
+    if (argc > 3 || (argc > 1 && argv[1][0] == '-' && strcmp(argv[1], "--list") != 0)) {
+        fprintf(stderr, "usage: %s [--list | part[/module] [test]]\n", argv[0]);
+        return 2;
+    }
+    if (argc > 1 && !strcmp(argv[1], "--list")) {
+        for (size_t i = 0; i < test_count; i++) printf("%s %s\n", tests[i].module, tests[i].name);
+        return 0;
+    }
+    return run_chosen(argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : NULL);
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTTP client against a server that is wrong in every way a test can write down. */
+#include "common/http.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/http_trace.h"
+#include "tests/harness.h"
+#include "tests/support/http_responder.h"
+
+#define BODY_BYTES (8 * CAIRN_MIB)
+
+/* A server, an engine and one request, released together. */
+struct cairn_bench {
+    struct cairn_responder *server;
+    struct cairn_http_engine *engine;
+    struct cairn_http_request request;
+    char url[512];
+    struct cairn_buf reply;
+    struct cairn_error error;
+};
+static void cairn_bench_release(struct cairn_bench *bench) {
+    cairn_http_engine_free(bench->engine);
+    cairn_responder_stop(bench->server);
+    cairn_buf_release(&bench->reply);
+}
+
+static bool open_bench(struct cairn_bench *bench, void (*answer)(struct cairn_responder_request *),
+                       const char *path) {
+    struct cairn_responder_options options = {.answer = answer, .owner = bench};
+    if (!bench->server) bench->server = cairn_responder_start(&options);
+    if (!bench->server) return false;
+    snprintf(bench->url, sizeof bench->url, "%s%s", cairn_responder_url(bench->server), path);
+    bench->request = (struct cairn_http_request){
+        .method = "GET", .url = bench->url, .reply_buf = &bench->reply, .owner = bench};
+    struct cairn_http_options http = {.connections_max = 4};
+    return bench->engine || cairn_http_engine_new(&http, &bench->engine, NULL) == CAIRN_OK;
+}
+
+static enum cairn_code perform(struct cairn_bench *bench) {
+    bench->error = (struct cairn_error){0};
+    cairn_buf_clear(&bench->reply);
+    return cairn_http_perform(bench->engine, &bench->request, &bench->error);
+}
+#define err (bench.error)
+
+static void sleep_ms(uint32_t ms) {
+    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static void say_hello(struct cairn_responder_request *request) {
+    cairn_responder_reply(request, 200, "X-Word: hello\r\n", "hello");
+}
+
+TEST(a_reply_goes_to_the_callers_memory) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello, "/a?b=c"));
+    char bytes[8] = "........";
+    bench.request.reply_data = bytes;
+    bench.request.reply_capacity = 5;
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_U64(bench.request.status, 200);
+    EXPECT_EQ_U64(bench.request.reply_bytes, 5);
+    EXPECT_EQ_U64(bench.request.content_length, 5);
+    EXPECT(bench.request.first_byte_us > 0);
+    EXPECT(!memcmp(bytes, "hello...", 8));
+    EXPECT_EQ_U64(bench.reply.size, 0);
+}
+
+TEST(a_reply_longer_than_asked_for_is_refused_and_overruns_nothing) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello, "/"));
+    char bytes[8] = "........";
+    bench.request.reply_data = bytes;
+    bench.request.reply_capacity = 4;
+    EXPECT_CODE(perform(&bench), CAIRN_PROTOCOL);
+    EXPECT(!memcmp(bytes + 4, "....", 4));
+    EXPECT_EQ_U64(err.http_status, 200);
+}
+
+static void echo(struct cairn_responder_request *request) {
+    char text[512];
+    snprintf(text, sizeof text, "%s %.400s %zu%s%s", request->method, request->target,
+             request->body.size, strstr(request->head, "Expect") ? " expects" : "",
+             strstr(request->head, "Content-Type") ? " typed" : "");
+    cairn_responder_reply(request, 200, "", text);
+}
+
+TEST(paths_methods_and_bodies_are_sent_as_they_are) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, echo, "/a/../b//c%2Fd/./e?z=1&a=%20"));
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_TEXT(bench.reply.data, "GET /a/../b//c%2Fd/./e?z=1&a=%20 0");
+    CAIRN_AUTO_HEAP char *body = calloc(1, BODY_BYTES);
+    REQUIRE(body);
+    bench.request.method = "PUT";
+    bench.request.has_body = true;
+    bench.request.body = (struct cairn_view){body, BODY_BYTES};
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_TEXT(bench.reply.data, "PUT /a/../b//c%2Fd/./e?z=1&a=%20 8388608");
+    EXPECT_EQ_U64(bench.request.sent_bytes, BODY_BYTES);
+    EXPECT(bench.request.sent_at_us > 0);
+    EXPECT(bench.request.reply_at_us >= bench.request.sent_at_us);
+    bench.request.method = "DELETE";
+    bench.request.has_body = false;
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_TEXT(bench.reply.data, "DELETE /a/../b//c%2Fd/./e?z=1&a=%20 0");
+}
+
+static void answer_empty_body(struct cairn_responder_request *request) {
+    char length[512];
+    bool said = cairn_responder_header(request, "Content-Length", length);
+    cairn_responder_reply(request, 200, "", said ? length : "none");
+}
+
+TEST(an_empty_body_announces_its_length) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, answer_empty_body, "/"));
+    bench.request.method = "POST";
+    bench.request.has_body = true;
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_TEXT(bench.reply.data, "0");
+}
+
+static void answer_head(struct cairn_responder_request *request) {
+    cairn_responder_say(request, "HTTP/1.1 200 OK\r\nContent-Length: 1234567\r\n\r\n");
+}
+
+TEST(a_head_has_a_length_and_no_body) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, answer_head, "/"));
+    bench.request.method = "HEAD";
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_U64(bench.request.content_length, 1234567);
+    EXPECT_EQ_U64(bench.request.reply_bytes, 0);
+}
+
+static void answer_redirect(struct cairn_responder_request *request) {
+    cairn_responder_reply(request, 307, "Location: http://127.0.0.1:1/elsewhere\r\n", "moved");
+}
+
+TEST(a_redirect_is_an_answer_and_is_not_followed) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, answer_redirect, "/"));
+    char bytes[8] = "........";
+    bench.request.reply_data = bytes;
+    bench.request.reply_capacity = 8;
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_U64(bench.request.status, 307);
+    EXPECT_EQ_TEXT(bench.reply.data, "moved");
+    EXPECT(!memcmp(bytes, "........", 8)); /* error bodies never touch the destination */
+    EXPECT_EQ_U64(cairn_responder_requests(bench.server), 1);
+}
+
+static void cut_short(struct cairn_responder_request *request) {
+    cairn_responder_say(request, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    request->close = true;
+}
+static void two_lengths(struct cairn_responder_request *request) {
+    cairn_responder_say(request,
+                        "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nhalf!");
+    request->close = true;
+}
+static void bad_length(struct cairn_responder_request *request) {
+    cairn_responder_say(request, "HTTP/1.1 200 OK\r\nContent-Length: +4\r\n\r\nhalf");
+    request->close = true;
+}
+static void no_length(struct cairn_responder_request *request) {
+    cairn_responder_say(request, "HTTP/1.1 200 OK\r\n\r\nhalf");
+    request->close = true;
+}
+static void cut_chunk(struct cairn_responder_request *request) {
+    cairn_responder_say(request, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel");
+    request->close = true;
+}
+static void no_answer(struct cairn_responder_request *request) {
+    request->close = true;
+}
+static void reset_connection(struct cairn_responder_request *request) {
+    request->reset = true;
+}
+static void no_http(struct cairn_responder_request *request) {
+    cairn_responder_say(request, "SSH-2.0-OpenSSH_9.2p1\r\n\r\n");
+    request->close = true;
+}
+static void endless_header(struct cairn_responder_request *request) {
+    cairn_responder_say(request, "HTTP/1.1 200 OK\r\n");
+    for (int i = 0; i < 2000; i++) cairn_responder_say(request, "X-Header-%d: %0100d\r\n", i, 1);
+    cairn_responder_say(request, "Content-Length: 0\r\n\r\n");
+}
+static void flood_of_1xx(struct cairn_responder_request *request) {
+    for (int i = 0; i < 10000; i++)
+        cairn_responder_say(request, "HTTP/1.1 102 Wait\r\nX: y\r\n\r\n");
+    cairn_responder_reply(request, 200, "", "late");
+}
+
+TEST(cut_wrong_and_endless_replies_are_failures_of_the_right_kind) {
+    static const struct {
+        void (*answer)(struct cairn_responder_request *);
+        enum cairn_code code;
+    } cases[] = {
+        {cut_short, CAIRN_UNAVAILABLE},   {two_lengths, CAIRN_PROTOCOL},
+        {bad_length, CAIRN_PROTOCOL},     {cut_chunk, CAIRN_UNAVAILABLE},
+        {no_answer, CAIRN_UNAVAILABLE},   {reset_connection, CAIRN_UNAVAILABLE},
+        {endless_header, CAIRN_PROTOCOL}, {flood_of_1xx, CAIRN_PROTOCOL},
+        {no_http, CAIRN_PROTOCOL},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        CAIRN_AUTO(bench) bench = {0};
+        REQUIRE(open_bench(&bench, cases[i].answer, "/x?secret=1"));
+        EXPECT_CODE(perform(&bench), cases[i].code);
+        EXPECT(!strstr(err.message, "secret"));
+        EXPECT(strstr(err.message, "GET http://127.0.0.1"));
+    }
+}
+
+TEST(a_reply_without_a_length_says_so) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, no_length, "/"));
+    REQUIRE_OK(perform(&bench));
+    EXPECT(bench.request.content_length == UINT64_MAX);
+    EXPECT_EQ_U64(bench.request.reply_bytes, 4);
+}
+
+static void early_1xx(struct cairn_responder_request *request) {
+    cairn_responder_say(request,
+                        "HTTP/1.1 103 Early\r\nX-Word: wrong\r\nContent-Length: 3\r\n\r\n");
+    say_hello(request);
+}
+static void keep_word(struct cairn_http_request *request, struct cairn_view name,
+                      struct cairn_view value) {
+    struct cairn_bench *bench = request->owner;
+    if (name.size == 6 && !memcmp(name.data, "X-Word", 6))
+        snprintf(bench->url, sizeof bench->url, "%.*s", (int)value.size, (const char *)value.data);
+}
+
+TEST(only_headers_of_the_final_reply_are_handed_over) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, early_1xx, "/"));
+    char url[512];
+    memcpy(url, bench.url, sizeof url);
+    bench.request.url = url;
+    bench.request.on_header = keep_word;
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_TEXT(bench.url, "hello");
+    EXPECT_EQ_TEXT(bench.reply.data, "hello");
+}
+
+static enum cairn_code refuse(struct cairn_http_request *request, struct cairn_error *ret_err) {
+    return cairn_fail(ret_err, CAIRN_RANGE, "status %d is not what was asked", request->status);
+}
+
+TEST(a_refused_reply_never_touches_the_destination) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello, "/"));
+    char bytes[8] = "........";
+    bench.request.reply_data = bytes;
+    bench.request.reply_capacity = 8;
+    bench.request.on_reply = refuse;
+    EXPECT_CODE(perform(&bench), CAIRN_RANGE);
+    EXPECT(!memcmp(bytes, "........", 8));
+    EXPECT(strstr(err.message, "status 200 is not"));
+}
+
+TEST(connections_are_kept_and_a_fresh_one_is_made_when_asked) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello, "/"));
+    for (int i = 0; i < 5; i++) REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_U64(cairn_responder_connections(bench.server), 1);
+    bench.request.fresh_connection = true;
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_U64(cairn_responder_connections(bench.server), 2);
+}
+
+static void close_after_first(struct cairn_responder_request *request) {
+    char text[64];
+    snprintf(text, sizeof text, "%zu", request->body.size);
+    cairn_responder_reply(request, 200, "", text);
+    request->close = request->connection == 0;
+}
+
+TEST(a_kept_connection_that_died_is_replaced_and_the_body_goes_out_whole) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, close_after_first, "/"));
+    CAIRN_AUTO_HEAP char *body = calloc(1, BODY_BYTES);
+    REQUIRE(body);
+    bench.request.method = "PUT";
+    bench.request.has_body = true;
+    bench.request.body = (struct cairn_view){body, BODY_BYTES};
+    REQUIRE_OK(perform(&bench));
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_TEXT(bench.reply.data, "8388608");
+    EXPECT_EQ_U64(cairn_responder_connections(bench.server), 2);
+}
+
+static void hang(struct cairn_responder_request *request) {
+    char byte;
+    if (recv(request->fd, &byte, 1, 0) <= 0) request->close = true;
+}
+
+TEST(a_stall_ends_in_time_and_says_so) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, hang, "/"));
+    bench.request.stall_ms = 100;
+    uint64_t start = cairn_mono_ms();
+    EXPECT_CODE(perform(&bench), CAIRN_TIMEOUT);
+    uint64_t took = cairn_mono_ms() - start;
+    EXPECT(took >= 95 && took < 900);
+    EXPECT(strstr(err.message, "no byte in either direction for 100 ms"));
+}
+
+static void trickle(struct cairn_responder_request *request) {
+    cairn_responder_say(request, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n");
+    for (int i = 0; i < 8; i++) {
+        sleep_ms(50);
+        cairn_responder_say(request, "x");
+    }
+}
+
+TEST(a_slow_link_that_lives_is_not_a_stall_but_the_total_holds) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, trickle, "/"));
+    bench.request.stall_ms = 200;
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_U64(bench.reply.size, 8);
+    bench.request.total_ms = 150;
+    EXPECT_CODE(perform(&bench), CAIRN_TIMEOUT);
+    EXPECT(strstr(err.message, "within 150 ms"));
+}
+
+/* Reads a little of the body, then answers and resets. */
+static void answer_early(struct cairn_responder_request *request) {
+    cairn_responder_drain(request, 100000);
+    cairn_responder_reply(request, 503, "Connection: close\r\n", "<Error/>");
+    sleep_ms(20);
+    request->reset = true;
+}
+
+TEST(an_early_refusal_is_reported_although_the_body_was_not_taken) { /* S09 */
+    CAIRN_AUTO(bench) bench = {0};
+    struct cairn_responder_options options = {.answer = answer_early, .early = true};
+    bench.server = cairn_responder_start(&options);
+    REQUIRE(open_bench(&bench, NULL, "/"));
+    CAIRN_AUTO_HEAP char *body = calloc(8, BODY_BYTES);
+    REQUIRE(body);
+    bench.request.method = "PUT";
+    bench.request.has_body = true;
+    bench.request.body = (struct cairn_view){body, 8 * BODY_BYTES};
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_U64(bench.request.status, 503);
+    EXPECT_EQ_TEXT(bench.reply.data, "<Error/>");
+}
+
+/* What arrived of a body, and how it ended: -1 while open, 0 = clean end, else errno. */
+static atomic_ullong arrived;
+static atomic_int ended_as;
+static atomic_bool may_read;
+static void watch_body(struct cairn_responder_request *request) {
+    char bytes[65536];
+    uint64_t sum = 0;
+    while (sum < CAIRN_MIB) {
+        ssize_t got = recv(request->fd, bytes, sizeof bytes, 0);
+        if (got <= 0) break;
+        sum += (uint64_t)got;
+    }
+    atomic_store(&arrived, sum);
+    while (!atomic_load(&may_read)) sleep_ms(1);
+    for (;;) {
+        ssize_t got = recv(request->fd, bytes, sizeof bytes, 0);
+        if (got <= 0) {
+            atomic_store(&ended_as, got < 0 ? errno : 0);
+            break;
+        }
+        atomic_fetch_add(&arrived, (unsigned long long)got);
+    }
+    request->close = true;
+}
+static void count_done(struct cairn_http_request *request) {
+    struct cairn_bench *bench = request->owner;
+    bench->reply.limit++;
+}
+
+TEST(a_cancelled_upload_is_reset_at_once_and_cannot_complete) { /* Y3, Y4 */
+    CAIRN_AUTO(bench) bench = {0};
+    atomic_store(&arrived, 0);
+    atomic_store(&ended_as, -1);
+    atomic_store(&may_read, false);
+    struct cairn_responder_options options = {.answer = watch_body, .early = true};
+    bench.server = cairn_responder_start(&options);
+    REQUIRE(open_bench(&bench, NULL, "/"));
+    CAIRN_AUTO_HEAP char *body = calloc(2, BODY_BYTES);
+    REQUIRE(body);
+    bench.request.method = "PUT";
+    bench.request.has_body = true;
+    bench.request.body = (struct cairn_view){body, 2 * BODY_BYTES};
+    bench.request.done = count_done;
+    size_t before = bench.reply.limit;
+    REQUIRE_OK(cairn_http_submit(bench.engine, &bench.request, &err));
+    for (int i = 0; i < 200 && atomic_load(&arrived) < CAIRN_MIB; i++)
+        REQUIRE_OK(cairn_http_poll(bench.engine, 5, &err));
+    EXPECT_EQ_U64(cairn_http_in_flight(bench.engine), 1);
+    cairn_http_cancel(bench.engine, &bench.request);
+    EXPECT_EQ_U64(bench.reply.limit - before, 1);
+    EXPECT_EQ_U64(bench.request.code, CAIRN_CANCELLED);
+    EXPECT_EQ_U64(cairn_http_in_flight(bench.engine), 0);
+    atomic_store(&may_read, true);
+    for (int i = 0; i < 1000 && atomic_load(&ended_as) < 0; i++) sleep_ms(1);
+    EXPECT_EQ_U64(atomic_load(&ended_as), ECONNRESET);
+    EXPECT(atomic_load(&arrived) < 2 * BODY_BYTES);
+    cairn_http_cancel(bench.engine, &bench.request); /* over: does nothing */
+    EXPECT_EQ_U64(bench.reply.limit - before, 1);
+}
+
+TEST(more_requests_than_connections_wait_their_turn_and_all_end) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello, "/"));
+    struct cairn_http_request many[40];
+    bench.reply.limit = 4096;
+    for (size_t i = 0; i < CAIRN_COUNT(many); i++) {
+        many[i] = bench.request;
+        many[i].done = count_done;
+        many[i].reply_buf = NULL;
+        REQUIRE_OK(cairn_http_submit(bench.engine, &many[i], &err));
+    }
+    EXPECT_EQ_U64(cairn_http_in_flight(bench.engine), 40);
+    for (int i = 0; i < 1000 && cairn_http_in_flight(bench.engine); i++)
+        REQUIRE_OK(cairn_http_poll(bench.engine, 100, &err));
+    EXPECT_EQ_U64(bench.reply.limit, 4096 + 40);
+    EXPECT(cairn_responder_connections(bench.server) <= 4);
+    for (size_t i = 0; i < CAIRN_COUNT(many); i++) EXPECT_EQ_U64(many[i].status, 200);
+}
+
+static void *wake_soon(void *engine) {
+    sleep_ms(50);
+    cairn_http_wake(engine);
+    return NULL;
+}
+
+TEST(a_wake_from_another_thread_ends_the_wait) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, hang, "/"));
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, wake_soon, bench.engine) == 0);
+    uint64_t start = cairn_mono_ms();
+    REQUIRE_OK(cairn_http_poll(bench.engine, 5000, &err));
+    EXPECT(cairn_mono_ms() - start < 2000);
+    pthread_join(thread, NULL);
+    start = cairn_mono_ms();
+    REQUIRE_OK(cairn_http_poll(bench.engine, 60, &err));
+    EXPECT(cairn_mono_ms() - start >= 59); /* the wake was used up */
+}
+
+TEST(a_unix_socket_is_spoken_to) {
+    CAIRN_AUTO(bench) bench = {0};
+    char path[256];
+    snprintf(path, sizeof path, "%s/http.sock", cairn_test_folder());
+    struct cairn_responder_options options = {.answer = say_hello, .unix_socket = path};
+    bench.server = cairn_responder_start(&options);
+    REQUIRE(bench.server);
+    REQUIRE(open_bench(&bench, NULL, ""));
+    bench.request.url = "http://localhost/";
+    bench.request.unix_socket = path;
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_TEXT(bench.reply.data, "hello");
+}
+
+TEST(proxy_variables_are_ignored) { /* Y2 */
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello, "/"));
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    setenv("ALL_PROXY", "http://127.0.0.1:1", 1);
+    enum cairn_code code = perform(&bench);
+    unsetenv("http_proxy");
+    unsetenv("ALL_PROXY");
+    EXPECT_EQ_U64(code, CAIRN_OK);
+}
+
+TEST(what_cannot_be_reached_or_spoken_is_named) {
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello, "/"));
+    bench.request.url = "http://127.0.0.1:1/path?X-Amz-Signature=abc";
+    EXPECT_CODE(perform(&bench), CAIRN_UNAVAILABLE);
+    EXPECT(strstr(err.message, "http://127.0.0.1:1"));
+    EXPECT(!strstr(err.message, "X-Amz"));
+    bench.request.url = "file:///etc/passwd";
+    EXPECT_CODE(perform(&bench), CAIRN_INVALID);
+}
+
+TEST(an_error_body_beyond_its_bound_keeps_the_status) { /* S29 */
+    CAIRN_AUTO(bench) bench = {.reply.limit = 4};
+    REQUIRE(open_bench(&bench, answer_redirect, "/"));
+    EXPECT_CODE(perform(&bench), CAIRN_PROTOCOL);
+    EXPECT_EQ_U64(err.http_status, 307);
+    EXPECT(bench.reply.size <= 4);
+}
+
+TEST(traces_show_listed_headers_and_parameters_only) { /* Y5 */
+    static const struct {
+        const char *line, *shown;
+    } cases[] = {
+        {"PUT /b/k?partNumber=3&uploadId=ab HTTP/1.1",
+         "PUT /b/k?partNumber=3&uploadId=ab HTTP/1.1"},
+        {"GET /b/k?X-Amz-Signature=abc&X-Amz-Expires=3 HTTP/1.1",
+         "GET /b/k?X-Amz-Signature=<hidden>&X-Amz-Expires=<hidden> HTTP/1.1"},
+        {"HTTP/1.1 200 OK", "HTTP/1.1 200 OK"},
+        {"authorization: AWS4-HMAC-SHA256 Signature=ff", "authorization: <hidden>"},
+        {"X-Amz-Security-Token: tok", "X-Amz-Security-Token: <hidden>"},
+        {"Location: http://x/?X-Amz-Signature=1", "Location: <hidden>"},
+        {"X-Cairn-Grant: g", "X-Cairn-Grant: <hidden>"},
+        {"range: bytes=0-1", "range: bytes=0-1"},
+        {"Set-Cookie : s", "<hidden>"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        CAIRN_AUTO(buf) text = {0};
+        struct cairn_error error = {0};
+        EXPECT(cairn_http_trace_redact(cairn_view_of(cases[i].line), &text, &error) == CAIRN_OK);
+        EXPECT_EQ_TEXT(text.data ? text.data : "", cases[i].shown);
+    }
+}

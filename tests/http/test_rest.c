@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls to the server's API: every kind of answer becomes the right code and sentence. */
+#include "api/rest.h"
+
+#include "tests/harness.h"
+#include "tests/support/http_responder.h"
+
+struct cairn_rig {
+    struct cairn_responder *server;
+    struct cairn_rest *rest;
+    struct cairn_error error;
+};
+static void cairn_rig_release(struct cairn_rig *rig) {
+    cairn_rest_free(rig->rest);
+    cairn_responder_stop(rig->server);
+}
+#define err (rig.error)
+
+static bool open_rig(struct cairn_rig *rig, void (*answer)(struct cairn_responder_request *)) {
+    struct cairn_responder_options options = {.answer = answer};
+    rig->server = cairn_responder_start(&options);
+    if (!rig->server) return false;
+    struct cairn_rest_options rest = {
+        .url = cairn_responder_url(rig->server), .token = "canary-token", .timeout_ms = 3000};
+    return cairn_rest_new(&rest, &rig->rest, &rig->error) == CAIRN_OK;
+}
+
+#define JSON_TYPE "Content-Type: application/json; charset=utf-8\r\n"
+#define PROBLEM_TYPE "Content-Type: application/problem+json\r\n"
+
+static void echo_json(struct cairn_responder_request *request) {
+    char authorization[512] = "", type[512] = "", body[4096];
+    cairn_responder_header(request, "Authorization", authorization);
+    cairn_responder_header(request, "Content-Type", type);
+    snprintf(
+        body, sizeof body,
+        "{\"method\":\"%s\",\"target\":\"%.500s\",\"auth\":\"%s\",\"type\":\"%s\",\"size\":%zu}",
+        request->method, request->target, authorization, type, request->body.size);
+    cairn_responder_reply(request, 200, JSON_TYPE, body);
+}
+
+TEST(a_call_sends_json_and_the_token_and_returns_json) {
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE(open_rig(&rig, echo_json));
+    CAIRN_AUTO_JSON json_t *body = json_pack("{s:i}", "a", 1), *reply = NULL;
+    REQUIRE_OK(cairn_rest_call(rig.rest, "PUT", "/v1/runs/a/b?x=%2F", body, 0, &reply, &err));
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(reply, "method")), "PUT");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(reply, "target")), "/v1/runs/a/b?x=%2F");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(reply, "auth")), "Bearer canary-token");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(reply, "type")), "application/json");
+    EXPECT_EQ_U64(json_integer_value(json_object_get(reply, "size")), 7);
+    EXPECT(cairn_rest_problem(rig.rest) == NULL);
+}
+
+static void refuse(struct cairn_responder_request *request) {
+    cairn_responder_reply(request, 409, PROBLEM_TYPE,
+                          "{\"type\":\"urn:cairn:problem:checkpoint-incomplete\",\"status\":409,"
+                          "\"title\":\"The checkpoint is not complete.\",\"detail\":\"2 of\\n4\","
+                          "\"hint\":\"wait\",\"code\":\"checkpoint-incomplete\",\"missing\":[3]}");
+}
+
+TEST(a_problem_becomes_its_code_and_sentence_and_stays_readable) { /* N1 */
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE(open_rig(&rig, refuse));
+    EXPECT_CODE(cairn_rest_call(rig.rest, "POST", "/x", NULL, 0, NULL, &err), CAIRN_INCOMPLETE);
+    EXPECT_EQ_TEXT(err.message, "The checkpoint is not complete. 2 of 4 (wait)");
+    EXPECT_EQ_U64(err.http_status, 409);
+    const json_t *missing = json_object_get(cairn_rest_problem(rig.rest), "missing");
+    EXPECT_EQ_U64(json_array_size(missing), 1);
+}
+
+static const char *scripted_type, *scripted_body;
+static int scripted_status;
+static void say_script(struct cairn_responder_request *request) {
+    cairn_responder_reply(request, scripted_status, scripted_type, scripted_body);
+}
+
+TEST(answers_that_are_no_api_answers_get_an_honest_code) { /* N1 */
+    static const struct {
+        int status;
+        const char *type, *body;
+        enum cairn_code code;
+    } cases[] = {
+        {200, "Content-Type: text/html\r\n", "<html>sign in</html>", CAIRN_PROTOCOL},
+        {200, JSON_TYPE, "{\"a\":", CAIRN_PROTOCOL},
+        {200, JSON_TYPE, "", CAIRN_OK},
+        {204, "", "", CAIRN_OK},
+        {302, "Location: /login\r\n", "", CAIRN_PROTOCOL},
+        {404, "", "", CAIRN_NOT_FOUND},
+        {502, "Content-Type: text/html\r\n", "<html>bad gateway</html>", CAIRN_UNAVAILABLE},
+        {400, PROBLEM_TYPE, "not json", CAIRN_PROTOCOL},
+        {409, PROBLEM_TYPE, "{\"code\":\"made-up-later\"}", CAIRN_CONFLICT},
+        {500, PROBLEM_TYPE, "{\"code\":\"internal\"}", CAIRN_INTERNAL},
+        {400, PROBLEM_TYPE, "{\"code\":\"ok\"}", CAIRN_PROTOCOL},
+    };
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE(open_rig(&rig, say_script));
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        scripted_status = cases[i].status;
+        scripted_type = cases[i].type;
+        scripted_body = cases[i].body;
+        CAIRN_AUTO_JSON json_t *reply = NULL;
+        EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 0, &reply, &err), cases[i].code);
+        EXPECT(!reply);
+    }
+}
+
+TEST(no_answer_names_the_server_and_never_the_token) { /* N2, N3 */
+    CAIRN_AUTO(rig) rig = {0};
+    struct cairn_rest_options options = {.url = "http://127.0.0.1:1/", .token = "canary-token"};
+    REQUIRE_OK(cairn_rest_new(&options, &rig.rest, &err));
+    EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 0, NULL, &err), CAIRN_UNAVAILABLE);
+    EXPECT(strstr(err.message, "http://127.0.0.1:1"));
+    EXPECT(!strstr(err.message, "canary"));
+}
+
+static void hang(struct cairn_responder_request *request) {
+    cairn_responder_drain(request, 1);
+}
+
+TEST(a_silent_server_is_a_timeout) {
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE(open_rig(&rig, hang));
+    EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 100, NULL, &err), CAIRN_TIMEOUT);
+}
+
+static void serve_bytes(struct cairn_responder_request *request) {
+    char range[512], grant[512] = "";
+    bool ranged = cairn_responder_header(request, "Range", range);
+    cairn_responder_header(request, "X-Cairn-Grant", grant);
+    if (!strcmp(request->target, "/whole")) ranged = false;
+    cairn_responder_reply(request, ranged ? 206 : 200, "", ranged ? range : grant);
+}
+
+TEST(bytes_come_by_range_and_a_server_that_ignores_it_is_refused) {
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE(open_rig(&rig, serve_bytes));
+    CAIRN_AUTO(buf) bytes = {0};
+    struct cairn_view none = {0};
+    REQUIRE_OK(cairn_rest_bytes(rig.rest, "GET", "/x", NULL, none, "bytes=1-2", &bytes, &err));
+    EXPECT_EQ_TEXT(bytes.data, "bytes=1-2");
+    EXPECT_CODE(cairn_rest_bytes(rig.rest, "GET", "/whole", NULL, none, "bytes=1-2", &bytes, &err),
+                CAIRN_PROTOCOL);
+    EXPECT_EQ_U64(bytes.size, 9);
+    REQUIRE_OK(cairn_rest_set_grant(rig.rest, "the-grant", &err));
+    cairn_buf_clear(&bytes);
+    struct cairn_view body = CAIRN_VIEW("table");
+    REQUIRE_OK(cairn_rest_bytes(rig.rest, "PUT", "/t", "application/octet-stream", body, NULL,
+                                &bytes, &err));
+    EXPECT_EQ_TEXT(bytes.data, "the-grant");
+    CAIRN_AUTO(buf) tight = {.limit = 3};
+    EXPECT_CODE(cairn_rest_bytes(rig.rest, "GET", "/x", NULL, none, "bytes=1-2", &tight, &err),
+                CAIRN_TOO_LARGE);
+}
+
+TEST(a_unix_url_and_bad_urls_and_bad_tokens) {
+    char path[256], url[300];
+    snprintf(path, sizeof path, "%s/rest.sock", cairn_test_folder());
+    snprintf(url, sizeof url, "unix:%s", path);
+    struct cairn_responder_options options = {.answer = echo_json, .unix_socket = path};
+    CAIRN_AUTO(rig) rig = {.server = cairn_responder_start(&options)};
+    REQUIRE(rig.server);
+    struct cairn_rest_options rest = {.url = url};
+    REQUIRE_OK(cairn_rest_new(&rest, &rig.rest, &err));
+    REQUIRE_OK(cairn_rest_call(rig.rest, "GET", "/livez", NULL, 0, NULL, &err));
+    static const char *const bad[] = {"ftp://x", "127.0.0.1:7420", "http://u:p@h/", "http://h/?q"};
+    struct cairn_rest *none = NULL;
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        rest.url = bad[i];
+        EXPECT_CODE(cairn_rest_new(&rest, &none, &err), CAIRN_INVALID);
+    }
+    rest = (struct cairn_rest_options){.url = "http://h", .token = "a\r\nX-Evil: 1"};
+    EXPECT_CODE(cairn_rest_new(&rest, &none, &err), CAIRN_INVALID);
+    EXPECT(!none);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers of stores: good ones of several makers, and everything that must not be believed. */
+#include "store/xml.h"
+
+#include "store/s3_time.h"
+#include "tests/harness.h"
+
+#define NAMESPACE " xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\""
+
+TEST(an_error_document_is_told_from_everything_else) { /* X2 */
+    struct cairn_xml_problem problem = {0};
+    EXPECT(cairn_xml_problem_read(
+        CAIRN_VIEW("<?xml version=\"1.0\"?>\n<Error><Code>NoSuchUpload</Code><Message>gone\nnow"
+                   "</Message><RequestId>tx1</RequestId><Region>eu-west-1</Region></Error>"),
+        &problem));
+    EXPECT_EQ_TEXT(problem.code, "NoSuchUpload");
+    EXPECT_EQ_TEXT(problem.message, "gone now");
+    EXPECT_EQ_TEXT(problem.region, "eu-west-1");
+    EXPECT_EQ_TEXT(problem.request_id, "tx1");
+    static const char *const others[] = {
+        "",
+        "<html><body>Sign in</body></html>",
+        "<Error><Code>Cut",
+        "<Error></Error>",
+        "nonsense",
+        "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"};
+    for (size_t i = 0; i < CAIRN_COUNT(others); i++)
+        EXPECT(!cairn_xml_problem_read(cairn_view_of(others[i]), &problem));
+    EXPECT_EQ_TEXT(problem.code, "NoSuchUpload"); /* untouched */
+}
+
+#define COMPLETED                                                                                  \
+    "<CompleteMultipartUploadResult" NAMESPACE "><Location>http://x</Location><Bucket>b</Bucket>"  \
+    "<Key>k</Key><ETag>&quot;3858f62230ac3c915f300c664312c11f-9&quot;</ETag>"                      \
+    "</CompleteMultipartUploadResult>"
+
+TEST(a_completed_upload_has_its_etag_and_white_space_in_front_is_skipped) { /* X3 */
+    char etag[128] = "";
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_xml_completed(
+        CAIRN_VIEW("   \n\n <?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" COMPLETED), etag, &err));
+    EXPECT_EQ_TEXT(etag, "\"3858f62230ac3c915f300c664312c11f-9\"");
+}
+
+TEST(what_is_no_whole_result_is_never_believed) { /* X1, S01, S04 */
+    static const char *const bad[] = {
+        "",
+        "   \n",
+        "<html/>",
+        "<Error><Code>InternalError</Code></Error>",
+        "<CompleteMultipartUploadResult><ETag>e</ETag>",
+        "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>",
+        "<CompleteMultipartUploadResult><ETag></ETag></CompleteMultipartUploadResult>",
+        COMPLETED "<more/>",
+        "<!DOCTYPE a [<!ENTITY b \"c\">]>" COMPLETED,
+        "<!DOCTYPE CompleteMultipartUploadResult SYSTEM \"file:///etc/passwd\">" COMPLETED,
+        "<CompleteMultipartUploadResult><ETag>&unknown;</ETag></CompleteMultipartUploadResult>",
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        char etag[128] = "kept";
+        struct cairn_error err = {0};
+        EXPECT_CODE(cairn_xml_completed(cairn_view_of(bad[i]), etag, &err), CAIRN_PROTOCOL);
+        EXPECT_EQ_TEXT(etag, "kept");
+    }
+}
+
+TEST(depth_text_and_number_of_elements_are_bounded) { /* X1, S29 */
+    CAIRN_AUTO(buf) deep = {0};
+    CAIRN_AUTO(buf) wide = {0};
+    CAIRN_AUTO(buf) longer = {0};
+    struct cairn_error err = {0};
+    char id[CAIRN_UPLOAD_ID_BYTES_MAX];
+    for (int i = 0; i < 100000; i++)
+        REQUIRE_OK(cairn_buf_append_text(&deep, "<InitiateMultipartUploadResult>", &err));
+    EXPECT_CODE(cairn_xml_upload_id(cairn_buf_view(&deep), id, &err), CAIRN_PROTOCOL);
+    REQUIRE_OK(cairn_buf_append_text(&wide, "<InitiateMultipartUploadResult>", &err));
+    for (int i = 0; i < 200001; i++) REQUIRE_OK(cairn_buf_append_text(&wide, "<a/>", &err));
+    REQUIRE_OK(cairn_buf_append_text(&wide, "</InitiateMultipartUploadResult>", &err));
+    EXPECT_CODE(cairn_xml_upload_id(cairn_buf_view(&wide), id, &err), CAIRN_PROTOCOL);
+    REQUIRE_OK(cairn_buf_append_text(&longer, "<InitiateMultipartUploadResult><UploadId>", &err));
+    for (int i = 0; i < 20000; i++) REQUIRE_OK(cairn_buf_append_text(&longer, "x", &err));
+    REQUIRE_OK(cairn_buf_append_text(&longer, "</UploadId></InitiateMultipartUploadResult>", &err));
+    EXPECT_CODE(cairn_xml_upload_id(cairn_buf_view(&longer), id, &err), CAIRN_PROTOCOL);
+}
+
+TEST(an_upload_id_is_taken_as_it_is) {
+    char id[CAIRN_UPLOAD_ID_BYTES_MAX] = "";
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_xml_upload_id(
+        CAIRN_VIEW("<InitiateMultipartUploadResult" NAMESPACE "><Bucket>b</Bucket><Key>k</Key>"
+                   "<UploadId>2~a/b+c=&amp;d</UploadId></InitiateMultipartUploadResult>"),
+        id, &err));
+    EXPECT_EQ_TEXT(id, "2~a/b+c=&d");
+}
+
+TEST(parts_are_listed_with_size_etag_and_checksum) {
+    struct cairn_store_part room[3];
+    struct cairn_xml_parts parts = {room, 0, 3, 0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_xml_parts_read(
+        CAIRN_VIEW("<ListPartsResult" NAMESPACE "><NextPartNumberMarker>7</NextPartNumberMarker>"
+                   "<IsTruncated>true</IsTruncated>"
+                   "<Part><PartNumber>3</PartNumber><ETag>\"e3\"</ETag><Size>5242880</Size>"
+                   "<ChecksumCRC32C>4waSgw==</ChecksumCRC32C></Part>"
+                   "<Part><ETag>e7</ETag><Size>1</Size><PartNumber>7</PartNumber></Part>"
+                   "</ListPartsResult>"),
+        &parts, &err));
+    EXPECT_EQ_U64(parts.count, 2);
+    EXPECT_EQ_U64(parts.next_marker, 7);
+    EXPECT_EQ_U64(room[0].number, 3);
+    EXPECT_EQ_U64(room[0].size_bytes, 5242880);
+    EXPECT(room[0].has_crc32c);
+    EXPECT_EQ_U64(room[0].crc32c, 0xe3069283);
+    EXPECT_EQ_TEXT(room[0].etag, "\"e3\"");
+    EXPECT(!room[1].has_crc32c);
+    static const char more[] = "<ListPartsResult><Part><PartNumber>8</PartNumber></Part>"
+                               "<Part><PartNumber>9</PartNumber></Part></ListPartsResult>";
+    EXPECT_CODE(cairn_xml_parts_read(CAIRN_VIEW(more), &parts, &err), CAIRN_PROTOCOL);
+    EXPECT_EQ_U64(parts.count, 2);
+    EXPECT_CODE(cairn_xml_parts_read(CAIRN_VIEW("<ListPartsResult><IsTruncated>true</IsTruncated>"
+                                                "</ListPartsResult>"),
+                                     &parts, &err),
+                CAIRN_PROTOCOL);
+}
+
+TEST(objects_are_listed_without_the_prefix_and_foreign_ones_not_at_all) {
+    struct cairn_store_listing listing = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_xml_objects(
+        CAIRN_VIEW("<ListBucketResult" NAMESPACE "><IsTruncated>true</IsTruncated>"
+                   "<EncodingType>url</EncodingType><Prefix>p/</Prefix>"
+                   "<Contents><Key>p/a+b%2Bc%C3%A9</Key><Size>12</Size>"
+                   "<LastModified>2013-05-24T00:00:00.250Z</LastModified></Contents>"
+                   "<Contents><Key>elsewhere</Key><Size>1</Size></Contents>"
+                   "<Contents><Key>p/z</Key><Size>0</Size></Contents>"
+                   "<NextContinuationToken>tok+en==</NextContinuationToken></ListBucketResult>"),
+        "p/", &listing, &err));
+    REQUIRE(listing.count == 2);
+    EXPECT_EQ_TEXT(listing.entries[0].key, "a b+cé");
+    EXPECT_EQ_U64(listing.entries[0].size_bytes, 12);
+    EXPECT_EQ_U64(listing.entries[0].modified_ms, UINT64_C(1369353600250));
+    EXPECT_EQ_TEXT(listing.entries[1].key, "z");
+    EXPECT_EQ_TEXT(listing.next_page, "tok+en==");
+    EXPECT_CODE(cairn_xml_objects(CAIRN_VIEW("<ListBucketResult><Contents><Key>p/q</Key>"), "p/",
+                                  &listing, &err),
+                CAIRN_PROTOCOL);
+    EXPECT_EQ_U64(listing.count, 2);
+    cairn_store_listing_release(&listing);
+}
+
+TEST(open_uploads_are_listed_with_their_ids) {
+    struct cairn_store_listing listing = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_xml_uploads(
+        CAIRN_VIEW("<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
+                   "<NextKeyMarker>p/k</NextKeyMarker><NextUploadIdMarker>u2</NextUploadIdMarker>"
+                   "<Upload><Key>p/k</Key><UploadId>u1</UploadId>"
+                   "<Initiated>2013-05-24T00:00:00Z</Initiated></Upload>"
+                   "</ListMultipartUploadsResult>"),
+        "p/", &listing, &err));
+    REQUIRE(listing.count == 1);
+    EXPECT_EQ_TEXT(listing.entries[0].key, "k");
+    EXPECT_EQ_TEXT(listing.entries[0].upload_id, "u1");
+    EXPECT_EQ_TEXT(listing.next_page, "p/k\nu2");
+    cairn_store_listing_release(&listing);
+}
+
+TEST(keys_of_sts_are_read) {
+    CAIRN_AUTO(xml_session) session = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_xml_session_read(
+        CAIRN_VIEW("<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult>"
+                   "<Credentials><SessionToken>tok</SessionToken><SecretAccessKey>sec"
+                   "</SecretAccessKey><Expiration>2026-01-01T00:00:00Z</Expiration>"
+                   "<AccessKeyId>ASIA</AccessKeyId></Credentials>"
+                   "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"),
+        &session, &err));
+    EXPECT_EQ_TEXT(session.access_key, "ASIA");
+    EXPECT_EQ_TEXT(cairn_secret_view(&session.secret).data, "sec");
+    EXPECT_EQ_TEXT(cairn_secret_view(&session.token).data, "tok");
+    EXPECT_EQ_TEXT(session.expiration, "2026-01-01T00:00:00Z");
+}
+
+TEST(text_is_escaped_for_elements) {
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_xml_escape("\"a<b>&c\"", &text, &err));
+    EXPECT_EQ_TEXT(text.data, "&quot;a&lt;b&gt;&amp;c&quot;");
+}
+
+TEST(both_forms_of_time_are_read_and_others_refused) {
+    int64_t ms = 0;
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_s3_time_iso("2013-05-24T00:00:00Z", &ms, &err));
+    EXPECT_EQ_U64(ms, UINT64_C(1369353600000));
+    REQUIRE_OK(cairn_s3_time_iso("2024-02-29T23:59:59.9876Z", &ms, &err));
+    EXPECT_EQ_U64(ms, UINT64_C(1709251199987));
+    REQUIRE_OK(cairn_s3_time_http("Fri, 24 May 2013 00:00:00 GMT", &ms, &err));
+    EXPECT_EQ_U64(ms, UINT64_C(1369353600000));
+    static const char *const bad[] = {"",
+                                      "2013-05-24",
+                                      "2013-05-24T00:00:00",
+                                      "2013-13-24T00:00:00Z",
+                                      "2013-05-24T00:00:00+02:00",
+                                      "2013-05-24T00:00:00Zx"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
+        EXPECT_CODE(cairn_s3_time_iso(bad[i], &ms, &err), CAIRN_PROTOCOL);
+    EXPECT_CODE(cairn_s3_time_http("Fri, 24 Mai 2013 00:00:00 GMT", &ms, &err), CAIRN_PROTOCOL);
+    EXPECT_CODE(cairn_s3_time_http("Fri, 24 May 2013 00:00:00 CET", &ms, &err), CAIRN_PROTOCOL);
+}

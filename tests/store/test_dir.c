@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The folder store on real files. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/crc32c.h"
+#include "common/file.h"
+#include "common/id.h"
+#include "store/store.h"
+#include "tests/harness.h"
+
+#define TOKEN "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01"
+#define OTHER "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f02"
+#define KEY "proj/run/000000000001/ckpt/data/rank-00000"
+
+/* A store in this test's folder with one worker. */
+struct cairn_place {
+    struct cairn_store *store;
+    struct cairn_store_worker *worker;
+    const char *folder;
+};
+static void cairn_place_release(struct cairn_place *place) {
+    cairn_store_worker_free(place->worker);
+    cairn_store_free(place->store);
+}
+static bool place_open(struct cairn_place *place, bool read_only) {
+    struct cairn_error err = {0};
+    place->folder = cairn_test_folder();
+    struct cairn_store_options options = {.url = place->folder, .read_only = read_only};
+    bool ok = cairn_store_open(&options, &place->store, &err) == CAIRN_OK &&
+              cairn_store_worker_new(place->store, &place->worker, &err) == CAIRN_OK;
+    return cairn_test_check(ok, __FILE__, __LINE__, "open: %s", err.message);
+}
+static const char *path_of(const struct cairn_place *place, const char *key) {
+    static char path[2048];
+    snprintf(path, sizeof path, "%s/%s", place->folder, key);
+    return path;
+}
+static bool exists(const struct cairn_place *place, const char *key) {
+    struct stat st;
+    return lstat(path_of(place, key), &st) == 0;
+}
+
+/* Bytes that are aligned as a slab's are; freed by the test. */
+static uint8_t *random_bytes(size_t size, uint64_t seed) {
+    uint8_t *bytes = aligned_alloc(4096, cairn_round_up(size ? size : 1, 4096));
+    uint64_t state = seed + cairn_test_seed();
+    for (size_t i = 0; bytes && i < size; i += 8) {
+        uint64_t word = cairn_test_random(&state);
+        memcpy(bytes + i, &word, size - i < 8 ? size - i : 8);
+    }
+    return bytes;
+}
+static struct cairn_store_request put_of(const char *key, const void *data, size_t size) {
+    return (struct cairn_store_request){.op = CAIRN_STORE_PUT,
+                                        .key = key,
+                                        .create = true,
+                                        .token = TOKEN,
+                                        .body = {data, size},
+                                        .has_crc32c = true,
+                                        .crc32c = cairn_crc32c(0, data, size)};
+}
+static enum cairn_code upload_create(struct cairn_place *place, const char *key, uint64_t size,
+                                     struct cairn_error *err) {
+    struct cairn_store_request request = {
+        .op = CAIRN_STORE_UPLOAD_CREATE, .key = key, .token = TOKEN, .length = size};
+    enum cairn_code code = cairn_store_perform(place->worker, &request, err);
+    if (code == CAIRN_OK) EXPECT_EQ_TEXT(request.upload_id, TOKEN);
+    return code;
+}
+static enum cairn_code upload_part(struct cairn_place *place, const char *key, const uint8_t *data,
+                                   struct cairn_store_part *part, uint64_t offset,
+                                   struct cairn_error *err) {
+    part->has_crc32c = true;
+    part->crc32c = cairn_crc32c(0, data + offset, part->size_bytes);
+    struct cairn_store_request request = {.op = CAIRN_STORE_UPLOAD_PART,
+                                          .key = key,
+                                          .upload_id_in = TOKEN,
+                                          .part_number = part->number,
+                                          .offset = offset,
+                                          .body = {data + offset, part->size_bytes},
+                                          .has_crc32c = true,
+                                          .crc32c = part->crc32c};
+    enum cairn_code code = cairn_store_perform(place->worker, &request, err);
+    memcpy(part->etag, request.etag, sizeof part->etag);
+    return code;
+}
+static struct cairn_store_request complete_of(const char *key, struct cairn_store_part *parts,
+                                              size_t count, const uint8_t *data, uint64_t size) {
+    return (struct cairn_store_request){.op = CAIRN_STORE_UPLOAD_COMPLETE,
+                                        .key = key,
+                                        .create = true,
+                                        .token = TOKEN,
+                                        .upload_id_in = TOKEN,
+                                        .parts = parts,
+                                        .part_count = count,
+                                        .length = size,
+                                        .has_crc32c = true,
+                                        .crc32c = cairn_crc32c(0, data, size)};
+}
+static enum cairn_code list(struct cairn_place *place, enum cairn_store_op op, const char *prefix,
+                            const char *page, struct cairn_store_listing *listing,
+                            struct cairn_error *err) {
+    struct cairn_store_request request = {
+        .op = op, .key = prefix, .page = page, .listing = listing};
+    return cairn_store_perform(place->worker, &request, err);
+}
+
+TEST(a_put_is_read_back_with_its_size_token_and_checksum) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    size_t sizes[] = {0, 1, 4095, 4096, 1000003, 9 * CAIRN_MIB + 5};
+    for (size_t i = 0; i < CAIRN_COUNT(sizes); i++) {
+        CAIRN_AUTO_HEAP uint8_t *data = random_bytes(sizes[i], i), *back = random_bytes(sizes[i], 99);
+        char key[64];
+        snprintf(key, sizeof key, "proj/run/%zu/data", i);
+        struct cairn_store_request put = put_of(key, data, sizes[i]);
+        REQUIRE_OK(cairn_store_perform(place.worker, &put, &err));
+        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key, .token = TOKEN};
+        REQUIRE_OK(cairn_store_perform(place.worker, &head, &err));
+        EXPECT_EQ_U64(head.object_bytes, sizes[i]);
+        if (cairn_store_profile(place.store)->head_has_token) {
+            EXPECT_EQ_TEXT(head.object_token, TOKEN);
+            EXPECT(head.object_has_crc32c);
+            EXPECT_EQ_U64(head.object_crc32c, put.crc32c);
+        }
+        struct cairn_store_request get = {
+            .op = CAIRN_STORE_GET, .key = key, .length = sizes[i], .into = back};
+        memcpy(get.etag, head.etag, sizeof get.etag);
+        REQUIRE_OK(cairn_store_perform(place.worker, &get, &err));
+        EXPECT(memcmp(data, back, sizes[i]) == 0);
+    }
+}
+
+TEST(create_never_replaces_an_object_and_leaves_no_temporary) { /* O1 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    struct cairn_store_request put = put_of(KEY, "first", 5);
+    REQUIRE_OK(cairn_store_perform(place.worker, &put, &err));
+    put = put_of(KEY, "other", 5);
+    EXPECT_CODE(cairn_store_perform(place.worker, &put, &err), CAIRN_PRECONDITION);
+    CAIRN_AUTO(buf) there = {0};
+    REQUIRE_OK(cairn_store_get_small(place.worker, KEY, &there, &err));
+    EXPECT_EQ_TEXT(there.data, "first");
+    struct cairn_store_listing uploads = {0};
+    REQUIRE_OK(list(&place, CAIRN_STORE_UPLOADS, "", NULL, &uploads, &err));
+    EXPECT_EQ_U64(uploads.count, 0);
+    cairn_store_listing_release(&uploads);
+}
+
+TEST(without_create_the_object_is_replaced_as_a_whole) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    const char *key = ".cairn/store.json";
+    REQUIRE_OK(cairn_store_put_small(place.worker, key, CAIRN_VIEW("one, longer"), false, &err));
+    REQUIRE_OK(cairn_store_put_small(place.worker, key, CAIRN_VIEW("two"), false, &err));
+    CAIRN_AUTO(buf) there = {0};
+    REQUIRE_OK(cairn_store_get_small(place.worker, key, &there, &err));
+    EXPECT_EQ_TEXT(there.data, "two");
+}
+
+TEST(a_get_with_the_etag_of_a_replaced_object_fails) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a", CAIRN_VIEW("one"), false, &err));
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "a"};
+    REQUIRE_OK(cairn_store_perform(place.worker, &head, &err));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a", CAIRN_VIEW("two"), false, &err));
+    char into[3];
+    struct cairn_store_request get = {.op = CAIRN_STORE_GET, .key = "a", .length = 3, .into = into};
+    memcpy(get.etag, head.etag, sizeof get.etag);
+    EXPECT_CODE(cairn_store_perform(place.worker, &get, &err), CAIRN_PRECONDITION);
+}
+
+TEST(a_range_beyond_the_end_fails_and_an_inner_one_is_exact) { /* O2 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    CAIRN_AUTO_HEAP uint8_t *data = random_bytes(5 * CAIRN_MIB + 77, 1);
+    CAIRN_AUTO_HEAP uint8_t *back = random_bytes(5 * CAIRN_MIB, 2);
+    struct cairn_store_request put = put_of(KEY, data, 5 * CAIRN_MIB + 77);
+    REQUIRE_OK(cairn_store_perform(place.worker, &put, &err));
+    uint64_t ranges[][2] = {{0, 4096}, {4096, 4 * CAIRN_MIB + 4096}, {4097, 1000001}, {5 * CAIRN_MIB, 77}};
+    for (size_t i = 0; i < CAIRN_COUNT(ranges); i++) {
+        struct cairn_store_request get = {.op = CAIRN_STORE_GET,
+                                          .key = KEY,
+                                          .offset = ranges[i][0],
+                                          .length = ranges[i][1],
+                                          .into = back};
+        REQUIRE_OK(cairn_store_perform(place.worker, &get, &err));
+        EXPECT(memcmp(back, data + ranges[i][0], ranges[i][1]) == 0);
+    }
+    struct cairn_store_request beyond = {
+        .op = CAIRN_STORE_GET, .key = KEY, .offset = 5 * CAIRN_MIB, .length = 78, .into = back};
+    EXPECT_CODE(cairn_store_perform(place.worker, &beyond, &err), CAIRN_RANGE);
+}
+
+TEST(absent_keys_and_folders_are_not_found) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a/b", CAIRN_VIEW("x"), true, &err));
+    const char *keys[] = {"none", "a", "a/none", "a/b/c", "none/none"};
+    for (size_t i = 0; i < CAIRN_COUNT(keys); i++) {
+        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = keys[i]};
+        EXPECT_CODE(cairn_store_perform(place.worker, &head, &err), CAIRN_NOT_FOUND);
+        EXPECT_CODE(cairn_store_delete(place.worker, keys[i], &err), CAIRN_OK);
+    }
+    EXPECT(exists(&place, "a/b"));
+}
+
+TEST(no_key_leaves_the_root_and_no_link_is_followed) { /* D1 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    const char *bad[] = {"", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", ".", "a/./b"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        EXPECT_CODE(cairn_store_put_small(place.worker, bad[i], CAIRN_VIEW("x"), true, &err),
+                    CAIRN_INVALID);
+    }
+    REQUIRE(symlink("/tmp", path_of(&place, "link")) == 0);
+    REQUIRE(symlink("/etc/hostname", path_of(&place, "file")) == 0);
+    EXPECT_CODE(cairn_store_put_small(place.worker, "link/x", CAIRN_VIEW("x"), true, &err),
+                CAIRN_STORE);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "file"};
+    EXPECT_CODE(cairn_store_perform(place.worker, &head, &err), CAIRN_STORE);
+    head = (struct cairn_store_request){.op = CAIRN_STORE_HEAD, .key = "link/x"};
+    EXPECT_CODE(cairn_store_perform(place.worker, &head, &err), CAIRN_STORE);
+}
+
+TEST(an_upload_appears_only_when_it_is_completed) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    size_t size = 3 * CAIRN_MIB - 1000;
+    CAIRN_AUTO_HEAP uint8_t *data = random_bytes(size, 3);
+    struct cairn_store_part parts[3] = {{1, CAIRN_MIB, false, 0, ""},
+                                        {2, CAIRN_MIB, false, 0, ""},
+                                        {3, CAIRN_MIB - 1000, false, 0, ""}};
+    REQUIRE_OK(upload_create(&place, KEY, size, &err));
+    int order[] = {2, 0, 1};
+    for (int i = 0; i < 3; i++) {
+        int at = order[i];
+        REQUIRE_OK(upload_part(&place, KEY, data, &parts[at], (uint64_t)at * CAIRN_MIB, &err));
+    }
+    EXPECT(!exists(&place, KEY));
+    struct cairn_store_listing listing = {0};
+    REQUIRE_OK(list(&place, CAIRN_STORE_LIST, "", NULL, &listing, &err));
+    EXPECT_EQ_U64(listing.count, 0);
+    cairn_store_listing_release(&listing);
+    REQUIRE_OK(list(&place, CAIRN_STORE_UPLOADS, "proj/run/", NULL, &listing, &err));
+    EXPECT_EQ_U64(listing.count, 1);
+    if (listing.count) EXPECT_EQ_TEXT(listing.entries[0].upload_id, TOKEN);
+    cairn_store_listing_release(&listing);
+    struct cairn_store_request complete = complete_of(KEY, parts, 3, data, size);
+    REQUIRE_OK(cairn_store_perform(place.worker, &complete, &err));
+    CAIRN_AUTO(buf) back = {0};
+    REQUIRE_OK(cairn_store_get_small(place.worker, KEY, &back, &err));
+    EXPECT(back.size == size && memcmp(back.data, data, size) == 0);
+    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_NOT_FOUND);
+}
+
+TEST(complete_refuses_missing_bytes_wrong_parts_and_an_existing_name) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    size_t size = 2 * CAIRN_MIB;
+    CAIRN_AUTO_HEAP uint8_t *data = random_bytes(size, 4);
+    struct cairn_store_part parts[2] = {{1, CAIRN_MIB, false, 0, ""}, {2, CAIRN_MIB, false, 0, ""}};
+    REQUIRE_OK(upload_create(&place, KEY, size, &err));
+    REQUIRE_OK(upload_part(&place, KEY, data, &parts[0], 0, &err));
+    parts[1].crc32c = cairn_crc32c(0, data + CAIRN_MIB, CAIRN_MIB);
+    parts[1].has_crc32c = true;
+    struct cairn_store_request complete = complete_of(KEY, parts, 2, data, size);
+    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_INVALID);
+    REQUIRE_OK(upload_part(&place, KEY, data, &parts[1], CAIRN_MIB, &err));
+    parts[1].crc32c ^= 1;
+    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_INVALID);
+    parts[1].crc32c ^= 1;
+    REQUIRE_OK(cairn_store_put_small(place.worker, KEY, CAIRN_VIEW("foreign"), true, &err));
+    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_PRECONDITION);
+    CAIRN_AUTO(buf) back = {0};
+    REQUIRE_OK(cairn_store_get_small(place.worker, KEY, &back, &err));
+    EXPECT_EQ_TEXT(back.data, "foreign");
+    struct cairn_store_request abort = {
+        .op = CAIRN_STORE_UPLOAD_ABORT, .key = KEY, .upload_id_in = TOKEN};
+    EXPECT_CODE(cairn_store_perform(place.worker, &abort, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_store_perform(place.worker, &abort, &err), CAIRN_OK);
+    EXPECT_CODE(upload_part(&place, KEY, data, &parts[0], 0, &err), CAIRN_NOT_FOUND);
+}
+
+TEST(bytes_that_changed_after_staging_are_not_accepted) { /* D4, P4 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    struct cairn_store_request put = put_of(KEY, "some bytes", 10);
+    put.crc32c ^= 1;
+    EXPECT_CODE(cairn_store_perform(place.worker, &put, &err), CAIRN_SOURCE_CHANGED);
+    EXPECT(!exists(&place, KEY));
+}
+
+TEST(parts_that_arrived_before_a_restart_are_found_by_their_bytes) { /* Q17 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    size_t size = 12 * CAIRN_MIB + 123;
+    CAIRN_AUTO_HEAP uint8_t *data = random_bytes(size, 5);
+    struct cairn_store_part part[] = {{1, 5 * CAIRN_MIB, false, 0, ""},
+                                      {3, 2 * CAIRN_MIB + 123, false, 0, ""}};
+    REQUIRE_OK(upload_create(&place, KEY, size, &err));
+    REQUIRE_OK(upload_part(&place, KEY, data, &part[0], 0, &err));
+    REQUIRE_OK(upload_part(&place, KEY, data, &part[1], 10 * CAIRN_MIB, &err));
+    struct cairn_store_part found[3] = {0};
+    struct cairn_store_request parts = {.op = CAIRN_STORE_UPLOAD_PARTS,
+                                        .key = KEY,
+                                        .upload_id_in = TOKEN,
+                                        .length = 5 * CAIRN_MIB,
+                                        .parts = found,
+                                        .part_count = 3};
+    REQUIRE_OK(cairn_store_perform(place.worker, &parts, &err));
+    EXPECT_EQ_U64(parts.part_count, 3);
+    EXPECT_EQ_U64(found[0].crc32c, part[0].crc32c);
+    EXPECT(found[1].crc32c != cairn_crc32c(0, data + 5 * CAIRN_MIB, 5 * CAIRN_MIB));
+    EXPECT_EQ_U64(found[2].crc32c, part[1].crc32c);
+    EXPECT_EQ_U64(found[2].size_bytes, part[1].size_bytes);
+    parts.upload_id_in = OTHER;
+    EXPECT_CODE(cairn_store_perform(place.worker, &parts, &err), CAIRN_NOT_FOUND);
+}
+
+TEST(listings_come_in_key_order_page_by_page_without_temporaries) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    char key[64];
+    for (int i = 0; i < 1300; i++) {
+        snprintf(key, sizeof key, "p/r%s/%04d", i % 3 == 0 ? "" : i % 3 == 1 ? "-x" : ".y", i);
+        int fd = -1;
+        if (i < 3) {
+            REQUIRE_OK(cairn_store_put_small(place.worker, key, CAIRN_VIEW("x"), true, &err));
+        } else {
+            fd = open(path_of(&place, key), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+            REQUIRE(fd >= 0);
+            close(fd);
+        }
+    }
+    REQUIRE_OK(upload_create(&place, "p/r/upload", 0, &err));
+    struct cairn_store_listing first = {0}, second = {0}, some = {0};
+    REQUIRE_OK(list(&place, CAIRN_STORE_LIST, "p/", NULL, &first, &err));
+    EXPECT_EQ_U64(first.count, 1000);
+    REQUIRE(first.next_page);
+    REQUIRE_OK(list(&place, CAIRN_STORE_LIST, "p/", first.next_page, &second, &err));
+    EXPECT_EQ_U64(second.count, 300);
+    EXPECT(!second.next_page);
+    for (size_t i = 0; i + 1 < first.count; i++) {
+        if (strcmp(first.entries[i].key, first.entries[i + 1].key) >= 0) EXPECT(!"in order");
+    }
+    if (second.count) EXPECT(strcmp(first.next_page, second.entries[0].key) < 0);
+    REQUIRE_OK(list(&place, CAIRN_STORE_LIST, "p/r-x/00", NULL, &some, &err));
+    EXPECT_EQ_U64(some.count, 33); /* 1, 4, ..., 97 */
+    cairn_store_listing_release(&some);
+    REQUIRE_OK(list(&place, CAIRN_STORE_LIST, "q/none", NULL, &some, &err));
+    EXPECT_EQ_U64(some.count, 0);
+    cairn_store_listing_release(&first);
+    cairn_store_listing_release(&second);
+    cairn_store_listing_release(&some);
+}
+
+TEST(deleting_the_last_object_removes_its_empty_folders) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a/b/c/one", CAIRN_VIEW("1"), true, &err));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a/two", CAIRN_VIEW("2"), true, &err));
+    REQUIRE_OK(cairn_store_delete(place.worker, "a/b/c/one", &err));
+    EXPECT(!exists(&place, "a/b"));
+    EXPECT(exists(&place, "a/two"));
+    /* The worker believes the folders durable; they must be made again all the same. */
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a/b/c/one", CAIRN_VIEW("1"), true, &err));
+    EXPECT(exists(&place, "a/b/c/one"));
+}
+
+static void note_done(struct cairn_store_request *request) { *(bool *)request->owner = true; }
+
+TEST(a_small_get_is_not_stuck_behind_a_large_put) { /* D5 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    size_t size = 64 * CAIRN_MIB;
+    CAIRN_AUTO_HEAP uint8_t *data = random_bytes(size, 6);
+    REQUIRE_OK(cairn_store_put_small(place.worker, "small", CAIRN_VIEW("x"), true, &err));
+    struct cairn_store_request put = put_of(KEY, data, size);
+    bool put_done = false;
+    put.owner = &put_done;
+    put.done = note_done;
+    cairn_store_submit(place.worker, &put);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "small"};
+    REQUIRE_OK(cairn_store_perform(place.worker, &head, &err));
+    EXPECT(!put_done);
+    while (!put_done) REQUIRE_OK(cairn_store_poll(place.worker, 1000, &err));
+    EXPECT_EQ_U64(put.code, CAIRN_OK);
+}
+
+TEST(a_cancelled_put_leaves_nothing_and_is_answered_once) { /* O4 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    CAIRN_AUTO_HEAP uint8_t *data = random_bytes(16 * CAIRN_MIB, 7);
+    struct cairn_store_request put = put_of(KEY, data, 16 * CAIRN_MIB), unbegun = put;
+    bool put_done = false, unbegun_done = false;
+    put.done = unbegun.done = note_done;
+    put.owner = &put_done;
+    unbegun.owner = &unbegun_done;
+    cairn_store_submit(place.worker, &put);
+    REQUIRE_OK(cairn_store_poll(place.worker, 0, &err));
+    cairn_store_submit(place.worker, &unbegun);
+    cairn_store_cancel(place.worker, &unbegun);
+    EXPECT(unbegun_done && unbegun.code == CAIRN_CANCELLED);
+    EXPECT(!put_done);
+    cairn_store_cancel(place.worker, &put);
+    EXPECT(put_done && put.code == CAIRN_CANCELLED);
+    cairn_store_cancel(place.worker, &put);
+    struct cairn_store_listing listing = {0};
+    REQUIRE_OK(list(&place, CAIRN_STORE_UPLOADS, "", NULL, &listing, &err));
+    EXPECT_EQ_U64(listing.count, 0);
+    cairn_store_listing_release(&listing);
+    put_done = false;
+    cairn_store_submit(place.worker, &put);
+    cairn_store_worker_free(CAIRN_TAKE(place.worker));
+    EXPECT(put_done && put.code == CAIRN_CANCELLED);
+}
+
+TEST(a_deadline_that_passed_ends_the_request) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    struct cairn_store_request put = put_of(KEY, "x", 1);
+    put.deadline_ms = 1;
+    EXPECT_CODE(cairn_store_perform(place.worker, &put, &err), CAIRN_TIMEOUT);
+    EXPECT(!exists(&place, KEY));
+}
+
+TEST(a_store_opened_for_reading_writes_nothing) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, true));
+    EXPECT_CODE(cairn_store_put_small(place.worker, "a", CAIRN_VIEW("x"), true, &err),
+                CAIRN_FORBIDDEN);
+    EXPECT_CODE(cairn_store_delete(place.worker, "a", &err), CAIRN_FORBIDDEN);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "a", .token = TOKEN};
+    EXPECT_CODE(cairn_store_perform(place.worker, &head, &err), CAIRN_NOT_FOUND);
+}
+
+TEST(the_root_itself_may_be_a_symbolic_link) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    char real[1024], link_path[1024], url[1100];
+    snprintf(real, sizeof real, "%s/real", cairn_test_folder());
+    snprintf(link_path, sizeof link_path, "%s/li nk", cairn_test_folder());
+    snprintf(url, sizeof url, "file://%s/li%%20nk", cairn_test_folder());
+    REQUIRE(mkdir(real, 0755) == 0 && symlink(real, link_path) == 0);
+    struct cairn_store_options options = {.url = url};
+    REQUIRE_OK(cairn_store_open(&options, &place.store, &err));
+    REQUIRE_OK(cairn_store_worker_new(place.store, &place.worker, &err));
+    EXPECT_CODE(cairn_store_put_small(place.worker, "a/b", CAIRN_VIEW("x"), true, &err), CAIRN_OK);
+}
+
+TEST(two_workers_write_parts_of_one_upload_and_prune_beside_creators) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    struct cairn_store_worker *other = NULL;
+    REQUIRE_OK(cairn_store_worker_new(place.store, &other, &err));
+    struct cairn_place second = {place.store, other, place.folder};
+    size_t size = 2 * CAIRN_MIB;
+    CAIRN_AUTO_HEAP uint8_t *data = random_bytes(size, 8);
+    struct cairn_store_part parts[2] = {{1, CAIRN_MIB, false, 0, ""}, {2, CAIRN_MIB, false, 0, ""}};
+    EXPECT_CODE(upload_create(&place, KEY, size, &err), CAIRN_OK);
+    EXPECT_CODE(upload_part(&second, KEY, data, &parts[1], CAIRN_MIB, &err), CAIRN_OK);
+    EXPECT_CODE(upload_part(&place, KEY, data, &parts[0], 0, &err), CAIRN_OK);
+    struct cairn_store_request complete = complete_of(KEY, parts, 2, data, size);
+    EXPECT_CODE(cairn_store_perform(other, &complete, &err), CAIRN_OK);
+    cairn_store_worker_free(other);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rules: line scanners. They keep to what clang-format leaves in place, so they can stay simple. */
+#include "tests/tidy/rules.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define FUNCTION_LINES_MAX 70
+#define FILE_LINES_MAX 600
+#define COLUMNS_MAX 100
+
+/* ---- text ---- */
+
+static bool is_word(char c) {
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+static bool starts(const char *text, const char *start) {
+    return !strncmp(text, start, strlen(start));
+}
+
+static bool ends(const char *text, const char *end) {
+    size_t size = strlen(text), tail = strlen(end);
+    return size >= tail && !strcmp(text + size - tail, end);
+}
+
+static size_t line_size(const char *line) {
+    return strcspn(line, "\n");
+}
+
+static const char *next_line(const char *line) {
+    line += line_size(line);
+    return *line ? line + 1 : NULL;
+}
+
+static unsigned line_number(const char *text, const char *at) {
+    unsigned number = 1;
+    for (; text < at; text++) number += *text == '\n';
+    return number;
+}
+
+static void report(const struct cairn_tidy_file *file, const char *at, struct cairn_buf *found,
+                   const char *what, const char *detail) {
+    enum cairn_code code = cairn_buf_printf(found, NULL, "%s:%u: %s%s\n", file->path,
+                                            line_number(file->text, at), what, detail);
+    if (code != CAIRN_OK) abort();
+}
+
+/* The end of a comment or literal that begins at `at`, or `at` where none does. */
+static const char *skip_opaque(const char *at) {
+    if (starts(at, "//")) return at + line_size(at);
+    if (starts(at, "/*")) {
+        const char *end = strstr(at + 2, "*/");
+        return end ? end + 2 : at + strlen(at);
+    }
+    if (*at != '"' && *at != '\'') return at;
+    char quote = *at++;
+    while (*at && *at != quote && *at != '\n') at += *at == '\\' && at[1] ? 2 : 1;
+    return *at == quote ? at + 1 : at;
+}
+
+void cairn_tidy_blank(const char *text, char *ret) {
+    const char *at = text;
+    while (*at) {
+        const char *end = skip_opaque(at);
+        if (end == at) {
+            *ret++ = *at++;
+            continue;
+        }
+        for (const char *c = at; c < end; c++) {
+            bool quote = *at != '/' && *c == *at && (c == at || c + 1 == end);
+            *ret++ = *c == '\n' || quote ? *c : ' ';
+        }
+        at = end;
+    }
+    *ret = '\0';
+}
+
+/* ---- includes ---- */
+
+struct include {
+    const char *line;
+    char name[256]; /* what stands between the quotes or brackets */
+    bool quoted;
+};
+
+/* The next #include at or after *line, which is stepped past it. */
+static bool next_include(const struct cairn_tidy_file *file, const char **line,
+                         struct include *ret) {
+    while (*line) {
+        const char *raw = *line, *code = file->code + (raw - file->text);
+        *line = next_line(raw);
+        if (*code != '#') continue;
+        const char *word = code + 1 + strspn(code + 1, " ");
+        if (!starts(word, "include")) continue;
+        const char *open = raw + strcspn(raw, "\"<\n");
+        size_t size = *open == '\n' || !*open ? 0 : strcspn(open + 1, "\">\n");
+        if (size == 0 || size >= sizeof ret->name) continue;
+        ret->line = raw;
+        ret->quoted = *open == '"';
+        memcpy(ret->name, open + 1, size);
+        ret->name[size] = '\0';
+        return true;
+    }
+    return false;
+}
+
+/* A folder may include itself and the folders of levels below `sees`. Nothing that is shipped
+ * may use tests, bench or examples, and an example shows what a user has: include/ alone. */
+#define NEVER 100
+static const struct {
+    const char *folder;
+    int level, sees;
+} levels[] = {{"include/", -1, -1},
+              {"common/", 0, 0},
+              {"api/", 1, 1},
+              {"store/", 2, 2},
+              {"plan/", 2, 2},
+              {"formats/", 2, 2},
+              {"client/", 3, 3},
+              {"uploader/", 3, 3},
+              {"server/", 3, 3},
+              {"cli/", 4, 4},
+              {"examples/", NEVER, 0},
+              {"tests/", NEVER, NEVER + 1},
+              {"bench/", NEVER, NEVER + 1}};
+
+static int folder_of(const char *path) {
+    for (size_t i = 0; i < CAIRN_COUNT(levels); i++)
+        if (starts(path, levels[i].folder)) return (int)i;
+    return -1;
+}
+
+void cairn_tidy_layers(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    int own = folder_of(file->path);
+    struct include include;
+    for (const char *line = file->text; next_include(file, &line, &include);) {
+        if (!include.quoted) continue;
+        int other = folder_of(include.name);
+        if (other < 0)
+            report(file, include.line, found, "not written from the root: ", include.name);
+        else if (own >= 0 && own != other && levels[other].level >= levels[own].sees)
+            report(file, include.line, found, "this folder may not include ", include.name);
+    }
+}
+
+/* One owner each. Tests may fake or drive the foreign library itself. */
+static const struct {
+    const char *header;
+    const char *owners[2];
+} foreign[] = {{"curl/", {"common/http"}},
+               {"jansson.h", {"common/json"}},
+               {"microhttpd.h", {"server/http", "common/httpd"}},
+               {"openssl/", {"common/hash"}},
+               {"sqlite3.h", {"server/catalog"}},
+               {"libpq-fe.h", {"server/catalog"}},
+               {"expat.h", {"store/xml"}},
+               {"cuda", {"client/stage_cuda"}},
+               {"CUnit/", {"tests/harness"}}};
+
+void cairn_tidy_owners(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    bool test = starts(file->path, "tests/") || starts(file->path, "bench/");
+    struct include include;
+    for (const char *line = file->text; next_include(file, &line, &include);)
+        for (size_t i = 0; i < CAIRN_COUNT(foreign); i++) {
+            if (!starts(include.name, foreign[i].header)) continue;
+            const char *first = foreign[i].owners[0], *second = foreign[i].owners[1];
+            bool fakes = test && !starts(first, "tests/");
+            if (fakes || starts(file->path, first) || (second && starts(file->path, second)))
+                continue;
+            report(file, include.line, found, "not the owner of ", include.name);
+        }
+}
+
+/* ---- introduction ---- */
+
+static const char licence[] = "/* SPDX-License-Identifier: Apache-2.0 */\n";
+
+/* " * slab: ..." where the file is slab.h. */
+static bool names_itself(const char *path, const char *line) {
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    size_t size = strcspn(base, ".");
+    return starts(line, " * ") && !strncmp(line + 3, base, size) && starts(line + 3 + size, ": ");
+}
+
+static void check_answers(const struct cairn_tidy_file *file, const char *intro,
+                          struct cairn_buf *found) {
+    static const char *const answers[] = {
+        "\n * Why:     ", "\n * Promise: ", "\n * Limits:  ", "\n * Threads: ", "\n * Next:    "};
+    const char *end = strstr(intro, "\n */");
+    const char *at = intro;
+    for (size_t i = 0; i < CAIRN_COUNT(answers); i++) {
+        const char *here = strstr(at, answers[i]);
+        if (here && end && here < end) {
+            at = here + 1;
+            continue;
+        }
+        report(file, intro, found, "the introduction lacks, or has out of order:", answers[i] + 2);
+        return;
+    }
+}
+
+void cairn_tidy_introduction(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    if (!starts(file->text, licence)) {
+        report(file, file->text, found, "the first line is not the licence line", "");
+        return;
+    }
+    const char *intro = file->text + strlen(licence);
+    /* A test's name and its sentences are its introduction. */
+    if (starts(file->path, "tests/")) return;
+    if (!starts(intro, "/*"))
+        report(file, intro, found, "no introduction after the licence line", "");
+    if (!ends(file->path, ".h")) return;
+    if (!starts(intro, "/*\n") || !names_itself(file->path, intro + 3))
+        report(file, intro, found, "the introduction does not begin with the file's name", "");
+    check_answers(file, intro, found);
+}
+
+/* ---- sizes ---- */
+
+/* A function starts at the last line that begins with a word before an opening brace, and ends at
+ * a line that is one closing brace; types and tables end in "};" and are no functions. */
+void cairn_tidy_function_lines(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    const char *start = NULL;
+    bool inside = false;
+    for (const char *code = file->code; code; code = next_line(code)) {
+        size_t size = line_size(code);
+        while (size && code[size - 1] == ' ') size--;
+        if (inside && *code == '}') {
+            unsigned lines = line_number(start, code);
+            if (size == 1 && lines > FUNCTION_LINES_MAX)
+                report(file, file->text + (start - file->code), found,
+                       "a function of more than 70 lines", "");
+            inside = false;
+            start = NULL;
+        }
+        if (inside || size == 0) continue;
+        if (is_word(*code) && !starts(code, "extern \"")) start = code;
+        inside = start && code[size - 1] == '{';
+    }
+}
+
+void cairn_tidy_file_lines(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    const char *end = file->text + strlen(file->text);
+    if (end > file->text && end[-1] == '\n') end--;
+    if (line_number(file->text, end) > FILE_LINES_MAX)
+        report(file, end, found, "a file of more than 600 lines", "");
+}
+
+static size_t columns(const char *line) {
+    size_t count = 0, size = line_size(line);
+    for (size_t i = 0; i < size; i++) count += ((unsigned char)line[i] & 0xc0) != 0x80;
+    return count;
+}
+
+void cairn_tidy_columns(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    bool off = false; /* a table that is laid out by hand */
+    for (const char *line = file->text; line; line = next_line(line)) {
+        const char *text = line + strspn(line, " ");
+        if (starts(text, "/* clang-format off */")) off = true;
+        if (starts(text, "/* clang-format on */")) off = false;
+        if (!off && columns(line) > COLUMNS_MAX)
+            report(file, line, found, "a line of more than 100 columns", "");
+    }
+}
+
+/* ---- words ---- */
+
+/* The next place at or after `at` where `word` stands alone. */
+static const char *find_word(const char *text, const char *at, const char *word) {
+    size_t size = strlen(word);
+    for (at = strstr(at, word); at; at = strstr(at + 1, word))
+        if ((at == text || !is_word(at[-1])) && !is_word(at[size])) return at;
+    return NULL;
+}
+
+static void find_call(const struct cairn_tidy_file *file, const char *name,
+                      struct cairn_buf *found) {
+    const char *at = file->code;
+    while ((at = find_word(file->code, at, name))) {
+        const char *place = at;
+        at += strlen(name);
+        bool member = place > file->code && (place[-1] == '.' || place[-1] == '>');
+        if (!member && at[strspn(at, " ")] == '(')
+            report(file, file->text + (place - file->code), found, "banned call: ", name);
+    }
+}
+
+void cairn_tidy_calls(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    static const char *const banned[] = {
+        "strcpy", "strcat", "sprintf",   "vsprintf", "gets",   "atoi",
+        "atol",   "strtok", "localtime", "gmtime",   "ctime",  "rand",
+        "srand",  "system", "popen",     "alloca",   "mktemp", "tmpnam",
+    };
+    static const char *const sleeps[] = {"sleep", "usleep"};
+    for (size_t i = 0; i < CAIRN_COUNT(banned); i++) find_call(file, banned[i], found);
+    /* Waiting has a deadline and a clock that can be faked; both live in these two files. */
+    if (starts(file->path, "common/clock") || starts(file->path, "store/retry") ||
+        starts(file->path, "tests/"))
+        return;
+    for (size_t i = 0; i < CAIRN_COUNT(sleeps); i++) find_call(file, sleeps[i], found);
+}
+
+void cairn_tidy_typedefs(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    static const char *const kinds[] = {"struct", "enum", "union"};
+    const char *at = file->code;
+    while ((at = find_word(file->code, at, "typedef"))) {
+        const char *place = at;
+        at += strlen("typedef");
+        const char *next = at + strspn(at, " \n");
+        size_t end = strcspn(next, ";(");
+        for (size_t i = 0; i < CAIRN_COUNT(kinds); i++)
+            if (starts(next, kinds[i]) && !is_word(next[strlen(kinds[i])]) && next[end] != '(')
+                report(file, file->text + (place - file->code), found, "a typedef of a ", kinds[i]);
+    }
+}
+
+/* A row "NAME(...)" with its comment; the row ends where its parentheses do. */
+static const char *row_end(const char *code) {
+    int depth = 0;
+    for (; *code; code++) {
+        depth += *code == '(' ? 1 : *code == ')' ? -1 : 0;
+        if (depth == 0 && *code == ')') break;
+    }
+    return code + line_size(code);
+}
+
+/* A comment, or a literal of several words. */
+static bool says_something(const char *text, const char *end) {
+    for (const char *at = text; at < end;) {
+        const char *next = skip_opaque(at);
+        if (next - at > 12 && (*at == '/' || memchr(at, ' ', (size_t)(next - at)))) return true;
+        at = next > at ? next : at + 1;
+    }
+    return false;
+}
+
+void cairn_tidy_tables(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    if (!starts(file->text, licence))
+        report(file, file->text, found, "the first line is not the licence line", "");
+    for (const char *code = file->code; code; code = next_line(code)) {
+        if (!is_word(*code) || !memchr(code, '(', line_size(code))) continue;
+        const char *row = file->text + (code - file->code), *end = row_end(code);
+        if (!says_something(row, file->text + (end - file->code)))
+            report(file, row, found, "a row that does not say what it means", "");
+        code = end;
+    }
+}
+
+void cairn_tidy_words(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    /* In halves, so that this file may be read by its own rule. */
+    static const char *const words[] = {"TO"
+                                        "DO",
+                                        "FIX"
+                                        "ME",
+                                        "XX"
+                                        "X",
+                                        "HA"
+                                        "CK"};
+    for (size_t i = 0; i < CAIRN_COUNT(words); i++)
+        for (const char *at = file->text; (at = find_word(file->text, at, words[i])); at++)
+            report(file, at, found, "unfinished: ", words[i]);
+}
+
+void cairn_tidy_paths(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    static const char *const folders[] = {"/ro"
+                                          "ot",
+                                          "/ho"
+                                          "me",
+                                          "/wo"
+                                          "rk"};
+    for (size_t i = 0; i < CAIRN_COUNT(folders); i++) {
+        size_t size = strlen(folders[i]);
+        for (const char *at = file->text; (at = strstr(at, folders[i])); at++) {
+            /* In the middle of a path or URL it is somebody else's name. */
+            char before = at == file->text ? '\n' : at[-1];
+            if (is_word(before) || strchr(".-}*$)]", before) || is_word(at[size]) ||
+                at[size] == '-')
+                continue;
+            report(file, at, found, "a path of one machine: ", folders[i]);
+        }
+    }
+}

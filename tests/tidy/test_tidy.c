@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tidy: every rule over the whole tree, and every rule over a small file that breaks it. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "tests/harness.h"
+#include "tests/tidy/rules.h"
+
+/* ---- the tree ---- */
+
+enum kind { SOURCE = 1, HEADER = 2, TABLE = 4, PYTHON = 8, OTHER = 16 };
+#define CODE (SOURCE | HEADER)
+#define ALL (SOURCE | HEADER | TABLE | PYTHON | OTHER)
+
+static enum kind kind_of(const char *path) {
+    static const struct {
+        const char *end;
+        enum kind kind;
+    } ends[] = {{".c", SOURCE},  {".h", HEADER},   {".def", TABLE},  {".py", PYTHON},
+                {".md", OTHER},  {".txt", OTHER},  {".sh", OTHER},   {".yaml", OTHER},
+                {".yml", OTHER}, {".json", OTHER}, {".html", OTHER}, {".toml", OTHER}};
+    /* A program in docs/ is a document that happens to run. */
+    if (!strncmp(path, "docs/", 5)) return OTHER;
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < CAIRN_COUNT(ends); i++)
+        if (!strcmp(dot, ends[i].end)) return ends[i].kind;
+    bool script = !strcmp(path, "test") || !strcmp(path, "quickstart") ||
+                  !strcmp(path, ".ci/run") || !strncmp(path, "docker/", 7);
+    return script ? OTHER : 0;
+}
+
+/* Build results, and what version control and editors keep for themselves, are no sources. */
+static bool is_skipped(const char *path, const char *name) {
+    if (!strcmp(name, ".ci")) return false;
+    return name[0] == '.' || !strcmp(path, "build") || !strcmp(name, "__pycache__");
+}
+
+struct run {
+    cairn_tidy_rule *rule;
+    unsigned kinds;
+    unsigned files;
+    struct cairn_buf found;
+};
+static void cairn_run_release(struct run *run) {
+    cairn_buf_release(&run->found);
+}
+
+static void look_at(struct run *run, const char *path) {
+    if (!(kind_of(path) & run->kinds)) return;
+    char full[2048];
+    snprintf(full, sizeof full, "%s/%s", CAIRN_SOURCE_DIR, path);
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_error err = {0};
+    if (cairn_file_load(full, &text, &err) != CAIRN_OK) {
+        /* A file that went away while the tree was read is nobody's fault. */
+        EXPECT(err.code == CAIRN_NOT_FOUND);
+        return;
+    }
+    CAIRN_AUTO_HEAP char *code = malloc(text.size + 1);
+    if (!code || text.size == 0) return;
+    cairn_tidy_blank(text.data, code);
+    struct cairn_tidy_file file = {path, text.data, code};
+    run->rule(&file, &run->found);
+    run->files++;
+}
+
+static void walk(struct run *run, const char *folder) {
+    char full[2048];
+    snprintf(full, sizeof full, "%s/%s", CAIRN_SOURCE_DIR, folder);
+    DIR *directory = opendir(full);
+    if (!directory) return;
+    struct dirent *entry;
+    while ((entry = readdir(directory))) {
+        char path[1024];
+        struct stat status;
+        snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", entry->d_name);
+        if (is_skipped(path, entry->d_name) ||
+            fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        if (S_ISDIR(status.st_mode))
+            walk(run, path);
+        else if (S_ISREG(status.st_mode))
+            look_at(run, path);
+    }
+    closedir(directory);
+}
+
+/* Some rule, all files that it is for. That files were seen is checked too. */
+static void expect_tidy(cairn_tidy_rule *rule, unsigned kinds, unsigned files_min) {
+    __attribute__((cleanup(cairn_run_release))) struct run run = {.rule = rule, .kinds = kinds};
+    walk(&run, "");
+    EXPECT(run.files >= files_min);
+    if (!EXPECT(run.found.size == 0)) fputs(run.found.data, stderr);
+}
+
+TEST(includes_point_down_and_are_written_from_the_root) {
+    expect_tidy(cairn_tidy_layers, CODE, 20);
+}
+TEST(foreign_headers_have_one_owner) {
+    expect_tidy(cairn_tidy_owners, CODE, 20);
+}
+TEST(files_introduce_themselves) {
+    expect_tidy(cairn_tidy_introduction, CODE, 20);
+}
+TEST(functions_have_at_most_70_lines) {
+    expect_tidy(cairn_tidy_function_lines, CODE, 20);
+}
+TEST(files_have_at_most_600_lines) {
+    expect_tidy(cairn_tidy_file_lines, CODE | PYTHON, 20);
+}
+TEST(lines_have_at_most_100_columns) {
+    expect_tidy(cairn_tidy_columns, CODE, 20);
+}
+TEST(banned_calls_are_not_made) {
+    expect_tidy(cairn_tidy_calls, CODE, 20);
+}
+TEST(structs_and_enums_have_no_typedefs) {
+    expect_tidy(cairn_tidy_typedefs, CODE, 20);
+}
+TEST(every_row_of_a_table_says_what_it_means) {
+    expect_tidy(cairn_tidy_tables, TABLE, 1);
+}
+TEST(nothing_is_marked_unfinished) {
+    expect_tidy(cairn_tidy_words, ALL, 20);
+}
+TEST(no_path_of_one_machine_is_named) {
+    expect_tidy(cairn_tidy_paths, ALL, 20);
+}
+
+/* ---- the rules themselves ---- */
+
+/* How many findings `rule` has in a file of that path and text. */
+static size_t findings(cairn_tidy_rule *rule, const char *path, const char *text) {
+    CAIRN_AUTO(buf) found = {0};
+    CAIRN_AUTO_HEAP char *code = malloc(strlen(text) + 1);
+    if (!code) return 0;
+    cairn_tidy_blank(text, code);
+    struct cairn_tidy_file file = {path, text, code};
+    rule(&file, &found);
+    size_t count = 0;
+    for (size_t i = 0; i < found.size; i++) count += found.data[i] == '\n';
+    return count;
+}
+
+struct sample {
+    const char *path, *text;
+    size_t findings;
+};
+
+static void expect_samples(cairn_tidy_rule *rule, const struct sample *samples, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        size_t seen = findings(rule, samples[i].path, samples[i].text);
+        if (!EXPECT(seen == samples[i].findings))
+            fprintf(stderr, "sample %zu: %zu findings in %s: %s\n", i, seen, samples[i].path,
+                    samples[i].text);
+    }
+}
+#define SAMPLES(rule, ...)                                                                         \
+    expect_samples(rule, (const struct sample[]){__VA_ARGS__},                                     \
+                   CAIRN_COUNT(((const struct sample[]){__VA_ARGS__})))
+
+TEST(comments_and_literals_are_blanked_in_place) {
+    static const char text[] = "a /* b\n\"c */ d(\"e\\\"/*f\", '\"') // g\nh\n";
+    char code[sizeof text];
+    cairn_tidy_blank(text, code);
+    EXPECT_EQ_TEXT(code, "a     \n      d(\"      \", ' ')     \nh\n");
+    cairn_tidy_blank("open \"literal\nnext /* open", code);
+    EXPECT_EQ_TEXT(code, "open \"       \nnext        ");
+}
+
+TEST(a_wrong_include_is_found) {
+    SAMPLES(cairn_tidy_layers, {"common/a.c", "#include \"common/b.h\"\n", 0},
+            {"store/a.c", "#include \"api/b.h\"\n#include <stdio.h>\n", 0},
+            {"common/a.c", "#include \"api/b.h\"\n", 1},
+            {"store/a.c", "#include \"plan/b.h\"\n", 1},
+            {"client/a.c", "#  include \"uploader/b.h\"\n", 1},
+            {"server/a.c", "#include \"tests/b.h\"\n", 1},
+            {"cli/a.c", "#include \"server/b.h\"\n", 0}, {"cli/a.c", "#include \"bench/b.h\"\n", 1},
+            {"include/cairn/a.h", "#include \"common/b.h\"\n", 1},
+            {"store/a.c", "#include \"retry.h\"\n#include \"../api/b.h\"\n", 2},
+            {"tests/s/a.c", "#include \"cli/b.h\"\n#include \"bench/c.h\"\n", 0},
+            {"examples/a.c", "#include \"examples/b.h\"\n#include <cairn/cairn.h>\n", 0},
+            {"examples/a.c", "#include \"common/b.h\"\n", 1},
+            {"store/a.c", "/*\n#include \"server/b.h\"\n*/\n", 0});
+}
+
+TEST(a_foreign_header_outside_its_owner_is_found) {
+    SAMPLES(cairn_tidy_owners, {"common/http_setup.c", "#include <curl/curl.h>\n", 0},
+            {"store/s3.c", "#include <curl/curl.h>\n", 1}, {"api/a.c", "#include <jansson.h>\n", 1},
+            {"common/json.h", "#include <jansson.h>\n", 0},
+            {"server/http_loop.c", "#include <microhttpd.h>\n", 0},
+            {"uploader/status.c", "#include <microhttpd.h>\n", 1},
+            {"store/sigv4.c", "#include <openssl/evp.h>\n", 1},
+            {"server/jobs.c", "#include <sqlite3.h>\n", 1},
+            {"store/xml.c", "#include <expat.h>\n", 0},
+            {"client/a.c", "#include <cuda_runtime.h>\n", 1},
+            {"client/stage_cuda.c", "#include <cuda_runtime.h>\n", 0},
+            {"tests/support/fake.c", "#include <microhttpd.h>\n", 0},
+            {"tests/api/a.c", "#include <CUnit/CUnit.h>\n", 1});
+}
+
+#define LICENCE "/* SPDX-License-Identifier: Apache-2.0 */\n"
+#define INTRO(why, promise)                                                                        \
+    "/*\n * a: what it is.\n *\n" why promise " * Limits:  l\n * Threads: t\n * Next:    n\n */\n"
+
+TEST(a_missing_introduction_is_found) {
+    SAMPLES(cairn_tidy_introduction,
+            {"api/a.h", LICENCE INTRO(" * Why:     w\n", " * Promise: p\n"), 0},
+            {"api/a.h", LICENCE INTRO(" * Promise: p\n", " * Why:     w\n"), 1},
+            {"api/a.h", LICENCE INTRO(" * Why:     w\n", ""), 1},
+            {"api/b.h", LICENCE INTRO(" * Why:     w\n", " * Promise: p\n"), 1},
+            {"api/a.h", INTRO(" * Why:     w\n", " * Promise: p\n"), 1},
+            {"api/a.h", LICENCE "#pragma once\n/* * Why: */\n", 3},
+            {"tests/a.c", LICENCE "#include \"a/b.h\"\n", 0}, {"tests/a.c", "int a;\n", 1},
+            {"api/a.c", LICENCE "/* a: what it is. */\n", 0},
+            {"api/a.c", LICENCE "#include \"api/a.h\"\n", 1}, {"api/a.c", "int a;\n", 1});
+}
+
+/* A function, or a table, of so many lines. */
+static const char *block(const char *head, unsigned lines, const char *tail) {
+    static char text[8192];
+    size_t used = (size_t)snprintf(text, sizeof text, "#include <a.h>\n\n%s\n", head);
+    for (unsigned i = 2; i < lines; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "    if (a) {\n");
+    snprintf(text + used, sizeof text - used, "%s\nint after;\n", tail);
+    return text;
+}
+
+TEST(a_long_function_is_found) {
+    SAMPLES(cairn_tidy_function_lines, {"api/a.c", block("int f(void) {", 70, "}"), 0});
+    SAMPLES(cairn_tidy_function_lines, {"api/a.c", block("int f(void) {", 71, "}"), 1});
+    SAMPLES(cairn_tidy_function_lines,
+            {"api/a.c", block("int f(int a,\n      int b) {", 70, "}"), 1});
+    SAMPLES(cairn_tidy_function_lines, {"api/a.c", block("TEST(a) /* b */\n{", 69, "}"), 0});
+    SAMPLES(cairn_tidy_function_lines, {"api/a.c", block("TEST(a) /* b */\n{", 70, "}"), 1});
+    SAMPLES(cairn_tidy_function_lines, {"api/a.c", block("static int t[] = {", 99, "};"), 0});
+    SAMPLES(cairn_tidy_function_lines, {"api/a.h", block("extern \"C\" {", 99, "}"), 0});
+}
+
+TEST(a_long_file_or_line_is_found) {
+    char text[1400];
+    memset(text, '\n', sizeof text);
+    text[600] = '\0';
+    SAMPLES(cairn_tidy_file_lines, {"api/a.c", text, 0});
+    text[600] = '\n';
+    text[601] = '\0';
+    SAMPLES(cairn_tidy_file_lines, {"api/a.c", text, 1});
+    memset(text, 'a', 100);
+    text[100] = '\0';
+    SAMPLES(cairn_tidy_columns, {"api/a.c", text, 0});
+    memcpy(text + 98, "\xc3\xa9\xc3\xa9", 5); /* two letters in four bytes */
+    SAMPLES(cairn_tidy_columns, {"api/a.c", text, 0});
+    memcpy(text + 98, "aaa", 4);
+    SAMPLES(cairn_tidy_columns, {"api/a.c", text, 1});
+    char off[3000];
+    snprintf(off, sizeof off, "/* clang-format off */\n%s\n/* clang-format on */\n%s\n", text,
+             text);
+    SAMPLES(cairn_tidy_columns, {"api/a.h", off, 1});
+}
+
+TEST(a_banned_call_is_found) {
+    SAMPLES(cairn_tidy_calls, {"api/a.c", "strcpy(a, b);\n x = sprintf (a, b);\n", 2},
+            {"api/a.c", "snprintf(a); my_strcpy(a); a->gets(b); a.system(b); atoi_all(a);\n", 0},
+            {"api/a.c", "/* strcpy(a) */ \"strcpy(a)\"; int rand;\n", 0},
+            {"api/a.c", "sleep(1);\nusleep(1);\n", 2}, {"store/retry.c", "sleep(1);\n", 0},
+            {"tests/api/a.c", "sleep(1); gmtime(a);\n", 1},
+            {"api/a.c", "if(!localtime(a)) return system(popen(mktemp(tmpnam(a))));\n", 5});
+}
+
+TEST(a_typedef_of_a_struct_is_found) {
+    SAMPLES(cairn_tidy_typedefs, {"api/a.h", "typedef struct a a;\ntypedef enum { B } b;\n", 2},
+            {"api/a.h", "typedef struct a *make(int b);\ntypedef int number;\n", 0},
+            {"api/a.h", "/* typedef struct a a; */\ntypedef structure a;\n", 0});
+}
+
+TEST(a_row_without_a_word_is_found) {
+    SAMPLES(cairn_tidy_tables, {"api/a.def", LICENCE "ROW(a) /* why it is there */\n", 0},
+            {"api/a.def", LICENCE "/* all rows */\nROW(a)\nROW(b, \"short\")\n", 2},
+            {"api/a.def", LICENCE "ROW(a, \"1\", 2,\n    \"Why you would (not).\")\n", 0},
+            {"api/a.def", "ROW(a) /* why it is there */\n", 1});
+}
+
+TEST(a_mark_of_unfinished_work_is_found) {
+    SAMPLES(cairn_tidy_words,
+            {"a.md",
+             "now TO"
+             "DO: this\n(FIX"
+             "ME)\nXX"
+             "X\n",
+             3},
+            {"a.c",
+             "\"name-XXXXXX\" TO"
+             "DOS HA"
+             "CKERS\n",
+             0},
+            {"a.py",
+             "# HA"
+             "CK\n",
+             1});
+}
+
+TEST(a_path_of_one_machine_is_found) {
+    SAMPLES(cairn_tidy_paths,
+            {"a.sh",
+             "cd /ho"
+             "me/you\nx=\"/ro"
+             "ot\"\n/wo"
+             "rk/main\n",
+             3},
+            {"a.md",
+             "a/wo"
+             "rk/b https://c/ho"
+             "me/ $HOME/ro"
+             "ot /ho"
+             "mepage\n",
+             0});
+}

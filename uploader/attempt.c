@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attempts are few (one per job on this node), so a list does. */
+#include "uploader/attempt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/text.h"
+
+enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_text,
+                                      struct cairn_up_attempt **ret, struct cairn_error *err) {
+    for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (strcmp(at->text, grant_text) != 0) continue;
+        at->users++;
+        *ret = at;
+        return CAIRN_OK;
+    }
+    struct cairn_up_attempt *made = calloc(1, sizeof(*made));
+    if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    enum cairn_code code = cairn_grant_parse(grant_text, &made->grant, err);
+    if (code == CAIRN_OK && !cairn_text_copy(made->text, sizeof(made->text), grant_text))
+        code = cairn_fail(err, CAIRN_PROTOCOL, "the grant is longer than %d bytes", CAIRN_GRANT_BYTES_MAX);
+    if (code != CAIRN_OK) {
+        free(made);
+        return code;
+    }
+    snprintf(made->run_text, sizeof(made->run_text), "%s/%s", made->grant.name.project,
+             made->grant.name.run);
+    made->users = 1;
+    made->next = up->locked.attempts;
+    up->locked.attempts = made;
+    *ret = made;
+    return CAIRN_OK;
+}
+
+void cairn_up_attempt_leave(struct cairn_up *up, struct cairn_up_attempt *attempt) {
+    if (!attempt) return;
+    CAIRN_ASSERT(attempt->users > 0);
+    if (--attempt->users) return;
+    struct cairn_up_attempt **at = &up->locked.attempts;
+    while (*at != attempt) at = &(*at)->next;
+    *at = attempt->next;
+    free(attempt);
+}
+
+struct cairn_up_attempt *cairn_up_attempt_find(struct cairn_up *up, const char *run_text,
+                                               uint64_t number, const char *nonce) {
+    for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (at->grant.attempt == number && !strcmp(at->grant.nonce, nonce) &&
+            !strcmp(at->run_text, run_text))
+            return at;
+    }
+    return NULL;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * daemon: the parts of one uploader and what they share.
+ *
+ * Why:     sessions, saves and slabs are looked at by the socket, the senders and whoever talks to
+ *          the server; they stand in one place under one lock.
+ * Promise: D1  parts start in the order journal, recovery, senders, outbox, watch, socket, and
+ *              stop in the reverse, so that nobody is told of something that is not remembered.
+ *          D2  drain: nothing new is admitted; what was staged is sent within drain_timeout; the
+ *              rest stays in the journal for the next start.
+ * Limits:  see uploader/settings.def.
+ * Threads: settings, places and the pointers are immutable after start; `locked` is locked by
+ *          uploader_state. Nothing under that lock waits for a disk or a network.
+ * Next:    uploader/README.md; save.h, slabs.h, attempt.h for what is under the lock.
+ */
+#pragma once
+
+#include "common/budget.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "store/store.h"
+#include "uploader/settings.h"
+
+struct cairn_up_journal;
+struct cairn_up_socket;
+struct cairn_up_send;
+struct cairn_up_outbox;
+struct cairn_up_watch;
+struct cairn_up_tasks;
+struct cairn_up_fetch;
+struct cairn_up_save;
+struct cairn_up_slab;
+struct cairn_up_attempt;
+
+struct cairn_up {
+    struct cairn_up_settings settings;
+    struct cairn_up_places places;
+    char uuid[CAIRN_UUID_TEXT_BYTES]; /* of this process */
+    char *token;                      /* for the server, or NULL */
+    struct cairn_store *store;
+    struct cairn_budget budget;
+    struct cairn_up_journal *journal;
+    struct cairn_up_socket *socket;
+    struct cairn_up_send *send;
+    struct cairn_up_outbox *outbox;
+    struct cairn_up_watch *watch;
+    struct cairn_up_tasks *tasks;
+    struct cairn_up_fetch *fetch;
+    struct cairn_lock lock; /* uploader_state */
+    struct cairn_condition changed; /* slabs went back, saves ended */
+    struct {
+        struct cairn_up_save **saves; /* by journal entry, ascending */
+        size_t save_count, save_capacity;
+        struct cairn_up_slab *slabs;       /* all that exist */
+        struct cairn_up_attempt *attempts; /* with users, and stale ones without */
+        char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
+        uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */
+        bool draining;
+    } locked;
+};
+
+enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;
+/* Serves until stop_fd becomes readable (SIGTERM), then drains. */
+enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_stop(struct cairn_up *up);
+/* CAIRN_UNAVAILABLE while draining. */
+enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;
+/* The uuid in a grant must be the store's; while store.json is unseen, CAIRN_OK. */
+enum cairn_code cairn_up_store_check(struct cairn_up *up, const char *grant_uuid, struct cairn_error *err) CAIRN_MUST_USE;
+/* Look for store.json once; CAIRN_NOT_FOUND: the server has not set the store up yet. */
+enum cairn_code cairn_up_store_meet(struct cairn_up *up, struct cairn_store_worker *worker, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The journal's bytes. A bad record is a torn tail only when no valid record begins after it. */
+#include "uploader/journal_file.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/crc32c.h"
+
+#define RECORD_MAGIC UINT32_C(0x314a5243) /* "CRJ1" */
+#define PAYLOAD_HEAD_BYTES 16
+#define FLAG_CLOSES UINT32_C(1)
+
+void cairn_up_journal_index_release(struct cairn_up_journal_index *index) {
+    for (size_t i = 0; i < index->count; i++) free(index->entries[i].spans);
+    free(index->entries);
+    *index = (struct cairn_up_journal_index){0};
+}
+
+static size_t place_of(const struct cairn_up_journal_index *index, uint64_t entry) {
+    size_t low = 0, high = index->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (index->entries[middle].entry < entry)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void *grow(void *array, size_t count, size_t *capacity, size_t item_bytes) {
+    if (count < *capacity) return array;
+    size_t wanted = *capacity ? *capacity * 2 : 8;
+    void *grown = realloc(array, wanted * item_bytes);
+    if (grown) *capacity = wanted;
+    return grown;
+}
+
+static void forget(struct cairn_up_journal_index *index, size_t at) {
+    struct cairn_up_journal_entry *entry = &index->entries[at];
+    for (size_t i = 0; i < entry->count; i++) index->live_bytes -= entry->spans[i].bytes;
+    free(entry->spans);
+    index->count--;
+    memmove(entry, entry + 1, (index->count - at) * sizeof(*entry));
+}
+
+enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index, uint64_t entry,
+                                           bool closes, struct cairn_up_journal_span span,
+                                           struct cairn_error *err) {
+    index->entry_last = cairn_max_u64(index->entry_last, entry);
+    size_t at = place_of(index, entry);
+    bool known = at < index->count && index->entries[at].entry == entry;
+    if (closes) {
+        if (known) forget(index, at);
+        return CAIRN_OK;
+    }
+    if (!known) {
+        void *entries = grow(index->entries, index->count, &index->capacity, sizeof(*index->entries));
+        if (!entries) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal's index");
+        index->entries = entries;
+        memmove(&index->entries[at + 1], &index->entries[at],
+                (index->count - at) * sizeof(*index->entries));
+        index->entries[at] = (struct cairn_up_journal_entry){.entry = entry};
+        index->count++;
+    }
+    struct cairn_up_journal_entry *owner = &index->entries[at];
+    void *spans = grow(owner->spans, owner->count, &owner->capacity, sizeof(*owner->spans));
+    if (!spans) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal's index");
+    owner->spans = spans;
+    owner->spans[owner->count++] = span;
+    index->live_bytes += span.bytes;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, struct cairn_buf *ret,
+                                       struct cairn_error *err) {
+    CAIRN_AUTO(buf) json = {.limit = CAIRN_MIB};
+    CAIRN_TRY(cairn_json_dump(record->message, &json, err));
+    uint64_t payload = PAYLOAD_HEAD_BYTES + json.size + record->blob.size;
+    if (payload > CAIRN_UP_RECORD_BYTES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a journal record of %" PRIu64 " bytes", payload);
+    uint8_t head[CAIRN_UP_RECORD_HEAD_BYTES + PAYLOAD_HEAD_BYTES];
+    cairn_store_u32le(head, RECORD_MAGIC);
+    cairn_store_u32le(head + 4, (uint32_t)payload);
+    cairn_store_u64le(head + 12, record->entry);
+    cairn_store_u32le(head + 20, record->closes ? FLAG_CLOSES : 0);
+    cairn_store_u32le(head + 24, (uint32_t)json.size);
+    uint32_t crc = cairn_crc32c(0, head + 4, 4);
+    crc = cairn_crc32c(crc, head + 12, PAYLOAD_HEAD_BYTES);
+    crc = cairn_crc32c(crc, json.data, json.size);
+    crc = cairn_crc32c(crc, record->blob.data, record->blob.size);
+    cairn_store_u32le(head + 8, crc);
+    CAIRN_TRY(cairn_buf_reserve(ret, sizeof(head) + json.size + record->blob.size, err));
+    CAIRN_TRY(cairn_buf_append(ret, head, sizeof(head), err));
+    CAIRN_TRY(cairn_buf_append(ret, json.data, json.size, err));
+    if (!record->blob.size) return CAIRN_OK;
+    return cairn_buf_append(ret, record->blob.data, record->blob.size, err);
+}
+
+void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret,
+                        bool *ret_found) {
+    *ret_found = false;
+    const uint8_t *at = (const uint8_t *)file.data + offset;
+    uint64_t left = file.size - offset;
+    if (offset > file.size || left < CAIRN_UP_RECORD_HEAD_BYTES + PAYLOAD_HEAD_BYTES) return;
+    uint64_t size = cairn_load_u32le(at + 4);
+    if (cairn_load_u32le(at) != RECORD_MAGIC || size < PAYLOAD_HEAD_BYTES ||
+        size > CAIRN_UP_RECORD_BYTES_MAX || size > left - CAIRN_UP_RECORD_HEAD_BYTES)
+        return;
+    uint32_t crc = cairn_crc32c(0, at + 4, 4);
+    crc = cairn_crc32c(crc, at + CAIRN_UP_RECORD_HEAD_BYTES, (size_t)size);
+    uint64_t json_bytes = cairn_load_u32le(at + 24);
+    if (crc != cairn_load_u32le(at + 8) || json_bytes > size - PAYLOAD_HEAD_BYTES) return;
+    const uint8_t *json = at + CAIRN_UP_RECORD_HEAD_BYTES + PAYLOAD_HEAD_BYTES;
+    *ret = (struct cairn_up_record_found){
+        .entry = cairn_load_u64le(at + 12),
+        .closes = (cairn_load_u32le(at + 20) & FLAG_CLOSES) != 0,
+        .span = {offset, CAIRN_UP_RECORD_HEAD_BYTES + size},
+        .json = {json, (size_t)json_bytes},
+        .blob = {json + json_bytes, (size_t)(size - PAYLOAD_HEAD_BYTES - json_bytes)},
+    };
+    *ret_found = true;
+}
+
+/* Any valid record at or after offset? Only asked once, after the first bad one. */
+static bool valid_after(struct cairn_view file, uint64_t offset, uint64_t *ret_where) {
+    uint8_t magic[4];
+    cairn_store_u32le(magic, RECORD_MAGIC);
+    while (offset < file.size) {
+        const uint8_t *from = (const uint8_t *)file.data + offset;
+        const uint8_t *hit = memmem(from, (size_t)(file.size - offset), magic, sizeof(magic));
+        if (!hit) return false;
+        offset += (uint64_t)(hit - from);
+        struct cairn_up_record_found found;
+        bool whole = false;
+        cairn_up_record_at(file, offset, &found, &whole);
+        if (whole) {
+            *ret_where = offset;
+            return true;
+        }
+        offset++;
+    }
+    return false;
+}
+
+enum cairn_code cairn_up_journal_scan(struct cairn_view file,
+                                      enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found, struct cairn_error *err),
+                                      void *owner, uint64_t *ret_end, struct cairn_error *err) {
+    uint64_t offset = 0;
+    while (offset < file.size) {
+        struct cairn_up_record_found found;
+        bool whole = false;
+        cairn_up_record_at(file, offset, &found, &whole);
+        uint64_t next = 0;
+        if (!whole && valid_after(file, offset + 1, &next))
+            return cairn_fail(err, CAIRN_CORRUPT,
+                              "the record at offset %" PRIu64 " is damaged, and a whole one "
+                              "follows at %" PRIu64, offset, next);
+        if (!whole) break;
+        CAIRN_TRY(each(owner, &found, err));
+        offset += found.span.bytes;
+    }
+    *ret_end = offset;
+    return CAIRN_OK;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * journal_file: the bytes of the journal: one record, a scan of all, an index of the live ones.
+ *
+ * Why:     kept apart from threads and fsync so that torn tails and flipped bits are tested on
+ *          plain files.
+ * Promise: F1  a record is u32le magic, u32le size, u32le CRC32C(size, payload), payload; payload
+ *              is u64le entry, u32le flags, u32le json_bytes, JSON, blob.
+ *          F2  scan hands out whole records in order and says where the valid part ends; a bad
+ *              record that is followed by a valid one is CAIRN_CORRUPT with its offset.
+ * Limits:  as in uploader/journal.h.
+ * Threads: one owner.
+ * Next:    uploader/journal.h.
+ */
+#pragma once
+
+#include "uploader/journal.h"
+
+#define CAIRN_UP_RECORD_HEAD_BYTES 12
+#define CAIRN_UP_RECORD_BYTES_MAX (66 * CAIRN_MIB)
+
+struct cairn_up_journal_span {
+    uint64_t offset, bytes;
+};
+struct cairn_up_journal_entry {
+    uint64_t entry;
+    struct cairn_up_journal_span *spans; /* owned */
+    size_t count, capacity;
+};
+/* Which byte ranges belong to which live entry; entries ascend. */
+struct cairn_up_journal_index {
+    struct cairn_up_journal_entry *entries; /* owned */
+    size_t count, capacity;
+    uint64_t live_bytes;
+    uint64_t entry_last; /* highest number ever seen */
+};
+void cairn_up_journal_index_release(struct cairn_up_journal_index *index);
+enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index, uint64_t entry, bool closes, struct cairn_up_journal_span span, struct cairn_error *err) CAIRN_MUST_USE;
+
+enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* One whole record of a scanned file. */
+struct cairn_up_record_found {
+    uint64_t entry;
+    bool closes;
+    struct cairn_up_journal_span span;
+    struct cairn_view json, blob;
+};
+/* *ret_found false: no whole, valid record begins at offset. */
+void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret, bool *ret_found);
+/* Where the valid part ends. */
+enum cairn_code cairn_up_journal_scan(struct cairn_view file, enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found, struct cairn_error *err), void *owner, uint64_t *ret_end, struct cairn_error *err) CAIRN_MUST_USE;

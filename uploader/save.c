@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a save; what trainers ask of it is in save_session.c. */
+#include "uploader/save.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "uploader/journal.h"
+#include "uploader/outbox.h"
+#include "uploader/socket.h"
+
+/* ---- finding ---- */
+
+static size_t place_of(struct cairn_up *up, uint64_t entry) {
+    size_t low = 0, high = up->locked.save_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (up->locked.saves[middle]->entry < entry)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct cairn_up_save *cairn_up_save_find_locked(struct cairn_up *up, uint64_t entry) {
+    size_t at = place_of(up, entry);
+    bool found = at < up->locked.save_count && up->locked.saves[at]->entry == entry;
+    return found ? up->locked.saves[at] : NULL;
+}
+
+struct cairn_up_save *cairn_up_save_of_locked(struct cairn_up *up, uint64_t conn, uint32_t number) {
+    for (size_t i = up->locked.save_count; conn && i-- > 0;) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->conn == conn && save->number == number) return save;
+    }
+    return NULL;
+}
+
+struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char *version,
+                                                 uint32_t rank) {
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->rank == rank && !strcmp(save->place.id.text, version)) return save;
+    }
+    return NULL;
+}
+
+/* ---- making ---- */
+
+static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
+    for (size_t i = 0; i < save->shard_count; i++) cairn_up_shard_free(up->send, save->shards[i]);
+    free(save->shards);
+    cairn_buf_release(&save->table);
+    json_decref(save->replicated);
+    json_decref(save->begin);
+    cairn_up_attempt_leave(up, save->attempt);
+    free(save);
+}
+
+/* Objects that the trainer left out are left out; the server takes its own defaults then. */
+static json_t *begin_body(const struct cairn_up_begin *begin) {
+    json_t *body = json_pack("{s:I, s:I, s:I, s:I, s:s, s:b, s:s}", "step",
+                             (json_int_t)begin->step, "n", (json_int_t)begin->n, "rank",
+                             (json_int_t)begin->rank, "world_size", (json_int_t)begin->world_size,
+                             "on_exists", begin->on_exists ? begin->on_exists : "error", "skip",
+                             begin->skip, "format", begin->format ? begin->format : "");
+    bool failed = !body;
+    if (body && begin->labels) failed |= json_object_set(body, "labels", begin->labels) != 0;
+    if (body && begin->meta) failed |= json_object_set(body, "meta", begin->meta) != 0;
+    if (body && begin->split) failed |= json_object_set(body, "split", begin->split) != 0;
+    if (!failed) return body;
+    json_decref(body);
+    return NULL;
+}
+
+static void set_place(struct cairn_up_save *save, const struct cairn_up_begin *begin) {
+    const struct cairn_grant *grant = &save->attempt->grant;
+    struct cairn_version_origin origin = {
+        .name = grant->name, .attempt = grant->attempt, .step = begin->step, .n = begin->n};
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
+    save->place.name = grant->name;
+    save->place.step = begin->step;
+    cairn_version_id_make(&origin, &save->place.id);
+}
+
+static enum cairn_code insert(struct cairn_up *up, struct cairn_up_save *save,
+                              struct cairn_error *err) {
+    if (up->locked.save_count == up->locked.save_capacity) {
+        size_t capacity = up->locked.save_capacity ? up->locked.save_capacity * 2 : 64;
+        void *grown = realloc(up->locked.saves, capacity * sizeof(*up->locked.saves));
+        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a save");
+        up->locked.saves = grown;
+        up->locked.save_capacity = capacity;
+    }
+    size_t at = place_of(up, save->entry);
+    memmove(&up->locked.saves[at + 1], &up->locked.saves[at],
+            (up->locked.save_count - at) * sizeof(*up->locked.saves));
+    up->locked.saves[at] = save;
+    up->locked.save_count++;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
+                                         const struct cairn_up_begin *begin,
+                                         struct cairn_up_save **ret, struct cairn_error *err) {
+    struct cairn_up_save *save = calloc(1, sizeof(*save));
+    if (!save) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a save");
+    save->entry = entry;
+    save->conn = begin->conn;
+    save->number = begin->number;
+    save->rank = begin->rank;
+    save->n = begin->n;
+    save->attempt = begin->attempt;
+    enum cairn_code code = CAIRN_OK;
+    if (save->attempt)
+        save->attempt->users++;
+    else
+        code = cairn_up_attempt_join(up, begin->grant_text, &save->attempt, err);
+    if (code == CAIRN_OK) set_place(save, begin);
+    if (code == CAIRN_OK && !(save->begin = begin_body(begin)))
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a save");
+    if (code == CAIRN_OK) code = insert(up, save, err);
+    if (code != CAIRN_OK) {
+        save_free(up, save);
+        return code;
+    }
+    *ret = save;
+    return CAIRN_OK;
+}
+
+void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
+                       struct cairn_key *ret) {
+    cairn_key_shard(&save->place, cairn_view_of(shard_name), ret);
+}
+
+enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                               struct cairn_up_shard *take_shard,
+                                               struct cairn_error *err) {
+    if (save->shard_count == save->shard_capacity) {
+        size_t capacity = save->shard_capacity ? save->shard_capacity * 2 : 8;
+        void *grown = capacity <= 2 * CAIRN_UP_SHARDS_MAX
+                          ? realloc(save->shards, capacity * sizeof(*save->shards)) : NULL;
+        if (!grown) {
+            cairn_up_shard_free(up->send, take_shard);
+            return cairn_fail(err, CAIRN_TOO_LARGE, "a save holds at most %d shards", CAIRN_UP_SHARDS_MAX);
+        }
+        save->shards = grown;
+        save->shard_capacity = capacity;
+    }
+    save->shards[save->shard_count++] = take_shard;
+    save->total_bytes += take_shard->size_bytes;
+    return CAIRN_OK;
+}
+
+void cairn_up_save_undescribe_locked(struct cairn_up *up, struct cairn_up_save *save) {
+    for (size_t i = 0; i < save->shard_count; i++) cairn_up_shard_free(up->send, save->shards[i]);
+    save->shard_count = save->stage_first = save->stage_count = 0;
+    save->total_bytes = 0;
+    save->described = false;
+}
+
+/* ---- ending ---- */
+
+static void post_record(struct cairn_up *up, uint64_t entry, json_t *take_message, bool closes) {
+    struct cairn_error error = {0};
+    struct cairn_up_record record = {.entry = entry, .closes = closes, .message = take_message};
+    if (take_message &&
+        cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", entry, error.message);
+    json_decref(take_message);
+}
+
+static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save,
+                           const struct cairn_error *why) {
+    for (size_t i = 0; i < save->shard_count; i++) {
+        if (!save->shards[i]->durable) cairn_up_send_give_up(up->send, save->shards[i], why);
+    }
+}
+
+void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
+                               enum cairn_code code, const char *reason) {
+    if (save->failing || save->over) return;
+    save->failing = true;
+    struct cairn_error why = {0};
+    cairn_fail(&why, code, "%s", reason);
+    save->why = why;
+    cairn_log(WARN, "save.failed", "run=%s step=%" PRIu64 " rank=%u version=%s cause=\"%s\"",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text, reason);
+    post_record(up, save->entry,
+                json_pack("{s:s, s:s, s:s}", "t", "fail", "code", cairn_code_info(code)->slug,
+                          "reason", why.message),
+                false);
+    give_up_shards(up, save, &why);
+    cairn_up_outbox_wake(up->outbox);
+    cairn_up_save_settle_locked(up, save);
+}
+
+static const char *end_text(enum cairn_up_end end) {
+    static const char *const texts[] = {"open", "committed", "skipped", "refused", "aborted", "failed"};
+    return texts[end];
+}
+
+static void answer_fail(struct cairn_up *up, struct cairn_up_save *save) {
+    if (!save->fail_waits) return;
+    save->fail_waits = false;
+    struct cairn_error why = {0};
+    cairn_fail(&why, CAIRN_ALREADY_COMMITTED, "%s is committed; it can no longer fail",
+               save->place.id.text);
+    if (save->end == CAIRN_UP_COMMITTED)
+        cairn_up_socket_refuse(up->socket, save->conn, save->fail_request, &why);
+    else
+        cairn_up_socket_answer(up->socket, save->conn, save->fail_request, "ok", NULL);
+}
+
+void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
+                               enum cairn_up_end end, enum cairn_code code, const char *message) {
+    if (save->over) return;
+    save->over = true;
+    save->end = end;
+    struct cairn_error why = {0};
+    if (end != CAIRN_UP_COMMITTED) cairn_fail(&why, code, "%s", message);
+    save->why = why;
+    if (end == CAIRN_UP_COMMITTED)
+        cairn_log(INFO, "save.committed", "run=%s step=%" PRIu64 " rank=%u version=%s",
+                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text);
+    else
+        cairn_log(WARN, "save.over", "run=%s step=%" PRIu64 " rank=%u version=%s end=%s cause=\"%s\"",
+                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+                  end_text(end), why.message);
+    if (save->conn)
+        cairn_up_socket_post(up->socket, save->conn,
+                             json_pack("{s:s, s:I, s:s, s:s, s:s}", "t", "verdict", "save",
+                                       (json_int_t)save->number, "state", end_text(end), "code",
+                                       cairn_code_info(end == CAIRN_UP_COMMITTED ? CAIRN_OK : code)->slug,
+                                       "message", why.message));
+    answer_fail(up, save);
+    if (end != CAIRN_UP_COMMITTED) give_up_shards(up, save, &why);
+    cairn_up_save_settle_locked(up, save);
+}
+
+/* ---- settling ---- */
+
+bool cairn_up_save_is_durable_locked(const struct cairn_up_save *save) {
+    return save->sealed && save->durable_count == save->shard_count;
+}
+
+static bool all_quiet(struct cairn_up *up, const struct cairn_up_save *save) {
+    for (size_t i = 0; i < save->shard_count; i++) {
+        if (!cairn_up_send_is_quiet(up->send, save->shards[i])) return false;
+    }
+    return true;
+}
+
+static bool all_ended(struct cairn_up *up, const struct cairn_up_save *save) {
+    for (size_t i = 0; i < save->shard_count; i++) {
+        if (!cairn_up_send_has_ended(up->send, save->shards[i])) return false;
+    }
+    return true;
+}
+
+static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
+    struct cairn_up_slab *slab = save->slab;
+    save->slab = NULL;
+    slab->save = 0;
+    if (slab->conn)
+        cairn_up_socket_post(up->socket, slab->conn,
+                             json_pack("{s:s, s:I}", "t", "free", "slab", (json_int_t)slab->index));
+    else
+        cairn_up_slabs_sweep_locked(up);
+}
+
+void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
+    if (cairn_up_save_is_durable_locked(save) && !save->durable_said && !save->failing) {
+        save->durable_said = true;
+        if (save->conn)
+            cairn_up_socket_post(up->socket, save->conn,
+                                 json_pack("{s:s, s:I}", "t", "durable", "save", (json_int_t)save->number));
+    }
+    bool through = save->over || save->failing || save->durable_said;
+    if (save->slab && through && all_quiet(up, save)) give_slab(up, save);
+    if (!save->over || save->closed || save->slab || !all_ended(up, save)) return;
+    save->closed = true;
+    CAIRN_CRASHPOINT("uploader.over.before_close");
+    post_record(up, save->entry, json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end)), true);
+    size_t at = place_of(up, save->entry);
+    up->locked.save_count--;
+    memmove(&up->locked.saves[at], &up->locked.saves[at + 1],
+            (up->locked.save_count - at) * sizeof(*up->locked.saves));
+    save_free(up, save);
+    cairn_condition_broadcast(&up->changed);
+}
+
+void cairn_up_save_settle(struct cairn_up *up, uint64_t entry) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
+    if (save) cairn_up_save_settle_locked(up, save);
+}
+
+void cairn_up_save_free_all(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        if (up->locked.saves[i]->slab) up->locked.saves[i]->slab->save = 0;
+        save_free(up, up->locked.saves[i]);
+    }
+    free(up->locked.saves);
+    up->locked.saves = NULL;
+    up->locked.save_count = up->locked.save_capacity = 0;
+}
+
+void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn) {
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue; /* failing may have ended some */
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->conn != conn) continue;
+        save->conn = 0;
+        save->fail_waits = false;
+        if (!save->sealed && !save->sealing)
+            cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
+                                      "the trainer went away before it had sealed the save");
+    }
+}
+
+uint64_t cairn_up_save_unfinished(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    uint64_t count = 0;
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        bool sending = save->sealed && !save->failing && !save->over &&
+                       save->durable_count < save->shard_count;
+        bool telling = !save->over && (save->failing ? !save->told.fail : save->sealed);
+        if (sending || telling) count++;
+    }
+    return count;
+}
+
+/* ---- what the senders say ---- */
+
+void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index, uint64_t offset,
+                              uint64_t bytes) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
+    if (!save || !save->conn || index < save->stage_first) return;
+    cairn_up_socket_post(up->socket, save->conn,
+                         json_pack("{s:s, s:I, s:I, s:I, s:I}", "t", "released", "save",
+                                   (json_int_t)save->number, "shard",
+                                   (json_int_t)(index - save->stage_first), "offset",
+                                   (json_int_t)offset, "bytes", (json_int_t)bytes));
+}
+
+void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,
+                               const struct cairn_error *why) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
+    if (!save) return;
+    struct cairn_up_shard *shard = save->shards[index];
+    CAIRN_ASSERT(!shard->durable);
+    if (!why) {
+        shard->durable = true;
+        save->durable_count++;
+        cairn_up_outbox_wake(up->outbox);
+        return;
+    }
+    shard->failed = true;
+    char reason[320];
+    snprintf(reason, sizeof(reason), "node %s rank %u shard %.128s: %.160s", up->places.node,
+             save->rank, shard->name, why->message);
+    cairn_up_save_fail_locked(up, save, why->code, reason);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of settings, and the relations between them that one row cannot state. */
+#include "uploader/settings.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "api/keys.h"
+#include "common/text.h"
+
+#define CONFIG(type, name, fallback, min, max, why)                                                \
+    CAIRN_CONFIG_ROW(cairn_up_settings, type, name, fallback, min, max, why)
+const struct cairn_config_row cairn_up_settings_rows[] = {
+#include "uploader/settings.def"
+};
+#undef CONFIG
+const size_t cairn_up_settings_row_count = CAIRN_COUNT(cairn_up_settings_rows);
+
+/* A host name may hold what a file name should not; what a person typed is refused instead. */
+static enum cairn_code node_name(const char *wanted, char ret[65], struct cairn_error *err) {
+    if (*wanted) {
+        if (!cairn_name_valid(cairn_view_of(wanted)) || !cairn_text_copy(ret, 65, wanted))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "node \"%s\": letters, digits, '.', '_' and '-' only, at most 64",
+                              wanted);
+        return CAIRN_OK;
+    }
+    char host[65] = "";
+    if (gethostname(host, sizeof(host) - 1)) return cairn_fail_errno(err, "asking for the host name");
+    for (char *at = host; *at; at++) {
+        bool plain = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
+                     (*at >= '0' && *at <= '9') || *at == '-' || *at == '_' ||
+                     (*at == '.' && at[1] != '.');
+        if (!plain) *at = '-';
+    }
+    if (!cairn_name_valid(cairn_view_of(host)))
+        return cairn_fail(err, CAIRN_INVALID, "the host name \"%s\" is no node name; set node", host);
+    (void)cairn_text_copy(ret, 65, host);
+    return CAIRN_OK;
+}
+
+static enum cairn_code uid_list(const char *text, struct cairn_up_places *ret,
+                                struct cairn_error *err) {
+    ret->uids[ret->uid_count++] = 0;
+    ret->uids[ret->uid_count++] = geteuid();
+    if (!strcmp(text, "any")) {
+        ret->any_uid = true;
+        return CAIRN_OK;
+    }
+    while (*text) {
+        size_t length = strcspn(text, ",");
+        uint64_t uid = 0;
+        enum cairn_code code = cairn_parse_u64((struct cairn_view){text, length}, &uid, err);
+        if (code != CAIRN_OK) return cairn_within(err, code, "allow_uids");
+        if (uid >= UINT32_MAX || ret->uid_count == CAIRN_UP_UIDS_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "allow_uids: a user id above 2^32-2, or more than %d",
+                              CAIRN_UP_UIDS_MAX);
+        ret->uids[ret->uid_count++] = (uid_t)uid;
+        text += length;
+        if (*text == ',') text++;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code fill(char *to, size_t capacity, const char *what, struct cairn_error *err,
+                            const char *a, const char *b, const char *c) {
+    int size = snprintf(to, capacity, "%s%s%s", a, b, c);
+    if (size < 0 || (size_t)size >= capacity)
+        return cairn_fail(err, CAIRN_INVALID, "%s is longer than %zu bytes: %s%s%s", what,
+                          capacity - 1, a, b, c);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *settings,
+                                         struct cairn_up_places *ret, struct cairn_error *err) {
+    struct cairn_up_places places = {0};
+    CAIRN_TRY(node_name(settings->node, places.node, err));
+    if (!*settings->store)
+        return cairn_fail(err, CAIRN_INVALID, "store is not set: a folder or s3://BUCKET/PREFIX");
+    if (*settings->socket) {
+        CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "socket", err,
+                       settings->socket, "", ""));
+    } else {
+        const char *name = *settings->node ? places.node : "uploader";
+        char slashed[80];
+        CAIRN_TRY(fill(slashed, sizeof(slashed), "node", err, "/", name, ".sock"));
+        CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "the path of the socket", err,
+                       settings->run_dir, slashed, ""));
+    }
+    char file[80];
+    CAIRN_TRY(fill(file, sizeof(file), "node", err, "/", places.node, ".journal"));
+    CAIRN_TRY(fill(places.journal_path, sizeof(places.journal_path), "the path of the journal", err,
+                   settings->state_dir, file, ""));
+    places.budget_bytes = settings->memory_budget_bytes;
+    if (!places.budget_bytes) {
+        long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGE_SIZE);
+        places.budget_bytes = pages > 0 && page_bytes > 0
+                                  ? (uint64_t)pages * (uint64_t)page_bytes / 4
+                                  : CAIRN_GIB;
+    }
+    enum cairn_code code = cairn_log_level_parse(settings->log_level, &places.log_level, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "log_level");
+    CAIRN_TRY(uid_list(settings->allow_uids, &places, err));
+    *ret = places;
+    return CAIRN_OK;
+}

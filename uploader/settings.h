@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings: what an operator may choose for one uploader.
+ *
+ * Why:     uploader/settings.def is the only place where a setting stands; here are its struct and
+ *          what follows from several settings together.
+ * Promise: G01  a value that cannot work (no store, a name that is no file name) is refused at
+ *               start with its name, its value and where it came from.
+ * Limits:  as in uploader/settings.def.
+ * Threads: immutable after load.
+ * Next:    common/config.h; docs/config.md is made from the table.
+ */
+#pragma once
+
+#include <sys/types.h>
+
+#include "common/config.h"
+#include "common/log.h"
+
+struct cairn_up_settings {
+#define CONFIG(type, name, fallback, min, max, why) CAIRN_CONFIG_FIELD_##type(name)
+#include "uploader/settings.def"
+#undef CONFIG
+};
+
+#define CAIRN_UP_UIDS_MAX 64
+/* What follows from the settings and the machine. */
+struct cairn_up_places {
+    char node[65];          /* [A-Za-z0-9][A-Za-z0-9._-]* */
+    char socket_path[108];
+    char journal_path[4200];
+    uint64_t budget_bytes;
+    enum cairn_log_level log_level;
+    bool any_uid;
+    uid_t uids[CAIRN_UP_UIDS_MAX];
+    size_t uid_count;
+};
+
+extern const struct cairn_config_row cairn_up_settings_rows[];
+extern const size_t cairn_up_settings_row_count;
+enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *settings, struct cairn_up_places *ret, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slabs: the shared memory that trainers stage into, out of the node's one budget.
+ *
+ * Why:     no rank may ever wait for another rank's memory inside a save, so all of it is reserved
+ *          when a session opens, two generations for everybody or one.
+ * Promise: Q13  every rank of a node gets min(2, budget / all ranks' bytes) generations; none is
+ *               CAIRN_NO_MEMORY with the numbers. While older attempts of the run still hold slabs,
+ *               their end is waited for, within the caller's limit.
+ *          Q20  a generation is free again when its save needs it no longer; the memory goes back
+ *               when the trainer and the save are both through with it.
+ * Limits:  2 generations a session.
+ * Threads: locked by uploader_state; reserving and giving back (page work) is done by helper
+ *          threads with the lock free.
+ * Next:    common/slab.h; docs/socket.md, "slabs" and "offer".
+ */
+#pragma once
+
+#include "common/slab.h"
+#include "uploader/attempt.h"
+
+#define CAIRN_UP_GENERATIONS_MAX 2
+
+struct cairn_up_slab {
+    struct cairn_up_slab *next;
+    uint64_t conn;  /* the trainer's connection; 0: gone */
+    uint32_t index; /* generation */
+    struct cairn_up_attempt *attempt;
+    struct cairn_slab memory;
+    uint64_t save; /* entry that uses it; 0: free */
+};
+struct cairn_up_slab_wish {
+    uint64_t conn;
+    struct cairn_up_attempt *attempt; /* kept in use by the caller */
+    uint32_t rank, local_world_size;
+    uint64_t bytes, node_bytes;
+    uint64_t deadline_ms;
+};
+/* On a helper thread. *ret_count generations, all of one size; they belong to conn. */
+enum cairn_code cairn_up_slabs_reserve(struct cairn_up *up, const struct cairn_up_slab_wish *wish, struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX], uint32_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
+/* A slab that a trainer brought again; checked by the caller against what it claims. */
+enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, uint32_t index, struct cairn_up_attempt *attempt, struct cairn_slab *take_memory, struct cairn_up_slab **ret, struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_up_slab *cairn_up_slab_of_locked(struct cairn_up *up, uint64_t conn, uint32_t index);
+void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn);
+/* Give back what nobody needs; the page work is left to a helper. */
+void cairn_up_slabs_sweep_locked(struct cairn_up *up);
+void cairn_up_slabs_free_all(struct cairn_up *up);

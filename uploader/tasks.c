@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads are made while all are busy and the limit allows, and stay. */
+#include "uploader/tasks.h"
+
+#include <stdlib.h>
+
+#define WAITING_MAX 65536
+
+struct task {
+    struct task *next;
+    void (*run)(struct cairn_up_helper *helper, void *owner);
+    void (*drop)(void *owner);
+    void *owner;
+};
+struct cairn_up_tasks {
+    struct cairn_up *up;
+    struct cairn_lock lock;
+    struct cairn_condition work;
+    struct {
+        struct task *first, **last;
+        size_t waiting, idle, thread_count;
+        pthread_t threads[CAIRN_UP_TASK_THREADS_MAX];
+        bool stopping;
+    } locked;
+};
+
+enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cairn_rest **ret,
+                                     struct cairn_error *err) {
+    if (!helper->rest) {
+        struct cairn_rest_options options = {.url = helper->up->settings.server,
+                                             .token = helper->up->token};
+        CAIRN_TRY(cairn_rest_new(&options, &helper->rest, err));
+    }
+    *ret = helper->rest;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_helper_store(struct cairn_up_helper *helper,
+                                      struct cairn_store_worker **ret, struct cairn_error *err) {
+    if (!helper->store) CAIRN_TRY(cairn_store_worker_new(helper->up->store, &helper->store, err));
+    *ret = helper->store;
+    return CAIRN_OK;
+}
+
+static void *helper_main(void *argument) {
+    struct cairn_up_tasks *tasks = argument;
+    struct cairn_up_helper helper = {.up = tasks->up};
+    cairn_lock_take(&tasks->lock);
+    for (;;) {
+        while (!tasks->locked.first && !tasks->locked.stopping) {
+            tasks->locked.idle++;
+            (void)cairn_condition_wait(&tasks->work, &tasks->lock, UINT64_MAX);
+            tasks->locked.idle--;
+        }
+        if (tasks->locked.stopping) break;
+        struct task *task = tasks->locked.first;
+        tasks->locked.first = task->next;
+        if (!tasks->locked.first) tasks->locked.last = &tasks->locked.first;
+        tasks->locked.waiting--;
+        cairn_lock_give(&tasks->lock);
+        task->run(&helper, task->owner);
+        free(task);
+        cairn_lock_take(&tasks->lock);
+    }
+    cairn_lock_give(&tasks->lock);
+    if (helper.rest) cairn_rest_free(helper.rest);
+    if (helper.store) cairn_store_worker_free(helper.store);
+    return NULL;
+}
+
+enum cairn_code cairn_up_tasks_new(struct cairn_up *up, struct cairn_up_tasks **ret,
+                                   struct cairn_error *err) {
+    struct cairn_up_tasks *tasks = calloc(1, sizeof(*tasks));
+    if (!tasks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for helper threads");
+    tasks->up = up;
+    cairn_lock_init(&tasks->lock, CAIRN_LOCK_uploader_tasks);
+    cairn_condition_init(&tasks->work);
+    tasks->locked.last = &tasks->locked.first;
+    *ret = tasks;
+    return CAIRN_OK;
+}
+
+void cairn_up_tasks_free(struct cairn_up_tasks *tasks) {
+    if (!tasks) return;
+    cairn_lock_take(&tasks->lock);
+    tasks->locked.stopping = true;
+    cairn_condition_broadcast(&tasks->work);
+    size_t count = tasks->locked.thread_count;
+    cairn_lock_give(&tasks->lock);
+    for (size_t i = 0; i < count; i++) pthread_join(tasks->locked.threads[i], NULL);
+    for (struct task *task = tasks->locked.first, *next; task; task = next) {
+        next = task->next;
+        if (task->drop) task->drop(task->owner);
+        free(task);
+    }
+    cairn_condition_release(&tasks->work);
+    cairn_lock_release(&tasks->lock);
+    free(tasks);
+}
+
+enum cairn_code cairn_up_tasks_add(struct cairn_up_tasks *tasks,
+                                   void (*run)(struct cairn_up_helper *helper, void *owner),
+                                   void (*drop)(void *owner), void *owner,
+                                   struct cairn_error *err) {
+    struct task *task = calloc(1, sizeof(*task));
+    if (!task) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a task");
+    *task = (struct task){.run = run, .drop = drop, .owner = owner};
+    CAIRN_HOLD(&tasks->lock);
+    if (tasks->locked.waiting >= WAITING_MAX || tasks->locked.stopping) {
+        free(task);
+        return cairn_fail(err, CAIRN_BUSY, "%zu tasks are waiting already", tasks->locked.waiting);
+    }
+    bool wanted = tasks->locked.idle <= tasks->locked.waiting &&
+                  tasks->locked.thread_count < CAIRN_UP_TASK_THREADS_MAX;
+    if (wanted && pthread_create(&tasks->locked.threads[tasks->locked.thread_count], NULL,
+                                 helper_main, tasks) == 0)
+        tasks->locked.thread_count++;
+    if (!tasks->locked.thread_count) {
+        free(task);
+        return cairn_fail(err, CAIRN_BUSY, "no thread for a task");
+    }
+    *tasks->locked.last = task;
+    tasks->locked.last = &task->next;
+    tasks->locked.waiting++;
+    cairn_condition_signal(&tasks->work);
+    return CAIRN_OK;
+}

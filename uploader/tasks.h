@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tasks: helper threads for whatever may take long and is not on the way of a save.
+ *
+ * Why:     the socket thread never waits: attempts, memory, restores and lists are done here and
+ *          their answers posted back.
+ * Promise: K1  each task runs once, on some thread, in the order of submission when one is idle.
+ *          K2  free waits for the running ones and runs none of the waiting ones: their `drop` is
+ *              called instead.
+ * Limits:  CAIRN_UP_TASK_THREADS_MAX threads, made when needed; 65,536 waiting tasks.
+ * Threads: any thread submits; locked by uploader_tasks.
+ * Next:    uploader/session.c for who uses it.
+ */
+#pragma once
+
+#include "api/rest.h"
+#include "uploader/daemon.h"
+
+#define CAIRN_UP_TASK_THREADS_MAX 48
+
+/* What a helper thread owns, made when first asked for. */
+struct cairn_up_helper {
+    struct cairn_up *up;
+    struct cairn_rest *rest;
+    struct cairn_store_worker *store;
+};
+enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cairn_rest **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_helper_store(struct cairn_up_helper *helper, struct cairn_store_worker **ret, struct cairn_error *err) CAIRN_MUST_USE;
+
+enum cairn_code cairn_up_tasks_new(struct cairn_up *up, struct cairn_up_tasks **ret, struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_tasks_free(struct cairn_up_tasks *tasks);
+/* owner is handed to run or to drop, and is theirs. */
+enum cairn_code cairn_up_tasks_add(struct cairn_up_tasks *tasks, void (*run)(struct cairn_up_helper *helper, void *owner), void (*drop)(void *owner), void *owner, struct cairn_error *err) CAIRN_MUST_USE;
