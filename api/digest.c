@@ -10,9 +10,8 @@ void cairn_version_id_make(const struct cairn_version_origin *origin,
                            struct cairn_version_id *ret) {
     char text[512];
     int size = snprintf(text, sizeof text, "cairn-version-1\n%s\n%s\n%llu\n%s\n%llu\n%u\n",
-                        origin->name.project, origin->name.run,
-                        (unsigned long long)origin->attempt, origin->nonce,
-                        (unsigned long long)origin->step, origin->n);
+                        origin->name.project, origin->name.run, (unsigned long long)origin->attempt,
+                        origin->nonce, (unsigned long long)origin->step, origin->n);
     CAIRN_ASSERT(size > 0);
     CAIRN_ASSERT((size_t)size < sizeof text);
     uint8_t digest[CAIRN_SHA256_BYTES];

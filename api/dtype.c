@@ -38,8 +38,10 @@ bool cairn_tensor_size(unsigned dtype, unsigned dimension_count, const uint64_t 
     /* A zero anywhere makes it empty, but the other dimensions must still be sane: strides are made
      * of them. */
     for (unsigned d = 0; d < dimension_count; d++) {
-        if (shape[d] == 0) empty = true;
-        else if (cairn_mul_overflows(elements, shape[d], &elements)) return false;
+        if (shape[d] == 0)
+            empty = true;
+        else if (cairn_mul_overflows(elements, shape[d], &elements))
+            return false;
     }
     if (cairn_mul_overflows(elements, bits, &total_bits)) return false;
     if (elements > UINT64_C(1) << 60) return false; /* strides and ends then never overflow */

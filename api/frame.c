@@ -9,7 +9,8 @@
 
 #define FRAME_HEADER_BYTES 8
 #define FRAME_READ_BYTES (64 * CAIRN_KIB)
-#define FRAME_BYTES_MAX (FRAME_HEADER_BYTES + CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX)
+#define FRAME_BYTES_MAX                                                                            \
+    (FRAME_HEADER_BYTES + CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX)
 #define FRAME_NODES_MAX 100000
 
 static void fds_close(int *fds, size_t *count) {
@@ -140,8 +141,10 @@ enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn
     memcpy(frame.fds, reader->fds, reader->fd_count * sizeof *frame.fds);
     frame.fd_count = reader->fd_count;
     reader->fd_count = 0;
-    if (size > FRAME_READ_BYTES) cairn_buf_release(&reader->bytes); /* rare: do not keep it */
-    else cairn_buf_clear(&reader->bytes);
+    if (size > FRAME_READ_BYTES)
+        cairn_buf_release(&reader->bytes); /* rare: do not keep it */
+    else
+        cairn_buf_clear(&reader->bytes);
     *ret = frame;
     frame = (struct cairn_frame){0};
     *ret_ready = true;

@@ -31,10 +31,11 @@ enum cairn_code cairn_run_name_parse(const char *text, struct cairn_run_name *re
     struct cairn_view project = {text, (size_t)(slash - text)};
     struct cairn_view run = cairn_view_of(slash + 1);
     if (!cairn_name_valid(project) || !cairn_name_valid(run)) {
-        return cairn_fail(err, CAIRN_INVALID,
-                          "run \"%.80s\": each name is [A-Za-z0-9][A-Za-z0-9._-]*, at most %d bytes, "
-                          "without \"..\"",
-                          text, CAIRN_NAME_BYTES_MAX);
+        return cairn_fail(
+            err, CAIRN_INVALID,
+            "run \"%.80s\": each name is [A-Za-z0-9][A-Za-z0-9._-]*, at most %d bytes, "
+            "without \"..\"",
+            text, CAIRN_NAME_BYTES_MAX);
     }
     memset(ret, 0, sizeof *ret);
     memcpy(ret->project, project.data, project.size);
@@ -108,7 +109,9 @@ static void assert_run_name(const struct cairn_run_name *name) {
     CAIRN_ASSERT(cairn_name_valid(cairn_view_of(name->run)));
 }
 
-void cairn_key_store_json(struct cairn_key *ret) { key_print(ret, ".cairn/store.json"); }
+void cairn_key_store_json(struct cairn_key *ret) {
+    key_print(ret, ".cairn/store.json");
+}
 
 void cairn_key_attempt(const struct cairn_run_name *name, uint64_t attempt, struct cairn_key *ret) {
     assert_run_name(name);

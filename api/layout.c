@@ -189,8 +189,10 @@ bool cairn_layout_find(const struct cairn_layout *layout, struct cairn_view name
             *ret_index = middle;
             return true;
         }
-        if (order < 0) low = middle + 1;
-        else high = middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return false;
 }
@@ -217,7 +219,8 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_layout 
     if (layout->table_count > LAYOUT_TABLES_MAX || header(layout, LAYOUT_AT_ZERO) != 0) {
         return BAD(err, "too many tables, or a field that must be zero");
     }
-    layout->names = base + LAYOUT_HEADER_BYTES + (size_t)layout->table_count * LAYOUT_TABLE_ROW_BYTES;
+    layout->names =
+        base + LAYOUT_HEADER_BYTES + (size_t)layout->table_count * LAYOUT_TABLE_ROW_BYTES;
     layout->refs = layout->names + (size_t)layout->name_count * LAYOUT_NAME_ROW_BYTES;
     return CAIRN_OK;
 }
@@ -272,7 +275,8 @@ static enum cairn_code open_refs(const struct cairn_layout *layout, uint32_t fir
         if (i > 0 && table <= last) return BAD(err, "reference %u: not in order", first + i);
         last = table;
         struct cairn_view name = ref_name(layout, first + i);
-        if (i == 0) *ret_name = name;
+        if (i == 0)
+            *ret_name = name;
         else if (cairn_view_compare(name, *ret_name) != 0) {
             return BAD(err, "reference %u: of another name", first + i);
         }
@@ -294,7 +298,8 @@ static enum cairn_code open_names(const struct cairn_layout *layout, struct cair
         struct cairn_view name = {0};
         enum cairn_code code = open_refs(layout, next, count, &name, err);
         if (code != CAIRN_OK) return cairn_within(err, code, "name %u", i);
-        if (i > 0 && cairn_view_compare(before, name) >= 0) return BAD(err, "name %u: not in order", i);
+        if (i > 0 && cairn_view_compare(before, name) >= 0)
+            return BAD(err, "name %u: not in order", i);
         before = name;
         next += count;
     }

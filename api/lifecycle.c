@@ -13,10 +13,8 @@ static const struct move moves[] = {
 #undef MOVE
 };
 static const char *const state_texts[] = {
-    [CAIRN_STATE_OPEN] = "open",
-    [CAIRN_STATE_COMMITTED] = "committed",
-    [CAIRN_STATE_DELETING] = "deleting",
-    [CAIRN_STATE_ABORTING] = "aborting",
+    [CAIRN_STATE_OPEN] = "open",         [CAIRN_STATE_COMMITTED] = "committed",
+    [CAIRN_STATE_DELETING] = "deleting", [CAIRN_STATE_ABORTING] = "aborting",
     [CAIRN_STATE_GONE] = "gone",
 };
 

@@ -16,7 +16,7 @@
 #define SHARDS_MAX (UINT32_C(1) << 20)
 #define NODES_MAX (16u * SHARDS_MAX) /* 10 values a shard, and the meta */
 #define SIZE_BYTES_MAX (UINT64_C(1) << 62)
-#define FORMAT_TAG_BYTES_MAX 64
+#define FORMAT_TAG_BYTES_MAX CAIRN_NAME_BYTES_MAX
 #define META_DEPTH_MAX 15 /* inside a document of at most 16 */
 
 uint64_t cairn_block_count(uint64_t size_bytes) {
@@ -50,8 +50,10 @@ const struct cairn_manifest_shard *cairn_manifest_find(const struct cairn_manife
         size_t middle = low + (high - low) / 2;
         int order = cairn_view_compare(cairn_view_of(manifest->shards[middle].name), name);
         if (order == 0) return &manifest->shards[middle];
-        if (order < 0) low = middle + 1;
-        else high = middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return NULL;
 }
@@ -172,19 +174,17 @@ static enum cairn_code head_pack(const struct cairn_manifest *manifest, json_t *
     CAIRN_TRY(object_parse("labels", manifest->labels_json, &labels, err));
     CAIRN_TRY(labels_check(labels, err));
     const char *tag = manifest->format_tag ? manifest->format_tag : "";
-    if (strlen(tag) >= FORMAT_TAG_BYTES_MAX) {
-        return cairn_fail(err, CAIRN_INVALID, "format: more than %d bytes",
-                          FORMAT_TAG_BYTES_MAX - 1);
+    if (strlen(tag) > FORMAT_TAG_BYTES_MAX) {
+        return cairn_fail(err, CAIRN_INVALID, "format: more than %d bytes", FORMAT_TAG_BYTES_MAX);
     }
-    *ret = json_pack(
-        "{si sI sI sI sI ss so ss sO so sO sI ss ss ss}", MANIFEST_KIND, DOCUMENT_MAJOR, "attempt",
-        (json_int_t)manifest->origin.attempt, "block_bytes", (json_int_t)CAIRN_BLOCK_BYTES,
-        "blocks", (json_int_t)manifest->block_count, "bytes", (json_int_t)manifest->total_bytes,
-        "checksum", "crc32c", "checksums_sha256",
-        cairn_document_hex(manifest->checksums_sha256, 32), "format", tag, "labels", labels,
-        "layout", layout_pack(manifest), "meta", meta, "n", (json_int_t)manifest->origin.n, "nonce",
-        manifest->origin.nonce, "project", manifest->origin.name.project, "run",
-        manifest->origin.name.run);
+    *ret = json_pack("{si sI sI sI sI ss so ss sO so sO sI ss ss ss}", MANIFEST_KIND,
+                     DOCUMENT_MAJOR, "attempt", (json_int_t)manifest->origin.attempt, "block_bytes",
+                     (json_int_t)CAIRN_BLOCK_BYTES, "blocks", (json_int_t)manifest->block_count,
+                     "bytes", (json_int_t)manifest->total_bytes, "checksum", "crc32c",
+                     "checksums_sha256", cairn_document_hex(manifest->checksums_sha256, 32),
+                     "format", tag, "labels", labels, "layout", layout_pack(manifest), "meta", meta,
+                     "n", (json_int_t)manifest->origin.n, "nonce", manifest->origin.nonce,
+                     "project", manifest->origin.name.project, "run", manifest->origin.name.run);
     if (!*ret) return cairn_fail(err, CAIRN_INVALID, "a field is not UTF-8, or memory is short");
     return CAIRN_OK;
 }
@@ -261,8 +261,7 @@ static enum cairn_code object_copy(const json_t *json, char **ret, struct cairn_
 }
 
 /* A shard is one piece of its own object. A later writer may list others; this reader says so. */
-static enum cairn_code extents_read(const json_t *extents, uint64_t size,
-                                    struct cairn_error *err) {
+static enum cairn_code extents_read(const json_t *extents, uint64_t size, struct cairn_error *err) {
     if (size == 0 && json_array_size(extents) == 0) return CAIRN_OK;
     const json_t *extent = json_array_get(extents, 0);
     if (json_array_size(extents) != 1 || json_array_size(extent) != 2) {
@@ -343,7 +342,7 @@ static enum cairn_code fields_read(const json_t *json, struct cairn_manifest *re
         {"bytes", CAIRN_JSON_U64, true, &ret->total_bytes, 0},
         {"checksum", CAIRN_JSON_TEXT, true, &texts->checksum, 0},
         {"checksums_sha256", CAIRN_JSON_TEXT, true, &texts->checksums_sha256, 0},
-        {"format", CAIRN_JSON_TEXT, true, &texts->format, FORMAT_TAG_BYTES_MAX - 1},
+        {"format", CAIRN_JSON_TEXT, true, &texts->format, FORMAT_TAG_BYTES_MAX},
         {"labels", CAIRN_JSON_OBJECT, true, &texts->labels, 0},
         {"layout", CAIRN_JSON_OBJECT, false, &texts->layout, 0},
         {"meta", CAIRN_JSON_OBJECT, true, &texts->meta, 0},

@@ -13,11 +13,11 @@ static const struct cairn_json_limits small = {DOCUMENT_BYTES_MAX, 100000};
 
 enum cairn_code cairn_record_encode(const struct cairn_record *record, struct cairn_buf *ret,
                                     struct cairn_error *err) {
-    json_t *json = json_pack("{si ss so sI sI sI ss}", RECORD_KIND, DOCUMENT_MAJOR, "version",
-                             record->id.text, "manifest_sha256",
-                             cairn_document_hex(record->manifest_sha256, 32), "attempt",
-                             (json_int_t)record->attempt, "step", (json_int_t)record->step, "n",
-                             (json_int_t)record->n, "committed_at", record->committed_at);
+    json_t *json =
+        json_pack("{si ss so sI sI sI ss}", RECORD_KIND, DOCUMENT_MAJOR, "version", record->id.text,
+                  "manifest_sha256", cairn_document_hex(record->manifest_sha256, 32), "attempt",
+                  (json_int_t)record->attempt, "step", (json_int_t)record->step, "n",
+                  (json_int_t)record->n, "committed_at", record->committed_at);
     return cairn_document_dump(json, ret, err);
 }
 
@@ -52,6 +52,9 @@ enum cairn_code cairn_record_decode(struct cairn_view text, struct cairn_record 
 
 /* ---- attempts/<number>.json ---- */
 
+/* A rollback to the beginning supersedes every version of the run. */
+static const struct cairn_json_limits attempt_limits = {CAIRN_MANIFEST_BYTES_MAX, 2000000};
+
 #define ATTEMPT_KIND "cairn_attempt"
 
 void cairn_attempt_record_release(struct cairn_attempt_record *record) {
@@ -61,6 +64,7 @@ void cairn_attempt_record_release(struct cairn_attempt_record *record) {
 
 enum cairn_code cairn_attempt_record_encode(const struct cairn_attempt_record *record,
                                             struct cairn_buf *ret, struct cairn_error *err) {
+    if (ret->limit == 0) ret->limit = CAIRN_MANIFEST_BYTES_MAX;
     CAIRN_AUTO_JSON json_t *superseded = json_array();
     for (size_t i = 0; i < record->superseded_count; i++) {
         if (json_array_append_new(superseded, json_string(record->superseded[i].text)) != 0) {
@@ -68,11 +72,11 @@ enum cairn_code cairn_attempt_record_encode(const struct cairn_attempt_record *r
         }
     }
     const char *resume = record->has_resume ? record->resume_version.text : NULL;
-    json_t *json = json_pack(
-        "{si ss ss sI ss ss sI ss? sO}", ATTEMPT_KIND, DOCUMENT_MAJOR, "project",
-        record->name.project, "run", record->name.run, "attempt", (json_int_t)record->attempt,
-        "nonce", record->nonce, "job", record->job, "world_size", (json_int_t)record->world_size,
-        "resume_version", resume, "superseded", superseded);
+    json_t *json = json_pack("{si ss ss sI ss ss sI ss? sO}", ATTEMPT_KIND, DOCUMENT_MAJOR,
+                             "project", record->name.project, "run", record->name.run, "attempt",
+                             (json_int_t)record->attempt, "nonce", record->nonce, "job",
+                             record->job, "world_size", (json_int_t)record->world_size,
+                             "resume_version", resume, "superseded", superseded);
     return cairn_document_dump(json, ret, err);
 }
 
@@ -83,7 +87,8 @@ static enum cairn_code superseded_read(const json_t *list, struct cairn_attempt_
     if (!ret->superseded) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %zu ids", count);
     for (; ret->superseded_count < count; ret->superseded_count++) {
         const char *text = json_string_value(json_array_get(list, ret->superseded_count));
-        CAIRN_TRY(cairn_document_id(text ? text : "", &ret->superseded[ret->superseded_count], err));
+        CAIRN_TRY(
+            cairn_document_id(text ? text : "", &ret->superseded[ret->superseded_count], err));
     }
     return CAIRN_OK;
 }
@@ -116,7 +121,7 @@ enum cairn_code cairn_attempt_record_decode(struct cairn_view text,
                                             struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_AUTO(attempt_record) record = {0};
-    enum cairn_code code = cairn_document_parse(text, ATTEMPT_KIND, small, &json, err);
+    enum cairn_code code = cairn_document_parse(text, ATTEMPT_KIND, attempt_limits, &json, err);
     if (code == CAIRN_OK) code = attempt_read(json, &record, err);
     if (code != CAIRN_OK) return cairn_document_bad(err, code, "attempt record");
     *ret = record;

@@ -54,7 +54,7 @@ static const char *decode(struct cairn_view raw, char *to, size_t *ret_size) {
     size_t size = 0;
     for (size_t i = 0; i < raw.size; i++) {
         unsigned char c = (unsigned char)from[i];
-        if (c <= 0x20 || c >= 0x7f) return "a byte that must be percent-encoded";
+        if (c <= 0x20 || c >= 0x7f || c == '#') return "a byte that must be percent-encoded";
         if (c == '%') {
             int high = i + 1 < raw.size ? hex_value(from[i + 1]) : -1;
             int low = i + 2 < raw.size ? hex_value(from[i + 2]) : -1;
@@ -150,8 +150,10 @@ static bool fits(const char *template_text, const struct segments *segments, str
         }
         if (next == segments->count) return false;
         const char *segment = segments->at[next++];
-        if (*(const char *)word.data == '{') place(ret, word, segment);
-        else if (!word_is(word, segment)) return false;
+        if (*(const char *)word.data == '{')
+            place(ret, word, segment);
+        else if (!word_is(word, segment))
+            return false;
     }
     return next == segments->count;
 }

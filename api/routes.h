@@ -38,7 +38,7 @@ struct cairn_route {
 /* "" where the route has no such parameter. */
 struct cairn_route_params {
     struct cairn_run_name run_name;
-    char ref[CAIRN_REF_BYTES_MAX + 1];        /* step number, version id, or a word such as "latest" */
+    char ref[CAIRN_REF_BYTES_MAX + 1]; /* step number, version id, or a word such as "latest" */
     char shard[CAIRN_SHARD_NAME_BYTES_MAX + 1];
     char digest[65];
     char node[CAIRN_NAME_BYTES_MAX + 1];
@@ -46,8 +46,12 @@ struct cairn_route_params {
 const struct cairn_route *cairn_route_at(enum cairn_route_id id);
 
 /* A raw request target into its path and its query (without '?'; data NULL when there is none). */
-void cairn_route_split(struct cairn_view target, struct cairn_view *ret_path, struct cairn_view *ret_query);
-enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path, const struct cairn_route **ret_route, struct cairn_route_params *ret_params, struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_route_split(struct cairn_view target, struct cairn_view *ret_path,
+                       struct cairn_view *ret_query);
+enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path,
+                                  const struct cairn_route **ret_route,
+                                  struct cairn_route_params *ret_params,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* The methods that a path takes, for the Allow header ("GET, PUT"); "" when there is no such path. */
 #define CAIRN_ROUTE_ALLOW_BYTES 64
 void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_ALLOW_BYTES]);
@@ -60,8 +64,10 @@ struct cairn_query {
     size_t count;
 };
 /* "a=1&b=x%20y"; a name without '=' has the value "". '+' stays '+'. */
-enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_query *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_query *ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* NULL when absent. */
 const char *cairn_query_get(const struct cairn_query *query, const char *name);
 /* Refuses every name that is not in the list, by name. */
-enum cairn_code cairn_query_only(const struct cairn_query *query, const char *const *names, size_t count, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_query_only(const struct cairn_query *query, const char *const *names,
+                                 size_t count, struct cairn_error *err) CAIRN_MUST_USE;

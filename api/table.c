@@ -89,8 +89,10 @@ bool cairn_table_find(const struct cairn_table *table, struct cairn_view name,
             *ret_tensor = middle;
             return true;
         }
-        if (order < 0) low = middle + 1;
-        else high = middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return false;
 }
@@ -145,7 +147,8 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_table *
     table->pool = base + pool_at;
     table->strings = base + strings_at;
     if (table->fragment_count > TABLE_FRAGMENTS_MAX || header(table, TABLE_AT_ZERO) != 0) {
-        return BAD(err, "more than %u fragments, or a field that must be zero", TABLE_FRAGMENTS_MAX);
+        return BAD(err, "more than %u fragments, or a field that must be zero",
+                   TABLE_FRAGMENTS_MAX);
     }
     return CAIRN_OK;
 }

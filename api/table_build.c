@@ -224,7 +224,9 @@ static bool finish_allocate(struct finish *finish) {
 }
 
 /* A raw shard that no fragment lies in is no part of the table (promise Z2). */
-static bool shard_written(const struct built_shard *shard) { return shard->tensors || shard->used; }
+static bool shard_written(const struct built_shard *shard) {
+    return shard->tensors || shard->used;
+}
 
 static void mark_used_shards(struct cairn_table_builder *builder) {
     for (size_t i = 0; i < builder->shard_count; i++) builder->shards[i].used = false;
@@ -365,8 +367,7 @@ static uint8_t *write_shards(const struct finish *finish, uint8_t *to) {
     for (uint32_t i = 0; i < finish->shard_count; i++, to += SHARD_ROW_BYTES) {
         const struct built_shard *shard = &finish->builder->shards[finish->shard_order[i]];
         cairn_store_u32le(to + SHARD_AT_NAME, finish->name_rank[shard->name]);
-        cairn_store_u32le(to + SHARD_AT_KIND,
-                          shard->tensors ? SHARD_KIND_TENSORS : SHARD_KIND_RAW);
+        cairn_store_u32le(to + SHARD_AT_KIND, shard->tensors ? SHARD_KIND_TENSORS : SHARD_KIND_RAW);
         cairn_store_u64le(to + SHARD_AT_SIZE, shard->size_bytes);
     }
     return to;

@@ -52,8 +52,8 @@
 
 #define TABLE_NONE UINT32_MAX
 #define TABLE_FRAGMENTS_MAX (UINT32_C(1) << 20)
-#define TABLE_ROWS_MAX (UINT32_C(1) << 21)     /* of shards and of tensors, each */
-#define TABLE_SIZE_MAX (UINT64_C(1) << 62)     /* bytes of a shard */
+#define TABLE_ROWS_MAX (UINT32_C(1) << 21) /* of shards and of tensors, each */
+#define TABLE_SIZE_MAX (UINT64_C(1) << 62) /* bytes of a shard */
 #define SHARD_KIND_TENSORS 1
 #define SHARD_KIND_RAW 2
 
@@ -72,6 +72,9 @@
 
 /* The rules of one row, shared by the builder and the opener. Numbers of dimension count, dtype and
  * kind are checked here too; names are not. */
-enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* *ret_bytes: what the fragment's elements take. An empty one is CAIRN_OK with 0 bytes. */
-enum cairn_code cairn_fragment_check(const struct cairn_tensor *tensor, const struct cairn_fragment *fragment, uint64_t *ret_bytes, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_fragment_check(const struct cairn_tensor *tensor,
+                                     const struct cairn_fragment *fragment, uint64_t *ret_bytes,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

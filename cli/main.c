@@ -8,6 +8,7 @@
 #include <cairn/cairn.h>
 
 #include "cli/verb.h"
+#include "store/store.h"
 
 static const struct cairn_cli_verb *const verbs[] = {
     &cairn_cli_verb_up,  &cairn_cli_verb_put,      &cairn_cli_verb_ls,    &cairn_cli_verb_show,
@@ -57,6 +58,7 @@ static void find_program_folder(char *ret, size_t capacity) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
+    cairn_store_register_s3(cairn_store_s3_open);
     if (argc < 2) {
         usage(stderr);
         return cairn_code_info(CAIRN_INVALID)->exit_status;

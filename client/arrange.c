@@ -137,8 +137,7 @@ static enum cairn_code name_group(const struct cairn_client_arrangement *arrange
     return CAIRN_OK;
 }
 
-static enum cairn_code place_tensors(struct cairn_save *save,
-                                     struct cairn_client_arrangement *ret,
+static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_client_arrangement *ret,
                                      struct cairn_error *err) {
     __attribute__((cleanup(naming_release_at))) struct naming naming = {
         .entries = calloc(save->piece_count + 1, sizeof *naming.entries),
@@ -236,7 +235,8 @@ static enum cairn_code find_file(struct cairn_save *save, struct cairn_table_bui
         piece->fragment.size_bytes = piece->bytes;
         return CAIRN_OK;
     }
-    return cairn_fail(err, CAIRN_INVALID, "no file %s was given to cairn_save_file", piece->in_file);
+    return cairn_fail(err, CAIRN_INVALID, "no file %s was given to cairn_save_file",
+                      piece->in_file);
 }
 
 static enum cairn_code add_group(struct cairn_save *save, struct cairn_table_builder *builder,

@@ -37,8 +37,7 @@ static void verdict(struct cairn_save *save, const json_t *message) {
     }
     struct cairn_error why = {0};
     enum cairn_code code = slug && slug[0] ? cairn_code_from_slug(slug) : CAIRN_OK;
-    if (code == CAIRN_OK)
-        code = strcmp(state, "skipped") == 0 ? CAIRN_SKIPPED : CAIRN_ABORTED;
+    if (code == CAIRN_OK) code = strcmp(state, "skipped") == 0 ? CAIRN_SKIPPED : CAIRN_ABORTED;
     (void)cairn_fail(&why, code, "%s", text && text[0] ? text : state);
     cairn_client_save_end(save, &why);
 }
@@ -150,11 +149,9 @@ enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
     uint64_t id = session->next_id++, answered = 0;
     if (!body || json_object_set_new(body, "id", json_integer((json_int_t)id)) != 0)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
-    CAIRN_TRY(
-        cairn_client_message_new(body, ask->blob, ask->fds, ask->fd_count, &message, err));
-    enum cairn_code code =
-        cairn_net_send(session->link.fd, cairn_buf_view(&message->bytes), message->fds,
-                       message->fd_count, ask->deadline_ms, err);
+    CAIRN_TRY(cairn_client_message_new(body, ask->blob, ask->fds, ask->fd_count, &message, err));
+    enum cairn_code code = cairn_net_send(session->link.fd, cairn_buf_view(&message->bytes),
+                                          message->fds, message->fd_count, ask->deadline_ms, err);
     if (code && code != CAIRN_TIMEOUT)
         return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader's socket ended");
     CAIRN_TRY(code);
@@ -258,7 +255,8 @@ enum cairn_code cairn_client_thread_start(struct cairn_session *session, struct 
     int failed = pthread_create(&session->thread, NULL, run, session);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
-        return cairn_fail_at(err, CAIRN_NO_MEMORY, failed, CAIRN_ORIGIN, "start the session's thread");
+        return cairn_fail_at(err, CAIRN_NO_MEMORY, failed, CAIRN_ORIGIN,
+                             "start the session's thread");
     session->thread_started = true;
     return CAIRN_OK;
 }

@@ -8,7 +8,9 @@
 #include "common/encode.h"
 #include "common/id.h"
 
-static const char *from_environment(const char *name) { return getenv(name); }
+static const char *from_environment(const char *name) {
+    return getenv(name);
+}
 
 static const char *variable(const struct cairn_client_job_sources *sources, const char *name) {
     const char *value = (sources->variable ? sources->variable : from_environment)(name);
@@ -31,8 +33,7 @@ static enum cairn_code take(const char *where, const char *job,
 }
 
 static enum cairn_code take_counted(const char *where, const char *id, const char *restarts,
-                                    char ret_job[CAIRN_CLIENT_JOB_BYTES],
-                                    struct cairn_error *err) {
+                                    char ret_job[CAIRN_CLIENT_JOB_BYTES], struct cairn_error *err) {
     char job[2 * CAIRN_CLIENT_JOB_BYTES];
     int size = snprintf(job, sizeof job, "%s:%s:%s", where, id, restarts ? restarts : "0");
     if (size < 0 || (size_t)size >= sizeof job)

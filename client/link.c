@@ -68,8 +68,7 @@ static ssize_t send_some(int fd, struct cairn_client_message *message) {
         struct cmsghdr header;
         char bytes[CMSG_SPACE(CAIRN_NET_FDS_MAX * sizeof(int))];
     } control = {0};
-    struct iovec part = {message->bytes.data + message->sent,
-                         message->bytes.size - message->sent};
+    struct iovec part = {message->bytes.data + message->sent, message->bytes.size - message->sent};
     struct msghdr out = {.msg_iov = &part, .msg_iovlen = 1};
     if (message->sent == 0 && message->fd_count) {
         out.msg_control = control.bytes;

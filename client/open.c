@@ -14,8 +14,6 @@
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 #define CLOSE_WAIT_MS 10000
 
-const char *cairn_version(void) { return CAIRN_VERSION; }
-
 /* ---- options ---- */
 
 static enum cairn_code read_ranks(const struct cairn_open_options *options,
@@ -43,7 +41,8 @@ static enum cairn_code read_bytes(const struct cairn_open_options *options,
                           "node_bytes %" PRIu64 " are less than this rank's %" PRIu64, node_bytes,
                           options->bytes);
     ret->bytes = options->bytes;
-    if (!node_bytes && (cairn_mul_overflows(ranks, options->bytes, &node_bytes) || node_bytes > most))
+    if (!node_bytes &&
+        (cairn_mul_overflows(ranks, options->bytes, &node_bytes) || node_bytes > most))
         return cairn_fail(err, CAIRN_INVALID, "bytes of all ranks of the node: at most %" PRIu64,
                           most);
     ret->node_bytes = node_bytes;
@@ -113,9 +112,9 @@ static enum cairn_code open_attempt(struct cairn_session *session, uint64_t dead
                                     struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:s, s:s, s:I}", "t", "attempt", "job", session->job,
-                                  "resume", session->resume, "wait_staged_ms",
-                                  (json_int_t)session->wait_staged_ms),
+        .take_message =
+            json_pack("{s:s, s:s, s:s, s:I}", "t", "attempt", "job", session->job, "resume",
+                      session->resume, "wait_staged_ms", (json_int_t)session->wait_staged_ms),
         .wanted = "attempted",
         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
@@ -158,11 +157,11 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
                                   struct cairn_error *err) {
     CAIRN_AUTO(frame) slabs = {0}, done = {0};
     if (!session->bytes) return CAIRN_OK;
-    const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:I}", "t", "slabs", "wait_staged_ms",
-                                  (json_int_t)session->wait_staged_ms),
-        .wanted = "slabs",
-        .deadline_ms = deadline_ms};
+    const struct cairn_client_ask ask = {.take_message =
+                                             json_pack("{s:s, s:I}", "t", "slabs", "wait_staged_ms",
+                                                       (json_int_t)session->wait_staged_ms),
+                                         .wanted = "slabs",
+                                         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_ask_alone(session, &ask, &slabs, err));
     CAIRN_TRY(map_slabs(session, &slabs, err));
     const struct cairn_client_ask mapped = {.take_message = json_pack("{s:s}", "t", "mapped"),
@@ -249,8 +248,8 @@ static bool something_is_owed(const struct cairn_session *session) {
 }
 
 static void settle(struct cairn_session *session) {
-    uint64_t until_ms = cairn_min_u64(cairn_client_deadline(session, 0),
-                                      cairn_mono_ms() + CLOSE_WAIT_MS);
+    uint64_t until_ms =
+        cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + CLOSE_WAIT_MS);
     CAIRN_HOLD(&session->lock);
     cairn_client_tells_send(session);
     while (session->locked.state == CAIRN_CLIENT_AWAY ? something_is_owed(session)
@@ -266,6 +265,8 @@ void cairn_close(struct cairn_session *session) {
     const struct cairn_client_ask bye = {.take_message = json_pack("{s:s}", "t", "bye"),
                                          .wanted = "ok",
                                          .deadline_ms = cairn_client_deadline(session, 0)};
-    (void)cairn_client_call(session, &bye, NULL, NULL);
+    if (cairn_client_call(session, &bye, NULL, NULL) != CAIRN_OK) {
+        /* It hears the socket's end instead, which means the same. */
+    }
     session_free(session);
 }

@@ -52,7 +52,8 @@ static enum cairn_code read_shape(const struct cairn_tensor_piece *from,
         return cairn_fail(err, CAIRN_INVALID, "unknown dtype %.16s",
                           from->dtype ? from->dtype : "(none)");
     if (from->dimension_count > CAIRN_DIMENSIONS_MAX || (from->dimension_count && !from->shape))
-        return cairn_fail(err, CAIRN_INVALID, "%u dimensions, at most %d with their shape are taken",
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%u dimensions, at most %d with their shape are taken",
                           from->dimension_count, CAIRN_DIMENSIONS_MAX);
     ret->dimension_count = from->dimension_count;
     for (unsigned d = 0; d < ret->dimension_count; d++) ret->shape[d] = from->shape[d];
@@ -88,8 +89,8 @@ static enum cairn_code read_box(const struct cairn_tensor_piece *from,
         uint64_t start = from->start[d], count = from->count[d];
         if (start > ret->shape[d] || count > ret->shape[d] - start)
             return cairn_fail(err, CAIRN_INVALID,
-                              "dimension %u: %" PRIu64 " + %" PRIu64 " of %" PRIu64, d, start, count,
-                              ret->shape[d]);
+                              "dimension %u: %" PRIu64 " + %" PRIu64 " of %" PRIu64, d, start,
+                              count, ret->shape[d]);
         ret->fragment.start[d] = start;
         ret->fragment.count[d] = count;
     }
@@ -121,8 +122,9 @@ static enum cairn_code read_form(const struct cairn_tensor_piece *from, uint64_t
 static enum cairn_code check_source(const struct cairn_tensor_piece *from,
                                     const struct cairn_client_piece *piece,
                                     struct cairn_error *err) {
-    if (from->in_file ? from->source != NULL || (from->source_bytes && from->source_bytes != piece->bytes)
-                      : from->source_bytes != piece->bytes)
+    if (from->in_file
+            ? from->source != NULL || (from->source_bytes && from->source_bytes != piece->bytes)
+            : from->source_bytes != piece->bytes)
         return cairn_fail(err, CAIRN_INVALID,
                           "the source has %" PRIu64 " bytes, the piece has %" PRIu64,
                           from->source_bytes, piece->bytes);
@@ -210,13 +212,13 @@ static enum cairn_code check_file(int fd, uint64_t bytes, struct cairn_error *er
     struct stat found;
     if (fstat(fd, &found) != 0) return cairn_fail_errno(err, "look at descriptor %d", fd);
     int flags = fcntl(fd, F_GETFL);
-    if (!S_ISREG(found.st_mode) || flags < 0 || (flags & O_ACCMODE) == O_WRONLY ||
-        (flags & O_PATH))
+    if (!S_ISREG(found.st_mode) || flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH))
         return cairn_fail(err, CAIRN_INVALID, "descriptor %d is no regular file open for reading",
                           fd);
-    if ((uint64_t)found.st_size < bytes)
-        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "the file has %" PRIu64 " of %" PRIu64 " bytes",
-                          (uint64_t)found.st_size, bytes);
+    if ((uint64_t)found.st_size != bytes)
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                          "the file has %" PRIu64 " of %" PRIu64 " bytes", (uint64_t)found.st_size,
+                          bytes);
     return CAIRN_OK;
 }
 

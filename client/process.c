@@ -31,9 +31,13 @@ static struct {
     int watched[WATCHED_MAX]; /* fd + 1; 0 is an empty place */
 } process;
 
-static void before_fork(void) { pthread_mutex_lock(&guard); }
+static void before_fork(void) {
+    pthread_mutex_lock(&guard);
+}
 
-static void after_fork_in_parent(void) { pthread_mutex_unlock(&guard); }
+static void after_fork_in_parent(void) {
+    pthread_mutex_unlock(&guard);
+}
 
 static void after_fork_in_child(void) {
     for (size_t i = 0; i < WATCHED_MAX; i++) {
@@ -44,7 +48,9 @@ static void after_fork_in_child(void) {
     pthread_mutex_unlock(&guard);
 }
 
-static void start(void) { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+static void start(void) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
 
 static void guard_take(void) {
     pthread_once(&once, start);

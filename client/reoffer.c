@@ -14,10 +14,9 @@ static json_t *offered_slabs(const struct cairn_session *session) {
     json_t *slabs = json_array();
     for (uint32_t i = 0; i < session->slab_count; i++) {
         const struct cairn_slab *slab = &session->slabs[i];
-        json_array_append_new(slabs, json_pack("{s:I, s:I, s:I}", "bytes",
-                                               (json_int_t)slab->size_bytes, "device",
-                                               (json_int_t)slab->device, "inode",
-                                               (json_int_t)slab->inode));
+        json_array_append_new(
+            slabs, json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes, "device",
+                             (json_int_t)slab->device, "inode", (json_int_t)slab->inode));
     }
     return slabs;
 }
@@ -27,31 +26,32 @@ static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
     for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
         if (!save->id || cairn_client_save_over(save)) continue;
-        json_t *slab = save->generation >= 0 && save->staging ? json_integer(save->generation)
-                                                              : json_null();
-        json_array_append_new(
-            saves, json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save", (json_int_t)save->id, "slab",
-                             slab, "version", save->version, "step", (json_int_t)save->step, "n",
-                             (json_int_t)save->n, "sealed", save->sealed));
+        json_t *slab =
+            save->generation >= 0 && save->staging ? json_integer(save->generation) : json_null();
+        json_array_append_new(saves, json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save",
+                                               (json_int_t)save->id, "slab", slab, "version",
+                                               save->version, "step", (json_int_t)save->step, "n",
+                                               (json_int_t)save->n, "sealed", save->sealed));
     }
     return saves;
 }
 
 static json_t *offer_message(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o, s:o, s:I}", "t", "offer",
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:s, s:o, s:o, s:I}", "t", "offer",
                      "session", session->uuid, "run", session->run, "attempt",
                      (json_int_t)session->attempt, "nonce", session->nonce, "rank",
-                     (json_int_t)session->rank, "job", session->job, "proc", session->proc, "slabs",
-                     offered_slabs(session), "saves", offered_saves(session), "bytes",
+                     (json_int_t)session->rank, "job", session->job, "resume", session->resume,
+                     "proc", session->proc, "slabs", offered_slabs(session), "saves",
+                     offered_saves(session), "bytes",
                      (json_int_t)(session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0));
 }
 
-static void take_state(struct cairn_session *session, struct cairn_save *save, const char *state) {
+static void take_state(struct cairn_save *save, const char *state) {
     struct cairn_error why = {0};
     if (strcmp(state, "continues") == 0) return;
     if (strcmp(state, "durable") == 0) {
-        save->durable = true;
+        save->sealed = save->durable = true;
         save->durable_bytes = save->total_bytes;
         return;
     }
@@ -72,7 +72,6 @@ static void take_state(struct cairn_session *session, struct cairn_save *save, c
                                                           : CAIRN_ABORTED;
     (void)cairn_fail(&why, code, "the uploader was restarted; the save is %.32s", state);
     cairn_client_save_end(save, &why);
-    (void)session;
 }
 
 /* Generations that no save of the new uploader needs are free; it never sends `free` for them. */
@@ -101,7 +100,9 @@ static void take_offered(struct cairn_session *session, const json_t *answer) {
         const char *state = cairn_client_text_of(entry, "state");
         struct cairn_save *save =
             cairn_client_u64_of(entry, "save", &id) ? cairn_client_save_find(session, id) : NULL;
-        if (save && state) take_state(session, save, state);
+        /* It died between journaling a seal and answering it. */
+        if (save && json_is_true(json_object_get(entry, "sealed"))) save->sealed = true;
+        if (save && state) take_state(save, state);
     }
     take_generations(session);
     take_tells(session);

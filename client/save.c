@@ -64,8 +64,7 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
 
 static void generation_give(struct cairn_save *save) {
     if (save->generation < 0) return;
-    struct cairn_client_generation *own =
-        &save->session->locked.generations[save->generation];
+    struct cairn_client_generation *own = &save->session->locked.generations[save->generation];
     if (own->held == save) own->held = NULL;
     cairn_condition_broadcast(&save->session->changed);
 }
@@ -73,7 +72,8 @@ static void generation_give(struct cairn_save *save) {
 enum cairn_code cairn_client_save_enter(struct cairn_save *save, struct cairn_error *err) {
     if (!save) return cairn_fail(err, CAIRN_INVALID, "no save");
     if (!save->session)
-        return cairn_fail(err, CAIRN_INVALID, "step %" PRIu64 ": its session is closed", save->step);
+        return cairn_fail(err, CAIRN_INVALID, "step %" PRIu64 ": its session is closed",
+                          save->step);
     return cairn_client_enter(save->session, err);
 }
 
@@ -141,8 +141,7 @@ static enum cairn_code parse_object(const char *what, const char *text, bool of_
     return CAIRN_OK;
 }
 
-static enum cairn_code begin_body(struct cairn_save *save,
-                                  const struct cairn_save_options *options,
+static enum cairn_code begin_body(struct cairn_save *save, const struct cairn_save_options *options,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL;
     if (save->session->rank == 0) {
@@ -154,8 +153,8 @@ static enum cairn_code begin_body(struct cairn_save *save,
         return cairn_fail(err, CAIRN_INVALID,
                           "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
                           "A-Za-z0-9");
-    save->begin = json_pack("{s:s, s:I, s:I, s:s, s:b, s:s?, s:O?, s:O?, s:n}", "t", "begin", "step",
-                            (json_int_t)save->step, "n", (json_int_t)save->n, "on_exists",
+    save->begin = json_pack("{s:s, s:I, s:I, s:s, s:b, s:s?, s:O?, s:O?, s:n}", "t", "begin",
+                            "step", (json_int_t)save->step, "n", (json_int_t)save->n, "on_exists",
                             on_exists_text(options->on_exists), "skip", options->skip != 0,
                             "format", options->format, "labels", labels, "meta", meta, "split");
     if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
@@ -196,13 +195,11 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
             save->generation = (int)i;
             return CAIRN_OK;
         }
-        CAIRN_TRY(cairn_client_reach(session, deadline_ms, &epoch, err));
-        uint64_t until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + 1000);
-        if (!cairn_condition_wait(&session->changed, &session->lock, until_ms) &&
-            cairn_mono_ms() >= deadline_ms)
-            return cairn_fail(err, CAIRN_TIMEOUT,
-                              "%u of %u slab generations are still being sent", session->slab_count,
-                              session->slab_count);
+        if (session->locked.state != CAIRN_CLIENT_UP)
+            CAIRN_TRY(cairn_client_reach(session, deadline_ms, &epoch, err));
+        else if (!cairn_condition_wait(&session->changed, &session->lock, deadline_ms))
+            return cairn_fail(err, CAIRN_TIMEOUT, "%u of %u slab generations are still being sent",
+                              session->slab_count, session->slab_count);
     }
 }
 

@@ -20,9 +20,9 @@ enum cairn_code cairn_client_enter(const struct cairn_session *session, struct c
     struct cairn_session *own = (struct cairn_session *)(uintptr_t)session;
     CAIRN_HOLD(&own->lock);
     if (own->locked.broken)
-        return cairn_fail(err, CAIRN_BROKEN,
-                          "%s: an internal promise of libcairn was broken earlier; open a new session",
-                          own->run);
+        return cairn_fail(
+            err, CAIRN_BROKEN,
+            "%s: an internal promise of libcairn was broken earlier; open a new session", own->run);
     return CAIRN_OK;
 }
 
@@ -91,8 +91,8 @@ static enum cairn_code encode(struct cairn_session *session, const struct cairn_
     if (!ask->take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     if (request) {
         *request = (struct cairn_client_request){.id = session->next_id++};
-        if (json_object_set_new(ask->take_message, "id",
-                                json_integer((json_int_t)request->id)) != 0)
+        if (json_object_set_new(ask->take_message, "id", json_integer((json_int_t)request->id)) !=
+            0)
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     }
     return cairn_client_message_new(ask->take_message, ask->blob, ask->fds, ask->fd_count, ret,
@@ -181,6 +181,13 @@ void cairn_client_tells_send(struct cairn_session *session) {
     }
 }
 
+void cairn_client_reason(const char *text, char ret_reason[CAIRN_CLIENT_REASON_BYTES]) {
+    (void)cairn_text_copy(ret_reason, CAIRN_CLIENT_REASON_BYTES, text);
+    /* A cut or foreign text must not keep the failure from being told. */
+    for (char *at = ret_reason; *at && !cairn_utf8_valid(cairn_view_of(ret_reason)); at++)
+        if ((unsigned char)*at >= 0x80) *at = '?';
+}
+
 void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
                        const char *reason) {
     struct cairn_client_tell *tell = calloc(1, sizeof *tell);
@@ -188,10 +195,7 @@ void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t st
     tell->save = save;
     tell->step = step;
     tell->n = n;
-    (void)cairn_text_copy(tell->reason, sizeof tell->reason, reason);
-    /* A frame is UTF-8; a cut or foreign text must not keep the failure from being told. */
-    for (char *at = tell->reason; !cairn_utf8_valid(cairn_view_of(tell->reason)) && *at; at++)
-        if ((unsigned char)*at >= 0x80) *at = '?';
+    cairn_client_reason(reason, tell->reason);
     cairn_lock_take(&session->lock);
     struct cairn_client_tell **end = &session->locked.tells;
     while (*end) end = &(*end)->next;

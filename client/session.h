@@ -31,6 +31,8 @@
 
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
+#define CAIRN_CLIENT_REASON_BYTES 256
+#define CAIRN_CLIENT_SLOTS 4 /* reads under way at once */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
 #define CAIRN_CLIENT_WAIT_STAGED_MS 30000
 /* Room for a tensors header and the padding between shards, on top of the session's `bytes`. */
@@ -52,7 +54,7 @@ struct cairn_client_tell {
     uint64_t step;
     uint32_t n;
     uint64_t request; /* id it was sent under on this link; 0: not sent */
-    char reason[256];
+    char reason[CAIRN_CLIENT_REASON_BYTES];
 };
 enum cairn_client_state {
     CAIRN_CLIENT_UP,
@@ -87,10 +89,12 @@ struct cairn_session {
     bool thread_started;
     struct cairn_client_link link; /* the I/O thread's */
     _Atomic uint64_t next_id;
-    struct { /* of whoever holds locked.window_taken */
+    struct {            /* of whoever holds locked.window_taken */
         uint32_t epoch; /* 0: none */
         uint64_t id;
         struct cairn_slab slab;
+        struct cairn_client_request requests[CAIRN_CLIENT_SLOTS];
+        bool busy[CAIRN_CLIENT_SLOTS]; /* asked, and the answer was not taken yet */
     } window;
 
     struct cairn_lock lock;
@@ -160,6 +164,9 @@ enum cairn_code cairn_client_broken(struct cairn_session *session, const char *c
 #else
 #define CAIRN_CLIENT_PROMISE(session, condition, err) CAIRN_ASSERT(condition)
 #endif
+
+/* What a frame can carry of a reason: cut, and UTF-8. */
+void cairn_client_reason(const char *text, char ret_reason[CAIRN_CLIENT_REASON_BYTES]);
 
 /* ---- between the parts of the session ---- */
 enum cairn_code cairn_client_thread_start(struct cairn_session *session,

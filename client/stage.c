@@ -33,6 +33,7 @@ struct stager {
     uint32_t *blocks;
     uint8_t *slab;
     uint32_t epoch; /* link over which `stage` was told; 0: it must be told */
+    bool sealed;    /* the uploader died after it had journaled the seal */
 };
 static void stager_release_at(struct stager *stager) {
     cairn_client_arrangement_release(&stager->arrangement);
@@ -53,10 +54,10 @@ static json_t *stage_message(const struct stager *stager) {
     CAIRN_AUTO_JSON json_t *shards = json_array();
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
         const struct cairn_client_shard *shard = &stager->arrangement.shards[i];
-        if (json_array_append_new(
-                shards, json_pack("{s:s, s:s, s:I, s:I}", "name", shard->name, "kind",
-                                  shard->tensors ? "tensors" : "raw", "offset",
-                                  (json_int_t)shard->offset, "bytes", (json_int_t)shard->bytes)))
+        if (json_array_append_new(shards, json_pack("{s:s, s:s, s:I, s:I}", "name", shard->name,
+                                                    "kind", shard->tensors ? "tensors" : "raw",
+                                                    "offset", (json_int_t)shard->offset, "bytes",
+                                                    (json_int_t)shard->bytes)))
             return NULL;
     }
     return json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save", (json_int_t)stager->save->id,
@@ -67,8 +68,8 @@ static enum cairn_code tell_staged(struct stager *stager, size_t index, struct c
     struct progress *shard = &stager->shards[index];
     uint64_t bytes = stager->arrangement.shards[index].bytes;
     uint64_t first = shard->told / CAIRN_BLOCK_BYTES;
-    uint64_t end = shard->staged == bytes ? cairn_block_count(bytes)
-                                          : shard->staged / CAIRN_BLOCK_BYTES;
+    uint64_t end =
+        shard->staged == bytes ? cairn_block_count(bytes) : shard->staged / CAIRN_BLOCK_BYTES;
     uint64_t told = shard->staged == bytes ? bytes : end * CAIRN_BLOCK_BYTES;
     if (!stager->epoch || told == shard->told) return CAIRN_OK;
     CAIRN_AUTO_HEAP uint8_t *blob = malloc((size_t)(end - first) * 4);
@@ -76,9 +77,9 @@ static enum cairn_code tell_staged(struct stager *stager, size_t index, struct c
     for (uint64_t i = first; i < end; i++)
         cairn_store_u32le(blob + (i - first) * 4, shard->blocks[i]);
     const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:I, s:I, s:I}", "t", "staged", "save",
-                                  (json_int_t)stager->save->id, "shard", (json_int_t)index, "bytes",
-                                  (json_int_t)told),
+        .take_message =
+            json_pack("{s:s, s:I, s:I, s:I}", "t", "staged", "save", (json_int_t)stager->save->id,
+                      "shard", (json_int_t)index, "bytes", (json_int_t)told),
         .blob = {blob, (size_t)(end - first) * 4},
         .epoch = stager->epoch,
         .deadline_ms = cairn_client_deadline(stager->session, 0)};
@@ -97,9 +98,14 @@ static enum cairn_code tell_stage(struct stager *stager, uint64_t deadline_ms,
     enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
     bool known = save->id != 0;
     bool lends = stager->arrangement.shard_count > 0;
+    stager->sealed = !code && save->sealed;
+    if (!code && save->problem.code) {
+        code = save->problem.code;
+        *err = save->problem;
+    }
     if (!code && lends) session->locked.generations[save->generation].lent = true;
     cairn_lock_give(&session->lock);
-    CAIRN_TRY(code);
+    if (code || stager->sealed) return code;
     if (save->file_epoch && save->file_epoch != epoch)
         return cairn_fail(err, CAIRN_SOURCE_GONE,
                           "the uploader was restarted and lost the files that it had been given");
@@ -131,7 +137,8 @@ static enum cairn_code replicated_list(const struct stager *stager, json_t **ret
         bytes += 6 * strlen(piece->name) + 40;
         if (bytes > REPLICATED_JSON_BYTES_MAX) break;
         snprintf(crc, sizeof crc, "%08" PRIx32, piece->crc32c);
-        if (json_array_append_new(list, json_pack("{s:s, s:s}", "name", piece->name, "crc32c", crc)))
+        if (json_array_append_new(list,
+                                  json_pack("{s:s, s:s}", "name", piece->name, "crc32c", crc)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the replicated checksums");
     }
     *ret = CAIRN_TAKE(list);
@@ -234,8 +241,7 @@ static enum cairn_code prepare(struct stager *stager, struct cairn_error *err) {
         stager->shards[i].blocks = at;
         at += cairn_block_count(stager->arrangement.shards[i].bytes);
     }
-    if (stager->save->generation >= 0)
-        stager->slab = session->slabs[stager->save->generation].data;
+    if (stager->save->generation >= 0) stager->slab = session->slabs[stager->save->generation].data;
     CAIRN_HOLD(&session->lock);
     stager->save->total_bytes = stager->arrangement.total_bytes;
     return CAIRN_OK;
@@ -244,16 +250,19 @@ static enum cairn_code prepare(struct stager *stager, struct cairn_error *err) {
 static enum cairn_code stage(struct stager *stager, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     CAIRN_TRY(prepare(stager, err));
-    CAIRN_TRY(tell_stage(stager, cairn_client_deadline(session, 0), err));
+    enum cairn_code code = tell_stage(stager, cairn_client_deadline(session, 0), err);
+    if (code == CAIRN_UPLOADER_GONE)
+        code = tell_stage(stager, cairn_client_deadline(session, 0), err);
+    CAIRN_TRY(code);
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
-        enum cairn_code code = copy_shard(stager, i, err);
+        code = copy_shard(stager, i, err);
         if (code) return cairn_within(err, code, "shard %s", stager->arrangement.shards[i].name);
     }
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
-    enum cairn_code code = CAIRN_UPLOADER_GONE;
+    code = CAIRN_UPLOADER_GONE;
     for (int tries = 0; tries < TRIES_MAX && code == CAIRN_UPLOADER_GONE; tries++) {
         code = stager->epoch ? CAIRN_OK : tell_stage(stager, deadline_ms, err);
-        if (!code) code = tell_seal(stager, deadline_ms, err);
+        if (!code && !stager->sealed) code = tell_seal(stager, deadline_ms, err);
         if (code == CAIRN_UPLOADER_GONE) stager->epoch = 0;
     }
     return code;
@@ -274,7 +283,7 @@ enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *er
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
                           save->session->run, save->step);
     __attribute__((cleanup(stager_release_at))) struct stager stager = {.save = save,
-                                                                         .session = save->session};
+                                                                        .session = save->session};
     struct cairn_error own = {0};
     if (!err) err = &own;
     enum cairn_code code = stage(&stager, err);

@@ -23,13 +23,16 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
         uint32_t epoch = 0;
         if (is_reached(save, milestone)) return CAIRN_OK;
         if (save->problem.code) return cairn_client_save_problem(save, err);
-        enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
-        if (code == CAIRN_OK && cairn_mono_ms() >= deadline_ms)
+        enum cairn_code code = CAIRN_OK;
+        if (session->locked.state != CAIRN_CLIENT_UP)
+            code = cairn_client_reach(session, deadline_ms, &epoch, err);
+        else if (cairn_mono_ms() >= deadline_ms)
             code = cairn_fail(err, CAIRN_TIMEOUT, "not %s yet", milestone_text(milestone));
-        if (code)
+        else
+            cairn_condition_wait(&session->changed, &session->lock, deadline_ms);
+        if (code && !is_reached(save, milestone) && !save->problem.code)
             return cairn_within(err, code, "%s step %" PRIu64 " rank %u", session->run, save->step,
                                 session->rank);
-        cairn_condition_wait(&session->changed, &session->lock, deadline_ms);
     }
 }
 
@@ -50,7 +53,9 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     CAIRN_TRY(cairn_client_save_enter(save, err));
     struct cairn_session *session = save->session;
     struct cairn_error why = {0};
-    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", reason && reason[0] ? reason : "given up");
+    char told[CAIRN_CLIENT_REASON_BYTES];
+    cairn_client_reason(reason && reason[0] ? reason : "given up", told);
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", told);
     cairn_lock_take(&session->lock);
     bool committed = save->committed, over = cairn_client_save_over(save);
     uint64_t id = save->id;
@@ -60,8 +65,8 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                           session->run, save->step);
     if (over) return CAIRN_OK;
     const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)id, "reason",
-                                  why.message),
+        .take_message =
+            json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)id, "reason", told),
         .wanted = "ok",
         .deadline_ms = cairn_client_deadline(session, 0)};
     enum cairn_code code = id ? cairn_client_call(session, &ask, NULL, err) : CAIRN_UPLOADER_GONE;

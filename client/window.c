@@ -8,9 +8,14 @@
 
 #define WINDOW_BYTES_MIN (8 * CAIRN_MIB)
 
-void cairn_client_window_init(struct cairn_session *session) { session->window.slab.fd = -1; }
+void cairn_client_window_init(struct cairn_session *session) {
+    session->window.slab.fd = -1;
+}
 
 void cairn_client_window_release(struct cairn_session *session) {
+    for (size_t slot = 0; slot < CAIRN_CLIENT_SLOTS; slot++)
+        if (session->window.busy[slot]) cairn_frame_release(&session->window.requests[slot].answer);
+    memset(session->window.busy, 0, sizeof session->window.busy);
     if (session->window.epoch) {
         cairn_client_process_unwatch(session->window.slab.fd);
         cairn_slab_release(&session->window.slab);

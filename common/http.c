@@ -120,6 +120,7 @@ static void forget_reply(struct cairn_http_request *request) {
     request->status = 0;
     request->reply_bytes = request->sent_bytes = request->first_byte_us = 0;
     request->sent_at_us = request->reply_at_us = 0;
+    request->reached = false;
     request->content_length = UINT64_MAX;
     request->error = (struct cairn_error){0};
 }
@@ -224,6 +225,7 @@ static void note_figures(struct cairn_http_transfer *transfer) {
     curl_easy_getinfo(transfer->easy, CURLINFO_PRETRANSFER_TIME_T, &before);
     curl_easy_getinfo(transfer->easy, CURLINFO_STARTTRANSFER_TIME_T, &first);
     request->sent_bytes = (uint64_t)sent;
+    request->reached = before > 0;
     if (request->reply_at_us && first > before) request->first_byte_us = (uint64_t)(first - before);
     if (request->reply_at_us && !request->first_byte_us) request->first_byte_us = 1;
 }

@@ -51,6 +51,7 @@ struct cairn_http_request {
     uint32_t total_ms;           /* 0 = no bound on the whole */
     uint32_t stall_ms;           /* 0 = 30,000: no byte in either direction this long */
     bool fresh_connection;       /* never reuse a kept one (retries, hedges) */
+    uint64_t send_bytes_per_s;   /* 0: as fast as it goes */
     /* Called once per header line of the final reply, trimmed; may be NULL. */
     void (*on_header)(struct cairn_http_request *request, struct cairn_view name,
                       struct cairn_view value);
@@ -65,6 +66,7 @@ struct cairn_http_request {
     uint64_t reply_bytes;     /* body bytes received */
     uint64_t content_length;  /* UINT64_MAX: not said */
     uint64_t sent_bytes;      /* handed to the kernel; may be ahead of the peer */
+    bool reached;             /* a connection was made: the peer may have received it */
     uint64_t first_byte_us;   /* from sending to the first reply byte; 0: none came */
     uint64_t sent_at_us;      /* mono clock, also while under way: when the last body byte was
                                  handed over; 0: not yet */

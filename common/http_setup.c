@@ -220,6 +220,7 @@ static void set_connection(struct cairn_http_transfer *transfer) {
     curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "cairn");
+    curl_easy_setopt(easy, CURLOPT_MAX_SEND_SPEED_LARGE, (curl_off_t)request->send_bytes_per_s);
     if (engine->ca_bundle) curl_easy_setopt(easy, CURLOPT_CAINFO, engine->ca_bundle);
     if (engine->interface_name) curl_easy_setopt(easy, CURLOPT_INTERFACE, engine->interface_name);
     if (request->unix_socket)

@@ -45,7 +45,7 @@ struct cairn_safetensors {
     uint64_t header_bytes; /* 8 + N: where the data begins */
 };
 void cairn_safetensors_release(struct cairn_safetensors *file);
-/* How many bytes of the file open needs, from its first 8. CAIRN_INVALID: not a safetensors file. */
+/* How many bytes of the file open needs, from its first 8. CAIRN_INVALID: not such a file. */
 enum cairn_code cairn_safetensors_head_bytes(struct cairn_view first, uint64_t file_bytes,
                                              uint64_t *ret_bytes,
                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -160,8 +160,7 @@ enum cairn_code cairn_safetensors_open(struct cairn_view head, uint64_t file_byt
     struct cairn_view text = {(const char *)head.data + 8, (size_t)file.header_bytes - 8};
     if (*(const char *)text.data != '{')
         return cairn_fail(err, CAIRN_INVALID, "the header does not begin with '{'");
-    while (((const char *)text.data)[text.size - 1] == ' ')
-        text.size--;
+    while (((const char *)text.data)[text.size - 1] == ' ') text.size--;
     enum cairn_code code = open_header(text, file_bytes - file.header_bytes, &file, err);
     if (code == CAIRN_TOO_LARGE || code == CAIRN_PROTOCOL) code = CAIRN_INVALID;
     if (code) return cairn_within(err, code, "safetensors header");

@@ -38,8 +38,8 @@ static enum cairn_code append_entry(struct cairn_buf *ret,
                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append(ret, ",", 1, err));
     CAIRN_TRY(append_json_text(ret, entry->name, err));
-    CAIRN_TRY(
-        cairn_buf_printf(ret, err, ":{\"dtype\":\"%s\",\"shape\":[", cairn_dtype_text(entry->dtype)));
+    CAIRN_TRY(cairn_buf_printf(ret, err, ":{\"dtype\":\"%s\",\"shape\":[",
+                               cairn_dtype_text(entry->dtype)));
     for (unsigned d = 0; d < entry->dimension_count; d++)
         CAIRN_TRY(cairn_buf_printf(ret, err, "%s%" PRIu64, d ? "," : "", entry->shape[d]));
     return cairn_buf_printf(ret, err, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin,
@@ -67,8 +67,8 @@ static enum cairn_code write_json(struct cairn_safetensors_entry *entries, size_
                                   struct cairn_buf *ret, uint64_t *ret_data_bytes,
                                   struct cairn_error *err) {
     uint64_t at = 0;
-    CAIRN_TRY(cairn_buf_append_text(
-        ret, "{\"__metadata__\":{\"format\":\"pt\",\"cairn\":\"1\"}", err));
+    CAIRN_TRY(
+        cairn_buf_append_text(ret, "{\"__metadata__\":{\"format\":\"pt\",\"cairn\":\"1\"}", err));
     for (size_t i = 0; i < count; i++) {
         struct cairn_safetensors_entry *entry = &entries[i];
         uint64_t elements, end;
@@ -89,8 +89,7 @@ static enum cairn_code pad(struct cairn_buf *ret, size_t start, struct cairn_err
     size_t written = ret->size - start;
     size_t padded = (size_t)cairn_round_up(written, CAIRN_SAFETENSORS_ALIGN);
     CAIRN_TRY(cairn_buf_reserve(ret, padded - written, err));
-    while (ret->size - start < padded)
-        CAIRN_TRY(cairn_buf_append(ret, " ", 1, err));
+    while (ret->size - start < padded) CAIRN_TRY(cairn_buf_append(ret, " ", 1, err));
     cairn_store_u64le(ret->data + start, padded - 8);
     return CAIRN_OK;
 }
@@ -107,8 +106,7 @@ enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries,
     CAIRN_TRY(write_json(entries, count, ret, &data_bytes, err));
     CAIRN_TRY(pad(ret, start, err));
     uint64_t header_bytes = ret->size - start;
-    for (size_t i = 0; i < count; i++)
-        entries[i].offset_bytes += header_bytes;
+    for (size_t i = 0; i < count; i++) entries[i].offset_bytes += header_bytes;
     *ret_file_bytes = header_bytes + data_bytes;
     return CAIRN_OK;
 }

@@ -10,9 +10,8 @@
 #include <stdlib.h>
 
 #include "plan/exact.h"
+#include "plan/holdings.h"
 #include "plan/reads.h"
-
-#define NAME_SHOWN 80
 
 /* The pieces of one tensor, grown as needed and used again for the next. */
 struct pieces {
@@ -32,11 +31,6 @@ struct subject {
     bool one_rank; /* a rank covers it alone, not all together */
     uint32_t rank;
 };
-
-static int shown(struct cairn_view name) {
-    return name.size > NAME_SHOWN ? NAME_SHOWN : (int)name.size;
-}
-#define SHOWN(name) shown(name), (const char *)(name).data
 
 static enum cairn_code pieces_add(struct cover *cover, const struct cairn_plan_box *box,
                                   uint32_t rank) {
@@ -131,15 +125,15 @@ static enum cairn_code report(const struct cover *cover, const struct subject *s
         uint32_t second = cover->pieces.ranks[verdict->second];
         return cairn_fail(cover->err, CAIRN_INVALID,
                           "tensor \"%.*s\": %s %s held twice, by rank %u and rank %u",
-                          SHOWN(subject->name), what, region, first, second);
+                          CAIRN_PLAN_SHOWN(subject->name), what, region, first, second);
     }
     if (subject->one_rank) {
         return cairn_fail(cover->err, CAIRN_INVALID,
                           "tensor \"%.*s\": %s %s missing in rank %u, which must hold the whole",
-                          SHOWN(subject->name), what, region, subject->rank);
+                          CAIRN_PLAN_SHOWN(subject->name), what, region, subject->rank);
     }
     return cairn_fail(cover->err, CAIRN_INVALID, "tensor \"%.*s\": %s %s held by no rank",
-                      SHOWN(subject->name), what, region);
+                      CAIRN_PLAN_SHOWN(subject->name), what, region);
 }
 
 /* References [first, first + count) together hold the tensor exactly once. */
@@ -150,7 +144,7 @@ static enum cairn_code prove_refs(struct cover *cover, const struct subject *sub
     if (!cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &elements,
                            &bytes)) {
         return cairn_fail(cover->err, CAIRN_INVALID, "tensor \"%.*s\": no type or size",
-                          SHOWN(subject->name));
+                          CAIRN_PLAN_SHOWN(subject->name));
     }
     if (elements == 0) return CAIRN_OK; /* open refused empty fragments: there are none */
     bool flat = tensor->dimension_count == 0 || !has_boxes(cover->layout, first, count);
@@ -192,7 +186,7 @@ static enum cairn_code prove_agreement(const struct cover *cover, const struct s
         if (!what) continue;
         return cairn_fail(cover->err, CAIRN_BEGIN_DIFFERS,
                           "tensor \"%.*s\": rank %u and rank %u disagree about its %s",
-                          SHOWN(subject->name), cover->layout->tables[table_first].rank,
+                          CAIRN_PLAN_SHOWN(subject->name), cover->layout->tables[table_first].rank,
                           cover->layout->tables[table].rank, what);
     }
     return CAIRN_OK;
@@ -204,7 +198,10 @@ static enum cairn_code prove_alias(const struct cover *cover, const struct subje
     uint32_t target, ref_first, ref_count, table, index;
     struct cairn_view name;
     struct cairn_tensor tensor;
-    CAIRN_TRY(cairn_plan_resolve(cover->layout, subject->name, &target, cover->err));
+    if (cairn_plan_resolve(cover->layout, subject->name, &target, cover->err) != CAIRN_OK) {
+        if (cover->err) cover->err->code = CAIRN_INVALID;
+        return CAIRN_INVALID;
+    }
     cairn_layout_name_at(cover->layout, target, &name, &ref_first, &ref_count);
     for (uint32_t i = first; i < first + count; i++) {
         struct cairn_tensor alias;
@@ -216,7 +213,7 @@ static enum cairn_code prove_alias(const struct cover *cover, const struct subje
             if (!cairn_table_find(source, name, &index)) {
                 return cairn_fail(cover->err, CAIRN_INVALID,
                                   "tensor \"%.*s\": its target is local, and rank %u has none",
-                                  SHOWN(subject->name), source->rank);
+                                  CAIRN_PLAN_SHOWN(subject->name), source->rank);
             }
             cairn_table_tensor_at(source, index, &tensor);
         }
@@ -225,7 +222,7 @@ static enum cairn_code prove_alias(const struct cover *cover, const struct subje
             memcmp(alias.shape, tensor.shape, alias.dimension_count * sizeof *alias.shape) != 0) {
             return cairn_fail(cover->err, CAIRN_INVALID,
                               "tensor \"%.*s\": another type or shape than its target \"%.*s\"",
-                              SHOWN(subject->name), SHOWN(name));
+                              CAIRN_PLAN_SHOWN(subject->name), CAIRN_PLAN_SHOWN(name));
         }
     }
     return CAIRN_OK;
@@ -270,8 +267,10 @@ static struct cairn_view tensor_of(const struct cairn_table *table, uint32_t fra
     while (high - low > 1) { /* fragments stand in the order of their tensors */
         uint32_t middle = low + (high - low) / 2;
         cairn_table_tensor_at(table, middle, &tensor);
-        if (tensor.fragment_first <= fragment) low = middle;
-        else high = middle;
+        if (tensor.fragment_first <= fragment)
+            low = middle;
+        else
+            high = middle;
     }
     cairn_table_tensor_at(table, low, &tensor);
     return tensor.name;
@@ -285,8 +284,8 @@ static enum cairn_code report_bytes(const struct cover *cover, const struct cair
     struct cairn_view name_b = tensor_of(table, b->fragment);
     return cairn_fail(cover->err, CAIRN_INVALID,
                       "shard \"%.*s\" of rank %u: tensors \"%.*s\" and \"%.*s\" share byte %llu",
-                      SHOWN(shard.name), table->rank, SHOWN(name_a), SHOWN(name_b),
-                      (unsigned long long)b->offset);
+                      CAIRN_PLAN_SHOWN(shard.name), table->rank, CAIRN_PLAN_SHOWN(name_a),
+                      CAIRN_PLAN_SHOWN(name_b), (unsigned long long)b->offset);
 }
 
 static enum cairn_code prove_bytes(const struct cover *cover, const struct cairn_table *table) {
@@ -303,7 +302,8 @@ static enum cairn_code prove_bytes(const struct cover *cover, const struct cairn
         if (!shard.tensors) continue; /* tensors may share storage in a raw file */
         extents[count] =
             (struct extent){fragment.offset_bytes, fragment.size_bytes, fragment.shard, i};
-        sorted = sorted && (count == 0 || compare_extents(&extents[count - 1], &extents[count]) <= 0);
+        sorted =
+            sorted && (count == 0 || compare_extents(&extents[count - 1], &extents[count]) <= 0);
         count++;
     }
     if (!sorted) qsort(extents, count, sizeof *extents, compare_extents);
@@ -351,8 +351,8 @@ static enum cairn_code prove_owners(const struct cover *cover) {
             continue;
         }
         return cairn_fail(cover->err, CAIRN_INVALID,
-                          "shard \"%.*s\" is listed by rank %u and rank %u", SHOWN(owned[i].name),
-                          owned[i - 1].rank, owned[i].rank);
+                          "shard \"%.*s\" is listed by rank %u and rank %u",
+                          CAIRN_PLAN_SHOWN(owned[i].name), owned[i - 1].rank, owned[i].rank);
     }
     return CAIRN_OK;
 }

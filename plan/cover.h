@@ -24,4 +24,5 @@
 
 /* CAIRN_BEGIN_DIFFERS: ranks disagree about a name. CAIRN_INVALID: any other hole in the proof.
  * The layout was opened, so its rows are sound. */
-enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout,
+                                       struct cairn_error *err) CAIRN_MUST_USE;

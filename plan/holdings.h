@@ -47,13 +47,23 @@ struct cairn_plan_stock { /* a zeroed one is empty */
 };
 void cairn_plan_stock_release(struct cairn_plan_stock *stock);
 /* The tensor of that name in the layout, without its holdings. local_rank: whose, if it is LOCAL. */
-enum cairn_code cairn_plan_stock_choose(struct cairn_plan_stock *stock, const struct cairn_layout *layout, uint32_t name, uint32_t local_rank, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_plan_stock_choose(struct cairn_plan_stock *stock,
+                                        const struct cairn_layout *layout, uint32_t name,
+                                        uint32_t local_rank,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* The holdings of the tensor that was chosen. */
-enum cairn_code cairn_plan_stock_load(struct cairn_plan_stock *stock, const struct cairn_layout *layout, const struct cairn_manifest *manifest, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_plan_stock_load(struct cairn_plan_stock *stock,
+                                      const struct cairn_layout *layout,
+                                      const struct cairn_manifest *manifest,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-void cairn_plan_span_flat(const struct cairn_plan_stock *stock, uint64_t start, uint64_t count, struct cairn_plan_span *ret);
-void cairn_plan_span_box(unsigned dimensions, const uint64_t *start, const uint64_t *count, struct cairn_plan_span *ret);
+void cairn_plan_span_flat(const struct cairn_plan_stock *stock, uint64_t start, uint64_t count,
+                          struct cairn_plan_span *ret);
+void cairn_plan_span_box(unsigned dimensions, const uint64_t *start, const uint64_t *count,
+                         struct cairn_plan_span *ret);
 /* Where the element stands in the flattened tensor. */
 uint64_t cairn_plan_flat_index(const struct cairn_plan_stock *stock, const uint64_t *point);
 /* The flat range from a span's first to its last element. */
-void cairn_plan_flat_bounds(const struct cairn_plan_stock *stock, const struct cairn_plan_span *span, uint64_t *ret_low, uint64_t *ret_high);
+void cairn_plan_flat_bounds(const struct cairn_plan_stock *stock,
+                            const struct cairn_plan_span *span, uint64_t *ret_low,
+                            uint64_t *ret_high);

@@ -26,6 +26,34 @@ void cairn_plan_pieces_release(struct cairn_plan_pieces *pieces) {
     *pieces = (struct cairn_plan_pieces){0};
 }
 
+enum cairn_code cairn_plan_resolve(const struct cairn_layout *layout, struct cairn_view name,
+                                   uint32_t *ret_index, struct cairn_error *err) {
+    struct cairn_view target = name;
+    for (int hops = 0; hops <= ALIAS_HOPS_MAX; hops++) {
+        uint32_t index, first, count, table, row;
+        struct cairn_tensor tensor;
+        if (!layout || !cairn_layout_find(layout, target, &index)) {
+            if (hops == 0) {
+                return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor \"%.*s\"",
+                                  CAIRN_PLAN_SHOWN(name));
+            }
+            return cairn_fail(err, CAIRN_NOT_FOUND,
+                              "tensor \"%.*s\": its target \"%.*s\" is not there",
+                              CAIRN_PLAN_SHOWN(name), CAIRN_PLAN_SHOWN(target));
+        }
+        cairn_layout_name_at(layout, index, &target, &first, &count);
+        cairn_layout_ref_at(layout, first, &table, &row);
+        cairn_table_tensor_at(&layout->tables[table], row, &tensor);
+        if (tensor.kind != CAIRN_TENSOR_ALIAS) {
+            *ret_index = index;
+            return CAIRN_OK;
+        }
+        target = tensor.alias_of;
+    }
+    return cairn_fail(err, CAIRN_INVALID, "tensor \"%.*s\": aliases in a circle, or more than %d",
+                      CAIRN_PLAN_SHOWN(name), ALIAS_HOPS_MAX);
+}
+
 /* ---- pieces ---- */
 
 static enum cairn_code put_piece(struct planner *planner, const struct cairn_plan_piece *piece) {
@@ -85,9 +113,9 @@ static uint64_t place_in(const struct cairn_plan_stock *stock, const struct cair
 }
 
 /* How many dimensions are walked through; the inner ones are one run on both sides. */
-static unsigned outer_dimensions(const struct cairn_plan_stock *stock, const struct cairn_plan_span *a,
-                                 const struct cairn_plan_span *b, const struct cairn_plan_box *box,
-                                 uint64_t *ret_run) {
+static unsigned outer_dimensions(const struct cairn_plan_stock *stock,
+                                 const struct cairn_plan_span *a, const struct cairn_plan_span *b,
+                                 const struct cairn_plan_box *box, uint64_t *ret_run) {
     uint64_t run = 1;
     unsigned d = stock->tensor.dimension_count;
     for (; d > 0; d--) {
@@ -126,7 +154,8 @@ static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_
 }
 
 /* Where a fragment and a wanted span meet. */
-static enum cairn_code put_meeting(struct planner *planner, const struct cairn_plan_holding *holding,
+static enum cairn_code put_meeting(struct planner *planner,
+                                   const struct cairn_plan_holding *holding,
                                    const struct cairn_plan_span *wanted, uint32_t want) {
     const struct cairn_plan_stock *stock = &planner->stock;
     const struct cairn_plan_span *held = &holding->span;
@@ -208,8 +237,10 @@ static size_t first_reaching(const struct cairn_plan_stock *stock, uint64_t low)
     size_t from = 0, to = stock->count;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        if (stock->holdings[middle].reach <= low) from = middle + 1;
-        else to = middle;
+        if (stock->holdings[middle].reach <= low)
+            from = middle + 1;
+        else
+            to = middle;
     }
     return from;
 }
@@ -256,10 +287,10 @@ static enum cairn_code prove_filled(const struct planner *planner,
                               CAIRN_PLAN_SHOWN(want->tensor), (unsigned long long)next);
         }
         if (next > at) {
-            return cairn_fail(planner->err, CAIRN_NOT_FOUND,
-                              "tensor \"%.*s\": bytes %llu to %llu of the slice are held by no shard",
-                              CAIRN_PLAN_SHOWN(want->tensor), (unsigned long long)at,
-                              (unsigned long long)next);
+            return cairn_fail(
+                planner->err, CAIRN_NOT_FOUND,
+                "tensor \"%.*s\": bytes %llu to %llu of the slice are held by no shard",
+                CAIRN_PLAN_SHOWN(want->tensor), (unsigned long long)at, (unsigned long long)next);
         }
         if (i < pieces->count) at += pieces->pieces[i].bytes;
     }
@@ -272,12 +303,17 @@ static enum cairn_code want_tensor(struct planner *planner, const struct cairn_p
     uint32_t index;
     uint64_t elements;
     CAIRN_TRY(cairn_plan_resolve(planner->layout, want->tensor, &index, planner->err));
-    CAIRN_TRY(load_stock(planner, index, want->local_rank));
+    struct cairn_plan_stock *stock = &planner->stock;
+    if (!stock->loaded || stock->name != index || stock->local_rank != want->local_rank) {
+        CAIRN_TRY(
+            cairn_plan_stock_choose(stock, planner->layout, index, want->local_rank, planner->err));
+    }
     CAIRN_TRY(want_span(planner, want, ret, &elements));
-    uint64_t bits = elements * cairn_dtype_bits(planner->stock.tensor.dtype);
+    uint64_t bits = elements * cairn_dtype_bits(stock->tensor.dtype);
     if (bits % 8) {
         return cairn_fail(planner->err, CAIRN_UNSUPPORTED,
-                          "tensor \"%.*s\": the slice does not fill bytes", CAIRN_PLAN_SHOWN(want->tensor));
+                          "tensor \"%.*s\": the slice does not fill bytes",
+                          CAIRN_PLAN_SHOWN(want->tensor));
     }
     *ret_bytes = bits / 8;
     return CAIRN_OK;
@@ -285,12 +321,15 @@ static enum cairn_code want_tensor(struct planner *planner, const struct cairn_p
 
 static enum cairn_code plan_tensor(struct planner *planner, const struct cairn_plan_want *want,
                                    uint32_t want_index, uint64_t *ret_bytes) {
-    const struct cairn_plan_stock *stock = &planner->stock;
+    struct cairn_plan_stock *stock = &planner->stock;
     struct cairn_plan_span span;
     uint64_t low, high;
     size_t first = planner->pieces->count;
     CAIRN_TRY(want_tensor(planner, want, &span, ret_bytes));
     if (*ret_bytes == 0) return CAIRN_OK;
+    if (!stock->loaded) {
+        CAIRN_TRY(cairn_plan_stock_load(stock, planner->layout, planner->manifest, planner->err));
+    }
     cairn_plan_flat_bounds(stock, &span, &low, &high);
     for (size_t i = first_reaching(stock, low); i < stock->count; i++) {
         if (stock->holdings[i].low >= high) break;
@@ -304,7 +343,8 @@ static enum cairn_code want_shard(const struct planner *planner, const struct ca
                                   uint32_t *ret_shard, uint64_t *ret_bytes) {
     const struct cairn_manifest_shard *shard = cairn_manifest_find(planner->manifest, want->shard);
     if (!shard) {
-        return cairn_fail(planner->err, CAIRN_NOT_FOUND, "no shard \"%.*s\"", CAIRN_PLAN_SHOWN(want->shard));
+        return cairn_fail(planner->err, CAIRN_NOT_FOUND, "no shard \"%.*s\"",
+                          CAIRN_PLAN_SHOWN(want->shard));
     }
     bool to_end = want->bytes == UINT64_MAX;
     if (want->offset > shard->size_bytes ||
@@ -343,9 +383,11 @@ enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest,
     for (uint32_t i = 0; code == CAIRN_OK && i < want_count; i++) {
         code = plan_want(&planner, &wants[i], i, &pieces.want_bytes[i]);
     }
-    free(planner.stock.holdings);
-    if (code == CAIRN_OK) *ret = pieces;
-    else cairn_plan_pieces_release(&pieces);
+    cairn_plan_stock_release(&planner.stock);
+    if (code == CAIRN_OK)
+        *ret = pieces;
+    else
+        cairn_plan_pieces_release(&pieces);
     return code;
 }
 
@@ -358,6 +400,6 @@ enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest,
     uint32_t shard;
     if (want->shard.data) return want_shard(&planner, want, &shard, ret_bytes);
     enum cairn_code code = want_tensor(&planner, want, &span, ret_bytes);
-    free(planner.stock.holdings);
+    cairn_plan_stock_release(&planner.stock);
     return code;
 }

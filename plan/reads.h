@@ -22,16 +22,17 @@
 #define CAIRN_PLAN_PIECES_MAX (UINT32_C(16) << 20)
 
 enum cairn_plan_form { /* the same numbers as enum cairn_form of cairn/cairn.h */
-    CAIRN_PLAN_WHOLE = 0,
-    CAIRN_PLAN_FLAT = 1, /* elements [start[0], start[0] + count[0]) of the flattened tensor */
-    CAIRN_PLAN_BOX = 2   /* start[d], count[d] for each dimension of the tensor */
+                       CAIRN_PLAN_WHOLE = 0,
+                       CAIRN_PLAN_FLAT =
+                           1, /* elements [start[0], start[0] + count[0]) of the flattened tensor */
+                       CAIRN_PLAN_BOX = 2 /* start[d], count[d] for each dimension of the tensor */
 };
 /* A range of a shard (shard.data is not NULL), else a tensor or a slice of it. */
 struct cairn_plan_want {
     struct cairn_view shard;
     uint64_t offset, bytes; /* of the shard; bytes UINT64_MAX = to its end */
     struct cairn_view tensor;
-    uint32_t local_rank;    /* LOCAL tensors: whose */
+    uint32_t local_rank; /* LOCAL tensors: whose */
     enum cairn_plan_form form;
     const uint64_t *start, *count; /* borrowed; not read for WHOLE */
 };
@@ -40,7 +41,7 @@ struct cairn_plan_piece {
     uint32_t shard;  /* index into manifest->shards */
     uint64_t offset; /* in the shard's object */
     uint64_t bytes;
-    uint64_t at;     /* in the destination of that want */
+    uint64_t at; /* in the destination of that want */
 };
 struct cairn_plan_pieces {
     struct cairn_plan_piece *pieces; /* owned */
@@ -53,8 +54,16 @@ void cairn_plan_pieces_release(struct cairn_plan_pieces *pieces);
 /* layout may be NULL (a version without one: shards only). Branch on: CAIRN_NOT_FOUND (no such
  * tensor or shard, or a region that no fragment holds), CAIRN_RANGE (the want reaches outside the
  * tensor or shard). CAIRN_CORRUPT: layout and manifest contradict each other. */
-enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest, const struct cairn_layout *layout, const struct cairn_plan_want *wants, size_t want_count, struct cairn_plan_pieces *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest,
+                                 const struct cairn_layout *layout,
+                                 const struct cairn_plan_want *wants, size_t want_count,
+                                 struct cairn_plan_pieces *ret,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* Size of one want's destination alone, without planning it. Same codes. */
-enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest, const struct cairn_layout *layout, const struct cairn_plan_want *want, uint64_t *ret_bytes, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest,
+                                      const struct cairn_layout *layout,
+                                      const struct cairn_plan_want *want, uint64_t *ret_bytes,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* The tensor that a name stands for, aliases followed: the name's index in the layout. */
-enum cairn_code cairn_plan_resolve(const struct cairn_layout *layout, struct cairn_view name, uint32_t *ret_index, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_plan_resolve(const struct cairn_layout *layout, struct cairn_view name,
+                                   uint32_t *ret_index, struct cairn_error *err) CAIRN_MUST_USE;

@@ -49,6 +49,7 @@ struct cairn_srv_reply {
     json_t *extra; /* further members of a problem; dropped with the reply */
     char hint[200];
     struct cairn_srv_stream *stream; /* instead of body */
+    uint64_t head_bytes;             /* of a HEAD: Content-Length without a body; 0 = the body's */
     bool park;
     uint64_t park_key, park_until_ms;
 };

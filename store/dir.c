@@ -157,8 +157,10 @@ static struct cairn_store_dir_worker *worker_of(struct cairn_store_worker *worke
 static void submit(struct cairn_store_worker *base, struct cairn_store_request *request) {
     struct cairn_store_dir_worker *worker = worker_of(base);
     request->worker_private = NULL;
-    if (worker->incoming) worker->incoming_last->worker_private = request;
-    else worker->incoming = request;
+    if (worker->incoming)
+        worker->incoming_last->worker_private = request;
+    else
+        worker->incoming = request;
     worker->incoming_last = request;
 }
 
@@ -174,8 +176,10 @@ static bool drop_incoming(struct cairn_store_dir_worker *worker,
     struct cairn_store_request *before = NULL;
     for (struct cairn_store_request *at = worker->incoming; at; at = at->worker_private) {
         if (at == request) {
-            if (before) before->worker_private = at->worker_private;
-            else worker->incoming = at->worker_private;
+            if (before)
+                before->worker_private = at->worker_private;
+            else
+                worker->incoming = at->worker_private;
             if (worker->incoming_last == at) worker->incoming_last = before;
             return true;
         }

@@ -73,21 +73,28 @@ struct cairn_store_dir_place {
     char name[256];
 };
 /* Takes a key apart; refuses what is no key. */
-enum cairn_code cairn_store_dir_place_of(const char *key, struct cairn_store_dir_place *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_dir_place_of(const char *key, struct cairn_store_dir_place *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_store_dir_is_temporary(const char *name);
 void cairn_store_dir_temporary(const char *uuid, char ret_name[CAIRN_STORE_DIR_TEMPORARY_BYTES]);
 /* openat below the root without following a link; -1 and errno. path "" is the folder itself. */
-int cairn_store_dir_open_at(const struct cairn_store_dir *dir, int from_fd, const char *path, int flags);
+int cairn_store_dir_open_at(const struct cairn_store_dir *dir, int from_fd, const char *path,
+                            int flags);
 /* NOT_FOUND for absent names and for keys below an object; STORE for a link in the way. */
 enum cairn_code cairn_store_dir_fail(struct cairn_error *err, int os_errno, const char *doing);
 /* The existing folder of a key. */
-enum cairn_code cairn_store_dir_folder(const struct cairn_store_dir *dir, const char *folder, int *ret_fd, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_dir_folder(const struct cairn_store_dir *dir, const char *folder,
+                                       int *ret_fd, struct cairn_error *err) CAIRN_MUST_USE;
 /* The same, made and synced where it is missing. */
-enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worker, const char *folder, int *ret_fd, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worker,
+                                            const char *folder, int *ret_fd,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Removes the folder and its parents as long as they are empty. */
 void cairn_store_dir_prune(const struct cairn_store_dir *dir, const char *folder);
 /* A regular file in an open folder. */
-enum cairn_code cairn_store_dir_open_file(int folder_fd, const char *name, bool write, struct cairn_file *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_dir_open_file(int folder_fd, const char *name, bool write,
+                                          struct cairn_file *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- the operations: one step each; *ret_more asks for another turn ---- */
 typedef enum cairn_code cairn_store_dir_step(struct cairn_store_dir_worker *worker,

@@ -89,8 +89,8 @@ static bool wanted(struct walk *walk, const char *name, bool folder) {
     memcpy(key + base, name, size);
     key[base + size] = '/';
     key[base + size + folder] = '\0';
-    bool in_prefix = cairn_text_starts(key, walk->prefix) ||
-                     (folder && cairn_text_starts(walk->prefix, key));
+    bool in_prefix =
+        cairn_text_starts(key, walk->prefix) || (folder && cairn_text_starts(walk->prefix, key));
     if (!in_prefix || !walk->after) return in_prefix;
     return strcmp(key, walk->after) > 0 || (folder && cairn_text_starts(walk->after, key));
 }
@@ -100,7 +100,8 @@ static enum cairn_code read_names(struct walk *walk, DIR *stream, struct names *
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(stream);
-        if (!entry) return errno ? cairn_fail_errno(err, "read the folder %s", walk->path) : CAIRN_OK;
+        if (!entry)
+            return errno ? cairn_fail_errno(err, "read the folder %s", walk->path) : CAIRN_OK;
         const char *name = entry->d_name;
         bool folder = false;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
@@ -166,10 +167,12 @@ static enum cairn_code walk_folder(struct walk *walk, int folder_fd, struct cair
             code = visit_file(walk, dirfd(stream), name, err);
         } else {
             names.items[i].text[size - 1] = '\0';
-            int fd = cairn_store_dir_open_at(walk->dir, dirfd(stream), name,
-                                             O_RDONLY | O_DIRECTORY);
-            if (fd >= 0) code = walk_folder(walk, fd, err);
-            else if (errno != ENOENT) code = cairn_store_dir_fail(err, errno, "open a folder");
+            int fd =
+                cairn_store_dir_open_at(walk->dir, dirfd(stream), name, O_RDONLY | O_DIRECTORY);
+            if (fd >= 0)
+                code = walk_folder(walk, fd, err);
+            else if (errno != ENOENT)
+                code = cairn_store_dir_fail(err, errno, "open a folder");
         }
         walk->path[base] = '\0';
     }

@@ -89,8 +89,14 @@ static int open_by_component(int from_fd, const char *path, int flags) {
         bool last = path[length] == '\0';
         int wanted = last ? flags : O_RDONLY | O_DIRECTORY;
         int fd = openat(at >= 0 ? at : from_fd, name, wanted | O_NOFOLLOW | O_CLOEXEC);
+        struct stat st;
+        if (fd < 0 && errno == ENOTDIR) { /* a link to a folder reads like that, too */
+            int from = at >= 0 ? at : from_fd;
+            bool link = fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+            errno = link ? ELOOP : ENOTDIR;
+        }
         if (fd < 0 || last) return fd;
-        close(at);
+        if (at >= 0) close(at);
         at = fd;
         path += length + 1;
     }
@@ -147,16 +153,15 @@ static void note_synced(struct cairn_store_dir_worker *worker, uint64_t hash) {
 /* Opens, and makes if need be, one folder; its entry is durable afterwards. A folder that is
  * already there may just have been made by a process that has not synced it yet, so its entry is
  * synced as well when this worker meets it first. */
-static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_fd,
-                             const char *name, uint64_t hash, int *ret_fd,
-                             struct cairn_error *err) {
+static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_fd, const char *name,
+                             uint64_t hash, int *ret_fd, struct cairn_error *err) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     bool made = mkdirat(parent_fd, name, 0777) == 0;
     if (!made && errno != EEXIST) return cairn_fail_errno(err, "make folder %s", name);
     CAIRN_AUTO_FD fd = cairn_store_dir_open_at(dir, parent_fd, name, O_RDONLY | O_DIRECTORY);
     if (fd < 0 && errno == ENOTDIR) {
-        return cairn_fail(err, CAIRN_STORE, "%s is an object, so a folder cannot hold keys below it",
-                          name);
+        return cairn_fail(err, CAIRN_STORE,
+                          "%s is an object, so a folder cannot hold keys below it", name);
     }
     if (fd < 0 && errno != ENOENT) return cairn_store_dir_fail(err, errno, "open folder");
     if (fd < 0) return cairn_fail_errno(err, "open folder %s", name); /* pruned: again */

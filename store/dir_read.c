@@ -19,8 +19,8 @@ static enum cairn_code open_object(struct cairn_store_dir_worker *worker,
     if (cairn_store_dir_is_temporary(place.name)) {
         return cairn_fail(err, CAIRN_NOT_FOUND, "nothing is there, only an unfinished object");
     }
-    CAIRN_TRY(cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd,
-                                     err));
+    CAIRN_TRY(
+        cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd, err));
     return cairn_store_dir_open_file(job->folder_fd, place.name, false, &job->file, err);
 }
 
@@ -117,8 +117,8 @@ static enum cairn_code parts_begin(struct cairn_store_dir_worker *worker,
     if (!request->upload_id_in || !cairn_uuid_text_valid(cairn_view_of(request->upload_id_in))) {
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
     }
-    CAIRN_TRY(cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd,
-                                     err));
+    CAIRN_TRY(
+        cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd, err));
     char name[CAIRN_STORE_DIR_TEMPORARY_BYTES];
     cairn_store_dir_temporary(request->upload_id_in, name);
     CAIRN_TRY(cairn_store_dir_open_file(job->folder_fd, name, false, &job->file, err));

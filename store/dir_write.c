@@ -7,6 +7,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "common/crashpoint.h"
 #include "common/crc32c.h"
 #include "store/dir.h"
 
@@ -53,7 +54,8 @@ static enum cairn_code write_step(struct cairn_store_dir_job *job, bool *ret_mor
     *ret_more = job->moved_bytes < request->body.size;
     if (*ret_more || !request->has_crc32c || job->crc32c == request->crc32c) return CAIRN_OK;
     return cairn_fail(err, CAIRN_SOURCE_CHANGED, /* D4 */
-                      "the bytes in memory have checksum %08" PRIx32 ", they were staged as %08" PRIx32,
+                      "the bytes in memory have checksum %08" PRIx32
+                      ", they were staged as %08" PRIx32,
                       job->crc32c, request->crc32c);
 }
 
@@ -71,13 +73,20 @@ static enum cairn_code sync_file(const struct cairn_file *file, struct cairn_err
     return fsync(file->fd) == 0 ? CAIRN_OK : cairn_fail_errno(err, "sync");
 }
 
+/* The last step: from here on the name is there, and durable when this is CAIRN_OK. */
 static enum cairn_code publish(int folder_fd, const char *temporary, const char *name, bool create,
                                struct cairn_error *err) {
-    if (create) return cairn_file_publish(folder_fd, temporary, name, err);
-    if (renameat(folder_fd, temporary, folder_fd, name) != 0) {
-        return cairn_fail_errno(err, "publish %s", name);
+    CAIRN_CRASHPOINT("store.dir.synced");
+    if (create) {
+        CAIRN_TRY(cairn_file_publish(folder_fd, temporary, name, err));
+    } else {
+        if (renameat(folder_fd, temporary, folder_fd, name) != 0) {
+            return cairn_fail_errno(err, "publish %s", name);
+        }
+        CAIRN_TRY(cairn_dir_sync(folder_fd, err));
     }
-    return cairn_dir_sync(folder_fd, err);
+    CAIRN_CRASHPOINT("store.dir.published");
+    return CAIRN_OK;
 }
 
 /* ---- put ---- */
@@ -94,8 +103,7 @@ static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
     CAIRN_TRY(create_temporary(worker, job, place, temporary, request->body.size, err));
     memcpy(job->temporary, temporary, sizeof temporary);
     struct stat st;
-    if (request->create &&
-        fstatat(job->folder_fd, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (request->create && fstatat(job->folder_fd, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
         return cairn_fail(err, CAIRN_PRECONDITION, "it is already there");
     }
     return CAIRN_OK;
@@ -136,6 +144,7 @@ enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *wor
     }
     cairn_store_dir_temporary(uuid, temporary);
     CAIRN_TRY(create_temporary(worker, job, &place, temporary, request->length, err));
+    CAIRN_CRASHPOINT("store.dir.created");
     memcpy(request->upload_id, uuid, sizeof uuid);
     return CAIRN_OK;
 }
@@ -151,8 +160,8 @@ static enum cairn_code open_upload(struct cairn_store_dir_worker *worker,
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
     }
     cairn_store_dir_temporary(id, ret_temporary);
-    CAIRN_TRY(cairn_store_dir_folder(cairn_store_dir_of(worker), place->folder, &job->folder_fd,
-                                     err));
+    CAIRN_TRY(
+        cairn_store_dir_folder(cairn_store_dir_of(worker), place->folder, &job->folder_fd, err));
     return cairn_store_dir_open_file(job->folder_fd, ret_temporary, true, &job->file, err);
 }
 
@@ -167,12 +176,12 @@ enum cairn_code cairn_store_dir_upload_part(struct cairn_store_dir_worker *worke
         CAIRN_TRY(open_upload(worker, job, &place, temporary, err));
     }
     CAIRN_TRY(write_step(job, ret_more, err));
+    if (!*ret_more) CAIRN_CRASHPOINT("store.dir.part");
     if (!*ret_more) snprintf(request->etag, sizeof request->etag, "%08" PRIx32, request->crc32c);
     return CAIRN_OK;
 }
 
-static enum cairn_code check_parts(const struct cairn_store_dir_job *job,
-                                   struct cairn_error *err) {
+static enum cairn_code check_parts(const struct cairn_store_dir_job *job, struct cairn_error *err) {
     const struct cairn_store_request *request = job->request;
     uint64_t sum = 0, size = 0;
     uint32_t crc = 0;

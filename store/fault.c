@@ -40,8 +40,10 @@ enum cairn_code cairn_store_fault_wrap(struct cairn_store *take_store,
                                        struct cairn_store **ret, struct cairn_error *err) {
     struct fault_store *store = calloc(1, sizeof *store);
     enum cairn_code code = CAIRN_OK;
-    if (store) code = cairn_store_fault_script_parse(options->script, &store->script, err);
-    else code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a fault store");
+    if (store)
+        code = cairn_store_fault_script_parse(options->script, &store->script, err);
+    else
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a fault store");
     if (code != CAIRN_OK) {
         free(store);
         cairn_store_free(take_store);
@@ -76,8 +78,10 @@ static enum cairn_code worker_new(struct cairn_store *base, struct cairn_store_w
     if (!worker) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store worker");
     worker->base.store = base;
     enum cairn_code code = cairn_store_worker_new(store->inner, &worker->inner, err);
-    if (code != CAIRN_OK) free(worker);
-    else *ret = &worker->base;
+    if (code != CAIRN_OK)
+        free(worker);
+    else
+        *ret = &worker->base;
     return code;
 }
 
@@ -155,12 +159,12 @@ static void submit(struct cairn_store_worker *base, struct cairn_store_request *
     struct fault_store *store = (struct fault_store *)base->store;
     struct fault_call *call = calloc(1, sizeof *call);
     CAIRN_ASSERT(call); /* this store serves tests only */
-    *call = (struct fault_call){.worker = worker,
-                                .request = request,
-                                .rule = cairn_store_fault_rule_for(&store->script, store->seed,
-                                                                   request),
-                                .done = request->done,
-                                .owner = request->owner};
+    *call = (struct fault_call){
+        .worker = worker,
+        .request = request,
+        .rule = cairn_store_fault_rule_for(&store->script, store->seed, request),
+        .done = request->done,
+        .owner = request->owner};
     struct fault_call **at = &worker->calls;
     while (*at) at = &(*at)->next;
     *at = call;
@@ -169,12 +173,17 @@ static void submit(struct cairn_store_worker *base, struct cairn_store_request *
         return;
     }
     switch (call->rule->action) {
-    case CAIRN_STORE_FAULT_FAIL: call->due_ms = cairn_mono_ms(); return;
-    case CAIRN_STORE_FAULT_DELAY: call->due_ms = cairn_mono_ms() + call->rule->argument; return;
+    case CAIRN_STORE_FAULT_FAIL:
+        call->due_ms = cairn_mono_ms();
+        return;
+    case CAIRN_STORE_FAULT_DELAY:
+        call->due_ms = cairn_mono_ms() + call->rule->argument;
+        return;
     case CAIRN_STORE_FAULT_HANG:
         call->due_ms = request->deadline_ms ? request->deadline_ms : UINT64_MAX;
         return;
-    default: pass_on(call);
+    default:
+        pass_on(call);
     }
 }
 
@@ -182,8 +191,10 @@ static void cancel(struct cairn_store_worker *base, struct cairn_store_request *
     struct fault_worker *worker = (struct fault_worker *)base;
     struct fault_call *call = *find(worker, NULL, request);
     if (!call) return;
-    if (call->inside) cairn_store_cancel(worker->inner, request);
-    else end_with(call, CAIRN_CANCELLED, "cancelled");
+    if (call->inside)
+        cairn_store_cancel(worker->inner, request);
+    else
+        end_with(call, CAIRN_CANCELLED, "cancelled");
 }
 
 static void worker_free(struct cairn_store_worker *base) {

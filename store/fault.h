@@ -38,6 +38,9 @@ struct cairn_store_fault_options {
     uint64_t seed;
 };
 /* Takes the store also on failure. A bad script is CAIRN_INVALID and says which rule. */
-enum cairn_code cairn_store_fault_wrap(struct cairn_store *take_store, const struct cairn_store_fault_options *options, struct cairn_store **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_fault_wrap(struct cairn_store *take_store,
+                                       const struct cairn_store_fault_options *options,
+                                       struct cairn_store **ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* How often the rule of that index has acted. */
 uint64_t cairn_store_fault_count(const struct cairn_store *store, unsigned rule_index);

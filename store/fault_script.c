@@ -10,11 +10,16 @@ static const struct {
     const char *name;
     enum cairn_store_op op;
 } op_names[] = {
-    {"put", CAIRN_STORE_PUT},           {"get", CAIRN_STORE_GET},
-    {"head", CAIRN_STORE_HEAD},         {"delete", CAIRN_STORE_DELETE},
-    {"list", CAIRN_STORE_LIST},         {"create", CAIRN_STORE_UPLOAD_CREATE},
-    {"part", CAIRN_STORE_UPLOAD_PART},  {"complete", CAIRN_STORE_UPLOAD_COMPLETE},
-    {"abort", CAIRN_STORE_UPLOAD_ABORT}, {"parts", CAIRN_STORE_UPLOAD_PARTS},
+    {"put", CAIRN_STORE_PUT},
+    {"get", CAIRN_STORE_GET},
+    {"head", CAIRN_STORE_HEAD},
+    {"delete", CAIRN_STORE_DELETE},
+    {"list", CAIRN_STORE_LIST},
+    {"create", CAIRN_STORE_UPLOAD_CREATE},
+    {"part", CAIRN_STORE_UPLOAD_PART},
+    {"complete", CAIRN_STORE_UPLOAD_COMPLETE},
+    {"abort", CAIRN_STORE_UPLOAD_ABORT},
+    {"parts", CAIRN_STORE_UPLOAD_PARTS},
     {"uploads", CAIRN_STORE_UPLOADS},
 };
 static const struct {
@@ -22,8 +27,10 @@ static const struct {
     enum cairn_store_fault_action action;
     bool has_argument;
 } action_names[] = {
-    {"lose_reply", CAIRN_STORE_FAULT_LOSE_REPLY, false}, {"delay", CAIRN_STORE_FAULT_DELAY, true},
-    {"hang", CAIRN_STORE_FAULT_HANG, false},             {"flip", CAIRN_STORE_FAULT_FLIP, true},
+    {"lose_reply", CAIRN_STORE_FAULT_LOSE_REPLY, false},
+    {"delay", CAIRN_STORE_FAULT_DELAY, true},
+    {"hang", CAIRN_STORE_FAULT_HANG, false},
+    {"flip", CAIRN_STORE_FAULT_FLIP, true},
     {"short", CAIRN_STORE_FAULT_SHORT, true},
 };
 
@@ -117,10 +124,14 @@ static enum cairn_code parse_rule(struct cairn_view text, struct cairn_store_fau
     struct cairn_view op = cut(&rest, ':'), glob = cut(&rest, ':'), which = cut(&rest, ':');
     struct cairn_view action = trimmed(rest.data, (const char *)rest.data + rest.size);
     const char *wrong = NULL;
-    if (!parse_op(op, &rule->op)) wrong = "operation";
-    else if (glob.size == 0 || glob.size >= sizeof rule->glob) wrong = "key";
-    else if (!parse_which(which, rule)) wrong = "count";
-    else if (!parse_action(action, rule)) wrong = "action";
+    if (!parse_op(op, &rule->op))
+        wrong = "operation";
+    else if (glob.size == 0 || glob.size >= sizeof rule->glob)
+        wrong = "key";
+    else if (!parse_which(which, rule))
+        wrong = "count";
+    else if (!parse_action(action, rule))
+        wrong = "action";
     if (wrong) {
         return cairn_fail(err, CAIRN_INVALID, "fault rule \"%.*s\": its %s is not understood",
                           (int)text.size, (const char *)text.data, wrong);
@@ -151,8 +162,8 @@ enum cairn_code cairn_store_fault_script_parse(const char *text,
 
 /* The n-th draw of a rule (splitmix64 of all three). */
 static uint64_t chance(uint64_t seed, uint64_t rule_index, uint64_t nth) {
-    uint64_t z = seed + (rule_index + 1) * UINT64_C(0xd1342543de82ef95) +
-                 nth * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z =
+        seed + (rule_index + 1) * UINT64_C(0xd1342543de82ef95) + nth * UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);

@@ -37,6 +37,10 @@ struct cairn_store_fault_script {
     struct cairn_store_fault_rule rules[CAIRN_STORE_FAULT_RULES_MAX];
     unsigned count;
 };
-enum cairn_code cairn_store_fault_script_parse(const char *text, struct cairn_store_fault_script *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_fault_script_parse(const char *text,
+                                               struct cairn_store_fault_script *ret,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* The rule that acts on this request, or NULL; counts it. */
-const struct cairn_store_fault_rule *cairn_store_fault_rule_for(struct cairn_store_fault_script *script, uint64_t seed, const struct cairn_store_request *request);
+const struct cairn_store_fault_rule *
+cairn_store_fault_rule_for(struct cairn_store_fault_script *script, uint64_t seed,
+                           const struct cairn_store_request *request);

@@ -101,8 +101,8 @@ void cairn_multipart_release(struct cairn_multipart *mp) {
 /* ---- bytes ---- */
 
 enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready_bytes,
-                                      const uint32_t *blocks, uint64_t first_block,
-                                      uint64_t count, struct cairn_error *err) {
+                                      const uint32_t *blocks, uint64_t first_block, uint64_t count,
+                                      struct cairn_error *err) {
     bool all = ready_bytes == mp->size_bytes;
     uint64_t whole = all ? block_count(mp) : ready_bytes / CAIRN_BLOCK_BYTES, end;
     if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes) {
@@ -178,7 +178,8 @@ void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_erro
 static void fail_with(struct cairn_multipart *mp, const struct cairn_store_request *request,
                       const char *doing) {
     struct cairn_error why = request->error;
-    if (!why.message[0]) cairn_fail(&why, request->code, "%s", cairn_code_info(request->code)->name);
+    if (!why.message[0])
+        cairn_fail(&why, request->code, "%s", cairn_code_info(request->code)->name);
     cairn_within(&why, request->code, "%s", doing);
     cairn_multipart_give_up(mp, &why);
 }
@@ -277,8 +278,10 @@ static void next_giving_up(struct cairn_multipart *mp, struct cairn_multipart_ac
     if (mp->state != STATE_ABORT) {
         enter(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
     }
-    if (mp->state == STATE_FAILED) ret->kind = CAIRN_MULTIPART_FAILED;
-    else take(mp, CAIRN_MULTIPART_ABORT, ret);
+    if (mp->state == STATE_FAILED)
+        ret->kind = CAIRN_MULTIPART_FAILED;
+    else
+        take(mp, CAIRN_MULTIPART_ABORT, ret);
 }
 
 void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
@@ -299,15 +302,25 @@ void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_act
     }
     if (mp->parts_sending) return;
     switch ((enum state)mp->state) {
-    case STATE_BEGIN: next_begin(mp, ret); return;
+    case STATE_BEGIN:
+        next_begin(mp, ret);
+        return;
     case STATE_COMPLETE:
         CAIRN_ASSERT(whole_known(mp));
         take_publishing(mp, CAIRN_MULTIPART_COMPLETE, ret);
         return;
-    case STATE_HEAD: take(mp, CAIRN_MULTIPART_HEAD, ret); return;
-    case STATE_LIST: whole_known(mp); take(mp, CAIRN_MULTIPART_LIST_PARTS, ret); return;
-    case STATE_CHECK: next_check(mp, ret); return;
-    default: CAIRN_ASSERT(false);
+    case STATE_HEAD:
+        take(mp, CAIRN_MULTIPART_HEAD, ret);
+        return;
+    case STATE_LIST:
+        whole_known(mp);
+        take(mp, CAIRN_MULTIPART_LIST_PARTS, ret);
+        return;
+    case STATE_CHECK:
+        next_check(mp, ret);
+        return;
+    default:
+        CAIRN_ASSERT(false);
     }
 }
 
@@ -322,7 +335,8 @@ void cairn_multipart_unsent(struct cairn_multipart *mp,
     }
     CAIRN_ASSERT(mp->busy);
     mp->busy = false;
-    bool publishing = action->kind == CAIRN_MULTIPART_PUT || action->kind == CAIRN_MULTIPART_COMPLETE;
+    bool publishing =
+        action->kind == CAIRN_MULTIPART_PUT || action->kind == CAIRN_MULTIPART_COMPLETE;
     if (publishing) mp->attempts--;
 }
 
@@ -412,21 +426,23 @@ static void begin_round(struct cairn_multipart *mp) {
 
 static void nothing_there(struct cairn_multipart *mp) {
     mp->certain = false;
-    if (!mp->parts) enter(mp, STATE_BEGIN);
-    else if (mp->upload_id[0] && !mp->upload_gone) enter(mp, STATE_LIST);
-    else begin_round(mp);
+    if (!mp->parts)
+        enter(mp, STATE_BEGIN);
+    else if (mp->upload_id[0] && !mp->upload_gone)
+        enter(mp, STATE_LIST);
+    else
+        begin_round(mp);
 }
 
 /* R3: ours only if length, token and checksum all say so. Where the store keeps no token, a plain
  * OK of our own PUT or COMPLETE stands for it; a lost answer then proves nothing. */
 static bool is_ours(struct cairn_multipart *mp, const struct cairn_store_request *request) {
-    bool token = request->object_token[0] ? strcmp(request->object_token, mp->token) == 0
-                                          : mp->certain;
+    bool token =
+        request->object_token[0] ? strcmp(request->object_token, mp->token) == 0 : mp->certain;
     return token && request->object_bytes == mp->size_bytes;
 }
 
-static void something_there(struct cairn_multipart *mp,
-                            const struct cairn_store_request *request) {
+static void something_there(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     if (!is_ours(mp, request)) {
         FAIL(mp, CAIRN_CONFLICT,
              "an object of %" PRIu64 " bytes with token \"%s\" is there; ours has %" PRIu64
@@ -440,9 +456,12 @@ static void something_there(struct cairn_multipart *mp,
 }
 
 static void head_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
-    if (request->code == CAIRN_OK) something_there(mp, request);
-    else if (request->code == CAIRN_NOT_FOUND) nothing_there(mp);
-    else again_or_fail(mp, request, "look at the object");
+    if (request->code == CAIRN_OK)
+        something_there(mp, request);
+    else if (request->code == CAIRN_NOT_FOUND)
+        nothing_there(mp);
+    else
+        again_or_fail(mp, request, "look at the object");
 }
 
 /* ---- ListParts ---- */
@@ -536,12 +555,23 @@ void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multi
     CAIRN_ASSERT(mp->busy);
     mp->busy = false;
     switch (action->kind) {
-    case CAIRN_MULTIPART_CREATE: create_result(mp, request); return;
+    case CAIRN_MULTIPART_CREATE:
+        create_result(mp, request);
+        return;
     case CAIRN_MULTIPART_PUT:
-    case CAIRN_MULTIPART_COMPLETE: publishing_result(mp, action, request); return;
-    case CAIRN_MULTIPART_HEAD: head_result(mp, request); return;
-    case CAIRN_MULTIPART_LIST_PARTS: list_result(mp, request); return;
-    case CAIRN_MULTIPART_ABORT: abort_result(mp, request); return;
-    default: CAIRN_ASSERT(false);
+    case CAIRN_MULTIPART_COMPLETE:
+        publishing_result(mp, action, request);
+        return;
+    case CAIRN_MULTIPART_HEAD:
+        head_result(mp, request);
+        return;
+    case CAIRN_MULTIPART_LIST_PARTS:
+        list_result(mp, request);
+        return;
+    case CAIRN_MULTIPART_ABORT:
+        abort_result(mp, request);
+        return;
+    default:
+        CAIRN_ASSERT(false);
     }
 }

@@ -2,11 +2,13 @@
 /* retry: see the header. All state changes happen in _ask and _result. */
 #include "store/retry.h"
 
-#define BUDGET_UNIT 100          /* one request */
+#define BUDGET_UNIT 100 /* one request */
 #define BUDGET_MAX (20 * BUDGET_UNIT)
 #define BUDGET_START (10 * BUDGET_UNIT)
 /* Requests of one flight all answer 503 at once: they are one sign, not many. */
 #define CUT_EVERY_MS 1000
+/* Fewer bad answers than this say nothing about the endpoint, however far apart they are. */
+#define PAUSE_RESULTS_MIN 3
 /* After a pause the endpoint is met again with a quarter of the full number. */
 #define AFTER_PAUSE_PART 4
 
@@ -52,7 +54,9 @@ void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_option
     retry->budget_ms = now_ms(retry);
 }
 
-bool cairn_retry_paused(const struct cairn_retry *retry) { return retry->paused; }
+bool cairn_retry_paused(const struct cairn_retry *retry) {
+    return retry->paused;
+}
 
 uint32_t cairn_retry_concurrency(const struct cairn_retry *retry) {
     uint32_t full = retry->options.concurrency_max;
@@ -83,7 +87,8 @@ static void forgive(const struct cairn_retry *retry, struct cairn_retry_ticket *
 
 static void budget_grow(struct cairn_retry *retry, uint64_t now) {
     uint64_t grown = (now - retry->budget_ms) * BUDGET_UNIT / 1000;
-    if (!grown) return; /* keep the fraction of a second that has passed */
+    if (retry->paused) retry->budget_ms = now; /* probes are the extra requests of that time */
+    if (!grown || retry->paused) return;       /* keep the fraction of a second that has passed */
     retry->budget = cairn_min_u64(BUDGET_MAX, retry->budget + grown);
     retry->budget_ms = now;
 }
@@ -163,7 +168,9 @@ static void note_bad(struct cairn_retry *retry, enum cairn_retry_outcome outcome
     if (!retry->failing) {
         retry->failing = true;
         retry->failing_since_ms = now;
+        retry->failing_results = 0;
     }
+    retry->failing_results++;
     if (outcome == CAIRN_RETRY_SLOW_DOWN && !retry->paused &&
         (retry->cut_ms == 0 || now - retry->cut_ms >= CUT_EVERY_MS)) {
         window_cut(retry, cairn_retry_concurrency(retry) / 2, now);
@@ -172,7 +179,8 @@ static void note_bad(struct cairn_retry *retry, enum cairn_retry_outcome outcome
         if (!probe) return;
         retry->probes_failed++;
         schedule_probe(retry, now);
-    } else if (now - retry->failing_since_ms >= retry->options.pause_after_ms) {
+    } else if (now - retry->failing_since_ms >= retry->options.pause_after_ms &&
+               retry->failing_results >= PAUSE_RESULTS_MIN) {
         retry->paused = true;
         retry->pauses++;
         schedule_probe(retry, now);

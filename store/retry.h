@@ -6,10 +6,11 @@
  * Promise: Y1  at a healthy endpoint a request is sent at most tries_max times, and repeats are at
  *              most extra_percent of the first sends plus one a second (so that the last requests
  *              of a save are never stuck behind an empty budget).
- *          Y2  an endpoint that gave nothing but slow-downs and failures for pause_after_ms is
- *              paused: one request at a time is let through as a probe, every probe_ms_min to
- *              probe_ms_max; all others wait. Nothing that fails in such a time counts as a try,
- *              what failed just before it neither. The first good answer ends the pause.
+ *          Y2  an endpoint that gave nothing but slow-downs and failures for pause_after_ms (and
+ *              at least three of them) is paused: one request at a time is let through as a probe,
+ *              every probe_ms_min to probe_ms_max; all others wait. Nothing that fails in such a
+ *              time counts as a try, what failed just before it neither. The first good answer
+ *              ends the pause.
  *          Y3  delays have full jitter and never fall below what Retry-After asked for.
  *          Y4  a slow-down halves the number of requests under way, at most once a second; it is
  *              back at the full number recover_ms after the last one.
@@ -58,8 +59,8 @@ struct cairn_retry_ticket {
     uint32_t tries_sent;    /* all, for the log */
     uint32_t tries_counted; /* those at a healthy endpoint */
     uint64_t not_before_ms; /* mono clock */
-    uint64_t good_seen;     /* private: good answers of the endpoint before the first counted failure */
-    uint64_t pauses_seen;   /* private */
+    uint64_t good_seen; /* private: good answers of the endpoint before the first counted failure */
+    uint64_t pauses_seen; /* private */
     bool under_way, probe;
 };
 
@@ -70,7 +71,7 @@ struct cairn_retry {
     /* Health. failing_since_ms is valid while failing. */
     bool failing, paused, probe_under_way;
     uint64_t failing_since_ms, next_probe_ms;
-    uint32_t probes_failed;
+    uint32_t probes_failed, failing_results;
     uint64_t pauses, good_answers;
     /* Window of concurrency: cut_to at cut_ms, then climbing. */
     uint32_t cut_to;
@@ -81,14 +82,18 @@ struct cairn_retry {
 
 void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_options *options);
 /* May this ticket's request be sent now? ret_wait_ms is written for WAIT only (at least 1). */
-enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry, struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms);
+enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry,
+                                        struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms);
 /* What came of it. retry_after_ms: what the endpoint asked for, 0 when it said nothing. */
-enum cairn_retry_verdict cairn_retry_result(struct cairn_retry *retry, struct cairn_retry_ticket *ticket, enum cairn_retry_outcome outcome, uint64_t retry_after_ms);
+enum cairn_retry_verdict cairn_retry_result(struct cairn_retry *retry,
+                                            struct cairn_retry_ticket *ticket,
+                                            enum cairn_retry_outcome outcome,
+                                            uint64_t retry_after_ms);
 /* The request was cancelled or its deadline passed; says nothing about the endpoint. */
 void cairn_retry_drop(struct cairn_retry *retry, struct cairn_retry_ticket *ticket);
 
 bool cairn_retry_paused(const struct cairn_retry *retry);
 /* How many requests may be under way at once now: 1 while paused. */
 uint32_t cairn_retry_concurrency(const struct cairn_retry *retry);
-/* A delay before the try that follows `tries` failed ones: uniform in [0, min(max, min << tries)]. */
+/* A delay before the try after `tries` failed ones: uniform from 0 to its bound, which doubles. */
 uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries);

@@ -66,7 +66,9 @@ const struct cairn_store_profile *cairn_store_profile(const struct cairn_store *
     return &store->profile;
 }
 
-const char *cairn_store_url(const struct cairn_store *store) { return store->url; }
+const char *cairn_store_url(const struct cairn_store *store) {
+    return store->url;
+}
 
 enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                        struct cairn_error *err) {
@@ -99,7 +101,9 @@ enum cairn_code cairn_store_poll(struct cairn_store_worker *worker, uint32_t tim
     return worker->store->vtable->poll(worker, timeout_ms, err);
 }
 
-void cairn_store_wake(struct cairn_store_worker *worker) { worker->store->vtable->wake(worker); }
+void cairn_store_wake(struct cairn_store_worker *worker) {
+    worker->store->vtable->wake(worker);
+}
 
 uint32_t cairn_store_appetite(const struct cairn_store_worker *worker) {
     return worker->store->vtable->appetite(worker);

@@ -45,7 +45,8 @@ struct cairn_store_profile {
 enum cairn_store_op {
     CAIRN_STORE_PUT,             /* key, body, create, token, crc32c                       */
     CAIRN_STORE_GET,             /* key, offset, length, into; etag (If-Match) when not ""  */
-    CAIRN_STORE_HEAD,            /* key                                                    */
+    CAIRN_STORE_HEAD,            /* key; token when the answer is taken for proof (a folder then
+                                    makes the object durable before it answers)            */
     CAIRN_STORE_DELETE,          /* key; absent is CAIRN_OK                                */
     CAIRN_STORE_LIST,            /* key = prefix, page -> listing, next_page               */
     CAIRN_STORE_UPLOAD_CREATE,   /* key, token, size hint in length -> upload_id           */
@@ -122,9 +123,9 @@ struct cairn_store_options {
     const struct cairn_clock *clock;         /* NULL: real */
     const struct cairn_store_s3_options *s3; /* NULL: from the environment alone; store/s3.h */
 };
-/* s3:// is opened by part store_s3, which needs curl and expat. A program that links it says so once
- * before the first open: cairn_store_register_s3(cairn_store_s3_open). Without that an s3:// URL is
- * CAIRN_UNSUPPORTED. */
+/* s3:// is opened by part store_s3, which needs curl and expat. A program that links it says so
+ * once, before the first open: cairn_store_register_s3(cairn_store_s3_open). Without that an s3://
+ * URL is CAIRN_UNSUPPORTED. */
 void cairn_store_register_s3(enum cairn_code (*open)(const struct cairn_store_options *options,
                                                      struct cairn_store **ret,
                                                      struct cairn_error *err));

@@ -21,6 +21,8 @@
 #include "store/store.h"
 #include "uploader/settings.h"
 
+#define CAIRN_UP_VERSION "0.1.0"
+
 struct cairn_up_journal;
 struct cairn_up_socket;
 struct cairn_up_send;
@@ -31,6 +33,13 @@ struct cairn_up_fetch;
 struct cairn_up_save;
 struct cairn_up_slab;
 struct cairn_up_attempt;
+
+/* A session of the process before this one, whose trainer may come back. */
+struct cairn_up_left {
+    struct cairn_up_left *next;
+    uint64_t entry; /* in the journal */
+    struct cairn_up_attempt *attempt;
+};
 
 struct cairn_up {
     struct cairn_up_settings settings;
@@ -53,9 +62,11 @@ struct cairn_up {
         size_t save_count, save_capacity;
         struct cairn_up_slab *slabs;       /* all that exist */
         struct cairn_up_attempt *attempts; /* with users, and stale ones without */
+        struct cairn_up_left *left;
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
         uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */
         bool draining;
+        bool ending; /* sessions end because the process does */
     } locked;
 };
 

@@ -133,6 +133,15 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
     return CAIRN_OK;
 }
 
+void cairn_up_save_drop_locked(struct cairn_up *up, struct cairn_up_save *save) {
+    size_t at = place_of(up, save->entry);
+    CAIRN_ASSERT(up->locked.saves[at] == save);
+    up->locked.save_count--;
+    memmove(&up->locked.saves[at], &up->locked.saves[at + 1],
+            (up->locked.save_count - at) * sizeof(*up->locked.saves));
+    save_free(up, save);
+}
+
 void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
                        struct cairn_key *ret) {
     cairn_key_shard(&save->place, cairn_view_of(shard_name), ret);
@@ -287,11 +296,7 @@ void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save
     save->closed = true;
     CAIRN_CRASHPOINT("uploader.over.before_close");
     post_record(up, save->entry, json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end)), true);
-    size_t at = place_of(up, save->entry);
-    up->locked.save_count--;
-    memmove(&up->locked.saves[at], &up->locked.saves[at + 1],
-            (up->locked.save_count - at) * sizeof(*up->locked.saves));
-    save_free(up, save);
+    cairn_up_save_drop_locked(up, save);
     cairn_condition_broadcast(&up->changed);
 }
 

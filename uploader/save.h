@@ -47,6 +47,9 @@ struct cairn_up_save {
     uint64_t conn;   /* the trainer's connection; 0: gone */
     uint32_t number; /* the save's number on that connection */
     struct cairn_up_slab *slab;
+    struct { /* what the journal says of the slab that it was staged in; bytes 0: nothing */
+        uint64_t device, inode, bytes;
+    } staged_in;
     struct cairn_up_shard **shards;
     size_t shard_count, shard_capacity, stage_first, stage_count;
     bool described; /* stage was taken */
@@ -62,6 +65,7 @@ struct cairn_up_save {
         bool begin, seal, fail;
     } told; /* answered by the server */
     bool durable_said;
+    uint64_t asked_ms; /* when a watcher last asked how it ended */
     bool fail_waits;      /* a request of the trainer waits for the server's word */
     int64_t fail_request; /* its id */
     enum cairn_up_end end;
@@ -82,6 +86,8 @@ struct cairn_up_begin {
 };
 /* Make it, without the journal (replay uses it too). */
 enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry, const struct cairn_up_begin *begin, struct cairn_up_save **ret, struct cairn_error *err) CAIRN_MUST_USE;
+/* Undo new_locked: nothing of it was journaled. */
+void cairn_up_save_drop_locked(struct cairn_up *up, struct cairn_up_save *save);
 struct cairn_up_save *cairn_up_save_find_locked(struct cairn_up *up, uint64_t entry);
 struct cairn_up_save *cairn_up_save_of_locked(struct cairn_up *up, uint64_t conn, uint32_t number);
 /* By version and rank: offers, and the journal's duplicates. */

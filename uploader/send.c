@@ -285,13 +285,53 @@ uint64_t cairn_up_send_ready_bytes(struct cairn_up_send *send, const struct cair
 void cairn_up_send_source(struct cairn_up_send *send, struct cairn_up_shard *shard,
                           const uint8_t *data) {
     cairn_lock_take(&send->lock);
-    if (!shard->queue.ended && !shard->queue.giving_up) {
+    if (!shard->queue.ended && !shard->queue.giving_up && !shard->queue.data) {
         shard->queue.data = data;
         shard->queue.needs_source = false;
         cairn_multipart_source(&shard->queue.mp);
     }
     cairn_lock_give(&send->lock);
     cairn_up_send_wake(send);
+}
+
+/* A second state machine for the same shard: its blocks and token are kept, its source is gone. */
+static enum cairn_code renew(struct cairn_up_shard *shard, struct cairn_error *err) {
+    struct cairn_multipart fresh = {0}, *old = &shard->queue.mp;
+    CAIRN_TRY(cairn_multipart_init(&fresh, old->size_bytes, old->part_bytes, old->token, err));
+    enum cairn_code code = cairn_multipart_recover(
+        &fresh, old->upload_id[0] ? old->upload_id : NULL, old->blocks, err);
+    if (code != CAIRN_OK) {
+        cairn_multipart_release(&fresh);
+        return code;
+    }
+    cairn_multipart_release(old);
+    *old = fresh;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_send_recover(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                                      const struct cairn_up_shard_past *past,
+                                      struct cairn_error *err) {
+    CAIRN_HOLD(&send->lock);
+    CAIRN_TRY(cairn_multipart_recover(&shard->queue.mp, past->upload_id, past->blocks, err));
+    shard->queue.blocks_journaled = past->blocks != NULL;
+    shard->queue.intent_journaled = past->intent;
+    shard->queue.source_until_ms = past->source_until_ms;
+    return CAIRN_OK;
+}
+
+bool cairn_up_send_again(struct cairn_up_send *send, struct cairn_up_shard *shard) {
+    cairn_lock_take(&send->lock);
+    bool possible = shard->queue.ended && shard->queue.durable && !shard->queue.in_flight &&
+                    renew(shard, NULL) == CAIRN_OK;
+    if (possible) {
+        shard->queue.ended = shard->queue.durable = false;
+        shard->queue.data = NULL; /* its slab may hold other bytes by now */
+        shard->queue.source_until_ms = 1;
+    }
+    cairn_lock_give(&send->lock);
+    if (possible) cairn_up_send_add(send, shard);
+    return possible;
 }
 
 void cairn_up_send_give_up(struct cairn_up_send *send, struct cairn_up_shard *shard,
@@ -319,21 +359,39 @@ bool cairn_up_send_has_ended(struct cairn_up_send *send, const struct cairn_up_s
     return shard->queue.ended && !shard->queue.in_flight && !shard->queue.filling;
 }
 
-bool cairn_up_send_blocks(struct cairn_up_send *send, const struct cairn_up_shard *shard,
-                          struct cairn_buf *ret_le) {
-    CAIRN_HOLD(&send->lock);
-    const struct cairn_multipart *mp = &shard->queue.mp;
-    if (mp->ready_bytes != mp->size_bytes) return false;
+static enum cairn_code append_blocks(const struct cairn_multipart *mp, struct cairn_buf *ret_le,
+                                     struct cairn_error *err) {
     uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
-    for (uint64_t i = 0; i < count; i++) {
-        if (cairn_buf_append_u32le(ret_le, mp->blocks[i], NULL) != CAIRN_OK) return false;
-    }
-    return true;
+    ret_le->limit = CAIRN_UP_BLOCKS_BYTES_MAX;
+    for (uint64_t i = 0; i < count; i++) CAIRN_TRY(cairn_buf_append_u32le(ret_le, mp->blocks[i], err));
+    return CAIRN_OK;
 }
 
-void cairn_up_send_blocks_journaled(struct cairn_up_send *send, struct cairn_up_shard *shard) {
+enum cairn_code cairn_up_send_seal(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                                   struct cairn_buf *ret_le, bool *ret_needed,
+                                   struct cairn_error *err) {
     CAIRN_HOLD(&send->lock);
-    shard->queue.blocks_journaled = true;
+    const struct cairn_multipart *mp = &shard->queue.mp;
+    *ret_needed = false;
+    if (shard->is_file || shard->queue.blocks_journaled) return CAIRN_OK;
+    CAIRN_ASSERT(mp->ready_bytes == mp->size_bytes);
+    *ret_needed = shard->queue.blocks_journaled = true;
+    return append_blocks(mp, ret_le, err);
+}
+
+void cairn_up_shard_proof_release(struct cairn_up_shard_proof *proof) {
+    cairn_buf_release(&proof->blocks_le);
+}
+
+enum cairn_code cairn_up_send_proof(struct cairn_up_send *send, const struct cairn_up_shard *shard,
+                                    struct cairn_up_shard_proof *ret, struct cairn_error *err) {
+    CAIRN_HOLD(&send->lock);
+    const struct cairn_multipart *mp = &shard->queue.mp;
+    CAIRN_ASSERT(shard->queue.durable);
+    ret->crc32c = mp->crc32c;
+    ret->part_bytes = mp->parts ? mp->part_bytes : 0;
+    memcpy(ret->token, mp->token, sizeof(ret->token));
+    return append_blocks(mp, &ret->blocks_le, err);
 }
 
 uint64_t cairn_up_send_acked_bytes(struct cairn_up_send *send, const struct cairn_up_shard *shard) {

@@ -83,13 +83,32 @@ void cairn_up_send_add(struct cairn_up_send *send, struct cairn_up_shard *shard)
 enum cairn_code cairn_up_send_ready(struct cairn_up_send *send, struct cairn_up_shard *shard, uint64_t ready_bytes, const uint8_t *crcs_le, uint64_t crc_count, struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_up_send_ready_bytes(struct cairn_up_send *send, const struct cairn_up_shard *shard);
 void cairn_up_send_source(struct cairn_up_send *send, struct cairn_up_shard *shard, const uint8_t *data);
+/* Before it is queued: what the journal holds of it (Q17). */
+struct cairn_up_shard_past {
+    bool intent;
+    const char *upload_id;    /* NULL: none */
+    const uint32_t *blocks;   /* NULL: unknown */
+    uint64_t source_until_ms; /* how long its bytes are waited for; mono clock */
+};
+enum cairn_code cairn_up_send_recover(struct cairn_up_send *send, struct cairn_up_shard *shard, const struct cairn_up_shard_past *past, struct cairn_error *err) CAIRN_MUST_USE;
+/* A durable shard is looked at once more (HEAD); it ends again. False: it is not to be trusted with
+ * that now (no memory), and stays durable. */
+bool cairn_up_send_again(struct cairn_up_send *send, struct cairn_up_shard *shard);
 void cairn_up_send_give_up(struct cairn_up_send *send, struct cairn_up_shard *shard, const struct cairn_error *why);
 /* No request carries its bytes and none will (Q20). */
 bool cairn_up_send_is_quiet(struct cairn_up_send *send, const struct cairn_up_shard *shard);
 bool cairn_up_send_has_ended(struct cairn_up_send *send, const struct cairn_up_shard *shard);
 void cairn_up_send_wake(struct cairn_up_send *send);
-/* Its blocks' checksums, once all are known; false before. */
-bool cairn_up_send_blocks(struct cairn_up_send *send, const struct cairn_up_shard *shard, struct cairn_buf *ret_le);
-/* For the seal: mark them as being in the journal. */
-void cairn_up_send_blocks_journaled(struct cairn_up_send *send, struct cairn_up_shard *shard);
+/* For the seal: the checksums of all blocks, if the journal must still hear them (then it counts as
+ * told). The shard must be wholly staged. */
+enum cairn_code cairn_up_send_seal(struct cairn_up_send *send, struct cairn_up_shard *shard, struct cairn_buf *ret_le, bool *ret_needed, struct cairn_error *err) CAIRN_MUST_USE;
+/* What a registration says. */
+struct cairn_up_shard_proof {
+    uint32_t crc32c;
+    uint64_t part_bytes; /* 0: one piece */
+    char token[CAIRN_UUID_TEXT_BYTES];
+    struct cairn_buf blocks_le;
+};
+void cairn_up_shard_proof_release(struct cairn_up_shard_proof *proof);
+enum cairn_code cairn_up_send_proof(struct cairn_up_send *send, const struct cairn_up_shard *shard, struct cairn_up_shard_proof *ret, struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_up_send_acked_bytes(struct cairn_up_send *send, const struct cairn_up_shard *shard);

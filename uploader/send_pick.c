@@ -103,6 +103,19 @@ static void fill_request(struct cairn_up_sending *sending) {
     request->length = action->length;
 }
 
+/* There is never a second CREATE, PUT or COMPLETE of one shard under way, so the flags may be set
+ * before the journal was written: if it fails, the shard does. */
+static void mark_notes(struct cairn_up_sending *sending) {
+    struct cairn_up_shard *shard = sending->shard;
+    enum cairn_multipart_kind kind = sending->action.kind;
+    bool begins = kind == CAIRN_MULTIPART_CREATE || kind == CAIRN_MULTIPART_PUT;
+    bool settles = kind == CAIRN_MULTIPART_COMPLETE || kind == CAIRN_MULTIPART_PUT;
+    sending->notes_intent = begins && !shard->queue.intent_journaled;
+    sending->notes_blocks = settles && !shard->queue.blocks_journaled;
+    shard->queue.intent_journaled |= begins;
+    shard->queue.blocks_journaled |= settles;
+}
+
 /* Turn an action into a request; false: it was taken back. */
 static bool take(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
                  const struct cairn_multipart_action *action, struct cairn_up_sending ***tail) {
@@ -117,6 +130,7 @@ static bool take(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
     sending->shard = shard;
     sending->sender = sender;
     fill_request(sending);
+    mark_notes(sending);
     shard->queue.in_flight++;
     if (sending->carries) shard->queue.bodies_in_flight++;
     **tail = sending;
@@ -237,29 +251,22 @@ static enum cairn_code note(struct notes *notes, const struct cairn_up_shard *sh
     return CAIRN_OK;
 }
 
-/* E1: what must be on the disk before this action. The flags are this action's alone: there is
- * never a second CREATE, PUT or COMPLETE of one shard under way. */
+/* E1: what must be on the disk before this action. */
 static enum cairn_code note_action(struct notes *notes, struct cairn_up_sending *sending,
                                    struct cairn_error *err) {
     struct cairn_up_shard *shard = sending->shard;
     const struct cairn_multipart *mp = &shard->queue.mp;
-    enum cairn_multipart_kind kind = sending->action.kind;
-    bool begins = kind == CAIRN_MULTIPART_CREATE || kind == CAIRN_MULTIPART_PUT;
-    if (begins && !shard->queue.intent_journaled) {
+    if (sending->notes_intent) {
         json_t *message = json_pack("{s:s, s:I, s:s, s:I}", "t", "intent", "s",
                                     (json_int_t)shard->index, "token", mp->token, "part_bytes",
                                     (json_int_t)mp->part_bytes);
         CAIRN_TRY(note(notes, shard, message, false, err));
-        shard->queue.intent_journaled = true;
     }
-    bool settles = kind == CAIRN_MULTIPART_COMPLETE || kind == CAIRN_MULTIPART_PUT;
-    if (settles && !shard->queue.blocks_journaled) {
-        json_t *message =
-            json_pack("{s:s, s:I}", "t", "blocks", "s", (json_int_t)shard->index);
+    if (sending->notes_blocks) {
+        json_t *message = json_pack("{s:s, s:I}", "t", "blocks", "s", (json_int_t)shard->index);
         CAIRN_TRY(note(notes, shard, message, true, err));
-        shard->queue.blocks_journaled = true;
     }
-    if (kind != CAIRN_MULTIPART_DURABLE) return CAIRN_OK;
+    if (sending->action.kind != CAIRN_MULTIPART_DURABLE) return CAIRN_OK;
     json_t *message = json_pack("{s:s, s:I, s:I}", "t", "durable", "s", (json_int_t)shard->index,
                                 "crc32c", (json_int_t)mp->crc32c);
     return note(notes, shard, message, false, err);

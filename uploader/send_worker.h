@@ -33,6 +33,7 @@ struct cairn_up_sending {
     struct cairn_up_sending *next;
     bool carries;                   /* the shard's bytes */
     bool finished;
+    bool notes_intent, notes_blocks; /* what the journal must hear first (E1) */
 };
 
 /* A part of a file that is being read, a few MiB at a time. */

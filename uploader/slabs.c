@@ -131,6 +131,16 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
                                             struct cairn_up_attempt *attempt,
                                             struct cairn_slab *take_memory,
                                             struct cairn_up_slab **ret, struct cairn_error *err) {
+    for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
+        if (at->memory.device != take_memory->device || at->memory.inode != take_memory->inode)
+            continue;
+        cairn_slab_release(take_memory); /* it never left: only its trainer's connection did */
+        if (at->conn) return cairn_fail(err, CAIRN_CONFLICT, "that slab is in use by another session");
+        at->conn = conn;
+        at->index = index;
+        *ret = at;
+        return CAIRN_OK;
+    }
     struct cairn_up_slab *made = calloc(1, sizeof(*made));
     enum cairn_code code =
         made ? cairn_budget_take(&up->budget, take_memory->size_bytes, "a slab offered again", err)
@@ -199,6 +209,7 @@ static void give_back_late(void *owner) {
 
 void cairn_up_slabs_sweep_locked(struct cairn_up *up) {
     struct leaving *leaving = NULL;
+    if (!up->tasks) return; /* the process ends; cairn_up_slabs_free_all follows */
     struct cairn_up_slab **at = &up->locked.slabs;
     while (*at) {
         struct cairn_up_slab *slab = *at;

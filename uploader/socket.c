@@ -472,17 +472,21 @@ void cairn_up_socket_close_door(struct cairn_up_socket *box) {
     wake(box);
 }
 
+void cairn_up_socket_stop(struct cairn_up_socket *box) {
+    if (!box || !box->started) return;
+    cairn_lock_take(&box->lock);
+    box->locked.stopping = true;
+    cairn_lock_give(&box->lock);
+    wake(box);
+    pthread_join(box->thread, NULL);
+    box->started = false;
+    unlink(box->up->places.socket_path);
+}
+
 void cairn_up_socket_free(struct cairn_up_socket *box) {
     if (!box) return;
-    if (box->started) {
-        cairn_lock_take(&box->lock);
-        box->locked.stopping = true;
-        cairn_lock_give(&box->lock);
-        wake(box);
-        pthread_join(box->thread, NULL);
-        read_mail(box);
-        unlink(box->up->places.socket_path);
-    }
+    cairn_up_socket_stop(box);
+    if (box->wake_fd >= 0) read_mail(box);
     if (box->listen_fd >= 0) close(box->listen_fd);
     if (box->wake_fd >= 0) close(box->wake_fd);
     if (box->epoll_fd >= 0) close(box->epoll_fd);

@@ -30,6 +30,8 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
 enum cairn_code cairn_up_socket_start(struct cairn_up_socket *socket, struct cairn_error *err) CAIRN_MUST_USE;
 /* No new connections; the old ones go on. */
 void cairn_up_socket_close_door(struct cairn_up_socket *socket);
+/* End the thread and all sessions; mail is still taken, and dropped by free. NULL is allowed. */
+void cairn_up_socket_stop(struct cairn_up_socket *socket);
 void cairn_up_socket_free(struct cairn_up_socket *socket);
 
 /* take_fds are duplicated by nobody: they are closed after they were sent. */

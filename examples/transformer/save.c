@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cairn/cairn.h>
@@ -108,6 +109,8 @@ static enum cairn_code save_step(const struct job *job, struct cairn_session *se
     struct cairn_save *save = NULL;
     struct cairn_save_status status;
     struct cairn_save_options options = {.format = "transformer-example-1"};
+    struct timespec begun, ended;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
     enum cairn_code code = cairn_save_begin(session, job->step, &options, &save, err);
     if (code != CAIRN_OK) return code;
     code = describe(job, save, err);
@@ -116,11 +119,15 @@ static enum cairn_code save_step(const struct job *job, struct cairn_session *se
     /* Training would go on here: the sources may change now. */
     if (code == CAIRN_OK) memset(job->memory, 0xff, job->bytes);
     if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_COMMITTED, TIMEOUT_MS, err);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    long long committed_us =
+        (ended.tv_sec - begun.tv_sec) * 1000000LL + (ended.tv_nsec - begun.tv_nsec) / 1000;
     cairn_save_status(save, &status);
     if (code == CAIRN_OK)
-        printf("{\"rank\":%u,\"version\":\"%s\",\"bytes\":%llu,\"stall_us\":%llu}\n", job->rank,
-               status.version, (unsigned long long)status.total_bytes,
-               (unsigned long long)status.stall_us);
+        printf("{\"rank\":%u,\"version\":\"%s\",\"bytes\":%llu,\"stall_us\":%llu,"
+               "\"committed_us\":%lld}\n",
+               job->rank, status.version, (unsigned long long)status.total_bytes,
+               (unsigned long long)status.stall_us, committed_us);
     cairn_save_free(save);
     return code;
 }

@@ -33,6 +33,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 #define CAIRN_VERSION "0.1.0"
 const char *cairn_version(void);
@@ -233,6 +236,9 @@ enum cairn_code cairn_list(struct cairn_session *session, struct cairn_checkpoin
                            size_t *ret_count, struct cairn_error *err);
 void cairn_list_free(struct cairn_checkpoint *list);
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

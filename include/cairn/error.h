@@ -19,6 +19,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 /* Layout is frozen for a major version of the library. */
 struct cairn_error {
@@ -45,6 +48,9 @@ const struct cairn_code_info *cairn_code_info(enum cairn_code code);
 /* The code of a slug; CAIRN_INTERNAL when the slug is unknown. */
 enum cairn_code cairn_code_from_slug(const char *slug);
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_copy memcpy|staged --bytes N
+ *
+ * What a save costs a trainer at the least: its bytes are copied into a slab. memcpy does only that;
+ * staged makes the checksum of each block on the way, as libcairn does.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "bench/measure.h"
+#include "common/crc32c.h"
+#include "common/slab.h"
+
+struct copy {
+    struct cairn_slab slab;
+    uint8_t *source;
+    uint64_t bytes;
+    bool staged;
+};
+
+static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_error *err) {
+    struct copy *copy = owner;
+    (void)err;
+    ret->bytes = copy->bytes;
+    if (!copy->staged) {
+        memcpy(copy->slab.data, copy->source, copy->bytes);
+        return CAIRN_OK;
+    }
+    for (uint64_t at = 0; at < copy->bytes; at += CAIRN_BLOCK_BYTES) {
+        uint64_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, copy->bytes - at);
+        uint32_t block = cairn_crc32c_copy(0, copy->slab.data + at, copy->source + at, size);
+        ret->crc32c = cairn_crc32c_combine(ret->crc32c, block, size);
+    }
+    return CAIRN_OK;
+}
+
+int main(int count, char **values) {
+    static struct copy copy;
+    struct cairn_error error = {0};
+    copy.staged = count > 1 && !strcmp(values[1], "staged");
+    copy.bytes = bench_flag_number(count, values, "--bytes", CAIRN_MIB * 1024);
+    copy.source =
+        mmap(NULL, copy.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy.source == MAP_FAILED ||
+        cairn_slab_create("bench-copy", copy.bytes, false, &copy.slab, &error) != CAIRN_OK) {
+        fprintf(stderr, "bench_copy: %s\n", error.message);
+        return 2;
+    }
+    madvise(copy.source, copy.bytes, MADV_HUGEPAGE); /* as trainers' allocators do */
+    bench_pattern(copy.source, copy.bytes);
+    bench_pattern(copy.slab.data, copy.bytes);
+    return bench_loop(once, &copy);
+}

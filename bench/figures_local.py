@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of one node without a network: copying, a folder as the store."""
+import os
+import shutil
+import statistics
+
+from bench import peers
+from bench.figures_s3 import PART, Figure
+from bench.programs import Side, program
+
+FIGURES = {}
+
+
+def figure(name, about, metrics, targets, wanted=()):
+    def keep(run):
+        FIGURES[name] = Figure(run, about, metrics, targets, wanted)
+        return run
+    return keep
+
+
+@figure("stage", "copy and checksum of what a trainer hands over, against memcpy",
+        [("seconds", 1.35, "lower")], {"bench_copy"})
+def stage(lab):
+    staged = lab.keep(Side([program("bench_copy"), "staged", "--bytes", str(lab.bytes)]))
+    plain = lab.keep(Side([program("bench_copy"), "memcpy", "--bytes", str(lab.bytes)]))
+    a, b = lab.pairs(staged.go, plain.go)
+    lab.report("seconds", [x.seconds / y.seconds for x, y in zip(a, b)], 1.35, "lower",
+               [x.bytes / x.seconds / 1e9 for x in a], [y.bytes / y.seconds / 1e9 for y in b],
+               unit="GB/s")
+
+
+def emptied(folder, side):
+    """Each run begins with an empty folder: neither side pays for the other's old files."""
+    def go():
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        os.sync()
+        return side.go()
+    return go
+
+
+@figure("folder-save", "a save into a folder, durable, against O_DIRECT and against buffered writes",
+        [("vs_direct", 0.9, "higher"), ("vs_buffered", 2.3, "higher"),
+         ("cpu_s_per_gb_more", 0.05, "lower")], {"bench_put", "bench_disk"})
+def folder_save(lab):
+    store, other = os.path.join(lab.folder, "store"), os.path.join(lab.folder, "other")
+    os.makedirs(store), os.makedirs(other)
+    ours = lab.keep(Side([program("bench_put"), "--store", store, "--journal", lab.folder,
+                          "--bytes", str(lab.bytes), "--part", str(PART)], peers.environment()))
+    sides = {kind: lab.keep(Side([program("bench_disk"), kind, "--folder", other, "--bytes",
+                                  str(lab.bytes)])) for kind in ("direct", "buffered")}
+    objects = os.path.join(store)
+
+    def save():
+        for entry in os.listdir(objects):
+            shutil.rmtree(os.path.join(objects, entry), ignore_errors=True)
+        os.sync()
+        return ours.go()
+
+    a, b = lab.pairs(save, emptied(other, sides["direct"]))
+    lab.report("vs_direct", [y.seconds / x.seconds for x, y in zip(a, b)], 0.9, "higher",
+               [x.bytes / x.seconds / 1e9 for x in a], [y.bytes / y.seconds / 1e9 for y in b])
+    lab.report("cpu_s_per_gb_more", [(x.cpu - y.cpu) / x.bytes * 1e9 for x, y in zip(a, b)], 0.05,
+               "lower", [statistics.median(x.cpu / x.bytes * 1e9 for x in a)],
+               [statistics.median(y.cpu / y.bytes * 1e9 for y in b)])
+    a, b = lab.pairs(save, emptied(other, sides["buffered"]))
+    lab.report("vs_buffered", [y.seconds / x.seconds for x, y in zip(a, b)], 2.3, "higher",
+               [x.bytes / x.seconds / 1e9 for x in a], [y.bytes / y.seconds / 1e9 for y in b])

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures against an S3-shaped sink on loopback; docs/bench.md says what each of them means."""
+import collections
+import os
+import ssl
+import subprocess
+import urllib.request
+
+from bench import peers
+from bench.harness import Skip
+from bench.programs import OneShot, Side, Sink, program
+
+MIB = 1 << 20
+Figure = collections.namedtuple("Figure", "run about metrics targets peers")
+FIGURES = {}
+SINK, RAW, PUT, GET = "bench_sink", "bench_raw", "bench_put", "bench_get"
+PART = 64 * MIB  # the uploader's own default
+PACED = 50_000_000  # bytes a second of each connection: what one connection to S3 gives
+
+
+def figure(name, about, metrics, targets, wanted=()):
+    def keep(run):
+        FIGURES[name] = Figure(run, about, metrics, targets, wanted)
+        return run
+    return keep
+
+
+# ---- sides ----
+
+
+def endpoint(sink):
+    return ["--endpoint", sink.url] + (["--ca", sink.tls.certificate] if sink.tls else [])
+
+
+def put_side(lab, sink, part=PART, objects=1, **more):
+    flags = [word for name, value in more.items() for word in ("--" + name, str(value))]
+    command = [program(PUT), "--store", "s3://bench/cairn", "--journal", lab.folder, "--bytes",
+               str(lab.bytes), "--part", str(part), "--objects", str(objects), *endpoint(sink)]
+    return lab.keep(Side(command + flags, peers.environment()))
+
+
+def get_side(lab, sink, **more):
+    flags = [word for name, value in more.items() for word in ("--" + name, str(value))]
+    command = [program(GET), "--store", "s3://bench", "--bytes", str(lab.bytes), *endpoint(sink)]
+    return lab.keep(Side(command + flags, peers.environment()))
+
+
+def raw_side(lab, sink, verb, part):
+    return lab.keep(Side([program(RAW), verb, "--peer", sink.address, "--bytes", str(lab.bytes),
+                          "--part", str(part)]))
+
+
+def open_sink(lab, tls=None):
+    """It serves the pattern too, so that its greeting tells the checksum to expect."""
+    return lab.keep(Sink(lab, serve=lab.bytes, tls=tls))
+
+
+def pattern_file(lab, sink):
+    path = os.path.join(lab.shared, "pattern")
+    if not os.path.exists(path):
+        urllib.request.urlretrieve(sink.url + "/bench/served", path)
+    return path
+
+
+def checked(sink, side, lab, objects=1, **faults):
+    """A run whose objects are compared with the pattern's checksum."""
+    return lambda: sink.checked(side.go, lab.bytes, objects, sink.greeting["crc32c"], **faults)[0]
+
+
+def verified(sink, side):
+    """A download whose own checksum must be the pattern's (None: it compared the bytes)."""
+    def go():
+        run = side.go()
+        if run.crc32c not in (None, sink.greeting["crc32c"]):
+            raise RuntimeError("%s received other bytes" % side.name)
+        return run
+    return go
+
+
+# ---- against the reference ----
+
+
+@figure("put-vs-raw", "one object by multipart with checksums, against bare send() and CRC32C",
+        [("gb_per_s", 0.85, "higher"), ("cpu_s_per_gb", 1.35, "lower")], {SINK, RAW, PUT})
+def put_vs_raw(lab):
+    sink = open_sink(lab)
+    ours = put_side(lab, sink)
+    raw = raw_side(lab, sink, "put", PART)
+    a, b = lab.pairs(checked(sink, ours, lab), checked(sink, raw, lab))
+    lab.report_speed(a, b, 0.85)
+    lab.report_cpu(a, b, 1.35)
+
+
+@figure("get-vs-raw", "one object by ranges, verified, against bare recv() and CRC32C",
+        [("gb_per_s", 0.85, "higher"), ("cpu_s_per_gb", None, "lower")], {SINK, RAW, GET})
+def get_vs_raw(lab):
+    sink = open_sink(lab)
+    ours = get_side(lab, sink)
+    raw = raw_side(lab, sink, "get", PART)
+    a, b = lab.pairs(verified(sink, ours), verified(sink, raw))
+    lab.report_speed(a, b, 0.85)
+    lab.report_cpu(a, b, None)
+
+
+# ---- against other clients ----
+
+
+def host_of(sink):
+    host, port = sink.address.split(":")
+    return host if port == "80" else sink.address
+
+
+def awscrt_side(lab, sink, peer, verb):
+    if not lab.isolated:
+        raise Skip("awscrt talks to port 80 only, which takes a network namespace")
+    return lab.keep(Side([peers.python_of(peer), peers.script("awscrt_client.py"), verb,
+                          host_of(sink), pattern_file(lab, sink), str(8 * MIB), "10"],
+                         peers.environment()))
+
+
+def versus_awscrt(lab, verb, ours_of, check):
+    sink = open_sink(lab)
+    for peer in ("awscrt-debian", "awscrt-newest"):
+        name = peers.name_of(peer)
+        if not name:
+            for metric, goal, better in FIGURES[lab.bench].metrics:
+                lab.absent(metric, goal, better, "it could not be installed", peer=peer)
+            continue
+        ours, theirs = ours_of(lab, sink), awscrt_side(lab, sink, peer, verb)
+        a, b = lab.pairs(check(sink, ours), check(sink, theirs))
+        lab.report_speed(a, b, 2.2, peer=name)
+        lab.report_cpu(a, b, 0.4, peer=name)
+        ours.close(), theirs.close()
+
+
+AWSCRT = ("awscrt-debian", "awscrt-newest")
+AGAINST_AWSCRT = [("gb_per_s", 2.2, "higher"), ("cpu_s_per_gb", 0.4, "lower")]
+
+
+@figure("put-vs-awscrt", "one object by multipart, against AWS's own C client",
+        AGAINST_AWSCRT, {SINK, PUT}, AWSCRT)
+def put_vs_awscrt(lab):
+    versus_awscrt(lab, "put", put_side, lambda sink, side: checked(sink, side, lab))
+
+
+@figure("get-vs-awscrt", "one object by ranges into memory, against AWS's own C client",
+        AGAINST_AWSCRT, {SINK, GET}, AWSCRT)
+def get_vs_awscrt(lab):
+    versus_awscrt(lab, "get", get_side, verified)
+
+
+def versus(lab, peer, make, goal, cpu_goal):
+    name = peers.name_of(peer)
+    if not name:
+        raise Skip("%s could not be installed" % peer)
+    sink = open_sink(lab)
+    ours, theirs = put_side(lab, sink), lab.keep(make(sink))
+    a, b = lab.pairs(checked(sink, ours, lab), checked(sink, theirs, lab))
+    lab.report_speed(a, b, goal, peer=name)
+    lab.report_cpu(a, b, cpu_goal, peer=name)
+
+
+@figure("put-vs-boto3", "one object by multipart, against boto3 without payload signature",
+        [("gb_per_s", 8, "higher"), ("cpu_s_per_gb", 0.08, "lower")], {SINK, PUT}, ("boto3",))
+def put_vs_boto3(lab):
+    def make(sink):
+        return Side([peers.python_of("boto3"), peers.script("boto3_client.py"), sink.url,
+                     pattern_file(lab, sink), str(8 * MIB), "10"], peers.environment())
+    versus(lab, "boto3", make, 8, 0.08)
+
+
+@figure("put-vs-rclone", "one object by multipart, against rclone with 64 MiB x 4",
+        [("gb_per_s", 12, "higher"), ("cpu_s_per_gb", 0.04, "lower")], {SINK, PUT}, ("rclone",))
+def put_vs_rclone(lab):
+    def make(sink):
+        command = ["rclone", "copyto", pattern_file(lab, sink), ":s3:bench/rclone", "--config",
+                   os.devnull, "--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint",
+                   sink.url, "--s3-region", "us-east-1", "--s3-chunk-size", "64M",
+                   "--s3-upload-concurrency", "4", "--s3-no-check-bucket", "--s3-no-head",
+                   "--s3-force-path-style", "--retries", "1", "--quiet"]
+        return OneShot(command, peers.environment(), lab.bytes)
+    versus(lab, "rclone", make, 12, 0.04)
+
+
+# ---- a store that is slow, late or busy ----
+
+# Four shards of parts of 8 MiB: enough parts for "0.5 %" to be a number.
+SHARDS, SMALL_PART = 4, 8 * MIB
+
+
+def seconds_ratio(a, b):
+    return [x.seconds / y.seconds for x, y in zip(a, b)]
+
+
+@figure("capped-64", "64 connections of 50 MB/s each, against their product",
+        [("of_product", 0.9, "higher")], {SINK, PUT})
+def capped_64(lab):
+    sink = open_sink(lab)
+    side = put_side(lab, sink, part=16 * MIB, objects=SHARDS, connections=32, requests=64)
+    product = 64 * PACED
+    go = checked(sink, side, lab, SHARDS, rate=PACED)
+    go()
+    runs = [go() for _ in range(lab.pairs_wanted)]
+    lab.report("of_product", [run.bytes / run.seconds / product for run in runs], 0.9, "higher",
+               [run.bytes / run.seconds / 1e9 for run in runs], [product / 1e9])
+    lab.report("cpu_s_per_gb", [run.cpu / run.bytes * 1e9 for run in runs], None, "lower")
+
+
+@figure("slow-parts", "0.5 % of part answers come 5 s late, against none",
+        [("seconds_more", 1.5, "lower"), ("bytes_sent", 1.03, "lower")], {SINK, PUT})
+def slow_parts(lab):
+    sink = open_sink(lab)
+    side = put_side(lab, sink, part=SMALL_PART, objects=SHARDS, requests=32)
+    sent = []
+
+    def late():
+        run, seen = sink.checked(side.go, lab.bytes, SHARDS, sink.greeting["crc32c"], rate=PACED,
+                                 late_every=200, late_ms=5000)
+        if not seen["late"]:
+            raise RuntimeError("no answer was late: more bytes are needed")
+        sent.append(seen["body_bytes"] / run.bytes)
+        return run
+
+    a, b = lab.pairs(late, checked(sink, side, lab, SHARDS, rate=PACED))
+    lab.report("seconds_more", [x.seconds - y.seconds for x, y in zip(a, b)], 1.5, "lower",
+               [x.seconds for x in a], [y.seconds for y in b])
+    lab.report("bytes_sent", sent[1:], 1.03, "lower")
+
+
+@figure("throttled", "5 % 503 and 1 % resets, against none",
+        [("seconds", 1.5, "lower"), ("bytes_sent", 1.15, "lower")], {SINK, PUT})
+def throttled(lab):
+    sink = open_sink(lab)
+    side = put_side(lab, sink, part=SMALL_PART, objects=SHARDS, requests=32)
+    sent = []
+
+    def busy():
+        run, seen = sink.checked(side.go, lab.bytes, SHARDS, sink.greeting["crc32c"], rate=PACED,
+                                 busy_every=20, reset_every=100)
+        if not seen["busy"] or not seen["reset"]:
+            raise RuntimeError("no part met a fault: more bytes are needed")
+        if seen["parts_again"]:
+            raise RuntimeError("%d parts that were stored came again" % seen["parts_again"])
+        sent.append(seen["body_bytes"] / run.bytes)
+        return run
+
+    a, b = lab.pairs(busy, checked(sink, side, lab, SHARDS, rate=PACED))
+    lab.report("seconds", seconds_ratio(a, b), 1.5, "lower", [x.seconds for x in a],
+               [y.seconds for y in b])
+    lab.report("bytes_sent", sent[1:], 1.15, "lower")
+
+
+# ---- memory ----
+
+
+@figure("put-memory", "resident memory beside the slab with 16 connections busy",
+        [("mib", 48, "lower"), ("ratio", 0.2, "lower")], {SINK, PUT}, AWSCRT[:1])
+def put_memory(lab):
+    sink = open_sink(lab)
+    side = put_side(lab, sink, connections=8, requests=16)
+    run, seen = sink.checked(side.go, lab.bytes, 1, sink.greeting["crc32c"], rate=4 * PACED)
+    for _ in range(2):
+        run, seen = sink.checked(side.go, lab.bytes, 1, sink.greeting["crc32c"], rate=4 * PACED)
+    most = seen["connected_most"]
+    lab.report("mib", [run.memory / MIB], 48, "lower", connections=most)
+    name = peers.name_of("awscrt-debian")
+    if not name or not lab.isolated:
+        lab.absent("ratio", 0.2, "lower", "python3-awscrt could not be measured here")
+        return
+    theirs = awscrt_side(lab, sink, "awscrt-debian", "put")
+    other = [checked(sink, theirs, lab)() for _ in range(3)][-1]
+    lab.report("ratio", [run.memory / other.memory], 0.2, "lower", [run.memory / MIB],
+               [other.memory / MIB], peer=name)
+
+
+# ---- https ----
+
+
+class Tls:
+    """A certificate of this run for the sink's address."""
+
+    def __init__(self, lab):
+        self.certificate = os.path.join(lab.folder, "certificate.pem")
+        self.key = os.path.join(lab.folder, "key.pem")
+        names = "subjectAltName=IP:127.0.0.9,IP:127.0.0.1"
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                   "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=bench",
+                   "-addext", names, "-keyout", self.key, "-out", self.certificate]
+        if subprocess.run(command, capture_output=True).returncode:
+            raise Skip("openssl could not make a certificate")
+
+    def context(self):
+        return ssl.create_default_context(cafile=self.certificate)
+
+
+@figure("https-put", "one object over TLS, against libcurl at its best",
+        [("gb_per_s", None, "higher"), ("cpu_s_per_gb", None, "lower")],
+        {SINK, PUT, "bench_curl_put"})
+def https_put(lab):
+    sink = open_sink(lab, tls=Tls(lab))
+    ours = put_side(lab, sink)
+    curl = lab.keep(Side([program("bench_curl_put"), "--url", sink.url, "--ca",
+                          sink.tls.certificate, "--bytes", str(lab.bytes), "--part", str(PART)],
+                         peers.environment()))
+    a, b = lab.pairs(checked(sink, ours, lab), checked(sink, curl, lab))
+    name = "libcurl " + b[0].note
+    lab.report_speed(a, b, None, peer=name)
+    lab.report_cpu(a, b, None, peer=name)
+

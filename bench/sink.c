@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_sink --listen HOST:PORT [--serve BYTES] [--tls CERT KEY]
+ *
+ * One thread per connection: with the 2 to 64 connections of a bench that is the cheapest way, and
+ * a paced or late connection stops nobody else. Bodies are read in pieces that stay in the L2 cache
+ * until their checksum is made.
+ */
+#include "bench/sink.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/ssl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bench/measure.h"
+#include "common/clock.h"
+#include "common/crc32c.h"
+#include "common/encode.h"
+#include "common/net.h"
+#include "common/text.h"
+
+struct sink_state sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static SSL_CTX *tls;
+
+/* ---- bytes ---- */
+
+static ssize_t take_bytes(struct sink_connection *connection, void *bytes, size_t size) {
+    if (!connection->tls) return recv(connection->fd, bytes, size, 0);
+    size_t got = 0; /* a record at a time; fill the piece so that the loops around it stay few */
+    while (got < size) {
+        int now =
+            SSL_read(connection->tls, (char *)bytes + got, (int)cairn_min_u64(size - got, 1 << 30));
+        if (now <= 0) return got ? (ssize_t)got : now;
+        got += (size_t)now;
+        if (!SSL_has_pending(connection->tls)) break;
+    }
+    return (ssize_t)got;
+}
+
+bool sink_send(struct sink_connection *connection, const void *bytes, size_t size) {
+    const char *at = bytes;
+    while (size) {
+        size_t piece = cairn_min_u64(size, 4 * CAIRN_MIB);
+        ssize_t sent = connection->tls ? SSL_write(connection->tls, at, (int)piece)
+                                       : send(connection->fd, at, piece, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        at += sent;
+        size -= (size_t)sent;
+        atomic_fetch_add(&sink.counters.sent_bytes, (uint64_t)sent);
+    }
+    return true;
+}
+
+static void wait_until_us(uint64_t when_us) {
+    struct timespec when = {.tv_sec = (time_t)(when_us / 1000000),
+                            .tv_nsec = (long)(when_us % 1000000 * 1000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR) continue;
+}
+
+/* K2: an idle time earns no credit, so a connection never exceeds its rate. */
+static void pace(struct sink_connection *connection, size_t size) {
+    uint64_t rate = sink.faults.bytes_per_second;
+    if (!rate) return;
+    uint64_t now_us = cairn_mono_us();
+    if (connection->next_us < now_us) connection->next_us = now_us;
+    connection->next_us += size * 1000000 / rate;
+    wait_until_us(connection->next_us);
+}
+
+static void reset_connection(struct sink_connection *connection) {
+    struct linger linger = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    connection->closing = true;
+}
+
+/* Size of the next piece: paced connections take what 5 ms allow, so that 64 of them interleave. */
+static size_t piece_bytes(uint64_t left) {
+    uint64_t piece = SINK_CHUNK_BYTES, rate = sink.faults.bytes_per_second;
+    if (rate) piece = cairn_min_u64(piece, cairn_max_u64(16 * CAIRN_KIB, rate / 200));
+    return (size_t)cairn_min_u64(left, piece);
+}
+
+bool sink_read_body(struct sink_connection *connection, const struct sink_request *request,
+                    bool is_part, uint32_t *ret_crc32c, struct cairn_buf *kept) {
+    uint64_t left = request->content_length, total = left;
+    uint32_t every = sink.faults.reset_every, crc32c = 0;
+    bool cut = is_part && every &&
+               atomic_load(&sink.part_counter) % every == every / 3; /* K2: apart from the 503s */
+    if (request->expects_continue && left) {
+        if (!sink_send(connection, "HTTP/1.1 100 Continue\r\n\r\n", 25)) return false;
+    }
+    while (left) {
+        const uint8_t *bytes = connection->chunk;
+        size_t buffered = connection->head_size - connection->head_used;
+        size_t wanted = piece_bytes(left);
+        ssize_t got = (ssize_t)cairn_min_u64(buffered, wanted);
+        if (got) {
+            bytes = (uint8_t *)connection->head + connection->head_used;
+            connection->head_used += (size_t)got;
+        } else {
+            got = take_bytes(connection, connection->chunk, wanted);
+        }
+        if (got <= 0) return false;
+        crc32c = cairn_crc32c(crc32c, bytes, (size_t)got);
+        if (kept && cairn_buf_append(kept, bytes, (size_t)got, NULL) != CAIRN_OK) return false;
+        left -= (uint64_t)got;
+        if (is_part) atomic_fetch_add(&sink.counters.body_bytes, (uint64_t)got);
+        pace(connection, (size_t)got);
+        if (cut && left < total / 2) {
+            atomic_fetch_add(&sink.part_counter, 1);
+            atomic_fetch_add(&sink.counters.reset, 1);
+            reset_connection(connection);
+            return false;
+        }
+    }
+    *ret_crc32c = crc32c;
+    return true;
+}
+
+/* ---- one request's header ---- */
+
+static void take_header(struct sink_request *request, const char *name, const char *value) {
+    if (!strcasecmp(name, "content-length")) request->content_length = strtoull(value, NULL, 10);
+    if (!strcasecmp(name, "expect")) request->expects_continue = true;
+    if (!strcasecmp(name, "transfer-encoding")) request->unreadable = true;
+    if (!strcasecmp(name, "x-amz-content-sha256") && !strncmp(value, "STREAMING", 9))
+        request->unreadable = true;
+    if (!strcasecmp(name, "range")) snprintf(request->range, sizeof request->range, "%s", value);
+    size_t used = strlen(request->meta);
+    if (!strncasecmp(name, "x-amz-meta-", 11))
+        snprintf(request->meta + used, sizeof request->meta - used, "%s: %s\r\n", name, value);
+    if (strcasecmp(name, "x-amz-checksum-crc32c")) return;
+    CAIRN_AUTO(buf) bytes = {0};
+    struct cairn_view text = {value, strlen(value)};
+    if (cairn_base64_decode(text, &bytes, NULL) != CAIRN_OK || bytes.size != 4) return;
+    request->has_crc32c = true;
+    request->crc32c = __builtin_bswap32(cairn_load_u32le(bytes.data));
+}
+
+static bool parse(char *head, struct sink_request *request) {
+    *request = (struct sink_request){0};
+    char *line = strchr(head, '\r');
+    *line = 0;
+    char target[3072];
+    if (sscanf(head, "%15s %3071s", request->method, target) != 2) return false;
+    char *question = strchr(target, '?');
+    if (question) *question = 0;
+    snprintf(request->path, sizeof request->path, "%.1023s", target);
+    snprintf(request->query, sizeof request->query, "%.2047s", question ? question + 1 : "");
+    for (line += 2; *line;) {
+        char *end = strchr(line, '\r'), *colon = strchr(line, ':');
+        if (!end || end == line) break;
+        *end = 0;
+        if (!colon) return false;
+        *colon = 0;
+        take_header(request, line, colon + 1 + strspn(colon + 1, " "));
+        line = end + 2;
+    }
+    return true;
+}
+
+/* Leaves body bytes that came along behind head_used. */
+static bool read_head(struct sink_connection *connection, struct sink_request *request) {
+    size_t left = connection->head_size - connection->head_used;
+    memmove(connection->head, connection->head + connection->head_used, left);
+    connection->head_size = left;
+    connection->head_used = 0;
+    for (;;) {
+        connection->head[connection->head_size] = 0;
+        char *end = strstr(connection->head, "\r\n\r\n");
+        if (end) {
+            connection->head_used = (size_t)(end - connection->head) + 4;
+            end[2] = 0; /* keeps the last line's CR; the zero takes the empty line's */
+            return parse(connection->head, request);
+        }
+        if (connection->head_size == SINK_KEPT_BYTES) return false;
+        ssize_t got = take_bytes(connection, connection->head + connection->head_size,
+                                 SINK_KEPT_BYTES - connection->head_size);
+        if (got <= 0) return false;
+        connection->head_size += (size_t)got;
+    }
+}
+
+/* ---- connections ---- */
+
+static bool start_tls(struct sink_connection *connection) {
+    if (!tls) return true;
+    connection->tls = SSL_new(tls);
+    return connection->tls && SSL_set_fd(connection->tls, connection->fd) == 1 &&
+           SSL_accept(connection->tls) == 1;
+}
+
+static void count_connection(int change) {
+    uint64_t now = atomic_fetch_add(&sink.counters.connected, (uint64_t)change) + (uint64_t)change;
+    uint64_t most = atomic_load(&sink.counters.connected_most);
+    while (now > most && change > 0 &&
+           !atomic_compare_exchange_weak(&sink.counters.connected_most, &most, now))
+        continue;
+}
+
+static void *connection_main(void *argument) {
+    struct sink_connection connection = {.fd = (int)(intptr_t)argument};
+    connection.head = malloc(SINK_KEPT_BYTES + 1);
+    connection.chunk = malloc(SINK_CHUNK_BYTES);
+    struct sink_request request;
+    count_connection(1);
+    if (connection.head && connection.chunk && start_tls(&connection))
+        while (!connection.closing && read_head(&connection, &request) &&
+               sink_answer(&connection, &request))
+            continue;
+    count_connection(-1);
+    if (connection.tls) SSL_free(connection.tls);
+    close(connection.fd);
+    free(connection.head);
+    free(connection.chunk);
+    return NULL;
+}
+
+static void serve(int listener) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 128 * CAIRN_KIB);
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC), on = 1;
+        if (fd < 0) continue;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        int small = 256 * 1024; /* a paced peer must feel the pace, not fill a receive window */
+        if (sink.faults.bytes_per_second)
+            setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        atomic_fetch_add(&sink.counters.connections, 1);
+        pthread_t thread;
+        if (pthread_create(&thread, &attributes, connection_main, (void *)(intptr_t)fd)) close(fd);
+    }
+}
+
+static enum cairn_code prepare(int count, char **values, const char **ret_listen,
+                               struct cairn_error *err) {
+    uint64_t bytes = 0;
+    for (int i = 1; i < count; i++) {
+        if (!strcmp(values[i], "--listen") && i + 1 < count) {
+            *ret_listen = values[++i];
+        } else if (!strcmp(values[i], "--serve") && i + 1 < count) {
+            bytes = strtoull(values[++i], NULL, 10);
+        } else if (!strcmp(values[i], "--tls") && i + 2 < count) {
+            tls = SSL_CTX_new(TLS_server_method());
+            if (!tls || SSL_CTX_use_certificate_chain_file(tls, values[i + 1]) != 1 ||
+                SSL_CTX_use_PrivateKey_file(tls, values[i + 2], SSL_FILETYPE_PEM) != 1)
+                return cairn_fail(err, CAIRN_INVALID, "no certificate in %s", values[i + 1]);
+            i += 2;
+        } else {
+            return cairn_fail(err, CAIRN_INVALID, "what is %s?", values[i]);
+        }
+    }
+    if (!*ret_listen) return cairn_fail(err, CAIRN_INVALID, "--listen HOST:PORT is needed");
+    if (!bytes) return CAIRN_OK;
+    CAIRN_TRY(cairn_slab_create("bench-sink", bytes, false, &sink.served, err));
+    bench_pattern(sink.served.data, bytes);
+    sink.served_bytes = bytes;
+    sink.served_crc32c = cairn_crc32c(0, sink.served.data, bytes);
+    return CAIRN_OK;
+}
+
+int main(int count, char **values) {
+    struct cairn_error error = {0};
+    const char *listen_at = NULL;
+    int listener = -1;
+    uint16_t port = 0;
+    signal(SIGPIPE, SIG_IGN);
+    enum cairn_code code = prepare(count, values, &listen_at, &error);
+    if (code == CAIRN_OK) code = cairn_net_listen_tcp(listen_at, &listener, &port, &error);
+    if (code != CAIRN_OK) {
+        fprintf(stderr, "bench_sink: %s\n", error.message);
+        return 2;
+    }
+    bench_be_steady(listener);
+    printf("{\"ready\":true,\"port\":%u,\"crc32c\":\"%08x\"}\n", port, sink.served_crc32c);
+    fflush(stdout);
+    serve(listener);
+    return 0;
+}

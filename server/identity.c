@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store.json, the generation and the grant key; see identity.h. */
+#include "server/identity.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "api/manifest.h"
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/text.h"
+
+struct identity {
+    char uuid[CAIRN_UUID_TEXT_BYTES]; /* "" in a new catalog */
+    uint64_t generation;
+    bool has_runs;
+};
+
+/* ---- the catalog's side ---- */
+
+static enum cairn_code read_meta(struct cairn_srv_tx *tx, const char *name, char *ret,
+                                 size_t capacity, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, "SELECT value FROM meta WHERE name = ?1", "t",
+                                 name));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    (void)cairn_text_copy(ret, capacity, more ? cairn_srv_rows_text(&rows, 0) : "");
+    return CAIRN_OK;
+}
+
+static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct identity *identity = argument;
+    char number[32];
+    CAIRN_TRY(read_meta(tx, "store_uuid", identity->uuid, sizeof(identity->uuid), err));
+    CAIRN_TRY(read_meta(tx, "generation", number, sizeof(number), err));
+    identity->generation = strtoull(number, NULL, 10);
+    int64_t one = 0;
+    return cairn_srv_sql_number(tx, &identity->has_runs, &one, err, "SELECT 1 FROM runs LIMIT 1",
+                                "");
+}
+
+static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct identity *identity = argument;
+    char number[32];
+    snprintf(number, sizeof(number), "%" PRIu64, identity->generation);
+    static const char sql[] = "INSERT INTO meta(name, value) VALUES(?1, ?2) ON CONFLICT(name) DO "
+                              "UPDATE SET value = ?2";
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, sql, "tt", "store_uuid", identity->uuid));
+    return cairn_srv_sql_run(tx, NULL, err, sql, "tt", "generation", number);
+}
+
+/* ---- the store's side ---- */
+
+static enum cairn_code get_record(struct cairn_store_worker *worker,
+                                  struct cairn_store_record *ret, struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    CAIRN_AUTO(buf) text = {.limit = 64 * CAIRN_KIB};
+    CAIRN_TRY(cairn_store_get_small(worker, key.text, &text, err));
+    return cairn_store_record_decode(cairn_buf_view(&text), ret, err);
+}
+
+static enum cairn_code put_record(struct cairn_store_worker *worker,
+                                  const struct cairn_store_record *record, bool create,
+                                  struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_store_record_encode(record, &text, err));
+    return cairn_store_put_small(worker, key.text, cairn_buf_view(&text), create, err);
+}
+
+static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                  struct identity *identity, struct cairn_error *err) {
+    if (identity->has_runs)
+        return cairn_fail(err, CAIRN_CATALOG_BEHIND,
+                          "%s has no .cairn/store.json, but this catalog has runs in a store: is it "
+                          "the right folder or bucket?",
+                          cairn_store_url(server->store));
+    if (!identity->uuid[0]) cairn_uuid_random(identity->uuid);
+    struct cairn_store_record record = {.format = 1, .generation = identity->generation};
+    (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->uuid);
+    (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
+    /* The catalog first: a store must never be of a uuid that no catalog knows. */
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
+    CAIRN_TRY(put_record(worker, &record, true, err));
+    cairn_log(INFO, "store.created", "store=%s uuid=%s", cairn_store_url(server->store),
+              record.uuid);
+    return CAIRN_OK;
+}
+
+static enum cairn_code compare_at_start(struct cairn_srv *server,
+                                        const struct cairn_store_record *record,
+                                        struct identity *identity, struct cairn_error *err) {
+    if (identity->uuid[0] && strcmp(identity->uuid, record->uuid))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "the store %s is %s (owner %s), this catalog belongs to %s",
+                          cairn_store_url(server->store), record->uuid, record->owner,
+                          identity->uuid);
+    (void)cairn_text_copy(identity->uuid, sizeof(identity->uuid), record->uuid);
+    if (record->generation <= identity->generation || server->settings->adopt_store) return CAIRN_OK;
+    cairn_srv_freeze(server, "the store's generation is ahead of this catalog: the catalog is a "
+                             "lost, restored or second one (setting adopt-store takes it over)");
+    return CAIRN_OK;
+}
+
+/* The catalog is raised first, so that a crash in between leaves it ahead, never behind. */
+static enum cairn_code raise_generation(struct cairn_srv *server,
+                                        struct cairn_store_worker *worker,
+                                        struct cairn_store_record *record,
+                                        struct identity *identity, struct cairn_error *err) {
+    identity->generation = cairn_max_u64(identity->generation, record->generation) + 1;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
+    record->generation = identity->generation;
+    CAIRN_TRY(put_record(worker, record, false, err));
+    struct cairn_store_record again = {0};
+    CAIRN_TRY(get_record(worker, &again, err));
+    if (again.generation == record->generation && !strcmp(again.uuid, record->uuid))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
+}
+
+static enum cairn_code load_grant_key(struct cairn_srv *server, struct cairn_error *err) {
+    char path[1024];
+    snprintf(path, sizeof(path), "%.900s/grant.key", server->settings->data_dir);
+    CAIRN_AUTO(buf) key = {.limit = 256};
+    enum cairn_code code = cairn_file_load(path, &key, err);
+    if (code == CAIRN_NOT_FOUND) {
+        cairn_random(server->grant_key, sizeof(server->grant_key));
+        struct cairn_view view = {server->grant_key, sizeof(server->grant_key)};
+        return cairn_file_replace(path, view, 0600, err);
+    }
+    if (code) return code;
+    struct stat status;
+    if (stat(path, &status)) return cairn_fail_errno(err, "%s", path);
+    if (status.st_mode & 077)
+        return cairn_fail(err, CAIRN_FORBIDDEN, "%s can be read by others: chmod 600 it", path);
+    if (key.size != sizeof(server->grant_key))
+        return cairn_fail(err, CAIRN_CORRUPT, "%s holds %zu bytes, not %d", path, key.size,
+                          CAIRN_GRANT_KEY_BYTES);
+    memcpy(server->grant_key, key.data, key.size);
+    cairn_wipe(key.data, key.size);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    struct identity identity = {0};
+    CAIRN_TRY(load_grant_key(server, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    struct cairn_store_record record = {0};
+    enum cairn_code code = get_record(worker, &record, err);
+    if (code == CAIRN_NOT_FOUND) {
+        CAIRN_TRY(make_store(server, worker, &identity, err));
+        code = get_record(worker, &record, err);
+    }
+    if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
+    CAIRN_TRY(compare_at_start(server, &record, &identity, err));
+    if (!server->frozen) CAIRN_TRY(raise_generation(server, worker, &record, &identity, err));
+    server->generation = identity.generation;
+    (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.uuid);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
+                                           struct cairn_store_worker *worker,
+                                           struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    struct cairn_store_record record = {0};
+    CAIRN_TRY(get_record(worker, &record, err));
+    if (!strcmp(record.uuid, server->store_uuid) && record.generation == server->generation)
+        return CAIRN_OK;
+    cairn_srv_freeze(server, "the store is another one, or its generation was raised by another "
+                             "server");
+    return cairn_srv_thawed(server, err);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn-server: build everything in order, wait for a signal, take it down in reverse. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cairn/cairn.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "server/cache.h"
+#include "server/http.h"
+#include "server/identity.h"
+#include "server/jobs.h"
+#include "server/nodes.h"
+#include "server/pool.h"
+#include "server/waiters.h"
+
+#define READ_THREADS 4
+
+static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
+    struct cairn_store_options options = {.url = server->settings->store};
+    CAIRN_TRY(cairn_store_open(&options, &server->store, err));
+    CAIRN_TRY(cairn_srv_catalog_open(server->settings->data_dir, &server->catalog, err));
+    struct cairn_store_worker *worker = NULL;
+    CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
+    enum cairn_code code = cairn_srv_identity_start(server, worker, err);
+    cairn_store_worker_free(worker);
+    return code;
+}
+
+static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
+    struct cairn_srv_pool_options requests = {server->store,
+                                              (uint32_t)server->settings->workers, "work"};
+    struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read"};
+    CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
+    CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
+    CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
+    CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
+    CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
+    return cairn_srv_jobs_new(server, &server->jobs, err);
+}
+
+static enum cairn_code announce(const struct cairn_srv *server, uint16_t port,
+                                struct cairn_error *err) {
+    cairn_log(INFO, "server.ready", "version=%s port=%u store=%s generation=%" PRIu64,
+              CAIRN_VERSION, port, cairn_store_url(server->store), server->generation);
+    if (!server->settings->port_file[0]) return CAIRN_OK;
+    char text[16];
+    snprintf(text, sizeof(text), "%u\n", port);
+    return cairn_file_replace(server->settings->port_file, cairn_view_of(text), 0644, err);
+}
+
+static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
+                           struct cairn_error *err) {
+    uint16_t port = 0;
+    CAIRN_TRY(open_store(server, err));
+    CAIRN_TRY(start_parts(server, err));
+    CAIRN_TRY(cairn_srv_http_start(server, &server->http, &port, err));
+    CAIRN_TRY(cairn_srv_http_self_test(server->settings->listen, port, err));
+    CAIRN_TRY(announce(server, port, err));
+    int got = 0;
+    while (sigwait(signals, &got) || (got != SIGTERM && got != SIGINT)) {
+    }
+    cairn_log(INFO, "server.stopping", "signal=%d", got);
+    return CAIRN_OK;
+}
+
+static void take_down(struct cairn_srv *server) {
+    cairn_srv_http_stop(server->http);
+    cairn_srv_jobs_free(server->jobs);
+    cairn_srv_pool_free(server->requests);
+    cairn_srv_pool_free(server->reads);
+    cairn_srv_waiters_free(server->waiters);
+    cairn_srv_cache_free(server->cache);
+    cairn_srv_nodes_free(server->nodes);
+    if (server->catalog) cairn_srv_catalog_free(server->catalog);
+    if (server->store) cairn_store_free(server->store);
+}
+
+static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
+                             struct cairn_srv_settings *settings, const sigset_t *signals,
+                             struct cairn_error *err) {
+    bool done = false;
+    CAIRN_TRY(cairn_srv_settings_load(argc, argv, config, settings, &done, err));
+    if (done) return CAIRN_OK;
+    enum cairn_log_level level = CAIRN_LOG_INFO;
+    CAIRN_TRY(cairn_log_level_parse(settings->log_level, &level, err));
+    cairn_log_start("cairn-server", level, STDERR_FILENO);
+    struct cairn_srv server = {.settings = settings, .started_ms = cairn_mono_ms()};
+    enum cairn_code code = run(&server, signals, err);
+    take_down(&server);
+    return code;
+}
+
+int main(int argc, char **argv) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they inherit it */
+    signal(SIGPIPE, SIG_IGN);
+    struct cairn_error err = {0};
+    struct cairn_config config = {0};
+    struct cairn_srv_settings settings = {0};
+    enum cairn_code code = start(argc, argv, &config, &settings, &signals, &err);
+    if (code) fprintf(stderr, "cairn-server: %s\n", err.message);
+    cairn_config_release(&config);
+    return cairn_code_info(code)->exit_status;
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One round of what nobody asks for: catalog time, commits and records that were left over,
+ * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
+ * which order, is in sweep_objects.c. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/identity.h"
+#include "server/jobs.h"
+#include "server/nodes.h"
+#include "server/saves.h"
+#include "server/sweep_objects.h"
+
+#define ROUND_VERSIONS_MAX 1000
+#define TICK_STEP_MS_MAX 60000
+#define HOUR_MS UINT64_C(3600000)
+#define UNUSED_MS (48 * HOUR_MS)
+
+/* Version ids that one query found, worked on after it. */
+struct found {
+    struct cairn_srv *server;
+    struct cairn_version_id ids[ROUND_VERSIONS_MAX];
+    size_t count;
+    uint64_t seen_tick, seen_boot_ms; /* Q34: of this server */
+    struct cairn_srv_version version;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    bool changed;
+};
+
+/* ---- Q34: catalog time ---- */
+
+static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct found *found = argument;
+    uint64_t tick = cairn_srv_tick(tx);
+    uint64_t boot_ms = cairn_clock_real.boot_ms(&cairn_clock_real);
+    if (found->seen_tick != tick) {
+        found->seen_tick = tick;
+        found->seen_boot_ms = boot_ms;
+        return CAIRN_OK;
+    }
+    uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
+                                "UPDATE ticks SET value = value + ?1 WHERE value = ?2", "ii",
+                                (int64_t)step_ms, (int64_t)tick));
+    if (changed) found->seen_tick = tick + step_ms;
+    found->seen_boot_ms = boot_ms;
+    return CAIRN_OK;
+}
+
+/* ---- queries ---- */
+
+static enum cairn_code collect(struct cairn_srv_tx *tx, struct found *found, const char *sql,
+                               uint64_t number, struct cairn_error *err) {
+    found->count = 0;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, sql, "i", (int64_t)number));
+    for (bool more = true; found->count < ROUND_VERSIONS_MAX; found->count++) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) break;
+        (void)cairn_text_copy(found->ids[found->count].text, sizeof(found->ids[0].text),
+                              cairn_srv_rows_text(&rows, 0));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    return collect(tx, argument,
+                   "SELECT version FROM versions v WHERE (state = 1 AND recorded = 0) OR (state = 0 "
+                   "AND world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = "
+                   "v.version AND sealed) AND NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = "
+                   "v.version AND registered = 0)) LIMIT ?1",
+                   ROUND_VERSIONS_MAX, err);
+}
+
+static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument,
+                                 struct cairn_error *err) {
+    return collect(tx, argument, "SELECT version FROM versions WHERE state = 0 LIMIT ?1",
+                   ROUND_VERSIONS_MAX, err);
+}
+
+static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct found *found = argument;
+    uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
+    if (tick < grace_ms) return CAIRN_OK;
+    return collect(tx, found,
+                   "SELECT version FROM versions WHERE state = 1 AND trashed_tick <= ?1",
+                   tick - grace_ms, err);
+}
+
+static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument,
+                                 struct cairn_error *err) {
+    return collect(tx, argument,
+                   "SELECT version FROM versions WHERE state IN (2, 3) ORDER BY opened_tick LIMIT "
+                   "?1",
+                   ROUND_VERSIONS_MAX, err);
+}
+
+/* Q30: once more after 1, 24 and 48 h, for late writes of paused processes. */
+static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument,
+                                 struct cairn_error *err) {
+    return collect(tx, argument,
+                   "SELECT version FROM versions WHERE state = 4 AND sweeps BETWEEN 1 AND 3 AND "
+                   "gone_tick + CASE sweeps WHEN 1 THEN 3600000 WHEN 2 THEN 86400000 ELSE 172800000 "
+                   "END <= ?1",
+                   cairn_srv_tick(tx), err);
+}
+_Static_assert(CAIRN_STATE_DELETING == 2 && CAIRN_STATE_ABORTING == 3 && CAIRN_STATE_GONE == 4,
+               "stored state numbers");
+
+/* ---- Q26: open for too long, or needing a node that is silent ---- */
+
+static enum cairn_code silent_node(struct cairn_srv_tx *tx, struct found *found,
+                                   struct cairn_error *err) {
+    const struct cairn_srv_version *version = &found->version;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(
+        tx, &rows, err,
+        "SELECT DISTINCT a.node FROM attempt_ranks a JOIN nodes USING(node) WHERE a.run_id = ?1 AND "
+        "a.attempt = ?2 AND (NOT EXISTS (SELECT 1 FROM version_ranks k WHERE k.version = ?3 AND "
+        "k.rank = a.rank AND k.sealed) OR EXISTS (SELECT 1 FROM shards s WHERE s.version = ?3 AND "
+        "s.rank = a.rank AND s.registered = 0))",
+        "iit", version->run_id, (int64_t)version->attempt, version->id.text));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        uint64_t silence_ms =
+            cairn_srv_node_silence_ms(found->server, cairn_srv_rows_text(&rows, 0));
+        if (silence_ms < found->server->settings->silence_max_ms) continue;
+        char text[24];
+        cairn_duration_text(silence_ms, text);
+        snprintf(found->reason, sizeof(found->reason), "node %s was not heard for %s",
+                 cairn_srv_rows_text(&rows, 0), text);
+        return CAIRN_OK;
+    }
+}
+
+static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct found *found = argument;
+    found->reason[0] = 0;
+    found->changed = false;
+    const char *id = found->version.id.text;
+    struct cairn_srv_version fresh = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &fresh, err));
+    cairn_srv_version_release(&found->version);
+    found->version = fresh;
+    if (fresh.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    uint64_t open_max_ms = found->server->settings->open_max_ms;
+    if (cairn_srv_tick(tx) >= fresh.opened_tick + open_max_ms) {
+        char text[24];
+        cairn_duration_text(open_max_ms, text);
+        snprintf(found->reason, sizeof(found->reason), "it was open for more than %s", text);
+    } else {
+        CAIRN_TRY(silent_node(tx, found, err));
+    }
+    if (!found->reason[0]) return CAIRN_OK;
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_TIMEOUT, found->reason};
+    found->changed = true;
+    return cairn_srv_version_move(tx, &found->version, &move, err);
+}
+
+static enum cairn_code expire_all(struct found *found, struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < found->count && !code; i++) {
+        found->version.id = found->ids[i];
+        code = cairn_srv_catalog_write(server->catalog, expire, found, err);
+        if (code || !found->changed) continue;
+        cairn_log(WARN, "save.expired", "version=%s step=%" PRIu64 " reason=\"%s\"",
+                  found->ids[i].text, found->version.step, found->reason);
+        cairn_srv_save_changed(server, &found->version);
+    }
+    cairn_srv_version_release(&found->version);
+    return code;
+}
+
+/* ---- the trash ---- */
+
+static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct found *found = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, found->version.id.text, &version, err));
+    uint64_t grace_ms = found->server->settings->trash_grace_ms;
+    if (version.state != CAIRN_STATE_COMMITTED || !version.trashed ||
+        cairn_srv_tick(tx) < version.trashed_tick + grace_ms)
+        return CAIRN_OK;
+    struct cairn_srv_move move = {.event = CAIRN_EVENT_DELETE};
+    return cairn_srv_version_move(tx, &version, &move, err);
+}
+
+static enum cairn_code empty_trash(struct found *found, struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    found->count = 0;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
+    for (size_t i = 0; i < found->count; i++) {
+        found->version = (struct cairn_srv_version){.id = found->ids[i]};
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- objects ---- */
+
+static enum cairn_code sweep_found(struct found *found, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < found->count; i++) {
+        enum cairn_code code =
+            cairn_srv_sweep_version(found->server, worker, found->ids[i].text, err);
+        if (code) return cairn_within(err, code, "%s", found->ids[i].text);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code sweep_objects(struct found *found, struct cairn_store_worker *worker,
+                                     struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_dead, found, err));
+    if (found->count) {
+        /* Q35: compared before each batch of deletes, so that a restored catalog deletes nothing. */
+        CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+        CAIRN_TRY(sweep_found(found, worker, err));
+    }
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_gone, found, err));
+    if (found->count) {
+        CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+        CAIRN_TRY(sweep_found(found, worker, err));
+    }
+    return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
+}
+
+static enum cairn_code round_of(struct found *found, struct cairn_store_worker *worker,
+                                struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
+    for (size_t i = 0; i < found->count; i++) cairn_srv_jobs_commit(server, found->ids[i].text);
+    CAIRN_TRY(expire_all(found, err));
+    CAIRN_TRY(empty_trash(found, err));
+    return sweep_objects(found, worker, err);
+}
+
+void cairn_srv_sweep_run(struct cairn_srv *server, struct cairn_store_worker *worker) {
+    /* One sweeping thread a process: what it saw of the ticks lasts as long as the process. */
+    static struct found found;
+    struct cairn_error err = {0};
+    found.server = server;
+    enum cairn_code code = round_of(&found, worker, &err);
+    if (code && code != CAIRN_CATALOG_BEHIND)
+        cairn_log(WARN, "sweep.delayed", "cause=\"%s\"", err.message);
+}

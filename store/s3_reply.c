@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What came of one try. Success is read here and nowhere else; a refusal is either final, worth a
+ * repeat, or something of ours that can be put right (keys, clock, region, a feature).
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <strings.h>
+
+#include "common/crc32c.h"
+#include "common/encode.h"
+#include "common/text.h"
+#include "store/s3_codes.h"
+#include "store/s3_private.h"
+#include "store/s3_time.h"
+
+#define RENEWALS_MAX 2
+#define REDIRECTS_MAX 2
+#define PAGES_MAX 64
+/* Stores accept 15 minutes; below this the clock is not what is wrong. */
+#define SKEW_MS_MIN (4 * 60 * 1000)
+
+bool cairn_s3_op_writes(enum cairn_store_op op) {
+    return op == CAIRN_STORE_PUT || op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_CREATE ||
+           op == CAIRN_STORE_UPLOAD_PART || op == CAIRN_STORE_UPLOAD_COMPLETE ||
+           op == CAIRN_STORE_UPLOAD_ABORT;
+}
+
+/* ---- headers ---- */
+
+static void keep(char *to, size_t capacity, struct cairn_view value) {
+    if (value.size >= capacity) return; /* a value that is too long is one that is not there */
+    memcpy(to, value.data, value.size);
+    to[value.size] = '\0';
+}
+
+void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view name,
+                           struct cairn_view value) {
+    struct cairn_s3_seen *seen = &((struct cairn_s3_task *)http->owner)->seen;
+    const struct {
+        const char *name;
+        char *to;
+        size_t capacity;
+    } wanted[] = {
+        {"ETag", seen->etag, sizeof seen->etag},
+        {"Content-Range", seen->content_range, sizeof seen->content_range},
+        {"Date", seen->date, sizeof seen->date},
+        {"Retry-After", seen->retry_after, sizeof seen->retry_after},
+        {"x-amz-request-id", seen->request_id, sizeof seen->request_id},
+        {"x-amz-bucket-region", seen->bucket_region, sizeof seen->bucket_region},
+        {"x-amz-checksum-crc32c", seen->crc32c, sizeof seen->crc32c},
+        {"x-amz-checksum-type", seen->checksum_type, sizeof seen->checksum_type},
+        {"x-amz-checksum-algorithm", seen->checksum_algorithm, sizeof seen->checksum_algorithm},
+        {"x-amz-meta-cairn-upload", seen->token, sizeof seen->token},
+    };
+    if (name.size == 3 && !strncasecmp(name.data, "Age", 3)) seen->has_age = true;
+    for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)
+        if (name.size == strlen(wanted[i].name) &&
+            !strncasecmp(name.data, wanted[i].name, name.size))
+            keep(wanted[i].to, wanted[i].capacity, value);
+}
+
+/* A CRC32C of a whole object; "...-3" is one made of parts' checksums and no use here. */
+static bool seen_crc32c(const struct cairn_s3_seen *seen, uint32_t *ret) {
+    CAIRN_AUTO(buf) raw = {.limit = 64};
+    if (!seen->crc32c[0] || !strcasecmp(seen->checksum_type, "COMPOSITE")) return false;
+    if (cairn_base64_decode(cairn_view_of(seen->crc32c), &raw, NULL) != CAIRN_OK) return false;
+    if (raw.size != 4) return false;
+    const uint8_t *b = (const uint8_t *)raw.data;
+    *ret = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    return true;
+}
+
+uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task) {
+    uint64_t seconds = 0;
+    if (cairn_parse_u64(cairn_view_of(task->seen.retry_after), &seconds, NULL) != CAIRN_OK)
+        return 0;
+    return cairn_min_u64(seconds, 3600) * 1000;
+}
+
+/* "bytes 0-99/1234" */
+static bool parse_content_range(const char *text, uint64_t *first, uint64_t *last,
+                                uint64_t *total) {
+    if (strncasecmp(text, "bytes ", 6) != 0) return false;
+    const char *dash = strchr(text, '-'), *slash = strchr(text, '/');
+    if (!dash || !slash || slash < dash) return false;
+    const char *from = text + 6;
+    return cairn_parse_u64((struct cairn_view){from, (size_t)(dash - from)}, first, NULL) ==
+               CAIRN_OK &&
+           cairn_parse_u64((struct cairn_view){dash + 1, (size_t)(slash - dash - 1)}, last, NULL) ==
+               CAIRN_OK &&
+           cairn_parse_u64(cairn_view_of(slash + 1), total, NULL) == CAIRN_OK;
+}
+
+enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cairn_error *err) {
+    struct cairn_s3_task *task = http->owner;
+    struct cairn_store_request *request = task->request;
+    uint64_t first = 0, last = 0, total = 0, wanted_last = request->offset + request->length - 1;
+    if (http->status >= 300) return CAIRN_OK; /* an error body, which does not go to `into` */
+    if (http->status != 206)
+        return cairn_fail(err, CAIRN_PROTOCOL, "asked for a range, the store answered %d",
+                          http->status);
+    if (!parse_content_range(task->seen.content_range, &first, &last, &total))
+        return cairn_fail(err, CAIRN_PROTOCOL, "a range came without a usable Content-Range");
+    if (first == request->offset && last < wanted_last && last + 1 == total)
+        return cairn_fail(err, CAIRN_RANGE,
+                          "the object has %" PRIu64 " bytes, asked for up to %" PRIu64, total,
+                          wanted_last);
+    if (first != request->offset || last != wanted_last || total <= last)
+        return cairn_fail(err, CAIRN_PROTOCOL, "asked for %s, got %.80s", task->range,
+                          task->seen.content_range);
+    if (http->content_length != UINT64_MAX && http->content_length != request->length)
+        return cairn_fail(err, CAIRN_PROTOCOL, "the range has another Content-Length");
+    if (request->etag[0] && task->seen.etag[0] && strcmp(request->etag, task->seen.etag) != 0)
+        return cairn_fail(err, CAIRN_PROTOCOL, "the range is of another object");
+    request->object_bytes = total;
+    return CAIRN_OK;
+}
+
+/* ---- failing ---- */
+
+/* Sets the code that holds if this was the last try. */
+static enum cairn_s3_verdict fail_with(struct cairn_s3_task *task, enum cairn_s3_verdict verdict,
+                                       const struct cairn_error *error) {
+    struct cairn_store_request *request = task->request;
+    request->code = error->code;
+    request->error = *error;
+    request->error.http_status = task->http.status;
+    const char *id = task->seen.request_id;
+    (void)cairn_text_copy(request->error.request_id, sizeof request->error.request_id, id);
+    request->ambiguous = task->may_be_applied;
+    task->last = request->error;
+    return verdict;
+}
+
+#define FAIL(task, verdict, code, ...)                                                             \
+    do {                                                                                           \
+        struct cairn_error fail_error = {0};                                                       \
+        cairn_fail(&fail_error, (code), __VA_ARGS__);                                              \
+        return fail_with((task), (verdict), &fail_error);                                          \
+    } while (0)
+
+/* ---- success ---- */
+
+static enum cairn_s3_verdict take_etag(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    uint32_t crc32c;
+    if (!task->seen.etag[0])
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL,
+             "the store took it and gave no ETag"); /* S19 */
+    if (request->has_crc32c && seen_crc32c(&task->seen, &crc32c) && crc32c != request->crc32c)
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_CORRUPT,
+             "the store has checksum %08" PRIx32 ", sent was %08" PRIx32, crc32c, request->crc32c);
+    memcpy(request->etag, task->seen.etag, sizeof request->etag);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+static enum cairn_s3_verdict take_head(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    if (task->http.content_length == UINT64_MAX)
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "the store does not say how long it is");
+    request->object_bytes = task->http.content_length;
+    memcpy(request->etag, task->seen.etag, sizeof request->etag);
+    memcpy(request->object_token, task->seen.token, sizeof request->object_token);
+    request->object_has_crc32c = seen_crc32c(&task->seen, &request->object_crc32c);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+static enum cairn_s3_verdict take_range(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    if (task->http.reply_bytes != request->length) /* S15 */
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_UNAVAILABLE,
+             "the reply ended after %" PRIu64 " of %" PRIu64 " bytes", task->http.reply_bytes,
+             request->length);
+    memcpy(request->etag, task->seen.etag, sizeof request->etag);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+static void learn_upload_checksum(struct cairn_s3_task *task) {
+    int kind = CAIRN_S3_UPLOAD_IGNORED;
+    if (!task->used_checksum) return;
+    if (!strcasecmp(task->seen.checksum_type, "FULL_OBJECT"))
+        kind = CAIRN_S3_UPLOAD_FULL;
+    else if (!strcasecmp(task->seen.checksum_algorithm, "CRC32C"))
+        kind = CAIRN_S3_UPLOAD_COMPOSITE;
+    atomic_store(&cairn_s3_store_of(task)->upload_checksum, kind);
+}
+
+/* The page after this one must be another one, and there is an end (S24). */
+static enum cairn_code check_progress(struct cairn_s3_task *task, uint32_t marker_before,
+                                      struct cairn_error *err) {
+    uint32_t marker = task->parts.next_marker;
+    if (marker && (marker <= marker_before || ++task->pages > PAGES_MAX))
+        return cairn_fail(err, CAIRN_PROTOCOL, "the list of parts does not end");
+    return CAIRN_OK;
+}
+
+static enum cairn_code check_listing(const struct cairn_store_request *request,
+                                     struct cairn_error *err) {
+    const char *next = request->listing->next_page;
+    if (next && request->page && !strcmp(next, request->page))
+        return cairn_fail(err, CAIRN_PROTOCOL, "the listing does not go on");
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_document(struct cairn_s3_task *task, struct cairn_error *err) {
+    struct cairn_store_request *request = task->request;
+    struct cairn_view text = cairn_buf_view(&task->reply);
+    const char *prefix = cairn_s3_store_of(task)->config.prefix;
+    uint32_t marker = task->parts.next_marker;
+    switch (request->op) {
+    case CAIRN_STORE_UPLOAD_CREATE:
+        CAIRN_TRY(cairn_xml_upload_id(text, request->upload_id, err));
+        learn_upload_checksum(task);
+        return CAIRN_OK;
+    case CAIRN_STORE_UPLOAD_COMPLETE:
+        return cairn_xml_completed(text, request->etag, err);
+    case CAIRN_STORE_UPLOAD_PARTS:
+        CAIRN_TRY(cairn_xml_parts_read(text, &task->parts, err));
+        return check_progress(task, marker, err);
+    case CAIRN_STORE_LIST:
+        CAIRN_TRY(cairn_xml_objects(text, prefix, request->listing, err));
+        return check_listing(request, err);
+    default:
+        CAIRN_TRY(cairn_xml_uploads(text, prefix, request->listing, err));
+        return check_listing(request, err);
+    }
+}
+
+static enum cairn_s3_verdict take_document(struct cairn_s3_task *task) {
+    struct cairn_error error = {0};
+    struct cairn_store_request *request = task->request;
+    if (read_document(task, &error) != CAIRN_OK) {
+        /* S04: whether it was applied is not known from this; HEAD settles it. */
+        bool complete = request->op == CAIRN_STORE_UPLOAD_COMPLETE;
+        task->may_be_applied |= complete;
+        return fail_with(task, complete ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &error);
+    }
+    if (request->op == CAIRN_STORE_UPLOAD_PARTS) {
+        if (task->parts.next_marker) return CAIRN_S3_MORE;
+        request->part_count = task->parts.count;
+    }
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+static enum cairn_s3_verdict take_success(struct cairn_s3_task *task) {
+    switch (task->request->op) {
+    case CAIRN_STORE_PUT:
+    case CAIRN_STORE_UPLOAD_PART:
+        return take_etag(task);
+    case CAIRN_STORE_GET:
+        return take_range(task);
+    case CAIRN_STORE_HEAD:
+        return take_head(task);
+    case CAIRN_STORE_DELETE:
+    case CAIRN_STORE_UPLOAD_ABORT:
+        task->request->code = CAIRN_OK;
+        return CAIRN_S3_DONE;
+    default:
+        return take_document(task);
+    }
+}
+
+/* ---- what can be put right ---- */
+
+static bool correct_keys(struct cairn_s3_task *task) {
+    if (task->renewals++ >= RENEWALS_MAX) return false;
+    task->worker->refused_generation = task->keys_generation;
+    return true;
+}
+
+/* The store's Date against ours in the middle between sending and receiving. A cached answer's
+ * Date is old and says nothing. */
+static bool correct_clock(struct cairn_s3_task *task) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    int64_t theirs = 0, now = store->clock->wall_ms(store->clock);
+    if (task->clock_fixed || task->seen.has_age) return false;
+    if (cairn_s3_time_http(task->seen.date, &theirs, NULL) != CAIRN_OK) return false;
+    int64_t offset = theirs - (task->sent_wall_ms + (now - task->sent_wall_ms) / 2);
+    int64_t change = offset - atomic_load(&store->clock_offset_ms);
+    if (change < SKEW_MS_MIN && change > -SKEW_MS_MIN) return false;
+    atomic_store(&store->clock_offset_ms, offset);
+    task->clock_fixed = true;
+    return true;
+}
+
+static bool is_region(const char *text) {
+    size_t size = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
+    return size && !text[size] && size < 64;
+}
+
+static bool correct_region(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    const char *named = task->seen.bucket_region[0] ? task->seen.bucket_region : problem->region;
+    if (!is_region(named) || !strcmp(named, task->region)) return false;
+    if (task->redirects++ >= REDIRECTS_MAX) return false;
+    CAIRN_HOLD(&store->lock);
+    snprintf(store->locked.region, sizeof store->locked.region, "%s", named);
+    return true;
+}
+
+/* Once per store, and told by cairn_store_s3_degraded. */
+static bool correct_feature(struct cairn_s3_task *task) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    if (task->used_create_only && task->http.status == 501) {
+        atomic_store(&store->no_create_only, true);
+        return true;
+    }
+    int automatic = CAIRN_S3_CHECKSUM_AUTO;
+    return task->used_checksum &&
+           (atomic_compare_exchange_strong(&store->checksum, &automatic, CAIRN_S3_CHECKSUM_MD5) ||
+            automatic == CAIRN_S3_CHECKSUM_MD5);
+}
+
+/* A HEAD is refused without a word; keys that have ended and a clock that is off look alike. */
+static bool correct_unnamed(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
+    int status = task->http.status;
+    if (problem->code[0] || (status != 400 && status != 403)) return false;
+    if (correct_region(task, problem) || correct_clock(task)) return true;
+    return task->worker->keys_expire && !task->renewals && correct_keys(task);
+}
+
+static bool correct(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
+                    const struct cairn_xml_problem *problem) {
+    switch (meaning->policy) {
+    case CAIRN_S3_KEYS:
+        return correct_keys(task);
+    case CAIRN_S3_CLOCK:
+        return correct_clock(task);
+    case CAIRN_S3_REGION:
+        return correct_region(task, problem);
+    case CAIRN_S3_FEATURE:
+        return correct_feature(task) || correct_unnamed(task, problem);
+    case CAIRN_S3_FINAL:
+        return correct_unnamed(task, problem);
+    default:
+        return false;
+    }
+}
+
+/* ---- refusals ---- */
+
+static bool is_gone_already(const struct cairn_s3_task *task) {
+    enum cairn_store_op op = task->request->op;
+    return op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_ABORT;
+}
+
+/* S20: the store's checksum and ours differ; who is right? */
+static bool source_changed(const struct cairn_store_request *request) {
+    return request->has_crc32c && request->body.size &&
+           cairn_crc32c(0, request->body.data, request->body.size) != request->crc32c;
+}
+
+static enum cairn_s3_verdict verdict_of(const struct cairn_s3_meaning *meaning) {
+    if (meaning->policy == CAIRN_S3_REPEAT) return CAIRN_S3_FAILURE;
+    return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;
+}
+
+static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
+                                          const struct cairn_xml_problem *problem) {
+    struct cairn_store_request *request = task->request;
+    int status = task->http.status;
+    struct cairn_s3_meaning meaning = cairn_s3_meaning_of(problem->code, status);
+    if (meaning.code == CAIRN_NOT_FOUND && is_gone_already(task)) {
+        request->code = CAIRN_OK;
+        return CAIRN_S3_DONE;
+    }
+    if (correct(task, &meaning, problem)) return CAIRN_S3_CORRECTED;
+    if (!task->seen.request_id[0])
+        (void)cairn_text_copy(task->seen.request_id, sizeof task->seen.request_id,
+                              problem->request_id);
+    if (meaning.code == CAIRN_CORRUPT && source_changed(request))
+        FAIL(task, CAIRN_S3_DONE, CAIRN_SOURCE_CHANGED,
+             "the bytes to be sent no longer have their checksum %08" PRIx32, request->crc32c);
+    /* A gateway's 5xx may hide a success (S05); a slow-down was not begun. */
+    if (status < 300 || (meaning.policy == CAIRN_S3_REPEAT && status >= 500))
+        task->may_be_applied = true;
+    if (!problem->code[0])
+        FAIL(task, verdict_of(&meaning), meaning.code, "the store answered %d", status);
+    FAIL(task, verdict_of(&meaning), meaning.code, "%d %s%s%s", status, problem->code,
+         problem->message[0] ? ": " : "", problem->message);
+}
+
+/* ---- no whole reply ---- */
+
+static enum cairn_s3_verdict take_loss(struct cairn_s3_task *task) {
+    const struct cairn_http_request *http = &task->http;
+    struct cairn_store_request *request = task->request;
+    bool is_final = http->code == CAIRN_FORBIDDEN || http->code == CAIRN_INVALID ||
+                    http->code == CAIRN_NO_MEMORY || http->code == CAIRN_RANGE ||
+                    http->code == CAIRN_CANCELLED;
+    bool sent_whole = http->reached && http->sent_bytes >= http->body.size;
+    if (cairn_s3_op_writes(request->op) && sent_whole) task->may_be_applied = true;
+    /* A lost answer to Complete is looked after by HEAD, not by another Complete (R3). */
+    if (request->op == CAIRN_STORE_UPLOAD_COMPLETE && sent_whole) is_final = true;
+    return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &http->error);
+}
+
+enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task) {
+    const struct cairn_http_request *http = &task->http;
+    struct cairn_xml_problem problem = {0};
+    bool cut_error = http->code == CAIRN_PROTOCOL && http->status >= 300;
+    if (http->code != CAIRN_OK && !cut_error) return take_loss(task);
+    bool documented = http->code == CAIRN_OK && task->request->op != CAIRN_STORE_HEAD &&
+                      (http->status >= 300 || task->request->op == CAIRN_STORE_UPLOAD_COMPLETE) &&
+                      cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);
+    bool success = http->status == 200 || http->status == 204 || http->status == 206;
+    if (success && !documented) return take_success(task);
+    return take_refusal(task, &problem);
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/routes.h"
+
+#include "tests/api/mutate.h"
+#include "tests/harness.h"
+
+#define R "/v1/runs/llm/7b"
+#define C R "/checkpoints/1200"
+#define DIGEST "abababababababababababababababababababababababababababababababab"
+
+static enum cairn_code match(const char *method, const char *path, struct cairn_route_params *ret,
+                             const char **ret_name) {
+    const struct cairn_route *route = NULL;
+    struct cairn_error err = {0};
+    enum cairn_code code = cairn_route_match(method, cairn_view_of(path), &route, ret, &err);
+    *ret_name = route ? route->name : "";
+    return code;
+}
+
+TEST(each_route_is_found_by_its_own_template) {
+    static const char *const values[][2] = {
+        {"{project}", "llm"}, {"{run}", "7b"},  {"{ref}", "latest"},
+        {"{digest}", DIGEST}, {"{node}", "n1"}, {"{name}", "a/b"},
+    };
+    for (int id = 0; id < CAIRN_ROUTE_COUNT; id++) {
+        const struct cairn_route *wanted = cairn_route_at((enum cairn_route_id)id);
+        char path[512] = "";
+        for (const char *at = wanted->template_text; *at;) {
+            size_t used = strlen(path), i = 0;
+            while (i < CAIRN_COUNT(values) && strncmp(at, values[i][0], strlen(values[i][0]))) i++;
+            bool value = i < CAIRN_COUNT(values);
+            snprintf(path + used, sizeof path - used, "%.*s", value ? 64 : 1,
+                     value ? values[i][1] : at);
+            at += value ? strlen(values[i][0]) : 1;
+        }
+        struct cairn_route_params params;
+        const char *name;
+        EXPECT(match(wanted->method, path, &params, &name) == CAIRN_OK);
+        EXPECT_EQ_TEXT(name, wanted->name);
+    }
+}
+
+TEST(parameters_are_decoded_and_named) {
+    struct cairn_route_params params;
+    const char *name;
+    EXPECT(match("GET", C "/shards/a%2Fb/c%20d/data", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(name, "shard_data");
+    EXPECT_EQ_TEXT(params.shard, "a/b/c d");
+    EXPECT_EQ_TEXT(params.ref, "1200");
+    EXPECT_EQ_TEXT(params.run_name.project, "llm");
+    EXPECT_EQ_TEXT(params.run_name.run, "7b");
+    EXPECT(match("GET", C "/shards/data", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(name, "shard_get");
+    EXPECT_EQ_TEXT(params.shard, "data");
+    EXPECT(match("GET", C "/shards/data/data", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(name, "shard_data");
+    EXPECT_EQ_TEXT(params.shard, "data");
+    EXPECT(match("GET", C "/shards/x%2Fdata", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(name, "shard_get");
+    EXPECT_EQ_TEXT(params.shard, "x/data");
+    EXPECT(match("HEAD", R "/tables/" DIGEST, &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(params.digest, DIGEST);
+    EXPECT(match("PUT", "/v1/nodes/gpu-07.cluster", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(params.node, "gpu-07.cluster");
+    EXPECT(match("GET", R "/%63heckpoints", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(name, "checkpoint_list");
+}
+
+TEST(paths_that_lie_about_their_segments_are_refused) {
+    static const char *const bad[] = {"",
+                                      "v1/runs",
+                                      "/v1//runs",
+                                      "/v1/runs/",
+                                      "//",
+                                      R "%00b",
+                                      "/v1/runs/%",
+                                      "/v1/runs/%4",
+                                      "/v1/runs/%zz",
+                                      "/v1/runs/../nodes",
+                                      "/v1/./runs",
+                                      "/v1/runs/%2e%2e/x",
+                                      R "/checkpoints/a\\b",
+                                      R "/checkpoints/%5c",
+                                      C "/shards/%2e%2e",
+                                      C "/shards/a%2F%2Fb",
+                                      C "/shards/a%2F..%2Fb",
+                                      C "/shards/%2Fa",
+                                      C "/shards/%c0%af",
+                                      C "/shards/\xc3\xa4",
+                                      C "/shards/%ff",
+                                      C "/shards/a%0ab",
+                                      "/v1/runs/a%2Fb/c",
+                                      "/v1/runs/a%252fb/c",
+                                      "/v1/runs/-a/c",
+                                      "/v1/runs/a..b/c",
+                                      R "/checkpoints/007",
+                                      R "/checkpoints/-1",
+                                      R "/checkpoints/1e3",
+                                      R "/checkpoints/Latest",
+                                      R "/checkpoints/ckpt_1",
+                                      R "/checkpoints/1000000000000",
+                                      R "/checkpoints/99999999999999999999",
+                                      "/v1/nodes/a%2fb",
+                                      "/v1/runs/ a/b",
+                                      "/v1/runs/a#b"};
+    static const char *const methods[] = {"GET", "PUT"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        struct cairn_route_params params;
+        const char *name;
+        enum cairn_code code = CAIRN_OK;
+        for (size_t k = 0; k < 2 && code != CAIRN_INVALID; k++) {
+            code = match(methods[k], bad[i], &params, &name);
+        }
+        if (!EXPECT(code == CAIRN_INVALID)) printf("  path: %s\n", bad[i]);
+    }
+}
+
+TEST(long_paths_names_and_many_segments_are_refused) {
+    static char path[10240];
+    struct cairn_route_params params;
+    const char *name;
+    memset(path, 'a', sizeof path - 1);
+    memcpy(path, C "/shards/", strlen(C "/shards/"));
+    EXPECT(match("GET", path, &params, &name) == CAIRN_INVALID);
+    path[2000] = '\0';
+    EXPECT(match("GET", path, &params, &name) == CAIRN_INVALID); /* a name of 2 KB */
+    for (size_t i = strlen(C "/shards/"); i < 1000; i++) path[i] = i % 2 ? 'a' : '/';
+    path[1000] = '\0';
+    EXPECT(match("GET", path, &params, &name) == CAIRN_INVALID);
+    memset(path, '/', 4096);
+    path[4096] = '\0';
+    EXPECT(match("GET", path, &params, &name) == CAIRN_INVALID);
+}
+
+TEST(an_unknown_path_is_404_and_a_known_one_with_another_method_is_405) {
+    static const struct {
+        const char *method, *path, *allow;
+        enum cairn_code code;
+    } cases[] = {
+        {"GET", "/", "", CAIRN_NOT_FOUND},
+        {"GET", "/v1", "", CAIRN_NOT_FOUND},
+        {"GET", "/v1/runs/llm", "", CAIRN_NOT_FOUND},
+        {"GET", R "/attempt", "", CAIRN_NOT_FOUND},
+        {"GET", C "/manifest/x", "", CAIRN_NOT_FOUND},
+        {"POST", R, "PUT, GET", CAIRN_METHOD},
+        {"TRACE", R "/checkpoints", "POST, GET", CAIRN_METHOD},
+        {"GET", R "/attempts", "POST", CAIRN_METHOD},
+        {"get", "/livez", "GET", CAIRN_METHOD},
+        {"DELETE", C "/shards/x/data", "GET, HEAD", CAIRN_METHOD},
+        {"DELETE", C "/shards/x", "GET", CAIRN_METHOD},
+        {"", "/livez", "GET", CAIRN_METHOD},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_route_params params;
+        const char *name;
+        char allow[CAIRN_ROUTE_ALLOW_BYTES];
+        EXPECT(match(cases[i].method, cases[i].path, &params, &name) == cases[i].code);
+        cairn_route_allow(cairn_view_of(cases[i].path), allow);
+        EXPECT_EQ_TEXT(allow, cases[i].allow);
+    }
+}
+
+TEST(a_target_splits_at_its_first_question_mark) {
+    struct cairn_view path, query;
+    cairn_route_split(CAIRN_VIEW("/a/b?x=1?y"), &path, &query);
+    EXPECT_EQ_U64(path.size, 4);
+    EXPECT_EQ_U64(query.size, 5);
+    cairn_route_split(CAIRN_VIEW("/a"), &path, &query);
+    EXPECT_EQ_U64(path.size, 2);
+    EXPECT(query.data == NULL);
+}
+
+static enum cairn_code parse(const char *text, struct cairn_query *ret) {
+    return cairn_query_parse(cairn_view_of(text), ret, NULL);
+}
+
+TEST(a_query_gives_each_name_once_and_decoded) {
+    struct cairn_query query;
+    EXPECT(parse("wait=30s&q=a%20b%26c&verbose&x=a+b=c&e=", &query) == CAIRN_OK);
+    EXPECT_EQ_U64(query.count, 5);
+    EXPECT_EQ_TEXT(cairn_query_get(&query, "wait"), "30s");
+    EXPECT_EQ_TEXT(cairn_query_get(&query, "q"), "a b&c");
+    EXPECT_EQ_TEXT(cairn_query_get(&query, "verbose"), "");
+    EXPECT_EQ_TEXT(cairn_query_get(&query, "x"), "a+b=c");
+    EXPECT_EQ_TEXT(cairn_query_get(&query, "e"), "");
+    EXPECT(cairn_query_get(&query, "y") == NULL);
+    EXPECT(parse("", &query) == CAIRN_OK);
+    EXPECT_EQ_U64(query.count, 0);
+}
+
+TEST(a_query_that_is_ambiguous_is_refused) {
+    static const char *const bad[] = {"a=1&a=2", "a=1&%61=2", "=1",    "&",    "a=1&",  "a=1&&b=2",
+                                      "a=%",     "a=%0",      "a=%00", "a=\n", "a=%ff", "a=%5c"};
+    struct cairn_query query;
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) EXPECT(parse(bad[i], &query) == CAIRN_INVALID);
+    char many[512] = "";
+    for (int i = 0; i < 33; i++) {
+        size_t used = strlen(many);
+        snprintf(many + used, sizeof many - used, "%sp%d=1", i ? "&" : "", i);
+        EXPECT(parse(many, &query) == (i < 32 ? CAIRN_OK : CAIRN_INVALID));
+    }
+    static char longest[CAIRN_QUERY_BYTES_MAX + 2];
+    memset(longest, 'a', CAIRN_QUERY_BYTES_MAX + 1);
+    EXPECT(parse(longest, &query) == CAIRN_INVALID);
+    longest[CAIRN_QUERY_BYTES_MAX] = '\0';
+    EXPECT(parse(longest, &query) == CAIRN_OK);
+}
+
+TEST(unknown_query_names_are_refused_by_name) {
+    static const char *const known[] = {"limit", "cursor"};
+    struct cairn_query query;
+    struct cairn_error err = {0};
+    EXPECT(parse("limit=3&cursor=x", &query) == CAIRN_OK);
+    EXPECT_CODE(cairn_query_only(&query, known, 2, &err), CAIRN_OK);
+    EXPECT(parse("limit=3&cursr=x", &query) == CAIRN_OK);
+    EXPECT_CODE(cairn_query_only(&query, known, 2, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "cursr") != NULL);
+}
+
+/* Whatever is taken, is taken in a form that keys and handlers can trust. */
+static void judge_path(struct cairn_view input, void *context) {
+    const struct cairn_route *route;
+    struct cairn_route_params params;
+    uint32_t *good = context;
+    char allow[CAIRN_ROUTE_ALLOW_BYTES];
+    cairn_route_allow(input, allow);
+    if (cairn_route_match("GET", input, &route, &params, NULL) != CAIRN_OK) return;
+    (*good)++;
+    if (params.run_name.run[0]) EXPECT(cairn_name_valid(cairn_view_of(params.run_name.run)));
+    if (params.shard[0]) {
+        EXPECT(cairn_shard_name_check(cairn_view_of(params.shard), NULL) == CAIRN_OK);
+    }
+}
+
+static void judge_query(struct cairn_view input, void *context) {
+    struct cairn_query query;
+    uint32_t *good = context;
+    if (cairn_query_parse(input, &query, NULL) != CAIRN_OK) return;
+    (*good)++;
+    for (size_t i = 0; i < query.count; i++) {
+        EXPECT(cairn_query_get(&query, query.params[i].name) == query.params[i].value);
+    }
+}
+
+TEST(damaged_paths_and_queries_never_read_outside) {
+    uint32_t good = 0;
+    struct cairn_view path = CAIRN_VIEW(C "/shards/a%2Fb/c%20d/data");
+    cairn_mutate_cut(path, judge_path, &good);
+    cairn_mutate_many(path, 10000, judge_path, &good);
+    EXPECT(good > 100);
+    struct cairn_view query = CAIRN_VIEW("wait=30s&q=a%20b%26c&verbose&limit=100");
+    good = 0;
+    cairn_mutate_cut(query, judge_query, &good);
+    cairn_mutate_many(query, 10000, judge_query, &good);
+    EXPECT(good > 100);
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What four ranks saved, read back by others in another split. The save half runs for real: shards,
+ * tables and layout are what cairn_save_stage made; only the store in between is the test's memory.
+ */
+#include "api/manifest.h"
+#include "api/table.h"
+#include "common/clock.h"
+#include "common/crc32c.h"
+#include "tests/client/model.h"
+#include "tests/client/rank.h"
+
+#define RANKS 4
+#define ROWS MODEL_ROWS
+#define COLUMNS MODEL_COLUMNS
+#define SHARDS_MAX 16
+
+static struct cairn_model model;
+
+struct version {
+    struct cairn_manifest manifest;
+    struct cairn_buf manifest_text, layout, tables[RANKS];
+    struct cairn_view shards[SHARDS_MAX];
+    void *memory[SHARDS_MAX];
+    size_t count;
+};
+static void cairn_version_release(struct version *version) {
+    for (size_t i = 0; i < version->count; i++) free(version->memory[i]);
+    for (size_t i = 0; i < RANKS; i++) cairn_buf_release(&version->tables[i]);
+    cairn_buf_release(&version->manifest_text);
+    cairn_buf_release(&version->layout);
+    cairn_manifest_release(&version->manifest);
+}
+#define AUTO_VERSION __attribute__((cleanup(cairn_version_release))) struct version
+
+/* Keep what a rank has staged, as the store would. */
+static enum cairn_code keep(struct version *version, struct cairn_rank *rank, uint32_t number,
+                            struct cairn_error *err) {
+    struct cairn_fake_message stage, seal;
+    if (!cairn_fake_uploader_saw(rank->fake, "stage", number + 1, &stage) ||
+        !cairn_fake_uploader_saw(rank->fake, "seal", number + 1, &seal))
+        return cairn_fail(err, CAIRN_INTERNAL, "nothing was staged");
+    const json_t *shards = json_object_get(stage.message, "shards");
+    for (size_t i = 0; i < json_array_size(shards); i++) {
+        const json_t *shard = json_array_get(shards, i);
+        size_t bytes = (size_t)json_integer_value(json_object_get(shard, "bytes"));
+        size_t offset = (size_t)json_integer_value(json_object_get(shard, "offset"));
+        void *memory = malloc(bytes);
+        if (!memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory");
+        memcpy(memory, cairn_fake_uploader_slab(rank->fake, 0) + offset, bytes);
+        version->manifest.shards[version->count] = (struct cairn_manifest_shard){
+            .name = strdup(json_string_value(json_object_get(shard, "name"))),
+            .rank = number,
+            .size_bytes = bytes,
+            .crc32c = cairn_crc32c(0, memory, bytes)};
+        version->memory[version->count] = memory;
+        version->shards[version->count] = (struct cairn_view){memory, bytes};
+        version->manifest.shard_count = ++version->count;
+    }
+    return cairn_buf_append(&version->tables[number], seal.blob.data, seal.blob.size, err);
+}
+
+static enum cairn_code save_rank(struct version *version, struct cairn_rank *rank, uint32_t number,
+                                 struct cairn_error *err) {
+    struct cairn_open_options options = rank_options(rank);
+    struct cairn_save *save = NULL;
+    options.rank = number;
+    CAIRN_TRY(cairn_open(&options, &rank->session, NULL, err));
+    enum cairn_code code = cairn_model_save(&model, rank->session, 40, number, RANKS, &save, err);
+    if (!code) code = keep(version, rank, number, err);
+    cairn_save_free(save);
+    cairn_close(rank->session);
+    rank->session = NULL;
+    return code;
+}
+
+static enum cairn_code commit(struct version *version, struct cairn_rank *rank,
+                              struct cairn_error *err) {
+    struct cairn_manifest *manifest = &version->manifest;
+    struct cairn_table tables[RANKS];
+    for (size_t i = 0; i < RANKS; i++)
+        CAIRN_TRY(cairn_table_open(cairn_buf_view(&version->tables[i]), &tables[i], err));
+    CAIRN_TRY(cairn_layout_build(tables, RANKS, &version->layout, err));
+    manifest->origin = (struct cairn_version_origin){.name = {"llm", "7b"},
+                                                     .attempt = 7,
+                                                     .nonce = "00112233445566778899aabbccddeeff",
+                                                     .step = 40,
+                                                     .n = 1};
+    snprintf(manifest->id.text, sizeof manifest->id.text,
+             "ckpt_00000000-0000-8000-8000-000000000000");
+    manifest->layout_writer = manifest->id;
+    manifest->world_size = RANKS;
+    manifest->has_layout = true;
+    manifest->format_tag = strdup("v3");
+    manifest->meta_json = strdup("{}");
+    manifest->labels_json = strdup("{}");
+    struct cairn_view by_name[SHARDS_MAX];
+    struct cairn_manifest_shard before[SHARDS_MAX];
+    memcpy(before, manifest->shards, manifest->shard_count * sizeof before[0]);
+    CAIRN_TRY(cairn_manifest_encode(manifest, &version->manifest_text, err));
+    for (size_t i = 0; i < manifest->shard_count; i++)
+        for (size_t k = 0; k < manifest->shard_count; k++)
+            if (before[k].name == manifest->shards[i].name) by_name[i] = version->shards[k];
+    memcpy(version->shards, by_name, sizeof by_name);
+    const struct cairn_fake_version served = {cairn_buf_view(&version->manifest_text),
+                                              cairn_buf_view(&version->layout), version->shards,
+                                              version->count};
+    cairn_fake_uploader_serve(rank->fake, &served);
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_version(struct version *version, struct cairn_rank *rank,
+                                    struct cairn_restore **ret, struct cairn_error *err) {
+    cairn_model_fill(&model, 99);
+    CAIRN_TRY(rank_uploader(rank, 1, err));
+    version->manifest.shards = calloc(SHARDS_MAX, sizeof *version->manifest.shards);
+    for (uint32_t i = 0; i < RANKS; i++) CAIRN_TRY(save_rank(version, rank, i, err));
+    CAIRN_TRY(commit(version, rank, err));
+    const struct cairn_open_options options = {.run = "llm/7b",
+                                               .world_size = 3,
+                                               .rank = 1,
+                                               .socket = rank->path,
+                                               .read_only = 1,
+                                               .timeout_ms = 3000};
+    CAIRN_TRY(cairn_open(&options, &rank->session, NULL, err));
+    return cairn_restore_open(rank->session, NULL, ret, NULL, err);
+}
+
+TEST(shards_and_tensors_are_listed_by_name) {
+    struct cairn_error err = {0};
+    AUTO_VERSION version = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL, *other = NULL;
+    struct cairn_restore_info info;
+    struct cairn_shard_info shard;
+    static struct cairn_tensor_info tensor;
+    const char *names[] = {"box", "empty", "flat", "own", "same", "tied"};
+    const struct cairn_restore_options right = {.format = "v3"}, wrong = {.format = "v2"};
+    REQUIRE_OK(open_version(&version, &rank, &restore, &err));
+    EXPECT_CODE(cairn_restore_open(rank.session, &wrong, &other, &info, &err), CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "\"v3\"") != NULL);
+    REQUIRE_OK(cairn_restore_open(rank.session, &right, &other, &info, &err));
+    EXPECT_EQ_U64(info.step * 100 + info.attempt * 10 + info.world_size, 4074);
+    EXPECT_EQ_U64(info.shard_count, 8);
+    EXPECT_EQ_U64(info.tensor_count, 6);
+    EXPECT_EQ_TEXT(info.format, "v3");
+    REQUIRE_OK(cairn_restore_shard_at(restore, 1, &shard, &err));
+    EXPECT_EQ_TEXT(shard.name, "rank-00000/rng.bin");
+    EXPECT_CODE(cairn_restore_shard_at(restore, 8, &shard, &err), CAIRN_NOT_FOUND);
+    for (uint32_t i = 0; i < CAIRN_COUNT(names); i++) {
+        REQUIRE_OK(cairn_restore_tensor_at(restore, i, &tensor, &err));
+        EXPECT_EQ_TEXT(tensor.name, names[i]);
+    }
+    EXPECT_CODE(cairn_restore_tensor_at(restore, 6, &tensor, &err), CAIRN_NOT_FOUND);
+    REQUIRE_OK(cairn_restore_tensor_find(restore, "tied", &tensor, &err));
+    EXPECT_EQ_TEXT(tensor.alias_of, "flat");
+    EXPECT_EQ_TEXT(tensor.dtype, "BF16");
+    EXPECT_EQ_U64(tensor.shape[0] * 10000 + tensor.shape[1], ROWS * 10000 + COLUMNS);
+    EXPECT_CODE(cairn_restore_tensor_find(restore, "none", &tensor, &err), CAIRN_NOT_FOUND);
+    cairn_restore_free(restore);
+    cairn_restore_free(other);
+}
+
+TEST(everything_comes_back_whole_in_slices_and_in_boxes) { /* P3 */
+    struct cairn_error err = {0};
+    AUTO_VERSION version = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL;
+    REQUIRE_OK(open_version(&version, &rank, &restore, &err));
+    uint64_t before = 0;
+    for (uint32_t reader = 0; reader < 3; reader++) {
+        EXPECT_CODE(cairn_model_check(&model, restore, reader, 3, RANKS, &err), CAIRN_OK);
+        /* What several wants share is read once: never more than the shards hold. */
+        uint64_t read = cairn_fake_uploader_read_bytes(rank.fake);
+        EXPECT(read - before <= version.manifest.total_bytes);
+        before = read;
+    }
+    cairn_restore_free(restore);
+}
+
+TEST(reads_larger_than_the_window_go_through_it_in_turns) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL;
+    const size_t size = 21 * CAIRN_MIB + 12345;
+    CAIRN_AUTO_HEAP uint8_t *stored = malloc(size), *got = malloc(size), *part = malloc(size);
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_manifest_shard shards[2] = {{.name = (char *)(uintptr_t) "a", .size_bytes = size},
+                                             {.name = (char *)(uintptr_t) "b"}};
+    REQUIRE(stored && got && part);
+    for (size_t i = 0; i < size; i++) stored[i] = (uint8_t)(i ^ i >> 8 ^ i >> 16);
+    shards[0].crc32c = cairn_crc32c(0, stored, size);
+    struct cairn_manifest manifest = {.origin = {.name = {"llm", "7b"},
+                                                 .attempt = 1,
+                                                 .step = 1,
+                                                 .n = 1,
+                                                 .nonce = "00112233445566778899aabbccddeeff"},
+                                      .id = {"ckpt_00000000-0000-8000-8000-000000000000"},
+                                      .world_size = 1,
+                                      .format_tag = (char *)(uintptr_t) "",
+                                      .meta_json = (char *)(uintptr_t) "{}",
+                                      .labels_json = (char *)(uintptr_t) "{}",
+                                      .shards = shards,
+                                      .shard_count = 2};
+    REQUIRE_OK(cairn_manifest_encode(&manifest, &text, &err));
+    const struct cairn_view bytes[2] = {{stored, size}, {stored, 0}};
+    const struct cairn_fake_version served = {cairn_buf_view(&text), {0}, bytes, 2};
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    cairn_fake_uploader_serve(rank.fake, &served);
+    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+    const struct cairn_read reads[] = {
+        {.shard = "a", .bytes = UINT64_MAX, .into = got, .into_bytes = size},
+        {.shard = "a", .offset = 3000001, .bytes = 9000000, .into = part, .into_bytes = 9000000},
+        {.shard = "b", .bytes = UINT64_MAX}};
+    memset(got, 0, size);
+    REQUIRE_OK(cairn_restore_read(restore, reads, 3, 0, &err));
+    EXPECT(memcmp(got, stored, size) == 0);
+    EXPECT(memcmp(part, stored + 3000001, 9000000) == 0);
+    EXPECT_EQ_U64(cairn_fake_uploader_read_bytes(rank.fake), size);
+    cairn_restore_free(restore);
+}
+
+TEST(reads_that_cannot_be_right_are_refused_before_a_byte_is_asked_for) {
+    struct cairn_error err = {0};
+    AUTO_VERSION version = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL;
+    static uint16_t into[ROWS * COLUMNS];
+    const uint64_t past[2] = {ROWS, 1}, one[2] = {1, 1};
+    REQUIRE_OK(open_version(&version, &rank, &restore, &err));
+    const struct {
+        struct cairn_read read;
+        enum cairn_code code;
+    } bad[] = {
+        {{.into = into}, CAIRN_INVALID},
+        {{.tensor = "flat", .shard = "a", .into = into}, CAIRN_INVALID},
+        {{.tensor = "flat", .into = into, .into_bytes = 3}, CAIRN_INVALID},
+        {{.tensor = "flat", .into_bytes = sizeof into}, CAIRN_INVALID},
+        {{.tensor = "flat", .form = CAIRN_FLAT, .into = into, .into_bytes = 2}, CAIRN_INVALID},
+        {{.tensor = "flat", .form = CAIRN_BOX, .into = into, .into_bytes = 2}, CAIRN_INVALID},
+        {{.tensor = "none", .into = into, .into_bytes = 2}, CAIRN_NOT_FOUND},
+        {{.shard = "none", .bytes = 2, .into = into, .into_bytes = 2}, CAIRN_NOT_FOUND},
+        {{.shard = "rank-00000/rng.bin", .offset = 3, .bytes = 2, .into = into, .into_bytes = 2},
+         CAIRN_RANGE},
+        {{.tensor = "box",
+          .form = CAIRN_BOX,
+          .start = past,
+          .count = one,
+          .into = into,
+          .into_bytes = 4},
+         CAIRN_RANGE},
+        {{.tensor = "own", .local_rank_of = 9, .into = into, .into_bytes = 4}, CAIRN_NOT_FOUND},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        enum cairn_code code = cairn_restore_read(restore, &bad[i].read, 1, 0, &err);
+        cairn_test_check(code == bad[i].code, __FILE__, __LINE__, "read %zu: %s: %s", i,
+                         cairn_code_info(code)->name, err.message);
+    }
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "read"), 0);
+    cairn_restore_free(restore);
+}
+
+TEST(a_bad_block_fails_the_read_and_names_run_step_and_version) {
+    struct cairn_error err = {0};
+    AUTO_VERSION version = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL;
+    uint32_t own = 0;
+    REQUIRE_OK(open_version(&version, &rank, &restore, &err));
+    const struct cairn_read read = {.tensor = "own", .into = &own, .into_bytes = 4};
+    cairn_fake_uploader_script(rank.fake, "read", "store-corrupt");
+    EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_CORRUPT);
+    EXPECT(strstr(err.message, "llm/7b step 40 (ckpt_") != NULL);
+    EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
+    cairn_restore_free(restore);
+}
+
+TEST(a_restart_of_the_uploader_between_and_during_reads_is_not_noticed) {
+    struct cairn_error err = {0};
+    AUTO_VERSION version = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL;
+    static uint16_t whole[ROWS * COLUMNS];
+    REQUIRE_OK(open_version(&version, &rank, &restore, &err));
+    const struct cairn_read read = {.tensor = "flat", .into = whole, .into_bytes = sizeof whole};
+    REQUIRE_OK(cairn_restore_read(restore, &read, 1, 0, &err));
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    memset(whole, 0, sizeof whole);
+    REQUIRE_OK(cairn_restore_read(restore, &read, 1, 0, &err));
+    EXPECT(memcmp(whole, model.flat, sizeof whole) == 0);
+    cairn_fake_uploader_script(rank.fake, "read", "drop");
+    memset(whole, 0, sizeof whole);
+    REQUIRE_OK(cairn_restore_read(restore, &read, 1, 0, &err));
+    EXPECT(memcmp(whole, model.flat, sizeof whole) == 0);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "window"), 3);
+    cairn_restore_free(restore);
+}
+
+TEST(a_read_that_timed_out_keeps_its_slot_until_the_answer_came) {
+    struct cairn_error err = {0};
+    AUTO_VERSION version = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL;
+    uint32_t own = 7;
+    REQUIRE_OK(open_version(&version, &rank, &restore, &err));
+    const struct cairn_read read = {.tensor = "own", .into = &own, .into_bytes = 4};
+    cairn_fake_uploader_script(rank.fake, "read", "mute");
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_restore_read(restore, &read, 1, 150, &err), CAIRN_TIMEOUT);
+    EXPECT_CODE(cairn_restore_read(restore, &read, 1, 150, &err), CAIRN_TIMEOUT);
+    EXPECT(strstr(err.message, "an earlier read") != NULL);
+    EXPECT(cairn_mono_ms() - started_ms < 1000);
+    EXPECT_EQ_U64(own, 7);
+    /* The end of the connection ends the doubt. */
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
+    EXPECT_EQ_U64(own, 0);
+    cairn_restore_free(restore);
+}

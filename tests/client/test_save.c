@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a save puts into the slab and says to the uploader. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "api/manifest.h"
+#include "api/table.h"
+#include "common/clock.h"
+#include "common/crc32c.h"
+#include "formats/safetensors.h"
+#include "tests/client/rank.h"
+
+static uint64_t u64_of(const json_t *object, const char *name) {
+    return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+/* Q15: the blocks told for each shard are those of the bytes that lie in the slab. */
+static void check_blocks(struct cairn_fake_uploader *fake, const json_t *stage) {
+    const json_t *shards = json_object_get(stage, "shards");
+    const uint8_t *slab = cairn_fake_uploader_slab(fake, (uint32_t)u64_of(stage, "slab"));
+    size_t told = cairn_fake_uploader_count(fake, "staged");
+    for (size_t i = 0; i < json_array_size(shards); i++) {
+        uint64_t offset = u64_of(json_array_get(shards, i), "offset");
+        uint64_t bytes = u64_of(json_array_get(shards, i), "bytes"), seen = 0, at = 0;
+        EXPECT_EQ_U64(offset % 4096, 0);
+        for (size_t k = 0; k < told; k++) {
+            struct cairn_fake_message message;
+            if (!cairn_fake_uploader_at(fake, "staged", k, &message)) continue;
+            if (u64_of(message.message, "shard") != i) continue;
+            for (size_t b = 0; b < message.blob.size / 4; b++, at += CAIRN_BLOCK_BYTES) {
+                uint64_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at);
+                EXPECT_EQ_U64(cairn_load_u32le((const uint8_t *)message.blob.data + 4 * b),
+                              cairn_crc32c(0, slab + offset + at, (size_t)size));
+            }
+            seen = u64_of(message.message, "bytes");
+        }
+        EXPECT_EQ_U64(seen, bytes);
+    }
+}
+
+/* One piece of every kind. */
+static enum cairn_code add_one_of_each(struct cairn_save *save, const float *big, size_t elements,
+                                       const double *doubles, struct cairn_error *err) {
+    static const uint64_t shape[2] = {2, 3}, zero[2] = {0, 0}, half[2] = {1, 3};
+    const struct cairn_tensor_piece box = {.name = "box",
+                                           .dtype = "F64",
+                                           .dimension_count = 2,
+                                           .shape = shape,
+                                           .kind = CAIRN_SHARDED,
+                                           .form = CAIRN_BOX,
+                                           .start = zero,
+                                           .count = half,
+                                           .source = doubles,
+                                           .source_bytes = 24};
+    const struct cairn_tensor_piece scalar = {.name = "step",
+                                              .dtype = "I64",
+                                              .kind = CAIRN_REPLICATED,
+                                              .source = doubles,
+                                              .source_bytes = 8};
+    const struct cairn_tensor_piece alias = {.name = "tied",
+                                             .dtype = "F64",
+                                             .dimension_count = 2,
+                                             .shape = shape,
+                                             .kind = CAIRN_ALIAS,
+                                             .alias_of = "box"};
+    const struct cairn_tensor_piece empty = {
+        .name = "empty", .dtype = "BF16", .dimension_count = 1, .shape = zero, .kind = CAIRN_LOCAL};
+    CAIRN_TRY(rank_add(save, "layers.0.w", big, elements, err));
+    CAIRN_TRY(cairn_save_tensor(save, &box, err));
+    CAIRN_TRY(cairn_save_tensor(save, &scalar, err));
+    CAIRN_TRY(cairn_save_tensor(save, &alias, err));
+    CAIRN_TRY(cairn_save_tensor(save, &empty, err));
+    CAIRN_TRY(cairn_save_raw(save, "rng.bin", "0123456789", 10, err));
+    return cairn_save_raw(save, "none.bin", NULL, 0, err);
+}
+
+static const char *shard_name(const struct cairn_fake_message *stage, size_t index) {
+    const json_t *shards = json_object_get(stage->message, "shards");
+    return json_string_value(json_object_get(json_array_get(shards, index), "name"));
+}
+
+/* The fragment of layers.0.w in the table, and its bytes in the slab. */
+static void check_table(struct cairn_view bytes, const uint8_t *slab, const float *big,
+                        size_t elements) {
+    struct cairn_error err = {0};
+    struct cairn_table table;
+    struct cairn_tensor tensor;
+    struct cairn_fragment fragment;
+    uint32_t index = 0;
+    REQUIRE_OK(cairn_table_open(bytes, &table, &err));
+    EXPECT_EQ_U64(table.rank, 3);
+    EXPECT_EQ_U64(table.tensor_count, 5);
+    REQUIRE(cairn_table_find(&table, CAIRN_VIEW("layers.0.w"), &index));
+    cairn_table_tensor_at(&table, index, &tensor);
+    REQUIRE(tensor.fragment_count == 1);
+    cairn_table_fragment_at(&table, tensor.fragment_first, &fragment);
+    EXPECT_EQ_U64(fragment.start[0], elements);
+    EXPECT(memcmp(slab + fragment.offset_bytes, big, elements * sizeof *big) == 0);
+}
+
+TEST(a_save_of_tensors_and_raw_shards_lies_in_the_slab_as_it_was_described) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message stage, seal;
+    static float big[600000];
+    uint64_t state = 1;
+    const double doubles[3] = {1, 2, 3};
+    for (size_t i = 0; i < CAIRN_COUNT(big); i++)
+        big[i] = (float)(cairn_test_random(&state) % 1000);
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 12, NULL, &save, &err));
+    REQUIRE_OK(add_one_of_each(save, big, CAIRN_COUNT(big), doubles, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    cairn_save_free(save);
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "stage", 1, &stage));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "seal", 1, &seal));
+    const json_t *shards = json_object_get(stage.message, "shards");
+    REQUIRE(json_array_size(shards) == 3);
+    EXPECT_EQ_TEXT(shard_name(&stage, 0), "rank-00003.safetensors");
+    EXPECT_EQ_TEXT(shard_name(&stage, 1), "rank-00003/rng.bin");
+    check_blocks(rank.fake, stage.message);
+
+    const uint8_t *slab =
+        cairn_fake_uploader_slab(rank.fake, (uint32_t)u64_of(stage.message, "slab"));
+    uint64_t bytes = u64_of(json_array_get(shards, 0), "bytes");
+    CAIRN_AUTO(safetensors) file = {0};
+    REQUIRE_OK(cairn_safetensors_open((struct cairn_view){slab, bytes}, bytes, &file, &err));
+    EXPECT_EQ_U64(file.count, 4); /* aliases have no bytes */
+    check_table(seal.blob, slab, big, CAIRN_COUNT(big));
+
+    const json_t *replicated = json_object_get(seal.message, "replicated");
+    REQUIRE(json_array_size(replicated) == 1);
+    char crc[16];
+    snprintf(crc, sizeof crc, "%08" PRIx32, cairn_crc32c(0, doubles, 8));
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(json_array_get(replicated, 0), "crc32c")),
+                   crc);
+}
+
+TEST(two_pieces_of_one_name_get_names_that_no_tensor_has) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message stage;
+    const float values[4] = {0};
+    const uint64_t shape[1] = {8}, starts[3] = {0, 4, 6}, counts[3] = {4, 2, 2};
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    for (size_t i = 3; i-- > 0;) {
+        struct cairn_tensor_piece piece = {.name = "w",
+                                           .dtype = "F32",
+                                           .dimension_count = 1,
+                                           .shape = shape,
+                                           .kind = CAIRN_SHARDED,
+                                           .form = CAIRN_FLAT,
+                                           .start = &starts[i],
+                                           .count = &counts[i],
+                                           .source = values,
+                                           .source_bytes = 4 * counts[i]};
+        REQUIRE_OK(cairn_save_tensor(save, &piece, &err));
+    }
+    REQUIRE_OK(rank_add(save, "w@2", values, 1, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "stage", 1, &stage));
+    const uint8_t *slab = cairn_fake_uploader_slab(rank.fake, 0);
+    uint64_t bytes = u64_of(json_array_get(json_object_get(stage.message, "shards"), 0), "bytes");
+    CAIRN_AUTO(safetensors) file = {0};
+    REQUIRE_OK(cairn_safetensors_open((struct cairn_view){slab, bytes}, bytes, &file, &err));
+    const char *names[] = {"w", "w@2", "w@3", "w@4"};
+    REQUIRE(file.count == 4);
+    for (size_t i = 0; i < 4; i++)
+        EXPECT_EQ_TEXT((const char *)file.entries[i].name.data, names[i]);
+    EXPECT_EQ_U64(file.entries[0].size_bytes, 16); /* the piece that begins the tensor */
+    cairn_save_free(save);
+}
+
+TEST(large_saves_are_told_while_they_are_copied) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message stage;
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    struct cairn_open_options options = rank_options(&rank);
+    options.bytes = 40 * CAIRN_MIB;
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    CAIRN_AUTO_HEAP uint8_t *bytes = malloc(40 * CAIRN_MIB - 77);
+    REQUIRE(bytes != NULL);
+    for (size_t i = 0; i < 40 * CAIRN_MIB - 77; i++) bytes[i] = (uint8_t)(i * 7 + i / 4096);
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    REQUIRE_OK(cairn_save_raw(save, "big", bytes, 40 * CAIRN_MIB - 77, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "staged"), 3);
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "stage", 1, &stage));
+    check_blocks(rank.fake, stage.message);
+    struct cairn_save_status status;
+    cairn_save_status(save, &status);
+    EXPECT_EQ_U64(status.total_bytes, 40 * CAIRN_MIB - 77);
+    EXPECT_EQ_U64(status.reached, CAIRN_STAGED);
+    EXPECT(status.stall_us > 0);
+    cairn_save_free(save);
+}
+
+TEST(a_save_larger_than_the_session_was_opened_for_is_refused_with_the_numbers) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    CAIRN_AUTO_HEAP uint8_t *bytes = calloc(1, 8 * CAIRN_MIB);
+    REQUIRE(bytes != NULL);
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 5, NULL, &save, &err));
+    REQUIRE_OK(cairn_save_raw(save, "big", bytes, 8 * CAIRN_MIB, &err));
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_TOO_LARGE);
+    EXPECT(strstr(err.message, "8388608") != NULL);
+    EXPECT(strstr(err.message, "4194304") != NULL);
+    EXPECT(strstr(err.message, "llm/7b step 5 rank 3") != NULL);
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "fail", 1, NULL)); /* Q8: it is told */
+    cairn_save_free(save);
+}
+
+TEST(a_save_of_exactly_the_sessions_bytes_fits) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    CAIRN_AUTO_HEAP float *values = calloc(1, RANK_BYTES);
+    REQUIRE(values != NULL);
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 5, NULL, &save, &err));
+    REQUIRE_OK(rank_add(save, "w", values, RANK_BYTES / 4, &err));
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+TEST(pieces_that_cannot_be_right_are_refused_by_name) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    const float values[16] = {0};
+    const uint64_t shape[2] = {4, 4}, start[2] = {2, 0}, three[2] = {3, 4},
+                   wrap[2] = {UINT64_MAX, 1};
+    const uint64_t huge[2] = {UINT64_C(1) << 40, UINT64_C(1) << 40};
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    const struct cairn_tensor_piece good = {.name = "w",
+                                            .dtype = "F32",
+                                            .dimension_count = 2,
+                                            .shape = shape,
+                                            .kind = CAIRN_SHARDED,
+                                            .source = values,
+                                            .source_bytes = 64};
+    struct cairn_tensor_piece bad[16];
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) bad[i] = good;
+    bad[0].name = "";
+    bad[1].name = "\xff";
+    bad[2].dtype = "float";
+    bad[3].dimension_count = 9;
+    bad[4].shape = huge;
+    bad[5].source_bytes = 60;
+    bad[6].source = NULL;
+    bad[7].kind = (enum cairn_kind)9;
+    bad[8].form = CAIRN_BOX; /* without start and count */
+    bad[9].form = CAIRN_BOX, bad[9].start = start, bad[9].count = three, bad[9].source_bytes = 48;
+    bad[10].form = CAIRN_FLAT, bad[10].start = wrap, bad[10].count = start;
+    bad[11].kind = CAIRN_ALIAS, bad[11].alias_of = "v"; /* with bytes */
+    bad[12].alias_of = "v";
+    bad[13].dtype = NULL;
+    bad[14].kind = CAIRN_REPLICATED, bad[14].form = CAIRN_FLAT, bad[14].start = start,
+    bad[14].count = start, bad[14].source_bytes = 8;
+    bad[15].in_file = "x"; /* and a source */
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        enum cairn_code code = cairn_save_tensor(save, &bad[i], &err);
+        cairn_test_check(code == CAIRN_INVALID, __FILE__, __LINE__, "piece %zu: %s", i,
+                         cairn_code_info(code)->name);
+    }
+    EXPECT_CODE(cairn_save_tensor(save, &good, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_raw(save, "../up", values, 4, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_raw(save, NULL, values, 4, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_file(save, "f", -1, 4, &err), CAIRN_IO);
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK); /* what was refused did no harm */
+    EXPECT_CODE(cairn_save_tensor(save, &good, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_INVALID);
+    cairn_save_free(save);
+}
+
+TEST(pieces_of_one_name_must_agree_and_shards_must_differ) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    const float values[4] = {0};
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    REQUIRE_OK(rank_add(save, "w", values, 4, &err));
+    REQUIRE_OK(rank_add(save, "w", values, 2, &err));
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "tensor w") != NULL);
+    cairn_save_free(save);
+    REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &save, &err));
+    REQUIRE_OK(cairn_save_raw(save, "a", values, 4, &err));
+    REQUIRE_OK(cairn_save_raw(save, "a", values, 4, &err));
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "rank-00003/a") != NULL);
+    cairn_save_free(save);
+}
+
+TEST(a_file_is_handed_over_and_pieces_may_lie_in_it) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message file, seal;
+    char path[512];
+    const uint64_t shape[1] = {4};
+    snprintf(path, sizeof path, "%s/model.pt", cairn_test_folder());
+    CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0);
+    REQUIRE(pwrite(fd, "0123456789abcdefghij", 20, 0) == 20);
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    EXPECT_CODE(cairn_save_file(save, "tree/model.pt", fd, 21, &err), CAIRN_SOURCE_CHANGED);
+    REQUIRE_OK(cairn_save_file(save, "tree/model.pt", fd, 20, &err));
+    struct cairn_tensor_piece piece = {.name = "w",
+                                       .dtype = "F32",
+                                       .dimension_count = 1,
+                                       .shape = shape,
+                                       .kind = CAIRN_LOCAL,
+                                       .in_file = "tree/model.pt",
+                                       .file_offset = 4};
+    REQUIRE_OK(cairn_save_tensor(save, &piece, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "stage"), 0); /* nothing lies in the slab */
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "file", 1, &file));
+    EXPECT_EQ_U64(u64_of(file.message, "bytes"), 20);
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "seal", 1, &seal));
+    struct cairn_table table;
+    struct cairn_fragment fragment;
+    struct cairn_table_shard shard;
+    REQUIRE_OK(cairn_table_open(seal.blob, &table, &err));
+    REQUIRE(table.fragment_count == 1);
+    cairn_table_fragment_at(&table, 0, &fragment);
+    cairn_table_shard_at(&table, fragment.shard, &shard);
+    EXPECT_EQ_U64(fragment.offset_bytes, 4);
+    EXPECT(!shard.tensors);
+    cairn_save_free(save);
+    piece.file_offset = 5;
+    REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &save, &err));
+    REQUIRE_OK(cairn_save_file(save, "tree/model.pt", fd, 20, &err));
+    REQUIRE_OK(cairn_save_tensor(save, &piece, &err));
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_INVALID);
+    cairn_save_free(save);
+}
+
+TEST(labels_and_meta_are_checked_and_sent_by_rank_0_alone) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message begin;
+    struct cairn_save *save = NULL;
+    struct cairn_save_options options = {.labels_json = "{\"team\":\"nlp\"}",
+                                         .meta_json = "{\"loss\":3}",
+                                         .format = "v2",
+                                         .on_exists = CAIRN_EXISTS_SUPERSEDE};
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, &options, &save, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 1, &begin));
+    EXPECT(json_is_null(json_object_get(begin.message, "labels")));
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(begin.message, "format")), "v2");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(begin.message, "on_exists")), "supersede");
+    cairn_save_free(save);
+    cairn_close(rank.session);
+    rank.session = NULL;
+    struct cairn_open_options open = rank_options(&rank);
+    open.rank = 0;
+    REQUIRE_OK(cairn_open(&open, &rank.session, NULL, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, &options, &save, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 2, &begin));
+    EXPECT(json_object_get(json_object_get(begin.message, "labels"), "team") != NULL);
+    EXPECT_EQ_U64(u64_of(json_object_get(begin.message, "meta"), "loss"), 3);
+    cairn_save_free(save);
+    const char *bad[] = {"[]", "{\"a\":3}", "{", "{\"a\":\"b\",\"a\":\"c\"}"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        options.labels_json = bad[i];
+        EXPECT_CODE(cairn_save_begin(rank.session, 2, &options, &save, &err), CAIRN_INVALID);
+    }
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 4, NULL)); /* Q8 */
+}
+
+TEST(n_counts_every_begin_of_a_step_also_over_sessions_of_one_process) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message begin, count;
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_uploader(&rank, 2, &err));
+    struct cairn_open_options options = rank_options(&rank);
+    options.run = "llm/counted";
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    REQUIRE_OK(rank_save(rank.session, 900, &save, &err));
+    cairn_save_free(save);
+    cairn_fake_uploader_script(rank.fake, "begin", "no-space");
+    EXPECT_CODE(cairn_save_begin(rank.session, 900, NULL, &save, &err), CAIRN_NO_SPACE);
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "count", 1, &count));
+    EXPECT_EQ_U64(u64_of(count.message, "n"), 2);
+    EXPECT_EQ_U64(u64_of(count.message, "step"), 900);
+    cairn_close(rank.session);
+    rank.session = NULL;
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 900, NULL, &save, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 3, &begin));
+    EXPECT_EQ_U64(u64_of(begin.message, "n"), 3);
+    cairn_save_free(save);
+}

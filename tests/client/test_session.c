@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The uploader is silent, refuses, dies and comes back; the trainer forks; deadlines hold. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/client/rank.h"
+
+static uint64_t u64_of(const json_t *object, const char *name) {
+    return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+TEST(opening_without_an_uploader_says_so_at_once) {
+    struct cairn_error err = {0};
+    struct cairn_session *session = NULL;
+    const struct cairn_open_options options = {.run = "llm/7b", .socket = "/tmp/cairn-nobody.sock"};
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_open(&options, &session, NULL, &err), CAIRN_UPLOADER_GONE);
+    EXPECT(strstr(err.message, "llm/7b rank 0") != NULL);
+    EXPECT(cairn_mono_ms() - started_ms < 1000);
+    EXPECT(session == NULL);
+}
+
+TEST(options_that_cannot_be_right_are_refused) {
+    struct cairn_error err = {0};
+    struct cairn_session *session = NULL;
+    const struct cairn_open_options bad[] = {
+        {.run = NULL},
+        {.run = "norun"},
+        {.run = "a/b", .rank = 1},
+        {.run = "a/b", .local_rank = 1},
+        {.run = "a/b", .world_size = 2, .job = ""},
+        {.run = "a/b", .bytes = UINT64_MAX},
+        {.run = "a/b", .bytes = 10, .node_bytes = 9},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
+        EXPECT_CODE(cairn_open(&bad[i], &session, NULL, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_open(NULL, &session, NULL, &err), CAIRN_INVALID);
+}
+
+TEST(a_refusal_at_each_step_of_opening_is_passed_on) {
+    struct cairn_error err = {0};
+    const struct {
+        const char *name, *slug;
+        enum cairn_code code;
+    } steps[] = {{"hello", "unsupported", CAIRN_UNSUPPORTED},
+                 {"attempt", "job-reused", CAIRN_JOB_REUSED},
+                 {"attempt", "stale-attempt", CAIRN_STALE_ATTEMPT},
+                 {"slabs", "no-memory", CAIRN_NO_MEMORY},
+                 {"mapped", "io-error", CAIRN_IO},
+                 {"attempt", "drop", CAIRN_UPLOADER_GONE}};
+    for (size_t i = 0; i < CAIRN_COUNT(steps); i++) {
+        CAIRN_AUTO(rank) rank = {0};
+        REQUIRE_OK(rank_uploader(&rank, 1, &err));
+        struct cairn_open_options options = rank_options(&rank);
+        cairn_fake_uploader_script(rank.fake, steps[i].name, steps[i].slug);
+        EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), steps[i].code);
+    }
+}
+
+TEST(every_call_ends_by_its_deadline_when_the_uploader_is_silent) { /* P9 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    struct cairn_checkpoint *list = NULL;
+    size_t count = 0;
+    REQUIRE_OK(rank_uploader(&rank, 2, &err));
+    struct cairn_open_options options = rank_options(&rank);
+    options.timeout_ms = 200;
+    cairn_fake_uploader_script(rank.fake, "hello", "mute");
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), CAIRN_TIMEOUT);
+    EXPECT(cairn_mono_ms() - started_ms < 600);
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+
+    cairn_fake_uploader_script(rank.fake, "begin", "mute");
+    started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_save_begin(rank.session, 1, NULL, &save, &err), CAIRN_TIMEOUT);
+    EXPECT(strstr(err.message, "llm/7b step 1 rank 3") != NULL);
+    cairn_fake_uploader_script(rank.fake, "seal", "mute");
+    EXPECT_CODE(rank_save(rank.session, 2, &save, &err), CAIRN_TIMEOUT);
+    cairn_save_free(save);
+    cairn_fake_uploader_script(rank.fake, "list", "mute");
+    EXPECT_CODE(cairn_list(rank.session, &list, &count, &err), CAIRN_TIMEOUT);
+    REQUIRE_OK(rank_save(rank.session, 3, &save, &err));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 100, &err), CAIRN_TIMEOUT);
+    EXPECT(cairn_mono_ms() - started_ms < 1500);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_STAGED, 100, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+TEST(milestones_come_as_events_and_in_any_order) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    struct cairn_save_status status;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i, s:i, s:i, s:i}", "t", "released",
+                                                   "save", 1, "shard", 0, "offset", 0, "bytes", 4));
+    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i}", "t", "durable", "save", 1));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_DURABLE, 1000, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 10, &err), CAIRN_TIMEOUT);
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 1000, &err), CAIRN_OK);
+    cairn_save_status(save, &status);
+    EXPECT_EQ_U64(status.reached, CAIRN_COMMITTED);
+    EXPECT_EQ_U64(status.durable_bytes, status.total_bytes);
+    EXPECT(strncmp(status.version, "ckpt_", 5) == 0);
+    EXPECT_CODE(cairn_save_fail(save, "too late", &err), CAIRN_ALREADY_COMMITTED);
+    EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+TEST(a_save_that_fails_in_the_background_is_told_once_also_when_its_handle_is_gone) { /* P9 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(rank_save(rank.session, 7, &save, &err));
+    cairn_save_free(save);
+    REQUIRE_OK(rank_save(rank.session, 8, &save, &err));
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "aborted", "checkpoint-aborted"));
+    cairn_fake_uploader_event(rank.fake, rank_verdict(2, "refused", "step-exists"));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 1000, &err), CAIRN_STEP_EXISTS);
+    EXPECT(strstr(err.message, "llm/7b step 8 rank 3: the server says so") != NULL);
+    EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_ABORTED);
+    EXPECT(strstr(err.message, "step 7") != NULL);
+    EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_DURABLE, 1000, &err), CAIRN_STEP_EXISTS);
+    cairn_save_free(save);
+}
+
+TEST(a_background_failure_does_not_fail_the_next_save) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL, *next = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(rank_save(rank.session, 7, &save, &err));
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "failed", "store-error"));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_DURABLE, 1000, &err), CAIRN_STORE);
+    REQUIRE_OK(rank_save(rank.session, 8, &next, &err));
+    cairn_save_free(save);
+    cairn_save_free(next);
+}
+
+TEST(a_save_waits_for_its_own_generation_only) { /* Q14, Q20 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *saves[3] = {0};
+    struct cairn_save_options brief = {.timeout_ms = 150}, skip = {.skip = 1};
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &saves[0], &err));
+    REQUIRE_OK(rank_save(rank.session, 2, &saves[1], &err));
+    EXPECT_CODE(cairn_save_begin(rank.session, 3, &brief, &saves[2], &err), CAIRN_TIMEOUT);
+    EXPECT_CODE(cairn_save_begin(rank.session, 4, &skip, &saves[2], &err), CAIRN_SKIPPED);
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "fail", 2, NULL)); /* both are told */
+    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i}", "t", "free", "slab", 1));
+    REQUIRE_OK(cairn_save_begin(rank.session, 5, &brief, &saves[2], &err));
+    for (size_t i = 0; i < 3; i++) cairn_save_free(saves[i]);
+}
+
+TEST(a_skip_verdict_ends_the_begin) { /* Q11 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL, *second = NULL;
+    struct cairn_save_options skip = {.skip = 1};
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    uint64_t started_ms = cairn_mono_ms();
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, &skip, &save, &err));
+    EXPECT(cairn_mono_ms() - started_ms < 500); /* nothing earlier is unsent: no wait */
+    REQUIRE_OK(cairn_save_raw(save, "a", "b", 1, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, NULL, 0);
+    started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_save_begin(rank.session, 2, &skip, &second, &err), CAIRN_OK);
+    EXPECT(cairn_mono_ms() - started_ms >= 900); /* it was unsent, no verdict came: go on */
+    cairn_save_free(second);
+    cairn_save_free(save);
+}
+
+TEST(events_of_another_session_are_dropped) { /* K11 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    json_t *foreign = rank_verdict(1, "committed", "");
+    json_object_set_new(foreign, "session", json_string("00000000-0000-4000-8000-000000000000"));
+    cairn_fake_uploader_event(rank.fake, foreign);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 100, &err), CAIRN_TIMEOUT);
+    cairn_save_free(save);
+}
+
+TEST(a_dead_uploader_is_reported_within_a_second_and_the_session_heals) { /* K04 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message offer;
+    struct cairn_save *save = NULL, *refused = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_down(rank.fake);
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 30000, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &refused, &err), CAIRN_UPLOADER_GONE);
+    EXPECT(cairn_mono_ms() - started_ms < 1500);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, &offer));
+    const json_t *saves = json_object_get(offer.message, "saves");
+    REQUIRE(json_array_size(saves) == 1);
+    EXPECT_EQ_U64(u64_of(json_array_get(saves, 0), "step"), 1);
+    EXPECT(json_is_true(json_object_get(json_array_get(saves, 0), "sealed")));
+    EXPECT_EQ_U64(json_array_size(json_object_get(offer.message, "slabs")), 2);
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 1, NULL)); /* step 2, Q8 */
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
+    struct cairn_save *next = NULL;
+    EXPECT_CODE(rank_save(rank.session, 3, &next, &err), CAIRN_OK);
+    cairn_save_free(next);
+    cairn_save_free(save);
+}
+
+TEST(an_uploader_that_dies_in_mid_stage_hears_everything_again) {
+    const char *states[] = {"continues", "unknown"};
+    const char *deaths[] = {"stage", "staged", "seal"};
+    for (size_t i = 0; i < 6; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        struct cairn_fake_message staged;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        cairn_fake_uploader_offer_state(rank.fake, states[i % 2]);
+        cairn_fake_uploader_script(rank.fake, deaths[i / 2], "drop");
+        EXPECT_CODE(rank_save(rank.session, 1, &save, &err), CAIRN_OK);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "offer"), 1);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 1 + i % 2);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "stage"), 2);
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "staged", 1, &staged));
+        EXPECT_EQ_U64(staged.blob.size, 4);
+        EXPECT_EQ_U64(u64_of(staged.message, "bytes"), 10);
+        cairn_save_free(save);
+    }
+}
+
+TEST(an_uploader_that_forgot_a_sealed_save_fails_it_by_name) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_offer_state(rank.fake, "unknown");
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_UPLOADER_GONE);
+    EXPECT(strstr(err.message, "without its journal") != NULL);
+    cairn_save_free(save);
+    /* Its generation is free again: the next save does not wait. */
+    EXPECT_CODE(rank_save(rank.session, 2, &save, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+TEST(an_offer_that_is_refused_for_good_ends_the_session_and_says_why) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL, *next = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_script(rank.fake, "offer", "stale-attempt");
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 3000, &err), CAIRN_STALE_ATTEMPT);
+    EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &next, &err), CAIRN_STALE_ATTEMPT);
+    cairn_save_free(save);
+}
+
+TEST(a_save_that_is_freed_or_closed_before_it_was_staged_is_failed) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    cairn_save_free(save);
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "fail", 1, NULL));
+    REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &save, &err)); /* the generation is back */
+    cairn_close(rank.session);
+    rank.session = NULL;
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "bye", 1, NULL));
+    EXPECT_CODE(cairn_save_raw(save, "a", "b", 1, &err), CAIRN_INVALID); /* the handle lives on */
+    cairn_save_free(save);
+}
+
+TEST(giving_a_save_up_is_told_and_loses_against_a_commit) { /* Q40 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    struct cairn_fake_message fail;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    EXPECT_CODE(cairn_save_fail(save, "loss is NaN", &err), CAIRN_OK);
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "fail", 1, &fail));
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(fail.message, "reason")), "loss is NaN");
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 100, &err), CAIRN_CANCELLED);
+    cairn_save_free(save);
+    REQUIRE_OK(rank_save(rank.session, 2, &save, &err));
+    cairn_fake_uploader_script(rank.fake, "fail", "already-committed");
+    EXPECT_CODE(cairn_save_fail(save, "", &err), CAIRN_ALREADY_COMMITTED);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 100, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+TEST(a_forked_child_is_refused_and_does_not_hold_the_connection) { /* K10 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    int status = 0, hold[2];
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    REQUIRE(pipe(hold) == 0);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        struct cairn_save *other = NULL;
+        char byte;
+        close(hold[1]);
+        bool fine = cairn_save_begin(rank.session, 2, NULL, &other, &err) == CAIRN_INVALID &&
+                    cairn_save_wait(save, CAIRN_STAGED, 10, &err) == CAIRN_INVALID &&
+                    cairn_session_problem(rank.session, &err) == CAIRN_INVALID;
+        cairn_save_free(save);
+        cairn_close(rank.session);
+        if (read(hold[0], &byte, 1) < 0) fine = false; /* until the parent is through */
+        _exit(fine ? 0 : 1);
+    }
+    close(hold[0]);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_STAGED, 10, &err), CAIRN_OK);
+    cairn_save_free(save);
+    cairn_close(rank.session); /* the child's copy of the socket must not keep it alive */
+    rank.session = NULL;
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "bye", 1, NULL));
+    EXPECT_EQ_U64(cairn_fake_uploader_connections(rank.fake), 0);
+    close(hold[1]);
+    REQUIRE(waitpid(child, &status, 0) == child);
+    EXPECT(WIFEXITED(status));
+    EXPECT_EQ_U64(WEXITSTATUS(status), 0);
+}
+
+TEST(a_read_only_session_opens_no_attempt_and_cannot_save) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    const struct cairn_open_options options = {
+        .run = "llm/7b", .world_size = 4, .socket = rank.path, .read_only = 1};
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "attempt"), 0);
+    EXPECT_CODE(cairn_save_begin(rank.session, 1, NULL, &save, &err), CAIRN_INVALID);
+}
+
+TEST(a_list_is_read_page_by_page_and_a_failure_is_never_an_empty_list) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_checkpoint *list = NULL;
+    size_t count = 0;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(cairn_list(rank.session, &list, &count, &err));
+    REQUIRE(count == 2);
+    EXPECT_EQ_U64(list[0].step, 2);
+    EXPECT_EQ_U64(list[1].step, 1);
+    EXPECT(list[0].latest);
+    EXPECT_EQ_TEXT(list[0].saved_at, "2026-03-02T10:14:07Z");
+    cairn_list_free(list);
+    list = NULL;
+    cairn_fake_uploader_script(rank.fake, "list", "unavailable");
+    EXPECT_CODE(cairn_list(rank.session, &list, &count, &err), CAIRN_UNAVAILABLE);
+    EXPECT(list == NULL);
+    EXPECT(strstr(err.message, "llm/7b: list") != NULL);
+}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of uploader, server or a trainer at a random moment of a save, by seed.
+
+After the dust has settled every version is committed or aborted, committed ones verify, and nothing
+is left behind: no temporary file, no open journal entry, no slab.
+
+    python3 tests/e2e/chaos.py [--seeds N] [--first SEED] [--store s3://... ]
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+from world import BIN, World, wait_until
+
+RANKS = 4
+SETTLE_S = 60
+
+
+def trainer(world, step, rank, job):
+    node = rank % len(world.uploaders)
+    return subprocess.Popen(
+        [BIN / "tests/chaos-trainer", "x/run", str(step), str(rank), str(RANKS)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "CAIRN_SOCKET": world.socket(node), "CAIRN_JOB": job})
+
+
+def save_all(world, step, job, timeout=90):
+    trainers = [trainer(world, step, rank, job) for rank in range(RANKS)]
+    return [(t.wait(timeout), *t.communicate()) for t in trainers]
+
+
+def slabs_of(daemon):
+    folder = pathlib.Path(f"/proc/{daemon.process.pid}/fd")
+    links = []
+    for fd in folder.iterdir():
+        try:
+            links.append(os.readlink(fd))
+        except FileNotFoundError:
+            pass
+    return [link for link in links if "memfd:" in link]
+
+
+def strike(world, victim, trainers, chance):
+    if victim == "server":
+        world.server.kill()
+        time.sleep(chance.random() * 0.3)
+        world.start_server()
+    elif victim == "uploader":
+        daemon = chance.choice(world.uploaders)
+        daemon.kill()
+        time.sleep(chance.random() * 0.3)
+        daemon.start()
+    else:
+        chance.choice(trainers).kill()
+
+
+def settled(world):
+    _, _, body = world.get("/v1/runs/x/run/checkpoints?limit=1000")
+    items = json.loads(body)["items"]
+    return items if all(i["state"] in ("committed", "gone") for i in items) else None
+
+
+def audit(world, seed):
+    """Everything that must hold once it is quiet."""
+    wait_until(lambda: settled(world) is not None, SETTLE_S)
+    versions = settled(world)
+    for version in versions:
+        if version["state"] == "committed":
+            world.cairn("verify", f"x/run@{version['version']}", "--store", world.store)
+    leftovers = [p for p in pathlib.Path(world.store).rglob(".*.tmp")]
+    assert not leftovers, (seed, leftovers)
+    known = {v["version"] for v in versions if v["state"] == "committed"}
+    for path in pathlib.Path(world.store).rglob("data"):
+        assert path.parent.name in known, (seed, "orphan", path)
+    for number, uploader in enumerate(world.uploaders):
+        wait_until(lambda u=uploader: not slabs_of(u), 30)
+        status = subprocess.run(
+            [BIN / "cairn-uploader", "--print-journal", "--node", f"node-{number}", "--state-dir",
+             world.root / f"uploader-{number}"], capture_output=True, text=True, check=True)
+        entries = [line for line in status.stdout.splitlines() if line.strip()]
+        assert not entries, (seed, "open journal entries", entries)
+    return versions
+
+
+def one(seed):
+    chance = random.Random(seed)
+    victim = ("uploader", "server", "trainer")[seed % 3]
+    world = World(nodes=2, server_arguments=["--sweep-interval", "200ms"],
+                  uploader_arguments=["--offer-wait", "2s", "--heartbeat", "200ms"])
+    try:
+        first = save_all(world, 1, f"job-{seed}-a")
+        assert all(code == 0 for code, _, _ in first), (seed, first)
+        job = f"job-{seed}-b"
+        trainers = [trainer(world, 2, rank, job) for rank in range(RANKS)]
+        delay = chance.random() * 0.6
+        time.sleep(delay)
+        strike(world, victim, trainers, chance)
+        for process in trainers:
+            process.communicate(timeout=90)
+        codes = [process.returncode for process in trainers]
+        third = save_all(world, 3, f"job-{seed}-c")
+        assert all(code == 0 for code, _, _ in third), (seed, third)
+        versions = audit(world, seed)
+        states = {v["step"]: v["state"] for v in versions}
+        assert states[1] == "committed" and states[3] == "committed", (seed, states)
+        if all(code == 0 for code in codes):
+            assert states[2] == "committed", (seed, states)
+        print(json.dumps({"seed": seed, "victim": victim, "after_s": round(delay, 3),
+                          "trainers": codes, "step2": states.get(2, "none")}), flush=True)
+    except BaseException:
+        print(f"seed {seed} victim {victim}\n{world.logs()}", file=sys.stderr)
+        raise
+    finally:
+        world.close()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--first", type=int, default=0)
+    arguments = parser.parse_args()
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        one(seed)
+    print(f"{arguments.seeds} passed, 0 failed")
+
+
+if __name__ == "__main__":
+    main()

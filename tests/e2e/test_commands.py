@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people type: help, mistakes, exit statuses, lists, trash, waiting, and `cairn up`."""
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from world import BIN, World, wait_until
+
+VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
+         "bench")
+
+
+class Commands(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World()
+        source = cls.world.root / "file"
+        source.write_bytes(os.urandom(100_000))
+        for step in (1, 2, 3):
+            cls.world.cairn("put", source, f"c/run@{step}")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def test_help_of_every_verb_begins_with_three_examples(self):
+        for verb in VERBS:
+            text = self.world.cairn(verb, "--help").stdout
+            after = text.split("Examples:\n")[1].split("\nUsage:")[0]
+            self.assertEqual(after.count(f"cairn {verb}"), 3, (verb, after))
+
+    def test_mistakes_are_answered_with_the_nearest_word_and_status_2(self):
+        self.assertIn("did you mean verify", self.world.cairn("verfiy", status=2).stderr)
+        self.assertIn("did you mean --limit", self.world.cairn("ls", "--limt", "3", status=2).stderr)
+        self.world.cairn("ls", "--output", "xml", status=2)
+        self.world.cairn("ls", "no-slash", status=2)
+        self.world.cairn("get", "c/run@../x", status=2)
+        self.world.cairn("get", status=2)
+        self.world.cairn("ls", "c/run", "more", status=2)
+        self.world.cairn("ls", "--limit", "-1", status=2)
+
+    def test_exit_statuses_tell_what_happened(self):
+        self.world.cairn("show", "c/run@9", status=3)
+        self.world.cairn("show", "c/nowhere", status=3)
+        self.world.cairn("ls", "c/nowhere", status=3)
+        self.world.cairn("ls", status=5, env={"CAIRN_URL": "http://127.0.0.1:9"})
+
+    def test_lists_in_every_form(self):
+        table = self.world.cairn("ls", "c/run").stdout
+        self.assertIn("latest", table.splitlines()[1])
+        items = json.loads(self.world.cairn("ls", "c/run", "--json").stdout)
+        self.assertEqual([i["step"] for i in items], [3, 2, 1])
+        lines = self.world.cairn("ls", "c/run", "-o", "jsonl").stdout.splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in lines], [3, 2, 1])
+        names = self.world.cairn("ls", "c/run", "-o", "name", "-n", "2").stdout.split()
+        self.assertEqual(names, [i["version"] for i in items[:2]])
+        runs = json.loads(self.world.cairn("ls", "--json").stdout)
+        self.assertIn("run", [r["run"] for r in runs])
+        self.assertEqual(self.world.cairn("resume", "c/run").stdout, "3\n")
+        shown = self.world.cairn("show", "c/run@2").stdout
+        self.assertIn("committed", shown)
+        self.assertIn("file", shown)
+
+    def test_trash_and_back(self):
+        source = self.world.root / "trash"
+        source.write_bytes(b"t" * 10)
+        version = json.loads(self.world.cairn("put", source, "c/trash@1", "--json").stdout)["version"]
+        self.world.cairn("put", source, "c/trash@2")
+        self.world.cairn("rm", "c/trash@1")
+        self.world.cairn("show", "c/trash@1", status=None)
+        self.assertEqual(self.world.cairn("resume", "c/trash").stdout, "2\n")
+        self.world.cairn("undelete", f"c/trash@{version}")
+        self.world.cairn("verify", "c/trash@1")
+        self.world.cairn("rm", "c/trash", status=2)
+
+    def test_wait_ends_by_its_timeout_and_when_the_version_commits(self):
+        self.world.cairn("wait", "c/run@1", "--timeout", "5s")
+        started = time.monotonic()
+        self.world.cairn("wait", "c/run@77", "--timeout", "1s", status=3)
+        self.assertLess(time.monotonic() - started, 10)
+
+    def test_progress_in_a_log_is_whole_lines(self):
+        out = self.world.root / "progress"
+        said = self.world.cairn("get", "c/run@1", "-d", out, env={"CAIRN_PROGRESS": "plain"})
+        self.assertIn("pct=100", said.stderr)
+        self.assertNotIn("\r", said.stderr)
+
+    def test_nodes_are_listed(self):
+        wait_until(lambda: "node-0" in self.world.cairn("nodes").stdout)
+
+    def test_bench_saves_and_restores(self):
+        said = self.world.cairn("bench", "save", "--ranks", "2", "--bytes", "8MiB", "--steps", "2")
+        rows = [json.loads(line) for line in said.stdout.splitlines()]
+        self.assertEqual(len(rows), 2)
+        self.assertEqual(rows[0]["bytes"], 16 << 20)
+        said = self.world.cairn("bench", "restore", "--ranks", "2", "--bytes", "8MiB", "--steps", "1")
+        self.assertTrue(json.loads(said.stdout)["checked"])
+
+
+class Up(unittest.TestCase):
+    def start(self, folder):
+        process = subprocess.Popen([BIN / "cairn", "up", folder, "--listen", "127.0.0.1:0", "--json",
+                                    "--memory", "256MiB"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return process, json.loads(process.stdout.readline())
+
+    def test_ctrl_c_stops_both_cleanly_and_the_folder_can_be_used_again(self):
+        world = World(nodes=0)
+        try:
+            source = world.root / "f"
+            source.write_bytes(b"kept" * 1000)
+            for attempt in (1, 2):
+                process, said = self.start(world.root / "up")
+                env = {"CAIRN_URL": said["url"], "CAIRN_SOCKET": said["socket"]}
+                world.cairn("put", source, f"u/run@{attempt}", env=env)
+                steps = json.loads(world.cairn("ls", "u/run", "--json", env=env).stdout)
+                self.assertEqual(len(steps), attempt)
+                children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)],
+                                          capture_output=True, text=True, check=True).stdout.split()
+                self.assertEqual(len(children), 2)
+                process.send_signal(signal.SIGINT)
+                self.assertEqual(process.wait(40), 0, process.stderr.read())
+                for child in children:
+                    self.assertFalse(os.path.exists(f"/proc/{child}"))
+                process.stdout.close()
+                process.stderr.close()
+        finally:
+            world.close()
+
+    def test_daemons_end_when_their_starter_is_killed(self):
+        world = World(nodes=0)
+        try:
+            process, _ = self.start(world.root / "up")
+            children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)],
+                                      capture_output=True, text=True, check=True).stdout.split()
+            process.kill()
+            process.wait()
+            for child in children:
+                wait_until(lambda pid=child: not os.path.exists(f"/proc/{pid}") or
+                           "Z" in open(f"/proc/{pid}/stat").read().split()[2], 40)
+            process.stdout.close()
+            process.stderr.close()
+        finally:
+            world.close()
+
+    def test_a_port_that_is_taken_is_said_plainly(self):
+        world = World(nodes=0)
+        try:
+            said = world.cairn("up", world.root / "up", "--listen", f"127.0.0.1:{world.port}",
+                               status=5)
+            self.assertRegex(said.stderr, "in use|EADDRINUSE|already")
+        finally:
+            world.close()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

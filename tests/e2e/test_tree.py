@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""put and get of directory trees and of models written by other people's software."""
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+from world import BIN, World
+
+
+def tree_of(folder):
+    """{relative name: SHA-256} of every file below folder, links followed."""
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+class Tree(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def folder(self, name):
+        path = self.world.root / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        return path
+
+    def make_tree(self, name="tree"):
+        tree = self.folder(name)
+        (tree / "empty").write_bytes(b"")
+        (tree / "with spaces and + = %").write_bytes(b"spaces" * 100)
+        (tree / "déjà/vu ünïcode 名前").parent.mkdir()
+        (tree / "déjà/vu ünïcode 名前").write_bytes(os.urandom(3_000_001))
+        (tree / "one-block").write_bytes(os.urandom(1 << 20))
+        (tree / "odd").write_bytes(os.urandom((5 << 20) + 17))
+        (tree / "deep/a/b/c/d").mkdir(parents=True)
+        (tree / "deep/a/b/c/d/leaf.bin").write_bytes(b"\x00" * 70_000)
+        (tree / "link-to-file").symlink_to("odd")
+        return tree
+
+    def test_any_tree_comes_back_the_same(self):
+        tree = self.make_tree()
+        said = self.world.cairn("put", tree, "t/tree@1", "--json")
+        version = json.loads(said.stdout)
+        self.assertEqual(version["files"], 7)
+        back = self.folder("back")
+        self.world.cairn("get", "t/tree@1", "-d", back)
+        self.assertEqual(tree_of(tree), tree_of(back))
+        self.world.cairn("verify", "t/tree@latest")
+
+    def test_one_file_and_one_shard(self):
+        source = self.folder("one") / "weights.bin"
+        source.write_bytes(os.urandom(1234567))
+        self.world.cairn("put", source, "t/one@1")
+        back = self.folder("one-back")
+        self.world.cairn("get", "t/one@1", "--shard", "weights.bin", "-d", back)
+        self.assertEqual((back / "weights.bin").read_bytes(), source.read_bytes())
+        out = subprocess.run([BIN / "cairn", "get", "t/one", "--shard", "weights.bin", "-d", "-"],
+                             capture_output=True, check=True,
+                             env={**os.environ, "CAIRN_URL": self.world.url}).stdout
+        self.assertEqual(out, source.read_bytes())
+
+    def test_names_that_cannot_be_kept_are_all_listed_before_the_first_byte(self):
+        tree = self.folder("bad")
+        (tree / "good").write_bytes(b"x")
+        (tree / "back\\slash").write_bytes(b"x")
+        (tree / ("long" * 60)).write_bytes(b"x")
+        (tree / "control\x01byte").write_bytes(b"x")
+        (tree / "broken-link").symlink_to("nowhere")
+        (tree / "folder-link").symlink_to("/tmp")
+        with open(os.fsencode(tree) + b"/not-utf8-\xff", "wb") as file:
+            file.write(b"x")
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(tree / "socket"))
+        said = self.world.cairn("put", tree, "t/bad@1", status=2)
+        listener.close()
+        for name in ("back", "long", "control", "broken-link", "folder-link", "not-utf8", "socket"):
+            self.assertIn(name, said.stderr)
+        self.assertIn("7 names", said.stderr)
+        self.assertNotIn("cannot keep good", said.stderr)
+        self.assertIsNone(self.world.version("t/bad"))
+
+    def test_get_refuses_to_write_over_a_file(self):
+        source = self.folder("over") / "f"
+        source.write_bytes(b"new")
+        self.world.cairn("put", source, "t/over@1")
+        back = self.folder("over-back")
+        (back / "f").write_bytes(b"old")
+        said = self.world.cairn("get", "t/over@1", "-d", back, status=6)
+        self.assertIn("already there", said.stderr)
+        self.assertEqual((back / "f").read_bytes(), b"old")
+
+    def test_a_step_that_is_there_is_refused_and_a_new_version_is_kept_on_demand(self):
+        source = self.folder("twice") / "f"
+        source.write_bytes(b"first")
+        self.world.cairn("put", source, "t/twice@7")
+        said = self.world.cairn("put", source, "t/twice@7", status=6)
+        self.assertIn("step", said.stderr)
+        source.write_bytes(b"second")
+        self.world.cairn("put", source, "t/twice@7", "--new-version")
+        back = self.folder("twice-back")
+        self.world.cairn("get", "t/twice@7", "-d", back)
+        self.assertEqual((back / "f").read_bytes(), b"second")
+
+    def test_the_store_alone_is_enough_when_the_server_is_down(self):
+        tree = self.make_tree("tree2")
+        self.world.cairn("put", tree, "t/alone@3")
+        nowhere = {"CAIRN_URL": "http://127.0.0.1:9"}
+        back = self.folder("alone-back")
+        self.world.cairn("get", "t/alone@latest", "--store", self.world.store, "-d", back,
+                         env=nowhere)
+        self.assertEqual(tree_of(tree), tree_of(back))
+        self.world.cairn("verify", "t/alone@3", "--store", self.world.store, env=nowhere)
+        self.world.cairn("verify", "t/alone@4", "--store", self.world.store, env=nowhere, status=3)
+        said = self.world.cairn("get", "t/alone", env=nowhere, status=5)
+        self.assertIn("127.0.0.1:9", said.stderr)
+
+    def test_put_brings_its_own_uploader_where_none_listens(self):
+        source = self.folder("own") / "f"
+        source.write_bytes(os.urandom(2_000_000))
+        none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock")}
+        said = self.world.cairn("put", source, "t/own@1", env=none, status=5)
+        self.assertIn("--store", said.stderr)
+        self.world.cairn("put", source, "t/own@1", "--store", self.world.store, env=none)
+        self.world.cairn("verify", "t/own@1")
+
+    def test_plain_python_restores_from_the_folder_by_the_format_page_alone(self):
+        tree = self.make_tree("tree3")
+        self.world.cairn("put", tree, "t/python@1")
+        reader = pathlib.Path(__file__).parents[1] / "python/read_without_cairn.py"
+        subprocess.run([sys.executable, reader, self.world.store, "t/python", "--verify"],
+                       check=True, capture_output=True)
+
+
+class Model(Tree):
+    """A model directory written by the official safetensors library."""
+
+    def test_any_tree_comes_back_the_same(self):
+        try:
+            import numpy
+            import safetensors
+            from safetensors import safe_open
+            from safetensors.numpy import save_file
+        except ImportError as error:
+            self.skipTest(f"{error.name} is not installed here")
+        model = self.folder("model")
+        random = numpy.random.default_rng(7)
+        first = {"model.embed.weight": random.standard_normal((1000, 64)).astype("float32"),
+                 "model.layers.0.w": random.integers(0, 65536, (129, 33)).astype("uint16"),
+                 "ids": numpy.arange(77, dtype="int64"),
+                 "nothing": numpy.zeros((0, 5), dtype="float32"),
+                 "scalar": numpy.array(3.5, dtype="float32")}
+        second = {"model.layers.1.w": random.standard_normal((64, 64)).astype("float16"),
+                  "ids.more": numpy.arange(5, dtype="int64")}
+        save_file(first, model / "model-00001-of-00002.safetensors", metadata={"format": "pt"})
+        save_file(second, model / "model-00002-of-00002.safetensors")
+        serialise = getattr(safetensors, "serialize_file", None)
+        if serialise:
+            serialise({"bf16": {"dtype": "bfloat16", "shape": [4, 3], "data": os.urandom(24)},
+                       "fp8": {"dtype": "float8_e4m3fn", "shape": [11], "data": os.urandom(11)}},
+                      str(model / "other.safetensors"))
+        index = {"weight_map": {**{n: "model-00001-of-00002.safetensors" for n in first},
+                                **{n: "model-00002-of-00002.safetensors" for n in second}}}
+        (model / "model.safetensors.index.json").write_text(json.dumps(index))
+        self.world.cairn("put", model, "m/model@10", "--format", "hf")
+        status, _, body = self.world.get("/v1/runs/m/model/checkpoints/10/tensors?limit=1000")
+        self.assertEqual(status, 200, body)
+        listed = {t["name"]: t for t in json.loads(body)["items"]}
+        for name, array in {**first, **second}.items():
+            self.assertEqual(listed[name]["shape"], list(array.shape), name)
+            self.assertEqual(listed[name]["bytes"], array.nbytes, name)
+        if serialise:
+            self.assertEqual(listed["bf16"]["dtype"], "BF16")
+            self.assertIn("F8", listed["fp8"]["dtype"])
+        back = self.folder("model-back")
+        self.world.cairn("get", "m/model@10", "-d", back)
+        self.assertEqual(tree_of(model), tree_of(back))
+        with safe_open(str(back / "model-00001-of-00002.safetensors"), framework="np") as opened:
+            for name, array in first.items():
+                self.assertTrue(numpy.array_equal(opened.get_tensor(name), array), name)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

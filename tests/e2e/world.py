@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real server and a real uploader on a folder of their own, and the command to talk to them."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+BIN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", "build/dev")).resolve()
+
+
+def wait_until(what, seconds=20.0, every=0.02):
+    """The first true value of what(); fails when the time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = what()
+        if value:
+            return value
+        time.sleep(every)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Daemon:
+    """One process that says that it is ready by writing a file."""
+
+    def __init__(self, program, arguments, ready, log, env=None):
+        self.ready, self.log = pathlib.Path(ready), pathlib.Path(log)
+        self.command = [str(BIN / program), *map(str, arguments)]
+        self.env = env
+        self.process = None
+
+    def start(self):
+        self.ready.unlink(missing_ok=True)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env={**os.environ, **(self.env or {})})
+        wait_until(lambda: self.ready.exists() or self.process.poll() is not None)
+        if self.process.poll() is not None:
+            raise AssertionError(f"{self.command[0]} ended: {self.log.read_text()[-2000:]}")
+        return self
+
+    def stop(self, how=signal.SIGTERM, seconds=40):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(how)
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+        return self.process.returncode if self.process else None
+
+    def kill(self):
+        return self.stop(signal.SIGKILL)
+
+
+class World:
+    """Temporary folder with server, uploaders (nodes) and store; all ended by close()."""
+
+    def __init__(self, nodes=1, store=None, server_arguments=(), uploader_arguments=(), env=None):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
+        self.store = store or str(self.root / "store")
+        if not store:
+            (self.root / "store").mkdir()
+        self.env = env or {}
+        self.port = 0
+        self.server_arguments = list(server_arguments)
+        self.uploader_arguments = list(uploader_arguments)
+        self.server = None
+        self.uploaders = []
+        self.start_server()
+        for number in range(nodes):
+            self.uploaders.append(self.make_uploader(number).start())
+
+    def start_server(self):
+        ready = self.root / "server.port"
+        self.server = Daemon(
+            "cairn-server",
+            ["--listen", f"127.0.0.1:{self.port}", "--store", self.store, "--data-dir",
+             self.root / "server", "--port-file", ready, *self.server_arguments],
+            ready, self.root / "server.log", self.env).start()
+        self.port = int(ready.read_text().split()[0])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def make_uploader(self, number):
+        ready = self.root / f"uploader-{number}.ready"
+        return Daemon(
+            "cairn-uploader",
+            ["--node", f"node-{number}", "--server", self.url, "--store", self.store, "--socket",
+             self.socket(number), "--state-dir", self.root / f"uploader-{number}", "--ready-file",
+             ready, "--memory-budget", "2GiB", *self.uploader_arguments],
+            ready, self.root / f"uploader-{number}.log", self.env)
+
+    def socket(self, number=0):
+        return str(self.root / f"uploader-{number}.sock")
+
+    def close(self):
+        for daemon in [*self.uploaders, self.server]:
+            if daemon and daemon.process and daemon.process.poll() is None:
+                daemon.process.kill()
+                daemon.process.wait()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def cairn(self, *arguments, node=0, status=0, env=None, timeout=120):
+        """Run the command; its exit status must be the one that is wanted."""
+        done = subprocess.run(
+            [str(BIN / "cairn"), *map(str, arguments)], capture_output=True, text=True,
+            timeout=timeout, check=False,
+            env={**os.environ, "CAIRN_URL": self.url, "CAIRN_SOCKET": self.socket(node),
+                 "CAIRN_PROGRESS": "none", **(env or {})})
+        if status is not None and done.returncode != status:
+            raise AssertionError(f"cairn {' '.join(map(str, arguments))}: status {done.returncode},"
+                                 f" wanted {status}\n{done.stdout}\n{done.stderr}\n{self.logs()}")
+        return done
+
+    def logs(self):
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
+                         for path in sorted(self.root.glob("*.log")))
+
+    def get(self, path, method="GET", headers=None):
+        """(status, headers, body) of one request."""
+        request = urllib.request.Request(self.url + path, method=method, headers=headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                return reply.status, dict(reply.headers), reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, dict(error.headers), error.read()
+
+    def version(self, run, ref="latest"):
+        status, _, body = self.get(f"/v1/runs/{run}/checkpoints/{ref}")
+        return json.loads(body) if status == 200 else None
+
+    def stored(self, pattern):
+        """Files below a folder store."""
+        return sorted(p for p in pathlib.Path(self.store).rglob(pattern) if p.is_file())

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The header of a tensors shard, written and read; and everything a strict reader must refuse. */
+#include "formats/safetensors.h"
+#include "tests/harness.h"
+
+static struct cairn_safetensors_entry entry(const char *name, unsigned dtype, uint64_t a,
+                                            uint64_t b) {
+    struct cairn_safetensors_entry made = {.name = cairn_view_of(name), .dtype = dtype};
+    if (a != UINT64_MAX) made.shape[made.dimension_count++] = a;
+    if (b != UINT64_MAX) made.shape[made.dimension_count++] = b;
+    return made;
+}
+#define NONE UINT64_MAX
+
+TEST(a_written_header_is_aligned_ordered_and_reads_back) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) head = {0};
+    CAIRN_AUTO(safetensors) file = {0};
+    uint64_t file_bytes = 0;
+    struct cairn_safetensors_entry entries[] = {
+        entry("b.half", CAIRN_DTYPE_BF16, 3, 5),
+        entry("z\"\\\n\xc3\xa9", CAIRN_DTYPE_F32, 7, NONE),
+        entry("a.float", CAIRN_DTYPE_F32, 2, 2),
+        entry("scalar", CAIRN_DTYPE_I64, NONE, NONE),
+        entry("empty", CAIRN_DTYPE_F64, 0, 9),
+        entry("byte", CAIRN_DTYPE_U8, 11, NONE),
+        entry("quarter", CAIRN_DTYPE_F4, 6, NONE),
+    };
+    const char *order[] = {"empty",  "scalar", "a.float", "z\"\\\n\xc3\xa9",
+                           "b.half", "byte",   "quarter"};
+    REQUIRE_OK(cairn_safetensors_write(entries, CAIRN_COUNT(entries), &head, &file_bytes, &err));
+    EXPECT_EQ_U64(head.size % 4096, 0);
+    EXPECT_EQ_U64(file_bytes, head.size + 0 + 8 + 16 + 28 + 30 + 11 + 3);
+    uint64_t wanted = 0;
+    REQUIRE_OK(cairn_safetensors_head_bytes(cairn_buf_view(&head), file_bytes, &wanted, &err));
+    EXPECT_EQ_U64(wanted, head.size);
+    REQUIRE_OK(cairn_safetensors_open(cairn_buf_view(&head), file_bytes, &file, &err));
+    REQUIRE(file.count == CAIRN_COUNT(entries));
+    uint64_t at = head.size;
+    for (size_t i = 0; i < file.count; i++) {
+        EXPECT(file.entries[i].name.size == strlen(order[i]) &&
+               !memcmp(file.entries[i].name.data, order[i], strlen(order[i])));
+        EXPECT_EQ_U64(file.entries[i].offset_bytes, at);
+        EXPECT_EQ_U64(entries[i].offset_bytes, at);
+        at += file.entries[i].size_bytes;
+    }
+    EXPECT_EQ_U64(at, file_bytes);
+}
+
+TEST(the_order_of_adding_does_not_change_the_bytes) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) first = {0}, second = {0};
+    uint64_t bytes = 0;
+    struct cairn_safetensors_entry one[] = {entry("x", CAIRN_DTYPE_F16, 4, NONE),
+                                            entry("y", CAIRN_DTYPE_F16, 8, NONE),
+                                            entry("w", CAIRN_DTYPE_F64, 2, NONE)};
+    struct cairn_safetensors_entry two[] = {one[2], one[1], one[0]};
+    REQUIRE_OK(cairn_safetensors_write(one, 3, &first, &bytes, &err));
+    REQUIRE_OK(cairn_safetensors_write(two, 3, &second, &bytes, &err));
+    REQUIRE(first.size == second.size);
+    EXPECT(memcmp(first.data, second.data, first.size) == 0);
+}
+
+TEST(the_header_grows_by_whole_pages_and_the_entry_keeps_its_tag) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) head = {0};
+    static char names[300][16];
+    static struct cairn_safetensors_entry entries[300];
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < 300; i++) {
+        snprintf(names[i], sizeof names[i], "layer.%03zu", 299 - i);
+        entries[i] = entry(names[i], CAIRN_DTYPE_BF16, i, NONE);
+        entries[i].tag = i;
+    }
+    REQUIRE_OK(cairn_safetensors_write(entries, 300, &head, &bytes, &err));
+    EXPECT(head.size > 4096);
+    EXPECT_EQ_U64(head.size % 4096, 0);
+    for (size_t i = 0; i < 300; i++) EXPECT_EQ_U64(entries[i].tag, 299 - i);
+}
+
+TEST(writing_refuses_twins_foreign_bytes_reserved_names_and_impossible_sizes) {
+    struct cairn_error err = {0};
+    uint64_t bytes = 0;
+    struct cairn_safetensors_entry twins[] = {entry("x", CAIRN_DTYPE_U8, 1, NONE),
+                                              entry("x", CAIRN_DTYPE_U8, 2, NONE)};
+    struct cairn_safetensors_entry bad[] = {
+        entry("\xff", CAIRN_DTYPE_U8, 1, NONE),
+        entry("__metadata__", CAIRN_DTYPE_U8, 1, NONE),
+        entry("huge", CAIRN_DTYPE_F64, UINT64_C(1) << 40, UINT64_C(1) << 40),
+        entry("odd", CAIRN_DTYPE_F4, 3, NONE),
+    };
+    CAIRN_AUTO(buf) head = {0};
+    EXPECT_CODE(cairn_safetensors_write(twins, 2, &head, &bytes, &err), CAIRN_INVALID);
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        cairn_buf_clear(&head);
+        EXPECT_CODE(cairn_safetensors_write(&bad[i], 1, &head, &bytes, &err), CAIRN_INVALID);
+    }
+}
+
+/* A file of this JSON and that many data bytes. */
+static enum cairn_code open_text(const char *json, uint64_t data_bytes, struct cairn_error *err) {
+    CAIRN_AUTO(buf) head = {0};
+    CAIRN_AUTO(safetensors) file = {0};
+    CAIRN_TRY(cairn_buf_append_u64le(&head, strlen(json), err));
+    CAIRN_TRY(cairn_buf_append_text(&head, json, err));
+    return cairn_safetensors_open(cairn_buf_view(&head), head.size + data_bytes, &file, err);
+}
+#define ONE(fields) "{\"w\":{" fields "}}"
+
+TEST(reading_takes_what_the_official_readers_take) {
+    struct cairn_error err = {0};
+    EXPECT_CODE(open_text("{}", 0, &err), CAIRN_OK);
+    EXPECT_CODE(open_text("{}      ", 0, &err), CAIRN_OK);
+    EXPECT_CODE(open_text("{\"__metadata__\":{\"a\":\"b\"}}", 0, &err), CAIRN_OK);
+    EXPECT_CODE(open_text(ONE("\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]"), 4, &err),
+                CAIRN_OK);
+    EXPECT_CODE(
+        open_text(ONE("\"dtype\":\"I8\",\"shape\":[3,0,2],\"data_offsets\":[0,0]"), 0, &err),
+        CAIRN_OK);
+    EXPECT_CODE(open_text("{\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]},"
+                          "\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}",
+                          5, &err),
+                CAIRN_OK);
+    const char *dtypes[] = {"BOOL",    "F4",      "F6_E2M3",     "F6_E3M2",    "U8",  "I8",
+                            "F8_E5M2", "F8_E4M3", "F8_E8M0",     "I16",        "U16", "F16",
+                            "BF16",    "I32",     "U32",         "F32",        "C64", "F64",
+                            "I64",     "U64",     "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
+    const unsigned bits[] = {8,  4,  6,  6,  8,  8,  8,  8,  8,  16, 16,
+                             16, 16, 32, 32, 32, 64, 64, 64, 64, 8,  8};
+    for (size_t i = 0; i < CAIRN_COUNT(dtypes); i++) {
+        char json[200];
+        snprintf(json, sizeof json, ONE("\"dtype\":\"%s\",\"shape\":[8],\"data_offsets\":[0,%u]"),
+                 dtypes[i], bits[i]);
+        EXPECT_CODE(open_text(json, bits[i], &err), CAIRN_OK);
+    }
+}
+
+TEST(reading_refuses_holes_overlaps_twins_and_lies_about_sizes) {
+    struct cairn_error err = {0};
+    const struct {
+        const char *json;
+        uint64_t data_bytes;
+    } bad[] = {
+        {"[]", 0},
+        {" {}", 0},
+        {"{}x", 0},
+        {"{\"w\":3}", 0},
+        {"{\"__metadata__\":{\"a\":1}}", 0},
+        {"{\"__metadata__\":3}", 0},
+        {ONE("\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]"), 3}, /* tail unused */
+        {ONE("\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]"), 1}, /* past the end */
+        {ONE("\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]"), 3}, /* hole before */
+        {ONE("\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,2]"), 2},
+        {ONE("\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]"), 2},
+        {ONE("\"dtype\":\"X8\",\"shape\":[2],\"data_offsets\":[0,2]"), 2},
+        {ONE("\"dtype\":\"U8\",\"shape\":[-2],\"data_offsets\":[0,2]"), 2},
+        {ONE("\"dtype\":\"U8\",\"shape\":[2.0],\"data_offsets\":[0,2]"), 2},
+        {ONE("\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,0]"), 2},
+        {ONE("\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2,2]"), 2},
+        {ONE("\"dtype\":\"U8\",\"shape\":[2]"), 2},
+        {ONE("\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2],\"more\":1"), 2},
+        {ONE("\"dtype\":\"U8\",\"shape\":[4611686018427387904,8],\"data_offsets\":[0,0]"), 0},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+         "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}",
+         4},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+         "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}",
+         3},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+         "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]}}",
+         5},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        enum cairn_code code = open_text(bad[i].json, bad[i].data_bytes, &err);
+        cairn_test_check(code == CAIRN_INVALID, __FILE__, __LINE__, "%s is %s", bad[i].json,
+                         cairn_code_info(code)->name);
+    }
+    EXPECT_CODE(
+        open_text(ONE("\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]"), 1,
+                  &err),
+        CAIRN_UNSUPPORTED);
+}
+
+TEST(reading_refuses_headers_that_do_not_fit_the_file) {
+    struct cairn_error err = {0};
+    const uint64_t sizes[] = {0, 1, 93, 100000001, UINT64_MAX, UINT64_MAX - 7};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(sizes); i++) {
+        uint8_t first[8];
+        cairn_store_u64le(first, sizes[i]);
+        EXPECT_CODE(cairn_safetensors_head_bytes((struct cairn_view){first, 8}, 100, &bytes, &err),
+                    CAIRN_INVALID);
+    }
+    EXPECT_CODE(cairn_safetensors_head_bytes((struct cairn_view){"1234567", 7}, 100, &bytes, &err),
+                CAIRN_INVALID);
+}
+
+TEST(every_cut_and_every_changed_byte_of_a_header_is_refused_or_read_without_harm) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) head = {0};
+    uint64_t bytes = 0, state = cairn_test_seed();
+    struct cairn_safetensors_entry entries[] = {entry("a", CAIRN_DTYPE_F32, 2, 3),
+                                                entry("b", CAIRN_DTYPE_U8, 5, NONE)};
+    REQUIRE_OK(cairn_safetensors_write(entries, 2, &head, &bytes, &err));
+    for (size_t size = 0; size < head.size; size += 7) {
+        CAIRN_AUTO(safetensors) file = {0};
+        struct cairn_view cut = {head.data, size};
+        EXPECT_CODE(cairn_safetensors_open(cut, bytes, &file, &err), CAIRN_INVALID);
+    }
+    for (int i = 0; i < 2000; i++) {
+        CAIRN_AUTO(safetensors) file = {0};
+        size_t at = cairn_test_random(&state) % 200;
+        char before = head.data[at];
+        head.data[at] = (char)cairn_test_random(&state);
+        enum cairn_code code = cairn_safetensors_open(cairn_buf_view(&head), bytes, &file, &err);
+        EXPECT(code == CAIRN_OK || code == CAIRN_INVALID || code == CAIRN_UNSUPPORTED);
+        head.data[at] = before;
+    }
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The multipart state machine, one scripted answer at a time. The random world is in
+ * test_multipart_world.c. */
+#include "common/crc32c.h"
+#include "store/multipart.h"
+#include "tests/harness.h"
+
+#define TOKEN "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01"
+#define PARTS 3
+#define SIZE (PARTS * CAIRN_MIB - 7)
+
+static const uint32_t blocks[PARTS] = {0x11111111, 0x22222222, 0x33333333};
+
+/* A shard of three parts with all of its bytes ready, and the action under way. */
+struct cairn_run {
+    struct cairn_multipart mp;
+    struct cairn_multipart_action action;
+    struct cairn_store_request request; /* the answer to come */
+    struct cairn_store_part listed[PARTS];
+};
+static void cairn_run_release(struct cairn_run *run) {
+    cairn_multipart_release(&run->mp);
+}
+
+static uint32_t whole_crc32c(void) {
+    uint32_t crc = cairn_crc32c_combine(blocks[0], blocks[1], CAIRN_MIB);
+    return cairn_crc32c_combine(crc, blocks[2], CAIRN_MIB - 7);
+}
+static bool start(struct cairn_run *run, uint64_t part_bytes) {
+    struct cairn_error err = {0};
+    bool ok = cairn_multipart_init(&run->mp, SIZE, part_bytes, TOKEN, &err) == CAIRN_OK &&
+              cairn_multipart_ready(&run->mp, SIZE, blocks, 0, PARTS, &err) == CAIRN_OK;
+    return cairn_test_check(ok, __FILE__, __LINE__, "start: %s", err.message);
+}
+static bool recover(struct cairn_run *run, uint64_t part_bytes, const char *upload_id,
+                    const uint32_t *known) {
+    struct cairn_error err = {0};
+    bool ok = cairn_multipart_init(&run->mp, SIZE, part_bytes, TOKEN, &err) == CAIRN_OK &&
+              cairn_multipart_recover(&run->mp, upload_id, known, &err) == CAIRN_OK;
+    return cairn_test_check(ok, __FILE__, __LINE__, "recover: %s", err.message);
+}
+static enum cairn_multipart_kind next(struct cairn_run *run) {
+    run->request = (struct cairn_store_request){.parts = run->listed};
+    cairn_multipart_next(&run->mp, &run->action);
+    return run->action.kind;
+}
+static void answer(struct cairn_run *run, enum cairn_code code) {
+    run->request.code = code;
+    if (code != CAIRN_OK) cairn_fail(&run->request.error, code, "scripted");
+    cairn_multipart_result(&run->mp, &run->action, &run->request);
+}
+static void answer_ambiguous(struct cairn_run *run) {
+    run->request.ambiguous = true;
+    answer(run, CAIRN_UNAVAILABLE);
+}
+static void answer_head(struct cairn_run *run, const char *token, uint64_t size, uint32_t crc) {
+    snprintf(run->request.object_token, sizeof run->request.object_token, "%s", token);
+    run->request.object_bytes = size;
+    run->request.object_has_crc32c = true;
+    run->request.object_crc32c = crc;
+    answer(run, CAIRN_OK);
+}
+static void answer_ours(struct cairn_run *run) {
+    answer_head(run, TOKEN, SIZE, whole_crc32c());
+}
+static void answer_listed(struct cairn_run *run, uint32_t wrong_part) {
+    for (uint32_t i = 0; i < PARTS; i++) {
+        run->listed[i] = (struct cairn_store_part){.number = i + 1,
+                                                   .size_bytes = CAIRN_MIB - (i == 2 ? 7 : 0),
+                                                   .has_crc32c = true,
+                                                   .crc32c = blocks[i] ^ (i + 1 == wrong_part)};
+    }
+    run->request.part_count = PARTS;
+    answer(run, CAIRN_OK);
+}
+/* CREATE and all parts, up to COMPLETE being the next. */
+static bool send_parts(struct cairn_run *run) {
+    if (!EXPECT(next(run) == CAIRN_MULTIPART_CREATE)) return false;
+    snprintf(run->request.upload_id, sizeof run->request.upload_id, "upload-1");
+    answer(run, CAIRN_OK);
+    for (uint32_t i = 1; i <= PARTS; i++) {
+        if (!EXPECT(next(run) == CAIRN_MULTIPART_PART)) return false;
+        if (!EXPECT(run->action.part_number == i)) return false;
+        snprintf(run->request.etag, sizeof run->request.etag, "etag-%u", i);
+        answer(run, CAIRN_OK);
+    }
+    return true;
+}
+#define EXPECT_NEXT(run, wanted) EXPECT_EQ_U64(next(run), CAIRN_MULTIPART_##wanted)
+/* FAILED with this code, and nothing follows. */
+#define EXPECT_FAILED(run, wanted)                                                                 \
+    do {                                                                                           \
+        EXPECT_NEXT(run, FAILED);                                                                  \
+        EXPECT_EQ_U64((run)->mp.error.code, CAIRN_##wanted);                                       \
+        EXPECT_NEXT(run, FAILED);                                                                  \
+    } while (0)
+
+TEST(part_sizes_keep_every_limit) {
+    struct cairn_store_profile profile = {
+        .part_bytes_min = 5 * CAIRN_MIB, .part_bytes_max = 5 * CAIRN_GIB, .part_count_max = 10000};
+    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, CAIRN_GIB, 64 * CAIRN_MIB), 64 * CAIRN_MIB);
+    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 0, 1), 5 * CAIRN_MIB);
+    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 0, 6 * CAIRN_MIB + 1), 7 * CAIRN_MIB);
+    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 0, 9 * CAIRN_GIB), 5 * CAIRN_GIB);
+    uint64_t huge = 5 * CAIRN_GIB * 1000 - 1, part = cairn_multipart_part_bytes(&profile, huge, 1);
+    EXPECT(part % CAIRN_MIB == 0 && cairn_div_up(huge, part) <= 10000);
+    profile.part_count_max = 1000;
+    part = cairn_multipart_part_bytes(&profile, huge, 1);
+    EXPECT(part % CAIRN_MIB == 0 && cairn_div_up(huge, part) <= 1000);
+}
+
+TEST(wrong_sizes_are_refused) {
+    struct cairn_multipart mp = {0};
+    struct cairn_error err = {0};
+    EXPECT_CODE(cairn_multipart_init(&mp, 1, CAIRN_MIB + 1, TOKEN, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_multipart_init(&mp, 1, 0, TOKEN, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_multipart_init(&mp, 10001 * CAIRN_MIB, CAIRN_MIB, TOKEN, &err),
+                CAIRN_TOO_LARGE);
+    cairn_multipart_release(&mp);
+}
+
+TEST(a_shard_of_several_parts_is_created_sent_completed_and_looked_at) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    EXPECT_EQ_U64(run.action.crc32c, whole_crc32c());
+    EXPECT_EQ_TEXT(run.mp.parts[1].sent.etag, "etag-2");
+    EXPECT_NEXT(&run, WAIT);
+    run.action.kind = CAIRN_MULTIPART_COMPLETE;
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+    EXPECT_NEXT(&run, DURABLE);
+}
+
+TEST(a_small_or_empty_shard_is_one_put) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, 4 * CAIRN_MIB));
+    EXPECT_NEXT(&run, PUT);
+    EXPECT_EQ_U64(run.action.length, SIZE);
+    EXPECT_EQ_U64(run.action.crc32c, whole_crc32c());
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+    struct cairn_error err = {0};
+    CAIRN_AUTO(run) empty = {0};
+    REQUIRE_OK(cairn_multipart_init(&empty.mp, 0, CAIRN_MIB, TOKEN, &err));
+    EXPECT_NEXT(&empty, PUT);
+    answer(&empty, CAIRN_OK);
+    EXPECT_NEXT(&empty, HEAD);
+    answer_head(&empty, TOKEN, 0, 0);
+    EXPECT_NEXT(&empty, DURABLE);
+}
+
+TEST(parts_are_asked_for_as_their_bytes_become_ready) {
+    CAIRN_AUTO(run) run = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_multipart_init(&run.mp, SIZE, CAIRN_MIB, TOKEN, &err));
+    EXPECT_NEXT(&run, WAIT);
+    REQUIRE_OK(cairn_multipart_ready(&run.mp, CAIRN_MIB + 5, blocks, 0, 1, &err));
+    EXPECT_NEXT(&run, CREATE);
+    snprintf(run.request.upload_id, sizeof run.request.upload_id, "upload-1");
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, PART);
+    EXPECT_EQ_U64(run.action.crc32c, blocks[0]);
+    EXPECT_NEXT(&run, WAIT);
+    REQUIRE_OK(cairn_multipart_ready(&run.mp, SIZE, blocks + 1, 1, 2, &err));
+    EXPECT_NEXT(&run, PART);
+    EXPECT_NEXT(&run, PART);
+    EXPECT_EQ_U64(run.action.length, CAIRN_MIB - 7);
+    EXPECT_NEXT(&run, WAIT);
+}
+
+TEST(gaps_and_changed_checksums_are_refused) {
+    CAIRN_AUTO(run) run = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_multipart_init(&run.mp, SIZE, CAIRN_MIB, TOKEN, &err));
+    EXPECT_CODE(cairn_multipart_ready(&run.mp, 2 * CAIRN_MIB, blocks, 0, 1, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_multipart_ready(&run.mp, SIZE + 1, blocks, 0, 3, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_multipart_ready(&run.mp, 2 * CAIRN_MIB, blocks, 1, 1, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_multipart_ready(&run.mp, 2 * CAIRN_MIB, blocks, 0, 2, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_multipart_ready(&run.mp, CAIRN_MIB, blocks, 0, 1, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_multipart_ready(&run.mp, SIZE, blocks + 2, 0, 3, &err), CAIRN_SOURCE_CHANGED);
+}
+
+TEST(s01_a_failed_complete_is_repeated) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_UNAVAILABLE);
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_BUSY);
+    EXPECT_NEXT(&run, COMPLETE);
+}
+
+TEST(s02_refused_parts_are_compared_and_sent_again_once) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_INVALID);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    EXPECT_EQ_U64(run.action.length, CAIRN_MIB);
+    answer_listed(&run, 2);
+    EXPECT_NEXT(&run, PART);
+    EXPECT_EQ_U64(run.action.part_number, 2);
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_INVALID);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    answer_listed(&run, 2);
+    EXPECT_NEXT(&run, ABORT);
+    answer(&run, CAIRN_OK);
+    EXPECT_FAILED(&run, CORRUPT);
+    EXPECT(strstr(run.mp.error.message, "part 2"));
+}
+
+TEST(s02_a_forbidden_complete_fails_at_once) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_FORBIDDEN);
+    EXPECT_NEXT(&run, ABORT);
+    answer(&run, CAIRN_OK);
+    EXPECT_FAILED(&run, FORBIDDEN);
+}
+
+TEST(s05_a_lost_reply_to_complete_is_success_when_the_object_is_ours) { /* R3 */
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer_ambiguous(&run);
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+}
+
+TEST(r3_an_object_with_another_token_length_or_checksum_proves_nothing) {
+    struct {
+        const char *token;
+        uint64_t size;
+        uint32_t flip;
+        enum cairn_code code;
+    } cases[] = {{"other", SIZE, 0, CAIRN_CONFLICT},
+                 {"", SIZE, 0, CAIRN_CONFLICT},
+                 {TOKEN, SIZE - 1, 0, CAIRN_CONFLICT},
+                 {TOKEN, SIZE, 1, CAIRN_CORRUPT}};
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        CAIRN_AUTO(run) run = {0};
+        REQUIRE(start(&run, CAIRN_MIB));
+        REQUIRE(send_parts(&run));
+        EXPECT_NEXT(&run, COMPLETE);
+        answer_ambiguous(&run);
+        EXPECT_NEXT(&run, HEAD);
+        answer_head(&run, cases[i].token, cases[i].size, whole_crc32c() ^ cases[i].flip);
+        EXPECT_NEXT(&run, ABORT);
+        answer(&run, CAIRN_OK);
+        EXPECT_NEXT(&run, FAILED);
+        EXPECT_EQ_U64(run.mp.error.code, cases[i].code);
+    }
+}
+
+TEST(a_store_without_tokens_is_believed_after_a_plain_ok_only) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, 4 * CAIRN_MIB));
+    EXPECT_NEXT(&run, PUT);
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, HEAD);
+    answer_head(&run, "", SIZE, whole_crc32c());
+    EXPECT_NEXT(&run, DURABLE);
+    CAIRN_AUTO(run) lost = {0};
+    REQUIRE(start(&lost, 4 * CAIRN_MIB));
+    EXPECT_NEXT(&lost, PUT);
+    answer_ambiguous(&lost);
+    EXPECT_NEXT(&lost, HEAD);
+    answer_head(&lost, "", SIZE, whole_crc32c());
+    EXPECT_FAILED(&lost, CONFLICT);
+}
+
+TEST(r3_nothing_there_and_all_parts_listed_completes_again) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    for (int i = 0; i < 5; i++) {
+        EXPECT_NEXT(&run, COMPLETE);
+        answer_ambiguous(&run);
+        EXPECT_NEXT(&run, HEAD);
+        answer(&run, CAIRN_NOT_FOUND);
+        EXPECT_NEXT(&run, LIST_PARTS);
+        answer_listed(&run, 0);
+    }
+    EXPECT_NEXT(&run, ABORT);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_FAILED(&run, STORE);
+}
+
+TEST(a_complete_that_is_applied_late_is_found_before_anything_is_sent_again) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer_ambiguous(&run);
+    EXPECT_NEXT(&run, HEAD);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+}
+
+TEST(s06_no_such_upload_at_complete_is_settled_by_head) {
+    for (int there = 0; there < 3; there++) {
+        CAIRN_AUTO(run) run = {0};
+        REQUIRE(start(&run, CAIRN_MIB));
+        REQUIRE(send_parts(&run));
+        EXPECT_NEXT(&run, COMPLETE);
+        answer(&run, CAIRN_NOT_FOUND);
+        EXPECT_NEXT(&run, HEAD);
+        if (there == 0) {
+            answer_ours(&run);
+            EXPECT_NEXT(&run, DURABLE);
+        } else if (there == 1) {
+            answer_head(&run, "other", 5, 0);
+            EXPECT_FAILED(&run, CONFLICT); /* no upload to abort, and nothing is replaced */
+        } else {
+            answer(&run, CAIRN_NOT_FOUND);
+            REQUIRE(send_parts(&run));
+            EXPECT_EQ_U64(run.mp.rounds, 1);
+        }
+    }
+}
+
+TEST(s07_an_upload_that_vanishes_is_begun_anew_three_times) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    for (int i = 0; i <= 3; i++) {
+        EXPECT_NEXT(&run, CREATE);
+        snprintf(run.request.upload_id, sizeof run.request.upload_id, "upload-%d", i);
+        answer(&run, CAIRN_OK);
+        EXPECT_NEXT(&run, PART);
+        struct cairn_multipart_action first = run.action;
+        EXPECT_NEXT(&run, PART);
+        answer(&run, CAIRN_NOT_FOUND);
+        EXPECT_NEXT(&run, WAIT); /* part 1 may still be on the wire */
+        run.action = first;
+        answer(&run, CAIRN_OK);
+        EXPECT_NEXT(&run, HEAD);
+        answer(&run, CAIRN_NOT_FOUND);
+    }
+    EXPECT_FAILED(&run, STORE);
+}
+
+TEST(a_part_is_tried_five_times_and_then_named) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    EXPECT_NEXT(&run, CREATE);
+    snprintf(run.request.upload_id, sizeof run.request.upload_id, "upload-1");
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, PART);
+    answer(&run, CAIRN_OK);
+    for (int i = 0; i < 5; i++) {
+        EXPECT_NEXT(&run, PART);
+        EXPECT_EQ_U64(run.action.part_number, 2);
+        answer(&run, i % 2 ? CAIRN_TIMEOUT : CAIRN_CORRUPT);
+    }
+    EXPECT_NEXT(&run, ABORT);
+    answer(&run, CAIRN_OK);
+    EXPECT_FAILED(&run, CORRUPT);
+    EXPECT(strstr(run.mp.error.message, "part 2 of 3"));
+}
+
+TEST(s25_a_refused_precondition_is_settled_by_head) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, 4 * CAIRN_MIB));
+    EXPECT_NEXT(&run, PUT);
+    answer(&run, CAIRN_CONFLICT);
+    EXPECT_NEXT(&run, PUT);
+    answer(&run, CAIRN_PRECONDITION);
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+}
+
+TEST(s26_abort_waits_for_every_part_and_is_repeated) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    EXPECT_NEXT(&run, CREATE);
+    snprintf(run.request.upload_id, sizeof run.request.upload_id, "upload-1");
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, PART);
+    struct cairn_multipart_action part = run.action;
+    struct cairn_error why = {0};
+    cairn_fail(&why, CAIRN_CANCELLED, "the save was cancelled");
+    cairn_multipart_give_up(&run.mp, &why);
+    EXPECT_NEXT(&run, WAIT);
+    run.action = part;
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, ABORT);
+    answer(&run, CAIRN_UNAVAILABLE);
+    EXPECT_NEXT(&run, ABORT);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_FAILED(&run, CANCELLED);
+}
+
+TEST(q17_a_restart_finds_the_finished_object) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(recover(&run, CAIRN_MIB, "upload-1", blocks));
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+}
+
+TEST(q17_a_restart_completes_without_a_slab_when_all_parts_arrived) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(recover(&run, CAIRN_MIB, "upload-1", blocks));
+    EXPECT_NEXT(&run, HEAD);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    answer_listed(&run, 0);
+    EXPECT_NEXT(&run, COMPLETE);
+    EXPECT_EQ_U64(run.mp.parts_acked, PARTS);
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+}
+
+TEST(q17_a_restart_waits_for_the_source_and_sends_what_is_missing) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(recover(&run, CAIRN_MIB, "upload-1", blocks));
+    EXPECT_NEXT(&run, HEAD);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    answer_listed(&run, 3);
+    EXPECT_NEXT(&run, NEED_SOURCE);
+    EXPECT_NEXT(&run, NEED_SOURCE);
+    cairn_multipart_source(&run.mp);
+    EXPECT_NEXT(&run, PART);
+    EXPECT_EQ_U64(run.action.part_number, 3);
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, COMPLETE);
+}
+
+TEST(q17_without_a_source_the_upload_is_aborted) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(recover(&run, CAIRN_MIB, "upload-1", NULL));
+    EXPECT_NEXT(&run, HEAD);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    answer_listed(&run, 0); /* nothing to compare with: no checksum is known */
+    EXPECT_NEXT(&run, NEED_SOURCE);
+    struct cairn_error why = {0};
+    cairn_fail(&why, CAIRN_SOURCE_GONE, "nobody offered the slab again");
+    cairn_multipart_give_up(&run.mp, &why);
+    EXPECT_NEXT(&run, ABORT);
+    answer(&run, CAIRN_OK);
+    EXPECT_FAILED(&run, SOURCE_GONE);
+}
+
+TEST(a_found_object_without_known_checksums_waits_for_them) {
+    struct cairn_error err = {0};
+    for (int flip = 0; flip < 2; flip++) {
+        CAIRN_AUTO(run) run = {0};
+        REQUIRE(recover(&run, 4 * CAIRN_MIB, NULL, NULL));
+        EXPECT_NEXT(&run, HEAD);
+        answer_head(&run, TOKEN, SIZE, whole_crc32c() ^ (uint32_t)flip);
+        EXPECT_NEXT(&run, NEED_SOURCE);
+        cairn_multipart_source(&run.mp);
+        EXPECT_NEXT(&run, WAIT);
+        REQUIRE_OK(cairn_multipart_ready(&run.mp, SIZE, blocks, 0, PARTS, &err));
+        if (flip)
+            EXPECT_FAILED(&run, CORRUPT);
+        else
+            EXPECT_NEXT(&run, DURABLE);
+    }
+}
+
+TEST(an_unsent_action_is_asked_for_again) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, 4 * CAIRN_MIB));
+    for (int i = 0; i < 20; i++) {
+        EXPECT_NEXT(&run, PUT);
+        cairn_multipart_unsent(&run.mp, &run.action);
+    }
+    EXPECT_NEXT(&run, PUT);
+}
+
+TEST(a_listing_without_checksums_is_compared_by_etag) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer_ambiguous(&run);
+    EXPECT_NEXT(&run, HEAD);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        run.listed[i] =
+            (struct cairn_store_part){.number = i + 1, .size_bytes = CAIRN_MIB - (i == 2 ? 7 : 0)};
+        snprintf(run.listed[i].etag, sizeof run.listed[i].etag, "etag-%u", i == 1 ? 9 : i + 1);
+    }
+    run.request.part_count = PARTS;
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, PART);
+    EXPECT_EQ_U64(run.action.part_number, 2);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* URLs, registration and the blocking helpers. */
+#include <pthread.h>
+
+#include "common/clock.h"
+#include "store/store.h"
+#include "tests/harness.h"
+
+struct cairn_place {
+    struct cairn_store *store;
+    struct cairn_store_worker *worker;
+};
+static void cairn_place_release(struct cairn_place *place) {
+    cairn_store_worker_free(place->worker);
+    cairn_store_free(place->store);
+}
+static enum cairn_code open_here(struct cairn_place *place, struct cairn_error *err) {
+    struct cairn_store_options options = {.url = cairn_test_folder()};
+    CAIRN_TRY(cairn_store_open(&options, &place->store, err));
+    return cairn_store_worker_new(place->store, &place->worker, err);
+}
+
+static enum cairn_code refuse_s3(const struct cairn_store_options *options,
+                                 struct cairn_store **ret, struct cairn_error *err) {
+    (void)ret;
+    return cairn_fail(err, CAIRN_FORBIDDEN, "asked for %s", options->url);
+}
+
+TEST(a_url_chooses_its_store_or_is_refused) {
+    struct cairn_error err = {0};
+    struct cairn_store *store = NULL;
+    const char *bad[] = {"", "relative", "file://host/x", "file://", "http://x/y", "S3://x"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        struct cairn_store_options options = {.url = bad[i]};
+        EXPECT_CODE(cairn_store_open(&options, &store, &err), CAIRN_INVALID);
+    }
+    struct cairn_store_options s3 = {.url = "s3://bucket/prefix"};
+    cairn_store_register_s3(NULL);
+    EXPECT_CODE(cairn_store_open(&s3, &store, &err), CAIRN_UNSUPPORTED);
+    cairn_store_register_s3(refuse_s3);
+    EXPECT_CODE(cairn_store_open(&s3, &store, &err), CAIRN_FORBIDDEN);
+    cairn_store_register_s3(NULL);
+    struct cairn_store_options absent = {.url = "/proc/none/none"};
+    EXPECT_CODE(cairn_store_open(&absent, &store, &err), CAIRN_IO);
+    EXPECT(strstr(err.message, "/proc/none"));
+}
+
+TEST(put_same_is_content_with_equal_bytes_and_conflicts_with_others) { /* Q22 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(open_here(&place, &err));
+    EXPECT_CODE(cairn_store_put_same(place.worker, "m", CAIRN_VIEW("bytes"), &err), CAIRN_OK);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "m", CAIRN_VIEW("bytes"), &err), CAIRN_OK);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "m", CAIRN_VIEW("bytez"), &err), CAIRN_CONFLICT);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "m", CAIRN_VIEW("byte"), &err), CAIRN_CONFLICT);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "m", CAIRN_VIEW("bytes, more"), &err),
+                CAIRN_CONFLICT);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "e", CAIRN_VIEW(""), &err), CAIRN_OK);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "e", CAIRN_VIEW(""), &err), CAIRN_OK);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "e", CAIRN_VIEW("x"), &err), CAIRN_CONFLICT);
+}
+
+TEST(get_small_appends_and_keeps_its_limit) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(open_here(&place, &err));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a", CAIRN_VIEW("12345"), true, &err));
+    CAIRN_AUTO(buf) buf = {.limit = 9};
+    REQUIRE_OK(cairn_store_get_small(place.worker, "a", &buf, &err));
+    EXPECT_EQ_TEXT(buf.data, "12345");
+    EXPECT_CODE(cairn_store_get_small(place.worker, "a", &buf, &err), CAIRN_TOO_LARGE);
+    EXPECT_EQ_U64(buf.size, 5);
+    EXPECT_CODE(cairn_store_get_small(place.worker, "none", &buf, &err), CAIRN_NOT_FOUND);
+    EXPECT(strstr(err.message, "none"));
+}
+
+static void *wake_later(void *worker) {
+    struct timespec moment = {.tv_nsec = 20000000};
+    nanosleep(&moment, NULL);
+    cairn_store_wake(worker);
+    return NULL;
+}
+
+TEST(a_wake_from_another_thread_ends_the_poll) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(open_here(&place, &err));
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, wake_later, place.worker) == 0);
+    uint64_t start = cairn_mono_ms();
+    EXPECT_CODE(cairn_store_poll(place.worker, 10000, &err), CAIRN_OK);
+    EXPECT(cairn_mono_ms() - start < 5000);
+    pthread_join(thread, NULL);
+    EXPECT_CODE(cairn_store_poll(place.worker, 0, &err), CAIRN_OK);
+}
+
+/* ---- many workers in one folder ---- */
+
+struct crew {
+    struct cairn_store *store;
+    int number, failures;
+    char why[320];
+};
+
+/* Puts and deletes the only object of a folder, so that others prune what this one is making. */
+static void *put_and_delete(void *argument) {
+    struct crew *crew = argument;
+    struct cairn_error err = {0};
+    struct cairn_store_worker *worker = NULL;
+    if (cairn_store_worker_new(crew->store, &worker, &err) != CAIRN_OK) return NULL;
+    for (int i = 0; i < 60; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "shared/deep/%d/%d", i % 2, crew->number);
+        bool ok = cairn_store_put_small(worker, key, CAIRN_VIEW("x"), true, &err) == CAIRN_OK &&
+                  cairn_store_delete(worker, key, &err) == CAIRN_OK;
+        crew->failures += !ok;
+        if (!ok) memcpy(crew->why, err.message, sizeof crew->why);
+    }
+    cairn_store_worker_free(worker);
+    return NULL;
+}
+
+TEST(creators_and_pruners_of_one_folder_do_not_disturb_each_other) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(open_here(&place, &err));
+    struct crew crews[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        crews[i] = (struct crew){.store = place.store, .number = i};
+        REQUIRE(pthread_create(&threads[i], NULL, put_and_delete, &crews[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        EXPECT_EQ_U64(crews[i].failures, 0);
+        if (crews[i].failures) EXPECT_EQ_TEXT(crews[i].why, "");
+    }
+    struct cairn_store_listing listing = {0};
+    struct cairn_store_request list = {.op = CAIRN_STORE_LIST, .key = "", .listing = &listing};
+    EXPECT_CODE(cairn_store_perform(place.worker, &list, &err), CAIRN_OK);
+    EXPECT_EQ_U64(listing.count, 0);
+    cairn_store_listing_release(&listing);
+}

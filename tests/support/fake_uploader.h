@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_uploader: the other end of the uploader's socket, scripted.
+ *
+ * Why:     an answer that never comes, a refusal at each message, a death at each message and a
+ *          restart that forgot everything must be produced on request; the real uploader does that
+ *          only by accident.
+ * Promise: F1  what is not scripted is answered as docs/socket.md says, without journal and store.
+ *          F2  every message is recorded with its blob, in the order it came.
+ * Limits:  one version to restore; 8 connections.
+ * Threads: one of its own; the functions may be called from the main thread at any time.
+ * Next:    tests/client/test_save.c.
+ */
+#pragma once
+
+#include "api/frame.h"
+#include "common/slab.h"
+
+struct cairn_fake_uploader;
+struct cairn_fake_message {
+    json_t *message; /* owned by the fake until its end */
+    struct cairn_view blob;
+};
+
+/* Listens on `path` when this returns. slab_count generations are given to each session. */
+enum cairn_code cairn_fake_uploader_new(const char *path, uint32_t slab_count,
+                                        struct cairn_fake_uploader **ret, struct cairn_error *err);
+void cairn_fake_uploader_free(struct cairn_fake_uploader *fake);
+CAIRN_DEFINE_AUTO_PTR(fake_uploader);
+
+/* The next message of that name is met with `what`: "mute", "drop" (the connection is closed
+ * instead of an answer), or the slug of a refusal. */
+void cairn_fake_uploader_script(struct cairn_fake_uploader *fake, const char *name,
+                                const char *what);
+/* What `restore`, `window` and `read` serve, by index of the manifest's shards; borrowed. */
+struct cairn_fake_version {
+    struct cairn_view manifest, layout;
+    const struct cairn_view *shards;
+    size_t shard_count;
+};
+void cairn_fake_uploader_serve(struct cairn_fake_uploader *fake,
+                               const struct cairn_fake_version *version);
+/* Bytes that `read` put into the window so far. */
+uint64_t cairn_fake_uploader_read_bytes(struct cairn_fake_uploader *fake);
+/* The state that `offered` gives to every save. */
+void cairn_fake_uploader_offer_state(struct cairn_fake_uploader *fake, const char *state);
+/* Close all connections and the socket; listen again. Slabs are forgotten, as by a new process. */
+void cairn_fake_uploader_down(struct cairn_fake_uploader *fake);
+enum cairn_code cairn_fake_uploader_up(struct cairn_fake_uploader *fake, struct cairn_error *err);
+/* Send an event to the connection that is there. Takes the message. */
+void cairn_fake_uploader_event(struct cairn_fake_uploader *fake, json_t *take_message);
+/* Wait up to 5 s until `count` messages of that name have come; the last of them. */
+bool cairn_fake_uploader_saw(struct cairn_fake_uploader *fake, const char *name, size_t count,
+                             struct cairn_fake_message *ret);
+/* The message of that name that came as number `index`, from 0. */
+bool cairn_fake_uploader_at(struct cairn_fake_uploader *fake, const char *name, size_t index,
+                            struct cairn_fake_message *ret);
+size_t cairn_fake_uploader_count(struct cairn_fake_uploader *fake, const char *name);
+/* How many connections are open, once what was closed has had 1 s to be noticed. */
+size_t cairn_fake_uploader_connections(struct cairn_fake_uploader *fake);
+/* The slab of the last session that got or offered some. */
+const uint8_t *cairn_fake_uploader_slab(struct cairn_fake_uploader *fake, uint32_t index);

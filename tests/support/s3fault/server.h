@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server: what all connections of s3fault share.
+ *
+ * Why:     a store that is stricter than any real one and fails on request is the only way to see
+ *          every fault of the catalogue in a test.
+ * Promise: V1  a request is journaled before the last byte of its reply is sent.
+ *          V2  without a matching rule the server does what its profile says, and nothing else.
+ * Limits:  CAIRN_S3F_CONNECTIONS_MAX connections, memory as the options say.
+ * Threads: one per connection; everything below `lock` in the struct is guarded by it.
+ * Next:    README.md beside this file; rules.h, ops.h.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "common/lock.h"
+#include "tests/support/s3fault/message.h"
+#include "tests/support/s3fault/state.h"
+
+#define CAIRN_S3F_CONNECTIONS_MAX 512
+#define CAIRN_S3F_KEYS_MAX 8
+
+/* How one make of store differs from another, as far as a client can see. */
+struct cairn_s3f_profile {
+    const char *name;
+    uint64_t part_bytes_min;
+    uint32_t part_count_max;
+    bool checksums;         /* x-amz-checksum-crc32c is checked, kept and told */
+    int checksum_refused;   /* status for any x-amz-checksum-* header, 0: taken or ignored */
+    bool checksum_full;     /* FULL_OBJECT for multipart uploads */
+    bool create_put;        /* If-None-Match: * on Put; where not: create_refused, or ignored */
+    bool create_complete;
+    int create_refused;     /* status for If-None-Match on a write */
+    bool complete_again;    /* a second Complete is answered as the first was */
+    bool complete_subset;   /* parts may be left out */
+    bool lists_by_prefix;   /* ListMultipartUploads; where not: by exact key only */
+    bool equal_parts;       /* all but the last must have one size */
+    bool region_checked;
+    const char *gone;       /* code of ListParts after an abort */
+};
+const struct cairn_s3f_profile *cairn_s3f_profile_find(const char *name); /* or NULL */
+
+struct cairn_s3f_key {
+    char access[128], secret[128], token[1024];
+    bool expired;
+};
+struct cairn_s3f_options {
+    const struct cairn_s3f_profile *profile;
+    const char *region, *tls_certificate, *tls_key, *journal, *congestion;
+    uint64_t seed, cap_bytes_per_s;
+    bool discard; /* bodies above 1 MiB: length and checksum only */
+    bool md5_etags;
+    uint64_t page_max; /* of every listing */
+};
+
+struct cairn_s3f_server {
+    struct cairn_s3f_options options;
+    SSL_CTX *tls; /* NULL: plain */
+    FILE *journal_file;
+    struct cairn_lock lock;
+    /* guarded by lock */
+    struct cairn_s3f_state state;
+    struct cairn_s3f_rules *rules;
+    struct cairn_s3f_key keys[CAIRN_S3F_KEYS_MAX];
+    size_t key_count;
+    struct cairn_buf journal; /* the newest 16 MiB */
+    uint64_t journal_dropped, requests, connections, connections_now, pending;
+    uint64_t op_count[CAIRN_S3F_OP_COUNT], errors, bytes_in, bytes_out;
+};
+
+/* Takes the listening socket; returns only when accept fails for good. */
+void cairn_s3f_serve(struct cairn_s3f_server *server, int listener);
+/* One request from its head to its end, on the thread of its connection. */
+struct cairn_s3f_connection {
+    struct cairn_s3f_server *server;
+    struct cairn_s3f_wire wire;
+    uint64_t serial; /* of the connection */
+    uint8_t *scrap;  /* CAIRN_S3F_SCRAP_BYTES, for bytes that are not kept */
+};
+#define CAIRN_S3F_SCRAP_BYTES CAIRN_MIB
+/* False: the connection is over. */
+bool cairn_s3f_exchange(struct cairn_s3f_connection *connection);
+
+struct cairn_s3f_entry {
+    const struct cairn_s3f_connection *connection;
+    const struct cairn_s3f_request *request;
+    const struct cairn_s3f_plan *plan;
+    const struct cairn_s3f_reply *reply; /* NULL: none was made */
+    uint64_t received;
+    uint32_t crc32c;
+    uint64_t started_us;
+    const char *note;
+};
+void cairn_s3f_journal(struct cairn_s3f_server *server, const struct cairn_s3f_entry *entry);
+/* Paths under /-/. */
+void cairn_s3f_control(struct cairn_s3f_server *server, const struct cairn_s3f_request *request,
+                       struct cairn_view body, struct cairn_s3f_reply *reply);
+
+/* True: the request is signed as it must be. False: reply says why it is refused. */
+bool cairn_s3f_authenticate(struct cairn_s3f_server *server, struct cairn_s3f_request *request,
+                            struct cairn_s3f_reply *reply);
+/* What is asked; false: reply says what is wrong. */
+bool cairn_s3f_route(const struct cairn_s3f_server *server, struct cairn_s3f_request *request,
+                     struct cairn_s3f_reply *reply);

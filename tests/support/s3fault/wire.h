@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wire: one connection as bytes, plain or TLS, which can be cut and slowed at any byte.
+ *
+ * Why:     no HTTP library lets a test end a reply with RST after its 17th byte.
+ * Promise: W1  reset ends the connection with RST, finish with FIN after all that was sent.
+ *          W2  a bytes-per-second cap holds for each direction of this connection.
+ * Limits:  a receive waits 120 s.
+ * Threads: one owner.
+ * Next:    message.h for what the bytes say.
+ */
+#pragma once
+
+#include <openssl/ssl.h>
+#include <sys/types.h>
+
+#include "common/error.h"
+
+#define CAIRN_S3F_HEAD_BYTES_MAX (64 * CAIRN_KIB)
+
+struct cairn_s3f_wire {
+    int fd;
+    SSL *ssl; /* NULL: plain */
+    uint64_t cap_bytes_per_s;
+    uint64_t owed_until_us[2]; /* when what was received and sent so far would be through */
+    char *buffer;              /* CAIRN_S3F_HEAD_BYTES_MAX: bytes that came beyond a head */
+    size_t buffer_from, buffer_size;
+};
+
+/* 0: ended; negative: broken. What stands in the buffer comes first. */
+ssize_t cairn_s3f_wire_receive(struct cairn_s3f_wire *wire, void *to, size_t size);
+/* Read on into the buffer; false when it is full, ended or broken. */
+bool cairn_s3f_wire_fill(struct cairn_s3f_wire *wire);
+bool cairn_s3f_wire_send(struct cairn_s3f_wire *wire, const void *data, size_t size, bool more);
+/* Wait while the peer is there; ms 0 = until it goes away (at most ten minutes). False: it went. */
+bool cairn_s3f_wire_hold(struct cairn_s3f_wire *wire, uint32_t ms);
+void cairn_s3f_wire_reset(struct cairn_s3f_wire *wire);
+void cairn_s3f_wire_finish(struct cairn_s3f_wire *wire);

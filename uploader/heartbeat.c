@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "uploader/heartbeat.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "uploader/outbox.h"
+#include "uploader/verdict.h"
+#include "uploader/watch_inside.h"
+
+/* ---- the report ---- */
+
+static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        if (save->attempt != attempt || save->over) continue;
+        bool sealing = save->sealed || save->sealing;
+        if (!save->told.begin || (save->failing ? !save->told.fail : sealing && !save->told.seal))
+            count++;
+    }
+    return count;
+}
+
+static bool add_attempts(struct cairn_up *up, json_t *array) {
+    for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (json_array_append_new(array, json_pack("{s:s, s:I}", "grant", at->text, "unsent",
+                                                   (json_int_t)unsent_of(up, at))))
+            return false;
+    }
+    return true;
+}
+
+static bool reported_before(struct cairn_up *up, size_t index) {
+    for (size_t i = 0; i < index; i++) {
+        const struct cairn_up_save *at = up->locked.saves[i];
+        if (!at->over && at->told.begin &&
+            !strcmp(at->place.id.text, up->locked.saves[index]->place.id.text))
+            return true;
+    }
+    return false;
+}
+
+static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
+    const char *version = up->locked.saves[index]->place.id.text;
+    uint64_t done = 0, total = 0;
+    for (size_t i = index; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        if (save->over || strcmp(save->place.id.text, version) != 0) continue;
+        total += save->total_bytes;
+        for (size_t k = 0; k < save->shard_count; k++)
+            done += cairn_up_send_acked_bytes(up->send, save->shards[k]);
+    }
+    return !json_array_append_new(
+        array, json_pack("{s:s, s:s, s:I, s:I}", "version", version, "run",
+                         up->locked.saves[index]->attempt->run_text, "bytes_done", (json_int_t)done,
+                         "bytes_total", (json_int_t)total));
+}
+
+static bool add_versions(struct cairn_up *up, json_t *array) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        if (save->over || !save->told.begin || reported_before(up, i)) continue;
+        if (!add_version(up, i, array)) return false;
+    }
+    return true;
+}
+
+static json_t *report(struct cairn_up *up) {
+    json_t *body = json_pack("{s:{s:s, s:I, s:s}, s:[], s:[]}", "uploader", "version",
+                             CAIRN_UP_VERSION, "pid", (json_int_t)getpid(), "uuid", up->uuid,
+                             "attempts", "versions");
+    if (!body) return NULL;
+    CAIRN_HOLD(&up->lock);
+    if (add_attempts(up, json_object_get(body, "attempts")) &&
+        add_versions(up, json_object_get(body, "versions")))
+        return body;
+    json_decref(body);
+    return NULL;
+}
+
+/* ---- the answer ---- */
+
+static void apply_fenced(struct cairn_up *up, const json_t *fenced) {
+    for (size_t i = 0; i < json_array_size(fenced); i++) {
+        const json_t *item = json_array_get(fenced, i);
+        const char *run = json_string_value(json_object_get(item, "run"));
+        const json_t *attempt = json_object_get(item, "attempt");
+        if (!run || !json_is_integer(attempt)) continue;
+        CAIRN_HOLD(&up->lock);
+        /* `attempt` is the fenced one: all up to it are stale. */
+        cairn_up_verdict_fence_locked(up, run, (uint64_t)json_integer_value(attempt) + 1);
+    }
+}
+
+static void apply_versions(struct cairn_up *up, const json_t *versions) {
+    for (size_t i = 0; i < json_array_size(versions); i++) {
+        const json_t *item = json_array_get(versions, i);
+        const char *version = json_string_value(json_object_get(item, "version"));
+        if (!version) continue;
+        struct cairn_up_news news;
+        cairn_up_news_read(item, &news);
+        CAIRN_HOLD(&up->lock);
+        cairn_up_verdict_version_locked(up, version, &news);
+    }
+}
+
+static void apply_unknown(struct cairn_up *up, const json_t *unknown, bool all) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        bool named = all;
+        for (size_t k = 0; !named && k < json_array_size(unknown); k++) {
+            const char *version = json_string_value(json_array_get(unknown, k));
+            named = version && !strcmp(version, save->place.id.text);
+        }
+        if (named) cairn_up_verdict_unknown_locked(up, save);
+    }
+}
+
+/* True when the catalog is not the one that was told before (Q19). */
+static bool catalog_changed(struct cairn_up_watch *watch, const json_t *reply) {
+    const char *catalog = json_string_value(json_object_get(reply, "catalog"));
+    const json_t *generation = json_object_get(reply, "generation");
+    if (!catalog || !json_is_integer(generation)) return false;
+    uint64_t number = (uint64_t)json_integer_value(generation);
+    bool changed = watch->heard.known && (strcmp(catalog, watch->heard.catalog) != 0 ||
+                                          number != watch->heard.generation);
+    watch->heard.known = true;
+    watch->heard.generation = number;
+    (void)cairn_text_copy(watch->heard.catalog, sizeof(watch->heard.catalog), catalog);
+    if (changed)
+        cairn_log(WARN, "heartbeat.catalog_changed", "catalog=%s generation=%" PRIu64, catalog, number);
+    return changed;
+}
+
+void cairn_up_heartbeat(struct cairn_up_watch *watch) {
+    struct cairn_up *up = watch->up;
+    struct cairn_error error = {0};
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO_JSON json_t *body = report(up);
+    CAIRN_AUTO(buf) path = {0};
+    enum cairn_code code = cairn_buf_printf(&path, &error, "/v1/nodes/%s", up->places.node);
+    if (code == CAIRN_OK && !body) code = cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    if (code == CAIRN_OK)
+        code = cairn_rest_call(watch->rest, "PUT", path.data, body, 0, &reply, &error);
+    if (code != CAIRN_OK) {
+        if (!watch->heard.complained)
+            cairn_log(WARN, "heartbeat.unanswered", "server=%s cause=\"%s\"", up->settings.server,
+                      error.message);
+        watch->heard.complained = true;
+        return;
+    }
+    watch->heard.complained = false;
+    bool changed = catalog_changed(watch, reply);
+    apply_fenced(up, json_object_get(reply, "fenced"));
+    apply_versions(up, json_object_get(reply, "versions"));
+    apply_unknown(up, json_object_get(reply, "unknown"), changed);
+    cairn_up_outbox_wake(up->outbox);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn-uploader: settings, signals, exit status. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "store/s3.h"
+#include "uploader/daemon.h"
+
+static const char usage[] =
+    "cairn-uploader: takes the checkpoints of this node's trainers and brings them to the store\n"
+    "\n"
+    "  cairn-uploader --store s3://checkpoints/prod --server http://cairn:7420\n"
+    "  cairn-uploader --store /mnt/checkpoints --memory-budget 200GiB\n"
+    "  cairn-uploader --print-config\n"
+    "\n"
+    "SIGTERM: nothing new is taken, what was staged is sent within drain_timeout, the rest stays in\n"
+    "the journal for the next start.\n\n";
+
+static int print(enum cairn_code (*write)(const struct cairn_config *config, struct cairn_buf *ret, struct cairn_error *err),
+                 const struct cairn_config *config) {
+    struct cairn_error error = {0};
+    CAIRN_AUTO(buf) text = {0};
+    if (write(config, &text, &error) != CAIRN_OK) {
+        fprintf(stderr, "cairn-uploader: %s\n", error.message);
+        return 1;
+    }
+    fputs(text.size ? text.data : "", stdout);
+    return 0;
+}
+
+/* Take one argument out of argv; true when it was there. */
+static bool take_flag(int *argc, char **argv, const char *flag) {
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], flag) != 0) continue;
+        memmove(&argv[i], &argv[i + 1], (size_t)(*argc - i) * sizeof(*argv));
+        --*argc;
+        return true;
+    }
+    return false;
+}
+
+static enum cairn_code serve(struct cairn_up *up, int stop_fd, struct cairn_error *err) {
+    CAIRN_TRY(cairn_up_start(up, err));
+    if (*up->settings.ready_file) {
+        char text[32];
+        int size = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+        CAIRN_TRY(cairn_file_replace(up->settings.ready_file,
+                                     (struct cairn_view){text, (size_t)size}, 0644, err));
+    }
+    return cairn_up_run(up, stop_fd, err);
+}
+
+/* All threads inherit the mask, so only the descriptor sees the signals. */
+static int stop_signals(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int run(struct cairn_up *up) {
+    struct cairn_error error = {0};
+    enum cairn_code code = cairn_up_settings_derive(&up->settings, &up->places, &error);
+    if (code == CAIRN_OK) {
+        cairn_log_start("cairn-uploader", up->places.log_level, STDERR_FILENO);
+        cairn_store_register_s3(cairn_store_s3_open);
+        CAIRN_AUTO_FD stop_fd = stop_signals();
+        code = serve(up, stop_fd, &error);
+        cairn_up_stop(up);
+    }
+    if (code == CAIRN_OK) return 0;
+    fprintf(stderr, "cairn-uploader: %s\n", error.message);
+    return cairn_code_info(code)->exit_status ? cairn_code_info(code)->exit_status : 1;
+}
+
+int main(int argc, char **argv) {
+    struct cairn_error error = {0};
+    static struct cairn_up up;
+    struct cairn_config config;
+    bool help = take_flag(&argc, argv, "--help"), shown = take_flag(&argc, argv, "--print-config");
+    if (take_flag(&argc, argv, "--version")) {
+        puts("cairn-uploader " CAIRN_UP_VERSION);
+        return 0;
+    }
+    if (cairn_config_init(&config, cairn_up_settings_rows, cairn_up_settings_row_count,
+                          &up.settings, &error) != CAIRN_OK) {
+        fprintf(stderr, "cairn-uploader: %s\n", error.message);
+        return 1;
+    }
+    int used = 0, status = 2;
+    if (help) {
+        fputs(usage, stdout);
+        status = print(cairn_config_help, &config);
+    } else if (cairn_config_load(&config, argc, argv, &used, &error) != CAIRN_OK) {
+        fprintf(stderr, "cairn-uploader: %s\n", error.message);
+    } else if (used + 1 < argc) {
+        fprintf(stderr, "cairn-uploader: unexpected argument %s\n", argv[used + 1]);
+    } else {
+        status = shown ? print(cairn_config_print, &config) : run(&up);
+    }
+    cairn_config_release(&config);
+    return status;
+}

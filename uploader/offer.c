@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trainer comes back with its memory after the old uploader's end. A helper maps the slabs and
+ * finds the right under which the trainer writes; the socket's thread then joins saves and slabs.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "common/text.h"
+#include "uploader/journal.h"
+#include "uploader/opening.h"
+#include "uploader/outbox.h"
+#include "uploader/verdict.h"
+
+struct offering {
+    struct cairn_up_opening *opening;
+    uint64_t attempt;
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    struct {
+        int fd;
+        uint64_t bytes, device, inode;
+        struct cairn_slab memory; /* fd -1: not attached */
+    } slabs[CAIRN_UP_GENERATIONS_MAX];
+    size_t slab_count;
+    json_t *saves;  /* owned: what the trainer knows */
+    json_t *states; /* owned: states the server told, by version */
+};
+
+static void offering_free(void *owner) {
+    struct offering *offering = owner;
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        if (offering->slabs[i].fd >= 0) cairn_fd_close_at(&offering->slabs[i].fd);
+        if (offering->slabs[i].memory.data) cairn_slab_release(&offering->slabs[i].memory);
+    }
+    json_decref(offering->saves);
+    json_decref(offering->states);
+    cairn_up_opening_free(offering->opening);
+    free(offering);
+}
+
+/* ---- on a helper ---- */
+
+static enum cairn_code attach(struct offering *offering, struct cairn_error *err) {
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        int fd = offering->slabs[i].fd;
+        offering->slabs[i].fd = -1;
+        struct cairn_slab *memory = &offering->slabs[i].memory;
+        CAIRN_TRY(cairn_slab_attach(fd, offering->slabs[i].bytes, false, memory, err));
+        if (memory->device != offering->slabs[i].device || memory->inode != offering->slabs[i].inode)
+            return cairn_fail(err, CAIRN_PROTOCOL,
+                              "slab %zu is not the memory that it is said to be (device %" PRIu64
+                              " inode %" PRIu64 ")", i, memory->device, memory->inode);
+    }
+    return CAIRN_OK;
+}
+
+/* The journal's own copy of the grant, else the server's answer to the same job and process. */
+static enum cairn_code find_right(struct cairn_up_helper *helper, struct offering *offering,
+                                  struct cairn_error *err) {
+    struct cairn_up_opening *opening = offering->opening;
+    struct cairn_up *up = helper->up;
+    cairn_lock_take(&up->lock);
+    struct cairn_up_attempt *known =
+        cairn_up_attempt_find(up, opening->run_text, offering->attempt, offering->nonce);
+    if (known) (void)cairn_text_copy(opening->grant, sizeof(opening->grant), known->text);
+    cairn_lock_give(&up->lock);
+    if (!known) CAIRN_TRY(cairn_up_opening_ask(helper, opening, err));
+    struct cairn_grant grant;
+    CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
+    if (grant.attempt != offering->attempt || strcmp(grant.nonce, offering->nonce) != 0)
+        return cairn_fail(err, CAIRN_STALE_ATTEMPT, "attempt %" PRIu64 " of %s is the newest, the trainer has %" PRIu64,
+                          grant.attempt, opening->run_text, offering->attempt);
+    return cairn_up_opening_settle(opening, err);
+}
+
+static bool journal_knows(struct cairn_up *up, const char *version, uint32_t rank) {
+    CAIRN_HOLD(&up->lock);
+    return cairn_up_save_known_locked(up, version, rank) != NULL;
+}
+
+/* Sealed and not in the journal: its version ended just before the restart. Only the server knows
+ * how; when it does not answer, "unknown" is what is left. */
+static void ask_ends(struct cairn_up_helper *helper, struct offering *offering) {
+    struct cairn_rest *rest = NULL;
+    for (size_t i = 0; i < json_array_size(offering->saves); i++) {
+        const json_t *item = json_array_get(offering->saves, i);
+        const char *version = json_string_value(json_object_get(item, "version"));
+        if (!version || !json_is_true(json_object_get(item, "sealed")) ||
+            !cairn_version_id_valid(cairn_view_of(version)) ||
+            journal_knows(helper->up, version, offering->opening->rank))
+            continue;
+        struct cairn_error error;
+        CAIRN_AUTO(buf) path = {0};
+        CAIRN_AUTO_JSON json_t *reply = NULL;
+        if (cairn_up_helper_rest(helper, &rest, &error) != CAIRN_OK ||
+            cairn_buf_printf(&path, &error, "/v1/runs/%s/checkpoints/%s", offering->opening->run_text,
+                             version) != CAIRN_OK ||
+            cairn_rest_call(rest, "GET", path.data, NULL, 3000, &reply, &error) != CAIRN_OK)
+            continue;
+        struct cairn_up_news news;
+        cairn_up_news_read(reply, &news);
+        bool committed = news.was_committed || (!strcmp(news.state, "committed") && news.recorded);
+        bool over = !strcmp(news.state, "aborting") || !strcmp(news.state, "gone");
+        if (committed || over)
+            json_object_set_new(offering->states, version, json_string(committed ? "committed" : "aborted"));
+    }
+}
+
+/* ---- on the socket's thread ---- */
+
+static void join_slab(struct cairn_up *up, struct cairn_up_save *save, struct cairn_up_slab *slab) {
+    if (save->slab == slab) return;
+    save->slab = slab;
+    slab->save = save->entry;
+    for (size_t i = 0; i < save->stage_count; i++) {
+        struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+        cairn_up_send_source(up->send, shard, slab->memory.data + shard->slab_offset);
+    }
+}
+
+static bool is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab) {
+    return save->staged_in.bytes == slab->memory.size_bytes &&
+           save->staged_in.device == slab->memory.device &&
+           save->staged_in.inode == slab->memory.inode;
+}
+
+static const char *join_save(struct cairn_up_session *session, struct cairn_up_save *save,
+                             uint32_t number, const json_t *slab_index) {
+    struct cairn_up *up = session->up;
+    if (save->conn) return "unknown";
+    save->conn = session->conn;
+    save->number = number;
+    save->recovered = false;
+    if (save->over || save->failing) return "failed";
+    if (cairn_up_save_is_durable_locked(save)) {
+        save->durable_said = true;
+        return "durable";
+    }
+    if (!save->sealed || !save->stage_count) return "continues";
+    struct cairn_up_slab *slab =
+        json_is_integer(slab_index)
+            ? cairn_up_slab_of_locked(up, session->conn, (uint32_t)json_integer_value(slab_index))
+            : NULL;
+    if (slab && !slab->save && is_staged_in(save, slab)) join_slab(up, save, slab);
+    return "continues";
+}
+
+static const char *judge(struct cairn_up_session *session, struct offering *offering,
+                         const json_t *item) {
+    const char *version = json_string_value(json_object_get(item, "version"));
+    const json_t *number = json_object_get(item, "save");
+    if (!version || !json_is_integer(number) || json_integer_value(number) < 1 ||
+        json_integer_value(number) > UINT32_MAX)
+        return "unknown";
+    uint32_t save_number = (uint32_t)json_integer_value(number);
+    if (save_number > session->save_last) session->save_last = save_number;
+    struct cairn_up_save *save = cairn_up_save_known_locked(session->up, version, session->rank);
+    if (save && save->attempt == session->attempt)
+        return join_save(session, save, save_number, json_object_get(item, "slab"));
+    const char *told = json_string_value(json_object_get(offering->states, version));
+    return told ? told : "unknown";
+}
+
+static enum cairn_code join_slabs(struct cairn_up_session *session, struct offering *offering,
+                                  struct cairn_error *err) {
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        struct cairn_slab memory = offering->slabs[i].memory;
+        offering->slabs[i].memory = (struct cairn_slab){.fd = -1};
+        struct cairn_up_slab *slab = NULL;
+        CAIRN_TRY(cairn_up_slabs_adopt_locked(session->up, session->conn, (uint32_t)i,
+                                              session->attempt, &memory, &slab, err));
+    }
+    session->reserved = offering->slab_count > 0;
+    return CAIRN_OK;
+}
+
+static json_t *join_all(struct cairn_up_session *session, struct offering *offering,
+                        struct cairn_error *err) {
+    struct cairn_up *up = session->up;
+    CAIRN_AUTO_JSON json_t *answers = json_array();
+    CAIRN_HOLD(&up->lock);
+    if (join_slabs(session, offering, err) != CAIRN_OK) {
+        cairn_up_slabs_orphan_locked(up, session->conn);
+        return NULL;
+    }
+    for (size_t i = 0; i < json_array_size(offering->saves); i++) {
+        const json_t *item = json_array_get(offering->saves, i);
+        const char *state = judge(session, offering, item);
+        json_array_append_new(answers, json_pack("{s:O, s:s}", "save", json_object_get(item, "save"),
+                                                 "state", state));
+    }
+    json_t *answer = json_pack("{s:s, s:O}", "session", session->uuid, "saves", answers);
+    if (!answer) cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return answer;
+}
+
+static void offer_done(void *owner, struct cairn_up_session *session) {
+    struct offering *offering = owner;
+    struct cairn_up_opening *opening = offering->opening;
+    struct cairn_up *up = opening->up;
+    if (session) session->attempting = false;
+    json_t *answer = NULL;
+    if (opening->code == CAIRN_OK && !session) cairn_up_opening_abandon(opening);
+    if (opening->code == CAIRN_OK && session) {
+        cairn_up_session_adopt(session, CAIRN_TAKE(opening->attempt), opening->entry);
+        answer = join_all(session, offering, &opening->error);
+    }
+    if (answer) {
+        cairn_up_socket_answer(up->socket, opening->conn, opening->request, "offered", answer);
+        cairn_up_outbox_wake(up->outbox);
+    } else {
+        cairn_up_socket_refuse(up->socket, opening->conn, opening->request, &opening->error);
+    }
+    offering_free(offering);
+}
+
+static void offer_task(struct cairn_up_helper *helper, void *owner) {
+    struct offering *offering = owner;
+    struct cairn_up_opening *opening = offering->opening;
+    opening->code = attach(offering, &opening->error);
+    if (opening->code == CAIRN_OK) opening->code = find_right(helper, offering, &opening->error);
+    if (opening->code == CAIRN_OK) ask_ends(helper, offering);
+    cairn_up_socket_call(helper->up->socket, opening->conn, offer_done, offering);
+}
+
+/* ---- the message ---- */
+
+static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs,
+                                  struct cairn_frame *frame, struct cairn_error *err) {
+    size_t count = json_array_size(slabs);
+    if (count > CAIRN_UP_GENERATIONS_MAX || count != frame->fd_count)
+        return cairn_fail(err, CAIRN_PROTOCOL, "offer: %zu slabs and %zu descriptors", count, frame->fd_count);
+    for (size_t i = 0; i < count; i++) {
+        const struct cairn_json_field fields[] = {
+            {"bytes", CAIRN_JSON_U64, true, &offering->slabs[i].bytes, 0},
+            {"device", CAIRN_JSON_U64, true, &offering->slabs[i].device, 0},
+            {"inode", CAIRN_JSON_U64, true, &offering->slabs[i].inode, 0},
+        };
+        CAIRN_TRY(cairn_json_read(json_array_get(slabs, i), "/slabs", fields, CAIRN_COUNT(fields), true, err));
+    }
+    for (size_t i = 0; i < count; i++) {
+        offering->slabs[i].fd = frame->fds[i];
+        frame->fds[i] = -1;
+    }
+    offering->slab_count = count;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct offering *offering, struct cairn_error *err) {
+    const char *job = NULL, *nonce = NULL, *resume = "latest";
+    json_t *slabs = NULL, *saves = NULL;
+    const struct cairn_json_field fields[] = {
+        {"job", CAIRN_JSON_TEXT, true, &job, 255},
+        {"attempt", CAIRN_JSON_U64, true, &offering->attempt, 0},
+        {"nonce", CAIRN_JSON_TEXT, true, &nonce, CAIRN_NONCE_TEXT_BYTES - 1},
+        {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
+        {"slabs", CAIRN_JSON_ARRAY, true, &slabs, 0},
+        {"saves", CAIRN_JSON_ARRAY, true, &saves, 0},
+    };
+    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
+    (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), nonce);
+    offering->saves = json_deep_copy(saves);
+    offering->states = json_object();
+    offering->opening = cairn_up_opening_new(session, job, resume);
+    if (!offering->saves || !offering->states || !offering->opening)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
+    offering->opening->request = ask->request;
+    return read_slabs(offering, slabs, ask->frame, err);
+}
+
+enum cairn_code cairn_up_on_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct cairn_error *err) {
+    if (session->attempt || session->attempting || session->reserved || session->reserving)
+        return cairn_fail(err, CAIRN_PROTOCOL, "an offer comes right after hello");
+    struct offering *offering = calloc(1, sizeof(*offering));
+    if (!offering) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
+    for (size_t i = 0; i < CAIRN_UP_GENERATIONS_MAX; i++) {
+        offering->slabs[i].fd = -1;
+        offering->slabs[i].memory.fd = -1;
+    }
+    enum cairn_code code = read_offer(session, ask, offering, err);
+    if (code == CAIRN_OK)
+        code = cairn_up_tasks_add(session->up->tasks, offer_task, offering_free, offering, err);
+    if (code != CAIRN_OK)
+        offering_free(offering);
+    else
+        session->attempting = true;
+    return code;
+}

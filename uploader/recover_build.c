@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves and rights out of what the journal held. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/table.h"
+#include "common/encode.h"
+#include "common/log.h"
+#include "uploader/recover_inside.h"
+#include "uploader/save.h"
+
+/* ---- one save ---- */
+
+static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn_up_begin *ret,
+                                  struct cairn_error *err) {
+    json_t *body = NULL;
+    const struct cairn_json_field outer[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &ret->grant_text, CAIRN_GRANT_BYTES_MAX - 1},
+        {"body", CAIRN_JSON_OBJECT, true, &body, 0},
+    };
+    CAIRN_TRY(cairn_json_read(past->begin, "", outer, CAIRN_COUNT(outer), true, err));
+    const struct cairn_json_field fields[] = {
+        {"step", CAIRN_JSON_U64, true, &ret->step, CAIRN_STEP_MAX},
+        {"n", CAIRN_JSON_U32, true, &ret->n, 0},
+        {"rank", CAIRN_JSON_U32, true, &ret->rank, 0},
+        {"world_size", CAIRN_JSON_U32, true, &ret->world_size, 0},
+        {"on_exists", CAIRN_JSON_TEXT, false, &ret->on_exists, 0},
+        {"skip", CAIRN_JSON_BOOL, false, &ret->skip, 0},
+        {"format", CAIRN_JSON_TEXT, false, &ret->format, 0},
+        {"labels", CAIRN_JSON_OBJECT, false, &ret->labels, 0},
+        {"meta", CAIRN_JSON_OBJECT, false, &ret->meta, 0},
+        {"split", CAIRN_JSON_OBJECT, false, &ret->split, 0},
+    };
+    return cairn_json_read(body, "/body", fields, CAIRN_COUNT(fields), true, err);
+}
+
+static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *save,
+                                   const struct cairn_up_past_shard *past,
+                                   struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_up_save_key(save, past->name, &key);
+    struct cairn_up_shard_options options = {
+        .entry = save->entry,
+        .index = (uint32_t)save->shard_count,
+        .name = past->name,
+        .key = key.text,
+        .tensors = past->tensors,
+        .slab_offset = past->offset,
+        .size_bytes = past->bytes,
+        .take_fd = -1,
+        .token = past->intent ? past->token : NULL,
+        .part_bytes = past->part_bytes,
+    };
+    struct cairn_up_shard *shard = NULL;
+    CAIRN_TRY(cairn_up_shard_new(up->send, &options, &shard, err));
+    struct cairn_up_shard_past journaled = {
+        .intent = past->intent,
+        .upload_id = past->upload_id,
+        .blocks = past->blocks,
+        /* A file's descriptor died with the old process. */
+        .source_until_ms = past->is_file ? 1 : cairn_max_u64(1, up->locked.offers_until_ms),
+    };
+    enum cairn_code code = cairn_up_send_recover(up->send, shard, &journaled, err);
+    if (code != CAIRN_OK) {
+        cairn_up_shard_free(up->send, shard);
+        return code;
+    }
+    return cairn_up_save_shard_add_locked(up, save, shard, err);
+}
+
+static enum cairn_code build_seal(struct cairn_up_save *save, const struct cairn_up_past *past,
+                                  struct cairn_error *err) {
+    json_t *replicated = json_object_get(past->seal, "replicated");
+    if (json_is_array(replicated)) save->replicated = json_incref(replicated);
+    save->sealed = save->sealing = true;
+    if (!past->table.size) return CAIRN_OK;
+    save->table.limit = CAIRN_TABLE_BYTES_MAX;
+    CAIRN_TRY(cairn_buf_append(&save->table, past->table.data, past->table.size, err));
+    uint8_t digest[32];
+    cairn_table_digest(cairn_buf_view(&save->table), digest);
+    cairn_hex_encode(digest, sizeof(digest), save->table_hex);
+    return CAIRN_OK;
+}
+
+static bool was_sent(const struct cairn_up_past *past) {
+    for (size_t i = 0; i < past->shard_count; i++) {
+        if (past->shards[i].intent || past->shards[i].is_file) return true;
+    }
+    return false;
+}
+
+/* What was begun on the store is looked at, to be finished or to be aborted. */
+static void queue_shards(struct cairn_up *up, struct cairn_up_save *save,
+                         const struct cairn_up_past *past) {
+    for (size_t i = 0; i < save->shard_count; i++) {
+        if (save->sealed || past->shards[i].intent) cairn_up_send_add(up->send, save->shards[i]);
+    }
+}
+
+static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_past *past,
+                                  struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    struct cairn_up_save *save = NULL;
+    CAIRN_TRY(read_begin(past, &begin, err));
+    CAIRN_TRY(cairn_up_save_new_locked(up, past->entry, &begin, &save, err));
+    save->begun = save->recovered = true;
+    bool keep = past->seal || past->fail || was_sent(past);
+    for (size_t i = 0; keep && i < past->shard_count; i++)
+        CAIRN_TRY(build_shard(up, save, &past->shards[i], err));
+    save->stage_first = past->stage_first;
+    save->stage_count = keep ? past->shard_count - past->stage_first : 0;
+    save->described = keep && past->slab_bytes;
+    save->staged_in.device = past->device;
+    save->staged_in.inode = past->inode;
+    save->staged_in.bytes = past->slab_bytes;
+    if (past->seal) CAIRN_TRY(build_seal(save, past, err));
+    queue_shards(up, save, past);
+    const char *reason = json_string_value(json_object_get(past->fail, "reason"));
+    const char *slug = json_string_value(json_object_get(past->fail, "code"));
+    if (past->fail) {
+        save->failing = true;
+        cairn_fail(&save->why, slug ? cairn_code_from_slug(slug) : CAIRN_CANCELLED, "%s",
+                   reason ? reason : "failed before the restart");
+        for (size_t i = 0; i < save->shard_count; i++)
+            cairn_up_send_give_up(up->send, save->shards[i], &save->why);
+    } else if (!past->seal && was_sent(past)) {
+        char text[200];
+        snprintf(text, sizeof(text), "node %s rank %u: the uploader restarted before the save was sealed",
+                 up->places.node, save->rank);
+        cairn_up_save_fail_locked(up, save, CAIRN_UPLOADER_GONE, text);
+    }
+    cairn_log(INFO, "recover.save", "run=%s step=%" PRIu64 " rank=%u version=%s sealed=%d shards=%zu",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              (int)save->sealed, save->shard_count);
+    return CAIRN_OK;
+}
+
+/* ---- rights ---- */
+
+static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_past *past,
+                                     struct cairn_error *err) {
+    const char *grant = NULL;
+    const struct cairn_json_field field = {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1};
+    CAIRN_TRY(cairn_json_read(past->session, "", &field, 1, true, err));
+    struct cairn_up_left *left = calloc(1, sizeof(*left));
+    if (!left) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
+    enum cairn_code code = cairn_up_attempt_join(up, grant, &left->attempt, err);
+    if (code != CAIRN_OK) {
+        free(left);
+        return code;
+    }
+    left->entry = past->entry;
+    left->next = up->locked.left;
+    up->locked.left = left;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
+                                        struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    up->locked.offers_until_ms = cairn_mono_ms() + up->settings.offer_wait_ms;
+    for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
+        enum cairn_code code = CAIRN_OK;
+        if (past->begin)
+            code = build_save(up, past, err);
+        else if (past->session)
+            code = build_session(up, past, err);
+        if (code != CAIRN_OK)
+            return cairn_within(err, code, "journal %s: entry %" PRIu64, up->places.journal_path, past->entry);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- the end of the wait ---- */
+
+static void close_left(struct cairn_up *up) {
+    while (up->locked.left) {
+        struct cairn_up_left *left = up->locked.left;
+        up->locked.left = left->next;
+        CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+        struct cairn_up_record record = {.entry = left->entry, .closes = true, .message = message};
+        struct cairn_error error = {0};
+        if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+            cairn_log(ERROR, "recover.left", "cause=\"%s\"", error.message);
+        cairn_up_attempt_leave(up, left->attempt);
+        free(left);
+    }
+}
+
+void cairn_up_recovery_tick(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    if (!up->locked.offers_until_ms || cairn_mono_ms() < up->locked.offers_until_ms) return;
+    up->locked.offers_until_ms = 0;
+    char text[200];
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!save->recovered || save->sealed || save->failing || save->over) continue;
+        snprintf(text, sizeof(text),
+                 "node %s rank %u: the uploader restarted and its trainer did not come back",
+                 up->places.node, save->rank);
+        cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE, text);
+    }
+    close_left(up);
+}

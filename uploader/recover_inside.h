@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recover_inside: what recover.c collects and recover_build.c makes saves of.
+ *
+ * Why:     reading records and judging what they come to are different work.
+ * Promise: none of its own; see uploader/recover.h.
+ * Limits:  see uploader/recover.h.
+ * Threads: one owner, before any thread runs.
+ * Next:    uploader/recover.c, uploader/recover_build.c.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "uploader/recover.h"
+
+struct cairn_up_past_shard {
+    char *name; /* owned */
+    bool tensors, is_file;
+    uint64_t offset, bytes;
+    bool intent;
+    char token[CAIRN_UUID_TEXT_BYTES];
+    uint64_t part_bytes;
+    char *upload_id;  /* owned; NULL: none */
+    uint32_t *blocks; /* owned; NULL: unknown */
+};
+/* One live entry. */
+struct cairn_up_past {
+    struct cairn_up_past *next;
+    uint64_t entry;
+    json_t *begin, *session, *seal, *fail; /* owned; NULL: no such record */
+    uint64_t device, inode, slab_bytes;    /* of stage; slab_bytes 0: none */
+    struct cairn_up_past_shard *shards;    /* owned */
+    size_t shard_count, stage_first;
+    struct cairn_buf table;
+};
+struct cairn_up_recovery {
+    struct cairn_up_past *first, **last;
+};

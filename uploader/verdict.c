@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table for refusals, one for states. */
+#include "uploader/verdict.h"
+
+#include "common/json.h"
+#include "uploader/outbox.h"
+
+enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status, bool about_run) {
+    if (http_status == 0 || http_status == 401 || http_status == 429 || http_status >= 500)
+        return CAIRN_UP_PASSING;
+    switch (code) {
+    case CAIRN_STALE_ATTEMPT: return CAIRN_UP_OVER_STALE;
+    case CAIRN_NOT_FOUND: return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_UNKNOWN;
+    case CAIRN_DELETED: return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_ENDED;
+    case CAIRN_ABORTED:
+    case CAIRN_NOT_OPEN:
+    case CAIRN_ALREADY_COMMITTED: return CAIRN_UP_ENDED;
+    case CAIRN_TABLE_UNKNOWN: return CAIRN_UP_TABLE;
+    case CAIRN_TIMEOUT:
+    case CAIRN_BUSY:
+    case CAIRN_UNAVAILABLE:
+    case CAIRN_CATALOG_BEHIND: return CAIRN_UP_PASSING;
+    default: return http_status >= 400 ? CAIRN_UP_MUST_FAIL : CAIRN_UP_PASSING;
+    }
+}
+
+void cairn_up_news_read(const json_t *version, struct cairn_up_news *ret) {
+    const char *state = json_string_value(json_object_get(version, "state"));
+    *ret = (struct cairn_up_news){
+        .state = state ? state : "",
+        .recorded = json_is_true(json_object_get(version, "recorded")),
+        .was_committed = json_is_string(json_object_get(version, "committed_at")),
+        .reason = json_string_value(json_object_get(version, "reason")),
+        .code = json_string_value(json_object_get(version, "code")),
+    };
+}
+
+static enum cairn_up_end end_of(enum cairn_code code) {
+    if (code == CAIRN_SKIPPED) return CAIRN_UP_SKIPPED;
+    if (code == CAIRN_STEP_EXISTS) return CAIRN_UP_REFUSED;
+    return CAIRN_UP_ABORTED;
+}
+
+bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                  const struct cairn_up_news *news) {
+    bool committed = !strcmp(news->state, "committed") && news->recorded;
+    bool left = !strcmp(news->state, "deleting") || !strcmp(news->state, "gone");
+    if (committed || !strcmp(news->state, "deleting") || (left && news->was_committed)) {
+        cairn_up_save_over_locked(up, save, CAIRN_UP_COMMITTED, CAIRN_OK, "");
+        return true;
+    }
+    if (!left && strcmp(news->state, "aborting") != 0) return false;
+    if (save->failing) {
+        struct cairn_error why = save->why;
+        cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, why.code, why.message);
+        return true;
+    }
+    enum cairn_code code = news->code ? cairn_code_from_slug(news->code) : CAIRN_ABORTED;
+    if (code == CAIRN_OK || code == CAIRN_INTERNAL) code = CAIRN_ABORTED;
+    cairn_up_save_over_locked(up, save, end_of(code), code,
+                              news->reason ? news->reason : "the version was given up");
+    return true;
+}
+
+void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
+                                     const struct cairn_up_news *news) {
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!save->over && !strcmp(save->place.id.text, version))
+            (void)cairn_up_verdict_news_locked(up, save, news);
+    }
+}
+
+void cairn_up_verdict_unknown_locked(struct cairn_up *up, struct cairn_up_save *save) {
+    if (save->over || !save->told.begin) return;
+    save->told.begin = save->told.seal = save->told.fail = false;
+    for (size_t i = 0; i < save->shard_count; i++) {
+        struct cairn_up_shard *shard = save->shards[i];
+        shard->registered = false;
+        /* Q19: is it still there? The shard is durable again once HEAD has said so. */
+        if (shard->durable && cairn_up_send_again(up->send, shard)) {
+            shard->durable = false;
+            save->durable_count--;
+        }
+    }
+    cairn_up_outbox_wake(up->outbox);
+}
+
+static bool may_be_committed(const struct cairn_up_save *save) {
+    if (!save->told.seal) return false;
+    for (size_t i = 0; i < save->shard_count; i++) {
+        if (!save->shards[i]->registered) return false;
+    }
+    return true;
+}
+
+void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest) {
+    for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (!strcmp(at->run_text, run_text) && at->grant.attempt < newest) at->stale = true;
+    }
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->over || !save->attempt->stale || may_be_committed(save)) continue;
+        cairn_up_save_over_locked(up, save, CAIRN_UP_ABORTED, CAIRN_STALE_ATTEMPT,
+                                  "a newer attempt of the run has taken over");
+    }
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Watchers share the list of versions that wait for their end; each takes the one that was asked
+ * about the longest time ago. */
+#include "uploader/watch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "common/text.h"
+#include "uploader/heartbeat.h"
+#include "uploader/verdict.h"
+#include "uploader/watch_inside.h"
+
+#define IDLE_MS 20         /* how late a watcher may notice a version that became whole */
+#define PATIENT_WAIT_MS 2000
+#define TURNS_WAIT_MS 100
+#define FAILED_PAUSE_MS 500
+
+/* ---- the versions that wait ---- */
+
+static bool waits_for_end(const struct cairn_up_save *save) {
+    if (save->over || !save->told.begin) return false;
+    if (save->failing) return save->told.fail;
+    if (!save->sealed || !save->told.seal) return false;
+    for (size_t i = 0; i < save->shard_count; i++) {
+        if (!save->shards[i]->registered) return false;
+    }
+    return true;
+}
+
+static bool is_watched(const struct cairn_up_watch *watch, const char *version) {
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
+        if (!strcmp(watch->watchers[i].version, version)) return true;
+    }
+    return false;
+}
+
+/* How many versions wait; the one for this watcher is copied when nobody else has it. */
+static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watcher) {
+    struct cairn_up *up = watch->up;
+    CAIRN_HOLD(&up->lock);
+    size_t waiting = 0;
+    struct cairn_up_save *chosen = NULL;
+    watcher->version[0] = '\0';
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!waits_for_end(save)) continue;
+        waiting++;
+        if (is_watched(watch, save->place.id.text)) continue;
+        if (!chosen || save->asked_ms < chosen->asked_ms) chosen = save;
+    }
+    if (!chosen) return waiting;
+    chosen->asked_ms = cairn_mono_ms();
+    (void)cairn_text_copy(watcher->version, sizeof(watcher->version), chosen->place.id.text);
+    (void)cairn_text_copy(watcher->run_text, sizeof(watcher->run_text), chosen->attempt->run_text);
+    return waiting;
+}
+
+static void forget_choice(struct cairn_up_watcher *watcher) {
+    CAIRN_HOLD(&watcher->watch->up->lock);
+    watcher->version[0] = '\0';
+}
+
+static void unknown_version(struct cairn_up *up, const char *version) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!strcmp(save->place.id.text, version)) cairn_up_verdict_unknown_locked(up, save);
+    }
+}
+
+/* ---- asking ---- */
+
+static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
+                           struct cairn_error *err) {
+    struct cairn_up *up = watcher->watch->up;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?wait=%" PRIu64 "ms&for=committed",
+                               watcher->run_text, watcher->version, wait_ms));
+    enum cairn_code code = cairn_rest_call(watcher->rest, "GET", path.data, NULL,
+                                           (uint32_t)wait_ms + 10000, &reply, err);
+    if (code == CAIRN_OK) {
+        struct cairn_up_news news;
+        cairn_up_news_read(reply, &news);
+        CAIRN_HOLD(&up->lock);
+        cairn_up_verdict_version_locked(up, watcher->version, &news);
+        return CAIRN_OK;
+    }
+    enum cairn_up_refusal refusal = cairn_up_refusal_of(code, err->http_status, false);
+    if (refusal == CAIRN_UP_UNKNOWN) {
+        unknown_version(up, watcher->version);
+        return CAIRN_OK;
+    }
+    if (refusal != CAIRN_UP_ENDED) return code;
+    struct cairn_up_news news = {.state = "aborting", .reason = err->message,
+                                 .code = cairn_code_info(code)->slug};
+    CAIRN_HOLD(&up->lock);
+    cairn_up_verdict_version_locked(up, watcher->version, &news);
+    return CAIRN_OK;
+}
+
+static bool pause_watch(struct cairn_up_watch *watch, uint64_t ms) {
+    CAIRN_HOLD(&watch->lock);
+    uint64_t until_ms = cairn_mono_ms() + ms;
+    while (!watch->locked.stopping) {
+        if (!cairn_condition_wait(&watch->stop, &watch->lock, until_ms)) break;
+    }
+    return !watch->locked.stopping;
+}
+
+static void *watcher_main(void *argument) {
+    struct cairn_up_watcher *watcher = argument;
+    uint64_t pause_ms = 0;
+    while (pause_watch(watcher->watch, pause_ms)) {
+        size_t waiting = choose(watcher->watch, watcher);
+        pause_ms = IDLE_MS;
+        if (!watcher->version[0]) continue;
+        struct cairn_error error = {0};
+        bool patient = waiting <= CAIRN_UP_WATCHERS;
+        if (ask(watcher, patient ? PATIENT_WAIT_MS : TURNS_WAIT_MS, &error) != CAIRN_OK)
+            pause_ms = FAILED_PAUSE_MS; /* the outbox says that the server is away */
+        else
+            pause_ms = 0;
+        forget_choice(watcher);
+    }
+    return NULL;
+}
+
+/* ---- heartbeat ---- */
+
+/* Until the next one is due; false: stop. */
+static bool wait_beat(struct cairn_up_watch *watch, uint64_t last_ms) {
+    CAIRN_HOLD(&watch->lock);
+    while (!watch->locked.stopping) {
+        uint64_t period_ms = watch->locked.hurrying ? CAIRN_UP_HURRY_MS : watch->up->settings.heartbeat_ms;
+        if (cairn_mono_ms() >= last_ms + period_ms) break;
+        (void)cairn_condition_wait(&watch->stop, &watch->lock, last_ms + period_ms);
+    }
+    return !watch->locked.stopping;
+}
+
+static void *heart_main(void *argument) {
+    struct cairn_up_watch *watch = argument;
+    uint64_t last_ms = 0;
+    while (wait_beat(watch, last_ms)) {
+        last_ms = cairn_mono_ms();
+        cairn_up_heartbeat(watch);
+    }
+    return NULL;
+}
+
+void cairn_up_watch_hurry(struct cairn_up_watch *watch, bool begins) {
+    CAIRN_HOLD(&watch->lock);
+    if (begins)
+        watch->locked.hurrying++;
+    else
+        watch->locked.hurrying--;
+    cairn_condition_broadcast(&watch->stop);
+}
+
+/* ---- life ---- */
+
+enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **ret,
+                                   struct cairn_error *err) {
+    struct cairn_up_watch *watch = calloc(1, sizeof(*watch));
+    if (!watch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the watchers");
+    watch->up = up;
+    cairn_lock_init(&watch->lock, CAIRN_LOCK_uploader_watch);
+    cairn_condition_init(&watch->stop);
+    struct cairn_rest_options options = {.url = up->settings.server, .token = up->token, .timeout_ms = 10000};
+    enum cairn_code code = cairn_rest_new(&options, &watch->rest, err);
+    for (size_t i = 0; code == CAIRN_OK && i < CAIRN_UP_WATCHERS; i++) {
+        watch->watchers[i].watch = watch;
+        code = cairn_rest_new(&options, &watch->watchers[i].rest, err);
+    }
+    if (code != CAIRN_OK) {
+        cairn_up_watch_free(watch);
+        return code;
+    }
+    *ret = watch;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_watch_start(struct cairn_up_watch *watch, struct cairn_error *err) {
+    if (pthread_create(&watch->thread, NULL, heart_main, watch))
+        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the heartbeat");
+    watch->started = true;
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
+        struct cairn_up_watcher *watcher = &watch->watchers[i];
+        if (pthread_create(&watcher->thread, NULL, watcher_main, watcher))
+            return cairn_fail(err, CAIRN_INTERNAL, "no thread for a watcher");
+        watcher->started = true;
+    }
+    return CAIRN_OK;
+}
+
+void cairn_up_watch_stop(struct cairn_up_watch *watch) {
+    if (!watch) return;
+    cairn_lock_take(&watch->lock);
+    watch->locked.stopping = true;
+    cairn_condition_broadcast(&watch->stop);
+    cairn_lock_give(&watch->lock);
+    if (watch->started) pthread_join(watch->thread, NULL);
+    watch->started = false;
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
+        if (watch->watchers[i].started) pthread_join(watch->watchers[i].thread, NULL);
+        watch->watchers[i].started = false;
+    }
+}
+
+void cairn_up_watch_free(struct cairn_up_watch *watch) {
+    if (!watch) return;
+    cairn_up_watch_stop(watch);
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
+        if (watch->watchers[i].rest) cairn_rest_free(watch->watchers[i].rest);
+    }
+    if (watch->rest) cairn_rest_free(watch->rest);
+    cairn_condition_release(&watch->stop);
+    cairn_lock_release(&watch->lock);
+    free(watch);
+}
