@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digest: the functions of keys.h and table.h that need SHA-256, apart because libcairn.so has none. */
+/* digest: what of keys.h and table.h needs SHA-256, apart because libcairn.so has none. */
 #include <stdio.h>
 
 #include "api/keys.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frame: one frame is read at a time, never a byte of the next one, so that descriptors which arrive
- * with a read can only belong to the frame that this read began.
+ * frame: one frame is read at a time, never a byte of the next one, so that descriptors which
+ * arrive with a read can only belong to the frame that this read began.
  */
 #include "api/frame.h"
 

@@ -38,10 +38,10 @@ struct cairn_frame_reader {
     size_t fd_count;
 };
 void cairn_frame_reader_release(struct cairn_frame_reader *reader);
-/* Read what the socket has, up to the end of one frame (never a byte of the next, so that X2 holds);
- * *ret_closed when the peer ended between two frames. Nothing there is CAIRN_OK. Poll level-triggered:
- * fill, take the frame with next, and poll again. An end in the middle of a frame is CAIRN_PROTOCOL.
- */
+/* Read what the socket has, up to the end of one frame (never a byte of the next: X2).
+ * *ret_closed when the peer ended between two frames. Nothing there is CAIRN_OK. Poll
+ * level-triggered: fill, take the frame with next, poll again. An end in the middle of a frame is
+ * CAIRN_PROTOCOL. */
 enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool *ret_closed,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Next whole frame if there is one: *ret_ready. */

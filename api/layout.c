@@ -310,7 +310,7 @@ static enum cairn_code open_names(const struct cairn_layout *layout, struct cair
 enum cairn_code cairn_layout_open(struct cairn_view bytes, struct cairn_layout *ret,
                                   struct cairn_error *err) {
     struct cairn_layout layout = {0};
-    uint64_t tables_at;
+    uint64_t tables_at = 0;
     CAIRN_TRY(open_header(bytes, &layout, &tables_at, err));
     enum cairn_code code = open_tables(&layout, tables_at, err);
     if (code == CAIRN_OK) code = open_names(&layout, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest: written shard by shard, so that a large one costs its text and not eight times that; read
- * through the strict parser and then checked field by field.
+ * manifest: written shard by shard, so that a large one costs its text and not eight times that;
+ * read through the strict parser and then checked field by field.
  */
 #include "api/manifest.h"
 

@@ -52,7 +52,7 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
                                   const struct cairn_route **ret_route,
                                   struct cairn_route_params *ret_params,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* The methods that a path takes, for the Allow header ("GET, PUT"); "" when there is no such path. */
+/* The methods that a path takes, for the Allow header ("GET, PUT"); "" for no such path. */
 #define CAIRN_ROUTE_ALLOW_BYTES 64
 void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_ALLOW_BYTES]);
 

@@ -62,13 +62,13 @@ static void take_state(struct cairn_save *save, const char *state) {
     if (strcmp(state, "unknown") == 0) {
         save->id = 0;
         if (!save->sealed) return; /* it is begun again when it is staged */
-        (void)cairn_fail(&why, CAIRN_UPLOADER_GONE,
+        (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
                          "the uploader came back without its journal and does not know the save");
         cairn_client_save_end(save, &why);
         return;
     }
     enum cairn_code code = strcmp(state, "skipped") == 0  ? CAIRN_SKIPPED
-                           : strcmp(state, "failed") == 0 ? CAIRN_UPLOADER_GONE
+                           : strcmp(state, "failed") == 0 ? CAIRN_SOURCE_GONE
                                                           : CAIRN_ABORTED;
     (void)cairn_fail(&why, code, "the uploader was restarted; the save is %.32s", state);
     cairn_client_save_end(save, &why);

@@ -24,7 +24,10 @@ bool cairn_client_save_over(const struct cairn_save *save) {
 }
 
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why) {
-    if (!cairn_client_save_over(save)) save->problem = *why;
+    if (cairn_client_save_over(save)) return;
+    save->problem = *why;
+    /* From a wait, UPLOADER_GONE means "ask again"; this save will not come back. */
+    if (why->code == CAIRN_UPLOADER_GONE) save->problem.code = CAIRN_SOURCE_GONE;
 }
 
 void cairn_client_save_drop_pieces(struct cairn_save *save) {

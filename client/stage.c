@@ -88,6 +88,25 @@ static enum cairn_code tell_staged(struct stager *stager, size_t index, struct c
     return CAIRN_OK;
 }
 
+/* The uploader holds the generation from here on, unless it refuses: then it never sends `free`. */
+static enum cairn_code tell_slab(struct stager *stager, uint32_t epoch, uint64_t deadline_ms,
+                                 struct cairn_error *err) {
+    struct cairn_session *session = stager->session;
+    struct cairn_client_generation *own = &session->locked.generations[stager->save->generation];
+    const struct cairn_client_ask ask = {.take_message = stage_message(stager),
+                                         .wanted = "ok",
+                                         .epoch = epoch,
+                                         .deadline_ms = deadline_ms};
+    cairn_lock_take(&session->lock);
+    own->lent = true;
+    cairn_lock_give(&session->lock);
+    enum cairn_code code = cairn_client_call(session, &ask, NULL, err);
+    if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
+    CAIRN_HOLD(&session->lock);
+    own->lent = false;
+    return code;
+}
+
 /* Over the present link: begin where the uploader does not know the save, then `stage`. */
 static enum cairn_code tell_stage(struct stager *stager, uint64_t deadline_ms,
                                   struct cairn_error *err) {
@@ -97,26 +116,18 @@ static enum cairn_code tell_stage(struct stager *stager, uint64_t deadline_ms,
     cairn_lock_take(&session->lock);
     enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
     bool known = save->id != 0;
-    bool lends = stager->arrangement.shard_count > 0;
     stager->sealed = !code && save->sealed;
     if (!code && save->problem.code) {
         code = save->problem.code;
         *err = save->problem;
     }
-    if (!code && lends) session->locked.generations[save->generation].lent = true;
     cairn_lock_give(&session->lock);
     if (code || stager->sealed) return code;
     if (save->file_epoch && save->file_epoch != epoch)
         return cairn_fail(err, CAIRN_SOURCE_GONE,
                           "the uploader was restarted and lost the files that it had been given");
     if (!known) CAIRN_TRY(cairn_client_save_begin_again(save, epoch, deadline_ms, err));
-    if (lends) {
-        const struct cairn_client_ask ask = {.take_message = stage_message(stager),
-                                             .wanted = "ok",
-                                             .epoch = epoch,
-                                             .deadline_ms = deadline_ms};
-        CAIRN_TRY(cairn_client_call(session, &ask, NULL, err));
-    }
+    if (stager->arrangement.shard_count) CAIRN_TRY(tell_slab(stager, epoch, deadline_ms, err));
     stager->epoch = epoch;
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
         stager->shards[i].told = 0;

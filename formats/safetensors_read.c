@@ -65,7 +65,7 @@ static enum cairn_code read_entry(const json_t *value, uint64_t data_bytes,
         {"shape", CAIRN_JSON_ARRAY, true, &shape, 0},
         {"data_offsets", CAIRN_JSON_ARRAY, true, &offsets, 0},
     };
-    uint64_t elements, size, begin, end;
+    uint64_t elements = 0, size = 0, begin = 0, end = 0;
     CAIRN_TRY(cairn_json_read(value, "", fields, CAIRN_COUNT(fields), false, err));
     if (!cairn_dtype_parse(cairn_view_of(dtype), &ret->dtype))
         return cairn_fail(err, CAIRN_INVALID, "unknown dtype %s", dtype);

@@ -13,8 +13,7 @@ void cairn_plan_strides(const uint64_t *extent, unsigned dimensions, uint64_t *r
 }
 
 /* A row of one dimension is fixed on the way down: the head of the range lies in its first row, the
- * tail in its last, whole rows in between. Heads and tails are found outermost first, so boxes of
- * the head are written from the inside out and turned around by their place. */
+ * tail in its last, whole rows in between. */
 struct splitter {
     const uint64_t *shape;
     uint64_t strides[CAIRN_DIMENSIONS_MAX];
@@ -22,7 +21,7 @@ struct splitter {
     struct cairn_plan_box *boxes;
 };
 
-/* Rows [from, to) of dimension d below the coordinates that `fixed` holds for dimensions before d. */
+/* Rows [from, to) of dimension d; `fixed` holds the coordinates of the dimensions before it. */
 static void put_rows(struct splitter *splitter, const uint64_t *fixed, unsigned d, uint64_t from,
                      uint64_t to) {
     CAIRN_ASSERT(splitter->count < CAIRN_PLAN_SPLIT_MAX);

@@ -2,10 +2,10 @@
 /*
  * holdings: the stored fragments of one tensor, ready to be met by what is wanted of it.
  *
- * Why:     wants often come in groups about one tensor; its fragments are looked up, checked against
- *          the manifest and sorted once for all of them.
- * Promise: H1  every holding lies in its tensor and in a shard that the manifest has with that size;
- *              ranks that describe the tensor differently are CAIRN_CORRUPT.
+ * Why:     wants often come in groups about one tensor; its fragments are looked up, checked
+ *          against the manifest and sorted once for all of them.
+ * Promise: H1  every holding lies in its tensor and in a shard that the manifest has with that
+ *              size; ranks that describe the tensor differently are CAIRN_CORRUPT.
  *          H2  of a REPLICATED tensor one rank's copy is taken, always the same for one layout.
  * Limits:  for plan/reads.c alone.
  * Threads: one owner.
@@ -46,7 +46,7 @@ struct cairn_plan_stock { /* a zeroed one is empty */
     size_t count, capacity;
 };
 void cairn_plan_stock_release(struct cairn_plan_stock *stock);
-/* The tensor of that name in the layout, without its holdings. local_rank: whose, if it is LOCAL. */
+/* The tensor of that name in the layout, without its holdings. local_rank: whose, if LOCAL. */
 enum cairn_code cairn_plan_stock_choose(struct cairn_plan_stock *stock,
                                         const struct cairn_layout *layout, uint32_t name,
                                         uint32_t local_rank,

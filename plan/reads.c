@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reads: every stored fragment and every wanted slice is a region of the tensor with a rule that
- * turns an element's place into a place in bytes: a base and one stride per dimension. Where regions
- * meet, runs of elements that lie next to each other on both sides become pieces.
+ * turns an element's place into a place in bytes: a base and one stride per dimension. Where
+ * regions meet, runs of elements that lie next to each other on both sides become pieces.
  */
 #include "plan/reads.h"
 
@@ -301,7 +301,7 @@ static enum cairn_code prove_filled(const struct planner *planner,
 static enum cairn_code want_tensor(struct planner *planner, const struct cairn_plan_want *want,
                                    struct cairn_plan_span *ret, uint64_t *ret_bytes) {
     uint32_t index;
-    uint64_t elements;
+    uint64_t elements = 0;
     CAIRN_TRY(cairn_plan_resolve(planner->layout, want->tensor, &index, planner->err));
     struct cairn_plan_stock *stock = &planner->stock;
     if (!stock->loaded || stock->name != index || stock->local_rank != want->local_rank) {

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/parent.h"
 #include "server/cache.h"
 #include "server/http.h"
 #include "server/identity.h"
@@ -22,6 +23,7 @@
 
 static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
     struct cairn_store_options options = {.url = server->settings->store};
+    cairn_store_register_s3(cairn_store_s3_open);
     CAIRN_TRY(cairn_store_open(&options, &server->store, err));
     CAIRN_TRY(cairn_srv_catalog_open(server->settings->data_dir, &server->catalog, err));
     struct cairn_store_worker *worker = NULL;
@@ -89,6 +91,7 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     enum cairn_log_level level = CAIRN_LOG_INFO;
     CAIRN_TRY(cairn_log_level_parse(settings->log_level, &level, err));
     cairn_log_start("cairn-server", level, STDERR_FILENO);
+    CAIRN_TRY(cairn_parent_follow(settings->parent, err));
     struct cairn_srv server = {.settings = settings, .started_ms = cairn_mono_ms()};
     enum cairn_code code = run(&server, signals, err);
     take_down(&server);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C}/manifest, /layout and the bytes of a shard. */
+/* GET {C}/manifest, /checksums, /layout and the bytes of a shard. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -9,37 +9,45 @@
 #include "server/shard_rows.h"
 #include "server/stream.h"
 
-/* ---- manifest and layout, as stored ---- */
+/* ---- manifest, checksums and layout, as stored ---- */
+
+enum stored { MANIFEST, CHECKSUMS, LAYOUT };
 
 static enum cairn_code reply_stored(struct cairn_srv_request *request,
-                                    struct cairn_srv_reply *reply, bool layout,
+                                    struct cairn_srv_reply *reply, enum stored which,
                                     struct cairn_error *err) {
     struct cairn_srv *server = request->server;
     CAIRN_AUTO(srv_version) version = {0};
     struct cairn_srv_held *held = NULL;
     CAIRN_TRY(cairn_srv_readable(request, &version, err));
-    if (layout)
+    if (which == LAYOUT)
         CAIRN_TRY(cairn_srv_cache_layout(server, request->store, &version, &held, err));
     else
         CAIRN_TRY(cairn_srv_cache_manifest(server, request->store, &version, &held, err));
-    reply->body.limit = held->text.size + 1;
-    enum cairn_code code =
-        cairn_buf_append(&reply->body, held->text.data, held->text.size, err);
+    const struct cairn_buf *bytes = which == CHECKSUMS ? &held->checksums : &held->text;
+    reply->body.limit = bytes->size + 1;
+    enum cairn_code code = cairn_buf_append(&reply->body, bytes->data, bytes->size, err);
     cairn_srv_cache_give(server, held);
     if (code) return code;
     cairn_srv_reply_header(reply, "Cache-Control", "private, immutable, max-age=3600");
-    if (layout) reply->content_type = "application/octet-stream";
+    if (which != MANIFEST) reply->content_type = "application/octet-stream";
     return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_on_manifest_get(struct cairn_srv_request *request,
                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
-    return reply_stored(request, reply, false, err);
+    return reply_stored(request, reply, MANIFEST, err);
+}
+
+enum cairn_code cairn_srv_on_checksums_get(struct cairn_srv_request *request,
+                                           struct cairn_srv_reply *reply,
+                                           struct cairn_error *err) {
+    return reply_stored(request, reply, CHECKSUMS, err);
 }
 
 enum cairn_code cairn_srv_on_layout_get(struct cairn_srv_request *request,
                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
-    return reply_stored(request, reply, true, err);
+    return reply_stored(request, reply, LAYOUT, err);
 }
 
 /* ---- bytes ---- */

@@ -372,7 +372,7 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
     }
     shard->failed = true;
     char reason[320];
-    snprintf(reason, sizeof(reason), "node %s rank %u shard %.128s: %.160s", up->places.node,
+    snprintf(reason, sizeof(reason), "node %s rank %u shard %.100s: %.120s", up->places.node,
              save->rank, shard->name, why->message);
     cairn_up_save_fail_locked(up, save, why->code, reason);
 }

@@ -21,6 +21,7 @@
  */
 #pragma once
 
+#include "common/json.h"
 #include "uploader/attempt.h"
 #include "uploader/send.h"
 #include "uploader/slabs.h"

@@ -10,8 +10,8 @@
 #include "uploader/save.h"
 #include "uploader/send_worker.h"
 
-#define BACKOFF_MS_MIN 50
-#define BACKOFF_MS_MAX 5000
+#define BACKOFF_MS_MIN UINT64_C(50)
+#define BACKOFF_MS_MAX UINT64_C(5000)
 
 /* R2: no part is sent under an upload id that a restart would not know. */
 static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
@@ -67,7 +67,7 @@ static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
     uint32_t shift = shard->queue.failures < 8 ? shard->queue.failures : 8;
     shard->queue.failures++;
     shard->queue.not_before_ms =
-        cairn_mono_ms() + cairn_min_u64(BACKOFF_MS_MAX, UINT64_C(BACKOFF_MS_MIN) << shift);
+        cairn_mono_ms() + cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift);
 }
 
 static const char *kind_text(enum cairn_multipart_kind kind) {

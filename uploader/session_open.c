@@ -149,7 +149,8 @@ void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
     struct cairn_up_record record = {.entry = opening->entry, .closes = true, .message = message};
     struct cairn_error error = {0};
-    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+    if (up->journal && message &&
+        cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "session.abandon", "cause=\"%s\"", error.message);
     CAIRN_HOLD(&up->lock);
     cairn_up_attempt_leave(up, opening->attempt);

@@ -9,7 +9,9 @@
  *          P4  what is saved is what the sources held during cairn_save_stage; after it returned
  *              they may be changed.
  *          P9  every call has a deadline and ends by it. A save that fails in the background is
- *              told by the next call on the session and by cairn_session_problem.
+ *              told by the next call on its handle and by cairn_session_problem, which is asked
+ *              before each save. It never fails the begin of another save: that would end the next
+ *              version for all ranks, and its failure the one after it.
  * Limits:  8 dimensions; tensor names 1,024 bytes; shard names 512 bytes; one save holds at most
  *          the session's `bytes`; two saves under way, or one where memory is short.
  *          Not usable in a forked child: calls there return CAIRN_INVALID.
@@ -50,7 +52,7 @@ struct cairn_open_options {
                         Slurm's job id and restart count; with world_size 1 a random one */
     uint32_t rank, world_size;             /* world_size 0 = 1 */
     uint32_t local_rank, local_world_size; /* local_world_size 0 = 1 */
-    uint64_t bytes; /* most bytes one save of this rank stages; 0 = cannot save */
+    uint64_t bytes; /* most bytes one save of this rank stages; 0 = files only */
     uint64_t node_bytes; /* the same for the node's ranks together; 0 = local_world_size * bytes */
     const char *resume;      /* NULL or "latest", "none", "keep", a step number or a version id */
     const char *socket;      /* NULL: CAIRN_SOCKET, else /run/cairn/uploader.sock */
@@ -147,7 +149,9 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
 /* Copy everything into the slab and seal. When it returns the sources may be changed: this is the
  * only time training stands still. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
-/* Wait for a milestone. CAIRN_TIMEOUT: not yet, ask again. Any other error is final. */
+/* Wait for a milestone. CAIRN_TIMEOUT: not yet, ask again. CAIRN_UPLOADER_GONE: the uploader is away,
+ * which is told within a second; the save is offered to the one that comes back, so ask again or go
+ * on training. Any other error is final. */
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err);
 /* Give the save up for all ranks. CAIRN_ALREADY_COMMITTED when it was too late. */

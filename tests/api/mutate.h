@@ -3,8 +3,8 @@
  * mutate: feed a parser with damaged copies of something good.
  *
  * Why:     every parser takes bytes from outside; none may crash or read outside for any of them.
- * Promise: each copy lies in a heap block of exactly its size, so that the address sanitizer sees the
- *          first byte that is read too much.
+ * Promise: each copy lies in a heap block of exactly its size, so that the address sanitizer sees
+ *          the first byte that is read too much.
  * Limits:  inputs of a few KiB.
  * Threads: main thread only.
  * Next:    tests/api/test_table.c.

@@ -64,7 +64,7 @@ TEST(a_version_id_is_a_pure_function_of_its_origin) {
     cairn_version_id_make(&origin, &again);
     EXPECT_EQ_TEXT(id.text, again.text);
     EXPECT(cairn_version_id_valid(cairn_view_of(id.text)));
-    /* python: sha256(b"cairn-version-1\nllm\n7b\n3\n0011..ff\n1200\n1\n")[:16] as a version 8 UUID */
+    /* Made with hashlib and uuid of Python from the text that docs/format.md gives. */
     EXPECT_EQ_TEXT(id.text, "ckpt_fe9860ed-0c87-8806-b915-3cc543870491");
     origin.n = 2;
     cairn_version_id_make(&origin, &other);

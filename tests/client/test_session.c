@@ -254,7 +254,7 @@ TEST(an_uploader_that_forgot_a_sealed_save_fails_it_by_name) {
     cairn_fake_uploader_down(rank.fake);
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
-    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_SOURCE_GONE);
     EXPECT(strstr(err.message, "without its journal") != NULL);
     cairn_save_free(save);
     /* Its generation is free again: the next save does not wait. */

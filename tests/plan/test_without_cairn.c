@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* without_cairn: docs/format.md is enough: plain Python restores what the documents here describe. */
+/* without_cairn: docs/format.md is enough: plain Python restores what was written by it. */
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>

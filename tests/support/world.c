@@ -115,13 +115,13 @@ enum cairn_code cairn_world_open(const struct cairn_world_options *options, stru
     if (options->store)
         snprintf(ret->store, sizeof ret->store, "%s", options->store);
     else
-        snprintf(ret->store, sizeof ret->store, "%s/store", ret->folder);
+        snprintf(ret->store, sizeof ret->store, "%s/store", cairn_test_folder());
     snprintf(ret->budget, sizeof ret->budget, "%s", options->budget ? options->budget : "512MiB");
     snprintf(ret->part_size, sizeof ret->part_size, "%s",
              options->part_size ? options->part_size : "1MiB");
     for (uint32_t node = 0; node < ret->nodes; node++)
-        if (snprintf(ret->sockets[node], sizeof ret->sockets[node], "%s/run/%u.sock", ret->folder,
-                     node) >= (int)sizeof ret->sockets[node])
+        if (snprintf(ret->sockets[node], sizeof ret->sockets[node], "%s/run/%u.sock",
+                     cairn_test_folder(), node) >= (int)sizeof ret->sockets[node])
             return cairn_fail(err, CAIRN_TOO_LARGE, "the test's folder is too long for a socket");
     enum cairn_code code = start_all(ret, err);
     if (code) cairn_world_release(ret);

@@ -89,7 +89,7 @@ static void run_out(struct taking *taking) {
             intake->end = CAIRN_S3F_ENDED;
             if (event->kind == CAIRN_S3F_DO_REQ_RST)
                 cairn_s3f_wire_reset(&taking->connection->wire);
-            else cairn_s3f_wire_finish(&taking->connection->wire);
+            else cairn_s3f_wire_finish(&taking->connection->wire, false);
         }
     }
 }

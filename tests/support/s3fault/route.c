@@ -71,7 +71,8 @@ static bool refuse_unknown(const struct cairn_s3f_request *request, const struct
 }
 
 /* "/bucket/key", or "/key" at a host that begins with a bucket's name. */
-static bool split_path(const struct cairn_s3f_server *server, struct cairn_s3f_request *request) {
+static bool split_path(struct cairn_s3f_server *server, struct cairn_s3f_request *request) {
+    CAIRN_HOLD(&server->lock);
     const char *host = cairn_s3f_header(request, "host"), *path = request->path + 1;
     for (size_t i = 0; i < server->state.bucket_count; i++) {
         const char *bucket = server->state.buckets[i];
@@ -102,7 +103,7 @@ static bool take_part_number(struct cairn_s3f_request *request, struct cairn_s3f
     return false;
 }
 
-bool cairn_s3f_route(const struct cairn_s3f_server *server, struct cairn_s3f_request *request,
+bool cairn_s3f_route(struct cairn_s3f_server *server, struct cairn_s3f_request *request,
                      struct cairn_s3f_reply *reply) {
     request->op = CAIRN_S3F_UNKNOWN;
     request->key = "";

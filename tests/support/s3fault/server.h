@@ -102,5 +102,5 @@ void cairn_s3f_control(struct cairn_s3f_server *server, const struct cairn_s3f_r
 bool cairn_s3f_authenticate(struct cairn_s3f_server *server, struct cairn_s3f_request *request,
                             struct cairn_s3f_reply *reply);
 /* What is asked; false: reply says what is wrong. */
-bool cairn_s3f_route(const struct cairn_s3f_server *server, struct cairn_s3f_request *request,
+bool cairn_s3f_route(struct cairn_s3f_server *server, struct cairn_s3f_request *request,
                      struct cairn_s3f_reply *reply);

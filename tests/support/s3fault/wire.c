@@ -121,8 +121,9 @@ void cairn_s3f_wire_reset(struct cairn_s3f_wire *wire) {
 }
 
 /* Closing with bytes unread would send RST; so they are read for a moment. */
-void cairn_s3f_wire_finish(struct cairn_s3f_wire *wire) {
+void cairn_s3f_wire_finish(struct cairn_s3f_wire *wire, bool politely) {
     if (wire->fd < 0) return;
+    if (wire->ssl && politely) SSL_shutdown(wire->ssl);
     shutdown(wire->fd, SHUT_WR);
     char scrap[4096];
     uint64_t end = cairn_mono_ms() + 2000;

@@ -35,4 +35,5 @@ bool cairn_s3f_wire_send(struct cairn_s3f_wire *wire, const void *data, size_t s
 /* Wait while the peer is there; ms 0 = until it goes away (at most ten minutes). False: it went. */
 bool cairn_s3f_wire_hold(struct cairn_s3f_wire *wire, uint32_t ms);
 void cairn_s3f_wire_reset(struct cairn_s3f_wire *wire);
-void cairn_s3f_wire_finish(struct cairn_s3f_wire *wire);
+/* politely: TLS says that this is the end, as a whole reply wants it. */
+void cairn_s3f_wire_finish(struct cairn_s3f_wire *wire, bool politely);

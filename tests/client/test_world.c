@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* End to end: real server, real uploaders, a folder as the store. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/client/model.h"
+#include "tests/harness.h"
+#include "tests/support/world.h"
+
+#define RANKS 4
+#define WAIT_MS 20000
+
+static struct cairn_model model;
+
+struct job { /* the ranks of one job, in this process */
+    struct cairn_session *sessions[8];
+    struct cairn_resume resumes[8];
+    struct cairn_save *saves[8];
+    uint32_t ranks;
+};
+static void cairn_job_release(struct job *job) {
+    for (uint32_t i = 0; i < job->ranks; i++) cairn_save_free(job->saves[i]);
+    for (uint32_t i = 0; i < job->ranks; i++) cairn_close(job->sessions[i]);
+    *job = (struct job){0};
+}
+#define AUTO_JOB __attribute__((cleanup(cairn_job_release))) struct job
+#define OPEN_WORLD(options)                                                                        \
+    struct cairn_error err = {0};                                                                  \
+    CAIRN_AUTO(world) world = {0};                                                                 \
+    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");       \
+    cairn_model_fill(&model, 5);                                                                   \
+    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options)options, &world, &err))
+#define NODES(count)                                                                               \
+    { .nodes = (count) }
+
+static enum cairn_code job_open(const struct cairn_world *world, const char *name, uint32_t ranks,
+                                struct job *ret, struct cairn_error *err) {
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        const struct cairn_open_options options = {.run = "llm/7b",
+                                                   .job = name,
+                                                   .rank = rank,
+                                                   .world_size = ranks,
+                                                   .local_rank = rank / world->nodes,
+                                                   .local_world_size =
+                                                       (ranks + world->nodes - 1) / world->nodes,
+                                                   .bytes = MODEL_RANK_BYTES,
+                                                   .socket = world->sockets[rank % world->nodes],
+                                                   .wait_staged_ms = 2000,
+                                                   .timeout_ms = 10000};
+        CAIRN_TRY(cairn_open(&options, &ret->sessions[rank], &ret->resumes[rank], err));
+        ret->ranks = rank + 1;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code job_save(struct job *job, uint64_t step, struct cairn_error *err) {
+    for (uint32_t rank = 0; rank < job->ranks; rank++) {
+        cairn_save_free(job->saves[rank]);
+        job->saves[rank] = NULL;
+        CAIRN_TRY(cairn_model_save(&model, job->sessions[rank], step, rank, job->ranks,
+                                   &job->saves[rank], err));
+    }
+    return CAIRN_OK;
+}
+
+/* UPLOADER_GONE and TIMEOUT are not final: ask again. */
+static enum cairn_code wait_for(struct cairn_save *save, enum cairn_milestone milestone,
+                                struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_mono_ms() + WAIT_MS;
+    enum cairn_code code;
+    do code = cairn_save_wait(save, milestone, 2000, err);
+    while ((code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) && cairn_mono_ms() < deadline_ms);
+    return code;
+}
+
+static enum cairn_code job_commit(struct job *job, struct cairn_error *err) {
+    for (uint32_t rank = 0; rank < job->ranks; rank++)
+        CAIRN_TRY(wait_for(job->saves[rank], CAIRN_COMMITTED, err));
+    return CAIRN_OK;
+}
+
+/* Read everything in the split of `readers` ranks and compare. */
+static enum cairn_code check_all(const struct cairn_world *world, const char *ref, uint32_t readers,
+                                 uint32_t saved_by, struct cairn_error *err) {
+    enum cairn_code code = CAIRN_OK;
+    for (uint32_t rank = 0; !code && rank < readers; rank++) {
+        const struct cairn_open_options options = {.run = "llm/7b",
+                                                   .rank = rank,
+                                                   .world_size = readers,
+                                                   .socket = world->sockets[rank % world->nodes],
+                                                   .timeout_ms = 10000,
+                                                   .read_only = 1};
+        const struct cairn_restore_options restore_options = {.ref = ref};
+        struct cairn_session *session = NULL;
+        struct cairn_restore *restore = NULL;
+        CAIRN_TRY(cairn_open(&options, &session, NULL, err));
+        code = cairn_restore_open(session, &restore_options, &restore, NULL, err);
+        if (!code) code = cairn_model_check(&model, restore, rank, readers, saved_by, err);
+        cairn_restore_free(restore);
+        cairn_close(session);
+    }
+    return code;
+}
+
+TEST(four_ranks_on_two_nodes_save_and_three_restore_in_another_split) {
+    OPEN_WORLD(NODES(2));
+    AUTO_JOB job = {0};
+    struct cairn_checkpoint *list = NULL;
+    size_t count = 0;
+    REQUIRE_OK(job_open(&world, "job-1", RANKS, &job, &err));
+    EXPECT_EQ_U64(job.resumes[3].attempt, 1);
+    EXPECT(!job.resumes[0].found);
+    REQUIRE_OK(job_save(&job, 100, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        EXPECT_CODE(cairn_session_problem(job.sessions[rank], &err), CAIRN_OK);
+    REQUIRE_OK(cairn_list(job.sessions[0], &list, &count, &err));
+    EXPECT_EQ_U64(count, 1);
+    if (count == 1) EXPECT_EQ_U64(list[0].step, 100);
+    if (count == 1) EXPECT_EQ_TEXT(list[0].state, "committed");
+    cairn_list_free(list);
+    EXPECT_CODE(check_all(&world, "latest", 3, RANKS, &err), CAIRN_OK);
+    EXPECT_CODE(check_all(&world, "100", 1, RANKS, &err), CAIRN_OK);
+}
+
+TEST(many_saves_reuse_the_slabs_and_each_step_keeps_its_own_bytes) {
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    REQUIRE_OK(job_open(&world, "job-1", 2, &job, &err));
+    for (uint64_t step = 1; step <= 5; step++) {
+        cairn_model_fill(&model, step);
+        REQUIRE_OK(job_save(&job, step, &err));
+    }
+    REQUIRE_OK(job_commit(&job, &err));
+    for (uint64_t step = 1; step <= 5; step++) {
+        char ref[8];
+        snprintf(ref, sizeof ref, "%" PRIu64, step);
+        cairn_model_fill(&model, step);
+        EXPECT_CODE(check_all(&world, ref, 1, 2, &err), CAIRN_OK);
+    }
+}
+
+TEST(a_restarted_job_resumes_from_what_was_committed) {
+    OPEN_WORLD(NODES(1));
+    {
+        AUTO_JOB first = {0};
+        REQUIRE_OK(job_open(&world, "job-1", 2, &first, &err));
+        REQUIRE_OK(job_save(&first, 70, &err));
+        REQUIRE_OK(job_commit(&first, &err));
+    }
+    AUTO_JOB second = {0};
+    struct cairn_restore *restore = NULL;
+    struct cairn_restore_info info;
+    REQUIRE_OK(job_open(&world, "job-2", 3, &second, &err));
+    EXPECT_EQ_U64(second.resumes[2].attempt, 2);
+    EXPECT(second.resumes[2].found);
+    EXPECT_EQ_U64(second.resumes[2].step, 70);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        REQUIRE_OK(cairn_restore_open(second.sessions[rank], NULL, &restore, &info, &err));
+        EXPECT_EQ_U64(info.step, 70);
+        EXPECT_CODE(cairn_model_check(&model, restore, rank, 3, 2, &err), CAIRN_OK);
+        cairn_restore_free(restore);
+    }
+}
+
+TEST(a_server_that_is_down_costs_no_stall_and_no_save) { /* P9 */
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    struct cairn_save_status status;
+    REQUIRE_OK(job_open(&world, "job-1", 2, &job, &err));
+    cairn_world_server_kill(&world);
+    uint64_t started_ms = cairn_mono_ms();
+    REQUIRE_OK(job_save(&job, 5, &err));
+    EXPECT(cairn_mono_ms() - started_ms < 2000);
+    EXPECT_CODE(wait_for(job.saves[0], CAIRN_DURABLE, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_wait(job.saves[0], CAIRN_COMMITTED, 100, &err), CAIRN_TIMEOUT);
+    cairn_save_status(job.saves[0], &status);
+    EXPECT_EQ_U64(status.durable_bytes, status.total_bytes);
+    REQUIRE_OK(cairn_world_server_start(&world, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+    EXPECT_CODE(check_all(&world, "latest", 1, 2, &err), CAIRN_OK);
+}
+
+TEST(an_uploader_killed_after_the_seal_finishes_with_the_slabs_that_are_offered) { /* K04 */
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    REQUIRE_OK(job_open(&world, "job-1", 2, &job, &err));
+    REQUIRE_OK(job_save(&job, 5, &err));
+    cairn_world_uploader_kill(&world, 0);
+    REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+    EXPECT_CODE(check_all(&world, "latest", 3, 2, &err), CAIRN_OK);
+    REQUIRE_OK(job_save(&job, 6, &err)); /* the session has healed */
+    REQUIRE_OK(job_commit(&job, &err));
+}
+
+TEST(an_uploader_that_dies_in_the_middle_of_a_save_harms_no_later_one) {
+    static const char *const points[] = {"uploader.begin.journaled", "uploader.seal.journaled"};
+    for (size_t i = 0; i < CAIRN_COUNT(points); i++) {
+        OPEN_WORLD(NODES(1));
+        AUTO_JOB job = {0};
+        cairn_world_uploader_kill(&world, 0);
+        REQUIRE_OK(cairn_world_uploader_start(&world, 0, points[i], &err));
+        REQUIRE_OK(job_open(&world, "job-1", 1, &job, &err));
+        pid_t watcher = fork();
+        if (watcher == 0) _exit(0); /* children never keep the connection: K10 */
+        waitpid(watcher, NULL, 0);
+        enum cairn_code code = job_save(&job, 5, &err);
+        EXPECT(code == CAIRN_UPLOADER_GONE);
+        EXPECT(cairn_daemon_ended(&world.uploaders[0], 5000));
+        REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
+        uint64_t deadline_ms = cairn_mono_ms() + WAIT_MS;
+        do code = job_save(&job, 6, &err);
+        while (code == CAIRN_UPLOADER_GONE && cairn_mono_ms() < deadline_ms);
+        EXPECT_CODE(code, CAIRN_OK);
+        EXPECT_CODE(job_commit(&job, &err), CAIRN_OK);
+        EXPECT_CODE(check_all(&world, "latest", 1, 1, &err), CAIRN_OK);
+    }
+}
+
+TEST(a_step_that_exists_is_refused_or_superseded_as_asked) { /* Q11 */
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    struct cairn_save *save = NULL;
+    struct cairn_save_options supersede = {.on_exists = CAIRN_EXISTS_SUPERSEDE};
+    REQUIRE_OK(job_open(&world, "job-1", 1, &job, &err));
+    REQUIRE_OK(job_save(&job, 5, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+    enum cairn_code code = cairn_model_save(&model, job.sessions[0], 5, 0, 1, &save, &err);
+    if (!code) code = wait_for(save, CAIRN_COMMITTED, &err);
+    EXPECT_EQ_U64(code, CAIRN_STEP_EXISTS);
+    cairn_save_free(save);
+    REQUIRE_OK(cairn_save_begin(job.sessions[0], 5, &supersede, &save, &err));
+    REQUIRE_OK(cairn_model_describe(&model, save, 0, 1, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    EXPECT_CODE(wait_for(save, CAIRN_COMMITTED, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+TEST(one_rank_that_gives_up_ends_the_save_for_all) { /* Q12, Q26 */
+    OPEN_WORLD(NODES(2));
+    AUTO_JOB job = {0};
+    REQUIRE_OK(job_open(&world, "job-1", 2, &job, &err));
+    REQUIRE_OK(cairn_model_save(&model, job.sessions[0], 5, 0, 2, &job.saves[0], &err));
+    REQUIRE_OK(cairn_save_begin(job.sessions[1], 5, NULL, &job.saves[1], &err));
+    EXPECT_CODE(cairn_save_fail(job.saves[1], "loss is NaN", &err), CAIRN_OK);
+    EXPECT_CODE(wait_for(job.saves[0], CAIRN_COMMITTED, &err), CAIRN_ABORTED);
+    EXPECT(strstr(err.message, "loss is NaN") != NULL);
+    REQUIRE_OK(job_save(&job, 6, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+}
+
+TEST(a_trainer_that_dies_after_staging_leaves_a_committed_save) { /* K03 */
+    OPEN_WORLD(NODES(1));
+    pid_t trainer = fork();
+    REQUIRE(trainer >= 0);
+    if (trainer == 0) {
+        struct job job = {0};
+        bool fine = job_open(&world, "job-1", 2, &job, &err) == CAIRN_OK &&
+                    job_save(&job, 5, &err) == CAIRN_OK;
+        if (fine) raise(SIGKILL);
+        _exit(1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(trainer, &status, 0) == trainer);
+    EXPECT(WIFSIGNALED(status));
+    AUTO_JOB next = {0};
+    REQUIRE_OK(job_open(&world, "job-2", 2, &next, &err)); /* Q3: waits for what was staged */
+    EXPECT(next.resumes[0].found);
+    EXPECT_EQ_U64(next.resumes[0].step, 5);
+    EXPECT_CODE(check_all(&world, "5", 1, 2, &err), CAIRN_OK);
+}
+
+TEST(a_job_string_that_another_process_used_is_refused) { /* Q2 */
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    REQUIRE_OK(job_open(&world, "job-1", 1, &job, &err));
+    int status = 0;
+    pid_t other = fork();
+    if (other == 0) {
+        struct job second = {0};
+        _exit(job_open(&world, "job-1", 1, &second, &err) == CAIRN_JOB_REUSED ? 0 : 1);
+    }
+    REQUIRE(waitpid(other, &status, 0) == other);
+    EXPECT_EQ_U64(status, 0);
+}
+
+TEST(an_older_attempt_is_told_that_it_is_over) { /* P6 */
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB old = {0};
+    AUTO_JOB new = {0};
+    REQUIRE_OK(job_open(&world, "job-1", 1, &old, &err));
+    REQUIRE_OK(job_open(&world, "job-2", 1, &new, &err));
+    enum cairn_code code = job_save(&old, 5, &err);
+    if (!code) code = wait_for(old.saves[0], CAIRN_COMMITTED, &err);
+    EXPECT_EQ_U64(code, CAIRN_STALE_ATTEMPT);
+    REQUIRE_OK(job_save(&new, 5, &err));
+    REQUIRE_OK(job_commit(&new, &err));
+}
+
+TEST(files_are_saved_from_their_descriptor_without_memory) {
+    OPEN_WORLD(NODES(1));
+    char path[400], buffer[8192];
+    const size_t size = 3 * 1024 * 1024 + 5;
+    snprintf(path, sizeof path, "%s/big.pt", cairn_test_folder());
+    CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0);
+    CAIRN_AUTO_HEAP uint8_t *bytes = malloc(size), *got = malloc(size);
+    REQUIRE(bytes && got);
+    for (size_t i = 0; i < size; i++) bytes[i] = (uint8_t)(i * 31 + i / 4099);
+    REQUIRE(pwrite(fd, bytes, size, 0) == (ssize_t)size);
+    const struct cairn_open_options options = {.run = "llm/7b",
+                                               .job = "put",
+                                               .socket = world.sockets[0],
+                                               .resume = "keep",
+                                               .timeout_ms = 10000};
+    struct cairn_session *session = NULL;
+    struct cairn_save *save = NULL;
+    struct cairn_restore *restore = NULL;
+    REQUIRE_OK(cairn_open(&options, &session, NULL, &err));
+    enum cairn_code code = cairn_save_begin(session, 1, NULL, &save, &err);
+    if (!code) code = cairn_save_file(save, "tree/big.pt", fd, size, &err);
+    if (!code) code = cairn_save_stage(save, &err);
+    if (!code) code = wait_for(save, CAIRN_COMMITTED, &err);
+    EXPECT_CODE(code, CAIRN_OK);
+    cairn_save_free(save);
+    const struct cairn_restore_options latest = {.ref = "latest"};
+    const struct cairn_read reads[] = {
+        {.shard = "tree/big.pt", .bytes = UINT64_MAX, .into = got, .into_bytes = size},
+        {.shard = "tree/big.pt", .offset = 1000, .bytes = 100, .into = buffer, .into_bytes = 100}};
+    code = cairn_restore_open(session, &latest, &restore, NULL, &err);
+    if (!code) code = cairn_restore_read(restore, reads, 2, 0, &err);
+    EXPECT_CODE(code, CAIRN_OK);
+    EXPECT(memcmp(got, bytes, size) == 0);
+    EXPECT(memcmp(buffer, bytes + 1000, 100) == 0);
+    cairn_restore_free(restore);
+    cairn_close(session);
+}

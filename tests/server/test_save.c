@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save from begin to recorded, spoken by hand as an uploader speaks it. */
+#include <pthread.h>
+
+#include "api/manifest.h"
+#include "common/clock.h"
+#include "common/hash.h"
+#include "tests/server/world.h"
+
+static bool get_object(struct cairn_world *world, const char *key, struct cairn_buf *ret) {
+    cairn_buf_clear(ret);
+    return !cairn_store_get_small(world->worker, key, ret, &world->err);
+}
+
+#define err world.err /* of the macros */
+
+TEST(a_save_commits_by_itself_when_all_ranks_sealed_and_all_shards_are_registered) /* Q22 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 2));
+    EXPECT_EQ_U64(hand.attempt, 1);
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 3 * CAIRN_MIB + 7, &save));
+    struct cairn_version_origin origin = {.name = {"llm", "seven"}, .attempt = 1, .step = 100, .n = 1};
+    snprintf(origin.nonce, sizeof(origin.nonce), "%s", hand.nonce);
+    struct cairn_version_id wanted;
+    cairn_version_id_make(&origin, &wanted);
+    EXPECT_EQ_TEXT(save.id.text, wanted.text); /* Q1: derived by each side for itself */
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "version"), save.id.text);
+    EXPECT_EQ_U64(cairn_world_number(version, "bytes"), 2 * (3 * CAIRN_MIB + 7));
+    EXPECT(json_is_true(json_object_get(version, "recorded")));
+    CAIRN_AUTO_JSON json_t *run = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN, NULL, &run));
+    EXPECT_EQ_U64(cairn_world_number(run, "committed"), 1);
+}
+
+TEST(the_store_alone_holds_manifest_checksums_and_record_of_a_committed_version) /* P13, Q24 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 7, 1, "error", CAIRN_MIB + 1, &save));
+    struct cairn_version_place place = {{"llm", "seven"}, 7, save.id};
+    struct cairn_key key;
+    CAIRN_AUTO(buf) text = {0};
+    cairn_key_committed(&place, &key);
+    REQUIRE(get_object(&world, key.text, &text));
+    struct cairn_record record = {0};
+    REQUIRE_OK(cairn_record_decode(cairn_buf_view(&text), &record, &err));
+    cairn_key_manifest(&place, &key);
+    REQUIRE(get_object(&world, key.text, &text));
+    uint8_t digest[32];
+    cairn_sha256_of(cairn_buf_view(&text), digest);
+    EXPECT(!memcmp(digest, record.manifest_sha256, 32));
+    CAIRN_AUTO(manifest) manifest = {0};
+    REQUIRE_OK(cairn_manifest_decode(cairn_buf_view(&text), &manifest, &err));
+    EXPECT_EQ_U64(manifest.shard_count, 2);
+    EXPECT_EQ_U64(manifest.block_count, 4);
+    EXPECT_EQ_TEXT(manifest.labels_json, "{\"kind\":\"test\"}");
+    EXPECT_EQ_TEXT(manifest.meta_json, "{\"loss\":3}");
+    CAIRN_AUTO(buf) served = {0};
+    char path[256];
+    snprintf(path, sizeof(path), "%s/manifest", save.path);
+    REQUIRE_OK(cairn_rest_bytes(world.rest, "GET", path, NULL, (struct cairn_view){0}, NULL,
+                                &served, &err));
+    EXPECT(served.size == text.size && !memcmp(served.data, text.data, text.size));
+    cairn_key_checksums(&place, &key);
+    REQUIRE(get_object(&world, key.text, &text));
+    EXPECT_EQ_U64(text.size, 16);
+    cairn_sha256_of(cairn_buf_view(&text), digest);
+    EXPECT(!memcmp(digest, manifest.checksums_sha256, 32));
+    cairn_key_attempt(&place.name, 1, &key);
+    REQUIRE(get_object(&world, key.text, &text)); /* Q5 */
+}
+
+struct replay {
+    char url[64], path[256], grant[600], state[16];
+    enum cairn_code code;
+};
+
+static void *replay_commit(void *argument) {
+    struct replay *replay = argument;
+    struct cairn_rest_options options = {.url = replay->url, .timeout_ms = 30000};
+    struct cairn_rest *rest = NULL;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO_JSON json_t *body = json_pack("{s:s}", "grant", replay->grant);
+    replay->code = cairn_rest_new(&options, &rest, NULL);
+    if (!replay->code)
+        replay->code = cairn_rest_call(rest, "POST", replay->path, body, 0, &reply, NULL);
+    snprintf(replay->state, sizeof(replay->state), "%s", cairn_world_text(reply, "state"));
+    if (rest) cairn_rest_free(rest);
+    return NULL;
+}
+
+TEST(the_same_commit_sent_a_hundred_times_in_parallel_is_one_commit) /* C02 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    uint8_t data[100] = {1};
+    json_t *shard = cairn_hand_shard(&save, "x", 0, (struct cairn_view){data, sizeof(data)});
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
+                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", sizeof(data))), NULL));
+    static struct replay replays[100];
+    static pthread_t threads[100];
+    for (size_t i = 0; i < 100; i++) {
+        struct replay *one = &replays[i];
+        snprintf(one->url, sizeof(one->url), "%s", world.server.url);
+        snprintf(one->path, sizeof(one->path), "%s/commit", save.path);
+        snprintf(one->grant, sizeof(one->grant), "%s", hand.grant);
+        REQUIRE(!pthread_create(&threads[i], NULL, replay_commit, one));
+    }
+    size_t same = 0;
+    for (size_t i = 0; i < 100; i++) {
+        pthread_join(threads[i], NULL);
+        same += !replays[i].code && !strcmp(replays[i].state, "committed");
+    }
+    EXPECT_EQ_U64(same, 100);
+}
+
+TEST(a_commit_by_hand_names_what_is_missing)
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 3));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(1, NULL, "y", 10)),
+                               NULL));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/commit", save.path);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "grant", hand.grant), NULL),
+                CAIRN_INCOMPLETE);
+    const json_t *problem = cairn_rest_problem(world.rest);
+    EXPECT_EQ_U64(cairn_world_number(problem, "expected"), 1);
+    EXPECT_EQ_U64(cairn_world_number(problem, "present"), 0);
+    EXPECT_EQ_U64(json_array_size(json_object_get(problem, "missing")), 3);
+}
+
+TEST(a_registration_repeated_is_no_change_and_other_content_is_a_conflict)
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    uint8_t data[100] = {1};
+    CAIRN_AUTO_JSON json_t *shard =
+        cairn_hand_shard(&save, "x", 0, (struct cairn_view){data, sizeof(data)});
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[O]", shard), NULL, NULL));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[O]", shard), NULL, NULL));
+    CAIRN_AUTO_JSON json_t *other = json_deep_copy(shard);
+    json_object_set_new(other, "rank", json_integer(1));
+    EXPECT_CODE(cairn_hand_send(&save, json_pack("[O]", other), NULL, NULL), CAIRN_SHARD_CONFLICT);
+    json_object_set_new(other, "rank", json_integer(0));
+    json_object_set_new(other, "crc32c", json_string("00000000"));
+    EXPECT_CODE(cairn_hand_send(&save, json_pack("[O]", other), NULL, NULL), CAIRN_INVALID);
+    /* Seals are final, whatever comes after them. */
+    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 100)), NULL));
+    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 100)), NULL));
+    EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 99)), NULL),
+                CAIRN_SHARD_CONFLICT);
+    EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "z", 100)), NULL),
+                CAIRN_SHARD_CONFLICT);
+    EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(1, NULL, "x", 100)), NULL),
+                CAIRN_SHARD_CONFLICT);
+}
+
+TEST(after_the_end_of_a_version_a_registration_is_answered_with_its_state)
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 5, 1, "error", 10, &save));
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "other", 1)),
+                               &reply));
+    EXPECT_EQ_TEXT(cairn_world_text(reply, "state"), "committed");
+    EXPECT(json_is_true(json_object_get(reply, "recorded")));
+}
+
+TEST(one_ranks_fail_aborts_for_all_and_loses_against_a_commit) /* Q12, Q40 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save, done;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/fail", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path,
+                                json_pack("{s:s, s:s, s:i, s:s}", "grant", hand.grant, "node",
+                                          "node-a", "rank", 0, "reason", "the disk\nis full"),
+                                NULL));
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT(strcmp(cairn_world_text(version, "state"), "open"));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "reason"), "rank 0 on node node-a: the disk\nis full");
+    REQUIRE_OK(cairn_hand_save_all(&hand, 5, 2, "error", 10, &done)); /* P10: may be saved again */
+    snprintf(path, sizeof(path), "%s/fail", done.path);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path,
+                                 json_pack("{s:s, s:s, s:i, s:s}", "grant", hand.grant, "node",
+                                           "node-a", "rank", 0, "reason", "late"),
+                                 NULL),
+                CAIRN_ALREADY_COMMITTED);
+}

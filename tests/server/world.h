@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * world: a real cairn-server over a folder store, and saves made by hand.
+ *
+ * Why:     server tests speak as uploaders do: begin, bytes into the store, shards and seals.
+ * Promise: W1  one server, one folder, all gone at the end of the scope.
+ * Limits:  one server at a time in a world.
+ * Threads: main thread only.
+ * Next:    tests/support/daemon.h.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "api/rest.h"
+#include "store/store.h"
+#include "tests/harness.h"
+#include "tests/support/daemon.h"
+
+struct cairn_world {
+    char folder[256], store_path[300], data_path[300];
+    struct cairn_daemon server;
+    struct cairn_rest *rest;
+    struct cairn_store *store;
+    struct cairn_store_worker *worker;
+    struct cairn_error err; /* of the last call */
+};
+#define WORLD_ARGS(...) ((const char *const[]){__VA_ARGS__, NULL})
+/* extra: more arguments, NULL-terminated, or NULL. env likewise. */
+bool cairn_world_start(struct cairn_world *world, const char *const *extra,
+                       const char *const *env);
+/* SIGKILL (if it still runs), then start again on the same folders. */
+bool cairn_world_restart(struct cairn_world *world, const char *const *extra,
+                         const char *const *env);
+void cairn_world_release(struct cairn_world *world);
+
+/* take_body may be NULL. *ret_reply may be NULL. Failures are kept in world->err. */
+enum cairn_code cairn_world_call(struct cairn_world *world, const char *method, const char *path,
+                                 json_t *take_body, json_t **ret_reply);
+/* The reply's members of interest, in the order they were asked for. */
+const char *cairn_world_text(const json_t *reply, const char *name);
+uint64_t cairn_world_number(const json_t *reply, const char *name);
+
+#define WORLD_RUN "/v1/runs/llm/seven"
+
+/* One attempt of run llm/seven, by one node. */
+struct cairn_hand {
+    struct cairn_world *world;
+    char grant[600], nonce[CAIRN_NONCE_TEXT_BYTES], resumed[64];
+    uint64_t attempt;
+    uint32_t world_size;
+};
+/* after and resume as in the call; ranks 0..world_size-1 with proc = job + rank. */
+enum cairn_code cairn_hand_open(struct cairn_world *world, struct cairn_hand *ret, const char *job,
+                                uint64_t after, const char *resume, uint32_t world_size);
+/* One save of one step. */
+struct cairn_hand_save {
+    struct cairn_hand *hand;
+    uint64_t step;
+    uint32_t n;
+    struct cairn_version_id id;
+    char path[200]; /* of {C} */
+};
+json_t *cairn_hand_begin_body(const struct cairn_hand *hand, uint64_t step, uint32_t n,
+                              uint32_t rank, const char *on_exists);
+/* All ranks begin; ret->id is what the server named. */
+enum cairn_code cairn_hand_begin(struct cairn_hand *hand, uint64_t step, uint32_t n,
+                                 const char *on_exists, struct cairn_hand_save *ret);
+/* Put the bytes into the store and return the shard's registration ({name, rank, ...}). */
+json_t *cairn_hand_shard(const struct cairn_hand_save *save, const char *name, uint32_t rank,
+                         struct cairn_view bytes);
+/* {rank, table, shards:[one], bytes} */
+json_t *cairn_hand_seal(uint32_t rank, const char *table, const char *name, uint64_t size);
+enum cairn_code cairn_hand_send(const struct cairn_hand_save *save, json_t *take_shards,
+                                json_t *take_seals, json_t **ret_reply);
+/* A whole save of `size` bytes a rank (raw shards "rank-NNNNN/x"), up to recorded. */
+enum cairn_code cairn_hand_save_all(struct cairn_hand *hand, uint64_t step, uint32_t n,
+                                    const char *on_exists, size_t size,
+                                    struct cairn_hand_save *ret);
+/* Wait until the version is no longer open; its state. */
+enum cairn_code cairn_hand_wait(const struct cairn_hand_save *save, json_t **ret_version);
+/* Bytes of a shard as save_all makes them. */
+void cairn_hand_fill(uint8_t *data, size_t size, uint64_t seed);

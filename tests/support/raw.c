@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One TCP connection, byte by byte; see raw.h. */
+#include "tests/support/raw.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+
+bool cairn_raw_open(struct cairn_raw *raw, uint16_t port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    raw->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int now = 1;
+    (void)setsockopt(raw->fd, IPPROTO_TCP, TCP_NODELAY, &now, sizeof(now));
+    return raw->fd >= 0 && !connect(raw->fd, (struct sockaddr *)&to, sizeof(to));
+}
+
+void cairn_raw_release(struct cairn_raw *raw) {
+    if (raw->fd > 0) close(raw->fd);
+    raw->fd = 0;
+}
+
+bool cairn_raw_send(struct cairn_raw *raw, const void *data, size_t size) {
+    const char *at = data;
+    while (size) {
+        ssize_t sent = send(raw->fd, at, size, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        at += sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+bool cairn_raw_text(struct cairn_raw *raw, const char *text) {
+    return cairn_raw_send(raw, text, strlen(text));
+}
+
+static bool readable(struct cairn_raw *raw, uint64_t deadline_ms) {
+    uint64_t left = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
+    struct pollfd one = {.fd = raw->fd, .events = POLLIN};
+    return poll(&one, 1, (int)left) > 0;
+}
+
+/* Is a whole reply there? By its Content-Length, where it has one. */
+static bool whole(const struct cairn_buf *reply) {
+    const char *end = reply->size ? strstr(reply->data, "\r\n\r\n") : NULL;
+    if (!end) return false;
+    const char *length = strcasestr(reply->data, "\r\nContent-Length:");
+    if (!length || length > end) return false;
+    size_t body = strtoul(length + 17, NULL, 10);
+    return reply->size >= (size_t)(end + 4 - reply->data) + body;
+}
+
+int cairn_raw_reply(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *ret) {
+    uint64_t deadline_ms = cairn_mono_ms() + wait_ms;
+    cairn_buf_clear(ret);
+    while (!whole(ret)) {
+        char piece[4096];
+        if (!readable(raw, deadline_ms)) return -1;
+        ssize_t got = recv(raw->fd, piece, sizeof(piece), 0);
+        if (got <= 0) break;
+        if (cairn_buf_append(ret, piece, (size_t)got, NULL)) return -1;
+    }
+    if (ret->size < 12 || strncmp(ret->data, "HTTP/1.1 ", 9)) return 0;
+    return (int)strtol(ret->data + 9, NULL, 10);
+}
+
+bool cairn_raw_closed(struct cairn_raw *raw, uint32_t wait_ms) {
+    uint64_t deadline_ms = cairn_mono_ms() + wait_ms;
+    char piece[4096];
+    for (;;) {
+        if (!readable(raw, deadline_ms)) return false;
+        if (recv(raw->fd, piece, sizeof(piece), 0) <= 0) return true;
+    }
+}
+
+int cairn_raw_ask(uint16_t port, const void *request, size_t size, struct cairn_buf *ret) {
+    CAIRN_AUTO(raw) raw = {0};
+    if (!cairn_raw_open(&raw, port)) return -1;
+    (void)cairn_raw_send(&raw, request, size);
+    return cairn_raw_reply(&raw, 5000, ret);
+}

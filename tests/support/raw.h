@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * raw: one TCP connection, byte by byte.
+ *
+ * Why:     what an HTTP client would never send is what a server must be tested with.
+ * Promise: A1  everything has a time-out; a test never hangs on its peer.
+ * Limits:  replies of 1 MiB.
+ * Threads: one owner.
+ * Next:    tests/server/test_http.c.
+ */
+#pragma once
+
+#include "common/buf.h"
+
+struct cairn_raw {
+    int fd;
+};
+bool cairn_raw_open(struct cairn_raw *raw, uint16_t port);
+void cairn_raw_release(struct cairn_raw *raw);
+/* False when the peer has closed or reset. */
+bool cairn_raw_send(struct cairn_raw *raw, const void *data, size_t size);
+bool cairn_raw_text(struct cairn_raw *raw, const char *text);
+/* Bytes up to and with the end of one reply (by its Content-Length; without: until the end).
+ * Returns its status, 0 when the peer closed without one, -1 when nothing came in wait_ms. */
+int cairn_raw_reply(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *ret);
+/* Did the peer close (or reset) within wait_ms? */
+bool cairn_raw_closed(struct cairn_raw *raw, uint32_t wait_ms);
+/* Send one request on a connection of its own; the status of its reply, as above. */
+int cairn_raw_ask(uint16_t port, const void *request, size_t size, struct cairn_buf *ret);

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* s3fault: reads its options, listens, and serves until it is told to end. See README.md. */
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "common/net.h"
+#include "common/text.h"
+#include "tests/support/s3fault/server.h"
+
+static const char usage[] =
+    "usage: s3fault [--address 127.0.0.1] [--port 0] [--port-file FILE]\n"
+    "    [--script FILE | --rules TEXT] [--seed N] [--journal FILE]\n"
+    "    [--profile aws|minio|r2|b2|parts1000|radosgw] [--region R] [--bucket B]...\n"
+    "    [--access-key K --secret-key S [--session-token T]]... (each triple adds one)\n"
+    "    [--tls-cert FILE --tls-key FILE] [--memory-max SIZE] [--page-max N] [--discard]\n"
+    "    [--cap-bytes-per-s N] [--congestion cubic] [--etag md5|fast]\n";
+
+struct setup {
+    struct cairn_s3f_server server;
+    const char *address, *port, *port_file;
+    struct cairn_buf rules;
+};
+
+static const struct option options[] = {
+    {"address", 1, 0, 'a'},     {"port", 1, 0, 'p'},          {"port-file", 1, 0, 'f'},
+    {"script", 1, 0, 's'},      {"rules", 1, 0, 'r'},         {"seed", 1, 0, 'n'},
+    {"profile", 1, 0, 'o'},     {"journal", 1, 0, 'j'},       {"access-key", 1, 0, 'k'},
+    {"secret-key", 1, 0, 'S'},  {"session-token", 1, 0, 't'}, {"region", 1, 0, 'R'},
+    {"bucket", 1, 0, 'b'},      {"tls-cert", 1, 0, 'c'},      {"tls-key", 1, 0, 'K'},
+    {"memory-max", 1, 0, 'm'},  {"page-max", 1, 0, 'P'},      {"discard", 0, 0, 'd'},
+    {"cap-bytes-per-s", 1, 0, 'C'}, {"congestion", 1, 0, 'g'}, {"etag", 1, 0, 'e'},
+    {"help", 0, 0, 'h'},        {0}};
+
+static enum cairn_code take_key(struct cairn_s3f_server *server, int option, const char *value,
+                                struct cairn_error *err) {
+    if (option == 'k' && server->key_count == CAIRN_S3F_KEYS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "more than %d keys", CAIRN_S3F_KEYS_MAX);
+    if (option == 'k') server->key_count++;
+    if (server->key_count == 0) return cairn_fail(err, CAIRN_INVALID, "--access-key comes first");
+    struct cairn_s3f_key *key = &server->keys[server->key_count - 1];
+    bool fits = option == 'k'   ? cairn_text_copy(key->access, sizeof key->access, value)
+                : option == 'S' ? cairn_text_copy(key->secret, sizeof key->secret, value)
+                                : cairn_text_copy(key->token, sizeof key->token, value);
+    return fits ? CAIRN_OK : cairn_fail(err, CAIRN_INVALID, "a key is too long");
+}
+
+static enum cairn_code take_bucket(struct cairn_s3f_state *state, const char *name,
+                                   struct cairn_error *err) {
+    if (state->bucket_count == CAIRN_COUNT(state->buckets) ||
+        !cairn_text_copy(state->buckets[state->bucket_count], sizeof state->buckets[0], name))
+        return cairn_fail(err, CAIRN_INVALID, "bucket %s: too many, or the name is too long", name);
+    state->bucket_count++;
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_option(struct setup *setup, int option, const char *value,
+                                   struct cairn_error *err) {
+    struct cairn_s3f_options *o = &setup->server.options;
+    struct cairn_view view = cairn_view_of(value ? value : "");
+    switch (option) {
+    case 'a': setup->address = value; return CAIRN_OK;
+    case 'p': setup->port = value; return CAIRN_OK;
+    case 'f': setup->port_file = value; return CAIRN_OK;
+    case 's': return cairn_file_load(value, &setup->rules, err);
+    case 'r': cairn_s3f_say(&setup->rules, "%s\n", value); return CAIRN_OK;
+    case 'n': return cairn_parse_u64(view, &o->seed, err);
+    case 'j': o->journal = value; return CAIRN_OK;
+    case 'R': o->region = value; return CAIRN_OK;
+    case 'b': return take_bucket(&setup->server.state, value, err);
+    case 'c': o->tls_certificate = value; return CAIRN_OK;
+    case 'K': o->tls_key = value; return CAIRN_OK;
+    case 'm': return cairn_parse_size(view, &setup->server.state.memory_max, err);
+    case 'P': return cairn_parse_u64(view, &o->page_max, err);
+    case 'd': o->discard = true; return CAIRN_OK;
+    case 'C': return cairn_parse_size(view, &o->cap_bytes_per_s, err);
+    case 'g': o->congestion = value; return CAIRN_OK;
+    case 'e': o->md5_etags = !strcmp(value, "md5"); return CAIRN_OK;
+    case 'k':
+    case 'S':
+    case 't': return take_key(&setup->server, option, value, err);
+    case 'o':
+        o->profile = cairn_s3f_profile_find(value);
+        if (o->profile) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_INVALID, "profile %s is not known", value);
+    default: return cairn_fail(err, CAIRN_INVALID, "%s", usage);
+    }
+}
+
+static enum cairn_code start_tls(struct cairn_s3f_server *server, struct cairn_error *err) {
+    const char *certificate = server->options.tls_certificate, *key = server->options.tls_key;
+    if (!certificate) return CAIRN_OK;
+    server->tls = SSL_CTX_new(TLS_server_method());
+    if (!server->tls || !key || SSL_CTX_use_certificate_chain_file(server->tls, certificate) != 1 ||
+        SSL_CTX_use_PrivateKey_file(server->tls, key, SSL_FILETYPE_PEM) != 1)
+        return cairn_fail(err, CAIRN_INVALID, "the certificate or its key cannot be used");
+    SSL_CTX_set_mode(server->tls, SSL_MODE_AUTO_RETRY);
+    return CAIRN_OK;
+}
+
+static enum cairn_code tell_port(const struct setup *setup, uint16_t port,
+                                 struct cairn_error *err) {
+    char text[16];
+    int size = snprintf(text, sizeof text, "%u\n", port);
+    printf("s3fault listens on port %u\n", port);
+    fflush(stdout);
+    if (!setup->port_file) return CAIRN_OK;
+    return cairn_file_replace(setup->port_file, (struct cairn_view){text, (size_t)size}, 0644, err);
+}
+
+static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
+    struct cairn_s3f_server *server = &setup->server;
+    struct cairn_s3f_options *o = &server->options;
+    char address[128];
+    int listener = -1;
+    uint16_t port = 0;
+    if (!server->key_count) server->keys[server->key_count++] =
+        (struct cairn_s3f_key){.access = "s3fault", .secret = "s3fault-secret"};
+    if (!server->state.bucket_count) CAIRN_TRY(take_bucket(&server->state, "test", err));
+    server->state.seed = o->seed;
+    cairn_lock_init(&server->lock, CAIRN_LOCK_test_support);
+    CAIRN_TRY(cairn_s3f_rules_new(setup->rules.size ? setup->rules.data : "", o->seed,
+                                  &server->rules, err));
+    CAIRN_TRY(start_tls(server, err));
+    if (o->journal && !(server->journal_file = fopen(o->journal, "a")))
+        return cairn_fail_errno(err, "open %s", o->journal);
+    snprintf(address, sizeof address, "%s:%s", setup->address, setup->port);
+    CAIRN_TRY(cairn_net_listen_tcp(address, &listener, &port, err));
+    if (o->congestion && setsockopt(listener, IPPROTO_TCP, TCP_CONGESTION, o->congestion,
+                                    (socklen_t)strlen(o->congestion)) != 0)
+        return cairn_fail_errno(err, "congestion control %s", o->congestion);
+    if (fcntl(listener, F_SETFL, 0) != 0) return cairn_fail_errno(err, "fcntl");
+    CAIRN_TRY(tell_port(setup, port, err));
+    cairn_s3f_serve(server, listener);
+    return cairn_fail_errno(err, "accept");
+}
+
+static void end(int signal_number) {
+    (void)signal_number;
+    _exit(0);
+}
+
+int main(int argc, char **argv) {
+    static struct setup setup = {
+        .server = {.options = {.region = "us-east-1", .md5_etags = true, .page_max = 1000},
+                   .state = {.memory_max = 4 * CAIRN_GIB}},
+        .address = "127.0.0.1",
+        .port = "0"};
+    struct cairn_error err = {0};
+    enum cairn_code code = CAIRN_OK;
+    setup.server.options.profile = cairn_s3f_profile_find("aws");
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTERM, end);
+    signal(SIGINT, end);
+    bool fast = false;
+    for (int option; code == CAIRN_OK && (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        code = take_option(&setup, option, optarg, &err);
+        fast = fast || option == 'd';
+    }
+    if (fast) setup.server.options.md5_etags = false;
+    if (code == CAIRN_OK && optind < argc) code = cairn_fail(&err, CAIRN_INVALID, "%s", usage);
+    if (code == CAIRN_OK) code = run(&setup, &err);
+    fprintf(stderr, "s3fault: %s\n", err.message);
+    return 2;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve: accepts, and gives each connection a thread. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/s3fault/server.h"
+
+#define IDLE_S 120
+#define STACK_BYTES (512 * 1024)
+
+/* Faults before the first byte of a request; false: the connection was ended. */
+static bool greet(struct cairn_s3f_connection *connection) {
+    struct cairn_s3f_server *server = connection->server;
+    struct cairn_s3f_wire *wire = &connection->wire;
+    struct cairn_s3f_plan plan;
+    struct cairn_s3f_subject subject = {.op = CAIRN_S3F_CONNECT, .key = ""};
+    cairn_lock_take(&server->lock);
+    server->op_count[CAIRN_S3F_CONNECT]++;
+    cairn_s3f_rules_match(server->rules, &subject, &plan);
+    cairn_lock_give(&server->lock);
+    for (size_t i = 0; i < plan.count; i++) {
+        const struct cairn_s3f_action *action = &plan.actions[i];
+        char first;
+        /* A place above 0: the peer has said something, such as the first line of a handshake. */
+        if (action->number > 0 && action->kind != CAIRN_S3F_DO_DELAY &&
+            recv(wire->fd, &first, 1, MSG_PEEK) <= 0)
+            return false;
+        if (action->kind == CAIRN_S3F_DO_DELAY &&
+            !cairn_s3f_wire_hold(wire, (uint32_t)action->number))
+            return false;
+        if (action->kind == CAIRN_S3F_DO_STALL && !cairn_s3f_wire_hold(wire, action->ms))
+            return false;
+        if (action->kind == CAIRN_S3F_DO_RST) cairn_s3f_wire_reset(wire);
+        if (action->kind == CAIRN_S3F_DO_FIN) cairn_s3f_wire_finish(wire, false);
+        if (wire->fd < 0) return false;
+    }
+    if (!server->tls) return true;
+    wire->ssl = SSL_new(server->tls);
+    return wire->ssl && SSL_set_fd(wire->ssl, wire->fd) == 1 && SSL_accept(wire->ssl) == 1;
+}
+
+static void *run_connection(void *argument) {
+    struct cairn_s3f_connection *connection = argument;
+    struct cairn_s3f_server *server = connection->server;
+    struct cairn_s3f_wire *wire = &connection->wire;
+    struct timeval idle = {.tv_sec = IDLE_S};
+    setsockopt(wire->fd, SOL_SOCKET, SO_RCVTIMEO, &idle, sizeof idle);
+    setsockopt(wire->fd, SOL_SOCKET, SO_SNDTIMEO, &idle, sizeof idle);
+    setsockopt(wire->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    if (greet(connection))
+        while (cairn_s3f_exchange(connection)) continue;
+    cairn_s3f_wire_finish(wire, true);
+    if (wire->ssl) SSL_free(wire->ssl);
+    free(wire->buffer);
+    free(connection->scrap);
+    free(connection);
+    CAIRN_HOLD(&server->lock);
+    server->connections_now--;
+    return NULL;
+}
+
+static struct cairn_s3f_connection *connection_new(struct cairn_s3f_server *server, int fd) {
+    struct cairn_s3f_connection *connection = calloc(1, sizeof *connection);
+    if (!connection) abort();
+    connection->server = server;
+    connection->wire.fd = fd;
+    connection->wire.cap_bytes_per_s = server->options.cap_bytes_per_s;
+    connection->wire.buffer = malloc(CAIRN_S3F_HEAD_BYTES_MAX);
+    connection->scrap = aligned_alloc(4096, CAIRN_S3F_SCRAP_BYTES);
+    if (!connection->wire.buffer || !connection->scrap) abort();
+    CAIRN_HOLD(&server->lock);
+    connection->serial = ++server->connections;
+    server->connections_now++;
+    return connection;
+}
+
+static bool is_full(struct cairn_s3f_server *server) {
+    CAIRN_HOLD(&server->lock);
+    return server->connections_now >= CAIRN_S3F_CONNECTIONS_MAX;
+}
+
+void cairn_s3f_serve(struct cairn_s3f_server *server, int listener) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    for (;;) {
+        while (is_full(server)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0) break;
+        pthread_t thread;
+        if (pthread_create(&thread, &attributes, run_connection, connection_new(server, fd)) != 0)
+            abort();
+    }
+    pthread_attr_destroy(&attributes);
+    close(listener);
+}
