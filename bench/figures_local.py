@@ -5,6 +5,7 @@ import shutil
 import statistics
 
 from bench import peers
+from bench.daemons import World
 from bench.figures_s3 import PART, Figure
 from bench.programs import Side, program
 
@@ -18,15 +19,53 @@ def figure(name, about, metrics, targets, wanted=()):
     return keep
 
 
-@figure("stage", "copy and checksum of what a trainer hands over, against memcpy",
-        [("seconds", 1.35, "lower")], {"bench_copy"})
+SAVE_BYTES = 256 << 20  # a rank's share; larger ones only fill the disk
+
+
+@figure("stage", "what a save costs the trainer, against memcpy of the same bytes",
+        [("copy", 1.25, "lower"), ("stall", 1.5, "lower")],
+        {"bench_copy", "bench_trainer", "cairn-server", "cairn-uploader"})
 def stage(lab):
     staged = lab.keep(Side([program("bench_copy"), "staged", "--bytes", str(lab.bytes)]))
     plain = lab.keep(Side([program("bench_copy"), "memcpy", "--bytes", str(lab.bytes)]))
     a, b = lab.pairs(staged.go, plain.go)
-    lab.report("seconds", [x.seconds / y.seconds for x, y in zip(a, b)], 1.35, "lower",
+    lab.report("copy", [x.seconds / y.seconds for x, y in zip(a, b)], 1.25, "lower",
                [x.bytes / x.seconds / 1e9 for x in a], [y.bytes / y.seconds / 1e9 for y in b],
                unit="GB/s")
+    size = min(lab.bytes, SAVE_BYTES)
+    world = lab.keep(World(lab, size))
+    plain = lab.keep(Side([program("bench_copy"), "memcpy", "--bytes", str(size)]))
+
+    def save():
+        run = world.save()
+        world.settle()
+        return run
+
+    a, b = lab.pairs(save, plain.go)
+    lab.report("stall", [x.seconds / y.seconds for x, y in zip(a, b)], 1.5, "lower",
+               [x.seconds for x in a], [y.seconds for y in b], unit="s")
+
+
+@figure("server-away", "stall of saves while the server is stopped, against saves while it is there",
+        [("stall", 1.2, "lower")], {"bench_trainer", "cairn-server", "cairn-uploader"})
+def server_away(lab):
+    world = lab.keep(World(lab, min(lab.bytes, SAVE_BYTES)))
+
+    def three(away):
+        """Three saves; the stall of the second and the third together."""
+        world.save()
+        world.settle()
+        if away:
+            world.server.stop()
+        second, third = world.save(), world.save()
+        if away:
+            world.server.start()
+        world.settle()
+        return second.seconds + third.seconds
+
+    a, b = lab.pairs(lambda: three(True), lambda: three(False))
+    lab.report("stall", [x / y for x, y in zip(a, b)], 1.2, "lower", [x / 2 for x in a],
+               [y / 2 for y in b], unit="s")
 
 
 def emptied(folder, side):

@@ -210,7 +210,8 @@ def capped_64(lab):
         [("seconds_more", 1.5, "lower"), ("bytes_sent", 1.03, "lower")], {SINK, PUT})
 def slow_parts(lab):
     sink = open_sink(lab)
-    side = put_side(lab, sink, part=SMALL_PART, objects=SHARDS, requests=32)
+    side, calm = (put_side(lab, sink, part=SMALL_PART, objects=SHARDS, requests=32)
+                  for _ in range(2))  # two processes: what one learned must not slow the other
     sent = []
 
     def late():
@@ -221,7 +222,7 @@ def slow_parts(lab):
         sent.append(seen["body_bytes"] / run.bytes)
         return run
 
-    a, b = lab.pairs(late, checked(sink, side, lab, SHARDS, rate=PACED))
+    a, b = lab.pairs(late, checked(sink, calm, lab, SHARDS, rate=PACED))
     lab.report("seconds_more", [x.seconds - y.seconds for x, y in zip(a, b)], 1.5, "lower",
                [x.seconds for x in a], [y.seconds for y in b])
     lab.report("bytes_sent", sent[1:], 1.03, "lower")
@@ -231,7 +232,8 @@ def slow_parts(lab):
         [("seconds", 1.5, "lower"), ("bytes_sent", 1.15, "lower")], {SINK, PUT})
 def throttled(lab):
     sink = open_sink(lab)
-    side = put_side(lab, sink, part=SMALL_PART, objects=SHARDS, requests=32)
+    side, calm = (put_side(lab, sink, part=SMALL_PART, objects=SHARDS, requests=32)
+                  for _ in range(2))  # two processes: what one learned must not slow the other
     sent = []
 
     def busy():
@@ -244,7 +246,7 @@ def throttled(lab):
         sent.append(seen["body_bytes"] / run.bytes)
         return run
 
-    a, b = lab.pairs(busy, checked(sink, side, lab, SHARDS, rate=PACED))
+    a, b = lab.pairs(busy, checked(sink, calm, lab, SHARDS, rate=PACED))
     lab.report("seconds", seconds_ratio(a, b), 1.5, "lower", [x.seconds for x in a],
                [y.seconds for y in b])
     lab.report("bytes_sent", sent[1:], 1.15, "lower")

@@ -60,6 +60,7 @@ int bench_loop(enum cairn_code (*once)(void *owner, struct bench_result *ret,
         enum cairn_code code = once(owner, &result, &error);
         uint64_t took_us = cairn_mono_us() - start_us;
         cpu = cpu_seconds() - cpu;
+        if (result.took_us) took_us = result.took_us;
         if (code != CAIRN_OK) {
             fprintf(stderr, "bench: %s\n", error.message);
             printf("{\"ok\":false}\n");

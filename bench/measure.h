@@ -19,6 +19,7 @@ struct bench_result {
     uint64_t bytes;
     uint32_t crc32c;
     uint64_t memory_bytes; /* held beside the slab; 0: not asked */
+    uint64_t took_us;      /* 0: the whole call */
     const char *note;
 };
 

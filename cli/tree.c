@@ -18,8 +18,10 @@
 static void refuse(struct cairn_cli_tree *tree, const char *name, const char *why) {
     char clean[256];
     size_t used = 0;
+    bool text = cairn_utf8_valid(cairn_view_of(name));
     for (; *name && used + 5 < sizeof clean; name++) {
-        if ((unsigned char)*name < 0x20 || *name == 0x7f)
+        unsigned char byte = (unsigned char)*name;
+        if (byte < 0x20 || byte == 0x7f || (!text && byte > 0x7f))
             used += (size_t)snprintf(clean + used, sizeof clean - used, "\\x%02x", *name & 0xff);
         else
             clean[used++] = *name;

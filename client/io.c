@@ -49,7 +49,8 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
     uint64_t slab = 0, id = 0, bytes = 0;
     if (strcmp(frame->name, "free") == 0) {
         if (cairn_client_u64_of(frame->message, "slab", &slab) && slab < session->slab_count)
-            session->locked.generations[slab].lent = false;
+            session->locked.generations[slab] = (struct cairn_client_generation){
+                .held = session->locked.generations[slab].held, .freed = true};
         return true;
     }
     struct cairn_save *save = cairn_client_u64_of(frame->message, "save", &id)

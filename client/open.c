@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/process.h"
+#include "client/restore.h"
 #include "client/save.h"
 #include "client/window.h"
 #include "common/text.h"
@@ -201,6 +202,7 @@ static void session_free(struct cairn_session *session) {
         save->session = NULL;
         if (save->freed) cairn_client_save_destroy(save);
     }
+    for (struct cairn_restore *at = session->locked.restores; at; at = at->next) at->session = NULL;
     for (uint32_t i = 0; i < session->slab_count; i++) {
         cairn_client_process_unwatch(session->slabs[i].fd);
         cairn_slab_release(&session->slabs[i]);

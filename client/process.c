@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WATCHED_MAX 64
+#define WATCHED_MAX 256
 
 struct step_count {
     uint64_t step;
@@ -17,8 +17,7 @@ struct step_count {
 };
 struct counter {
     struct counter *next;
-    char *run;
-    uint64_t attempt;
+    char *nonce;
     uint32_t rank;
     struct step_count *steps;
     size_t step_count, step_capacity;
@@ -83,17 +82,14 @@ void cairn_client_process_unwatch(int fd) {
 
 static struct counter *counter_find(const struct cairn_client_counter *wanted) {
     for (struct counter *at = process.counters; at; at = at->next)
-        if (at->attempt == wanted->attempt && at->rank == wanted->rank &&
-            strcmp(at->run, wanted->run) == 0)
-            return at;
+        if (at->rank == wanted->rank && strcmp(at->nonce, wanted->nonce) == 0) return at;
     struct counter *made = calloc(1, sizeof *made);
-    char *run = made ? strdup(wanted->run) : NULL;
-    if (!run) {
+    char *nonce = made ? strdup(wanted->nonce) : NULL;
+    if (!nonce) {
         free(made);
         return NULL;
     }
-    made->run = run;
-    made->attempt = wanted->attempt;
+    made->nonce = nonce;
     made->rank = wanted->rank;
     made->next = process.counters;
     process.counters = made;

@@ -7,9 +7,10 @@
  *          two saves of one step would get one version id. And a forked data loader that keeps the
  *          socket would hide the trainer's death from the uploader.
  * Promise: Q2c  the nonce is drawn once per process and again in a forked child.
- *          Q8c  count never gives one number twice for the same run, attempt, rank and step.
+ *          Q8c  count never gives one number twice for the same attempt, rank and step. An attempt
+ *              is recognised by its nonce: numbers repeat from one server to another.
  *          K10a  descriptors that are watched are closed in a forked child.
- * Limits:  64 descriptors are watched; further ones are inherited by children.
+ * Limits:  256 descriptors are watched; further ones are inherited by children.
  * Threads: any thread; one mutex of its own, held for look-ups only and across fork, so that the
  *          child finds it free.
  * Next:    client/session.h.
@@ -20,10 +21,9 @@
 #include "common/id.h"
 
 void cairn_client_process_nonce(char ret_text[CAIRN_UUID_TEXT_BYTES]);
-/* Which counter: the strings are compared, not kept by reference. */
+/* Which counter; the text is copied. */
 struct cairn_client_counter {
-    const char *run;
-    uint64_t attempt;
+    const char *nonce; /* of the attempt */
     uint32_t rank;
 };
 /* The next n of this step, from 1. Only CAIRN_NO_MEMORY fails. */

@@ -281,6 +281,7 @@ enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct c
     if (!restore || (count && !reads))
         return cairn_fail(err, CAIRN_INVALID, "nothing to read from");
     struct cairn_session *session = restore->session;
+    if (!session) return cairn_fail(err, CAIRN_INVALID, "the session of this restore is closed");
     CAIRN_TRY(cairn_client_enter(session, err));
     if (count > UINT32_MAX) return cairn_fail(err, CAIRN_TOO_LARGE, "%zu reads at once", count);
     CAIRN_AUTO(plan_pieces) planned = {0};

@@ -82,6 +82,7 @@ static void take_generations(struct cairn_session *session) {
             needed |= save->generation == (int)i && save->sealed && !save->durable &&
                       !cairn_client_save_over(save);
         session->locked.generations[i].lent = needed;
+        session->locked.generations[i].freed = false;
     }
 }
 
@@ -100,8 +101,6 @@ static void take_offered(struct cairn_session *session, const json_t *answer) {
         const char *state = cairn_client_text_of(entry, "state");
         struct cairn_save *save =
             cairn_client_u64_of(entry, "save", &id) ? cairn_client_save_find(session, id) : NULL;
-        /* It died between journaling a seal and answering it. */
-        if (save && json_is_true(json_object_get(entry, "sealed"))) save->sealed = true;
         if (save && state) take_state(save, state);
     }
     take_generations(session);

@@ -139,14 +139,30 @@ enum cairn_code cairn_restore_open(struct cairn_session *session,
     enum cairn_code code = open_restore(restore, ref, options, err);
     if (code) return cairn_within(err, code, "%s@%s", session->run, ref);
     if (ret_info) fill_info(restore, ret_info);
+    CAIRN_HOLD(&session->lock);
+    restore->next = session->locked.restores;
+    session->locked.restores = restore;
     *ret = CAIRN_TAKE(restore);
     return CAIRN_OK;
 }
 
+static void forget(struct cairn_restore *restore) {
+    CAIRN_HOLD(&restore->session->lock);
+    struct cairn_restore **at = &restore->session->locked.restores;
+    while (*at && *at != restore) at = &(*at)->next;
+    if (*at) *at = restore->next;
+}
+
 void cairn_restore_free(struct cairn_restore *restore) {
-    if (!restore || restore->session->pid != getpid()) return;
+    if (!restore) return;
     struct cairn_session *session = restore->session;
     struct cairn_client_request request;
+    if (!session) {
+        restore_release(restore);
+        return;
+    }
+    if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
+    forget(restore);
     const struct cairn_client_ask ask = {
         .take_message = json_pack("{s:s, s:I}", "t", "release", "restore", (json_int_t)restore->id),
         .wanted = "ok",

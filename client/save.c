@@ -106,9 +106,13 @@ bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *
 enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
                                        struct cairn_error *err) {
     struct cairn_error own = {.code = code}, *why = err ? err : &own;
-    if (cairn_client_save_close(save, why))
+    if (cairn_client_save_close(save, why)) {
         cairn_client_tell(save->session, save->id, save->step, save->n, why->message);
-    return named(save, code, err);
+        return named(save, code, err);
+    }
+    /* The version was over before: its verdict explains the error, not the other way round. */
+    CAIRN_HOLD(&save->session->lock);
+    return save->committed ? named(save, code, err) : cairn_client_save_problem(save, err);
 }
 
 void cairn_client_save_sealed(struct cairn_save *save) {
@@ -265,7 +269,7 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     if (step > CAIRN_STEP_MAX)
         return cairn_fail(err, CAIRN_INVALID, "step %" PRIu64 ": the largest is %" PRIu64, step,
                           CAIRN_STEP_MAX);
-    const struct cairn_client_counter counter = {session->run, session->attempt, session->rank};
+    const struct cairn_client_counter counter = {session->nonce, session->rank};
     CAIRN_TRY(cairn_client_process_count(&counter, step, &n, err));
     struct cairn_save *save = save_new(session, step, n);
     if (!save) {

@@ -63,7 +63,7 @@ struct cairn_save {
 
     /* by the session's lock */
     struct cairn_save *next;
-    uint64_t id; /* the uploader's; 0: the present uploader does not know it */
+    _Atomic uint64_t id; /* the uploader's; 0: the present uploader does not know it */
     char version[48];
     uint64_t total_bytes, durable_bytes;
     bool staging, sealed, durable, committed, freed;

@@ -64,6 +64,7 @@ enum cairn_client_state {
 struct cairn_client_generation {
     struct cairn_save *held; /* the save that may write into it */
     bool lent;               /* named in a `stage`; free again by the uploader's `free` */
+    bool freed;              /* `free` came since the last offer */
 };
 
 struct cairn_session {
@@ -108,6 +109,7 @@ struct cairn_session {
         struct cairn_client_request *requests;
         struct cairn_client_tell *tells;
         struct cairn_save *saves;
+        struct cairn_restore *restores;
         struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
         struct cairn_error refusal;
         bool broken, stop, window_taken;

@@ -33,6 +33,7 @@ struct stager {
     uint32_t *blocks;
     uint8_t *slab;
     uint32_t epoch; /* link over which `stage` was told; 0: it must be told */
+    bool seal_sent; /* over an earlier link or this one */
     bool sealed;    /* the uploader died after it had journaled the seal */
 };
 static void stager_release_at(struct stager *stager) {
@@ -102,9 +103,12 @@ static enum cairn_code tell_slab(struct stager *stager, uint32_t epoch, uint64_t
     cairn_lock_give(&session->lock);
     enum cairn_code code = cairn_client_call(session, &ask, NULL, err);
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
+    /* Only our own seal can have sealed it: the old uploader journaled it and died before its
+     * answer. What it was told then is what stands in the slab. */
+    stager->sealed = code == CAIRN_CONFLICT && stager->seal_sent;
     CAIRN_HOLD(&session->lock);
-    own->lent = false;
-    return code;
+    own->lent = stager->sealed && !own->freed;
+    return stager->sealed ? CAIRN_OK : code;
 }
 
 /* Over the present link: begin where the uploader does not know the save, then `stage`. */
@@ -128,6 +132,7 @@ static enum cairn_code tell_stage(struct stager *stager, uint64_t deadline_ms,
                           "the uploader was restarted and lost the files that it had been given");
     if (!known) CAIRN_TRY(cairn_client_save_begin_again(save, epoch, deadline_ms, err));
     if (stager->arrangement.shard_count) CAIRN_TRY(tell_slab(stager, epoch, deadline_ms, err));
+    if (stager->sealed) return CAIRN_OK;
     stager->epoch = epoch;
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
         stager->shards[i].told = 0;
@@ -160,6 +165,8 @@ static enum cairn_code tell_seal(struct stager *stager, uint64_t deadline_ms,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *replicated = NULL;
     CAIRN_TRY(replicated_list(stager, &replicated, err));
+    bool again = stager->seal_sent;
+    stager->seal_sent = true;
     const struct cairn_client_ask ask = {
         .take_message = json_pack("{s:s, s:I, s:O}", "t", "seal", "save",
                                   (json_int_t)stager->save->id, "replicated", replicated),
@@ -167,7 +174,8 @@ static enum cairn_code tell_seal(struct stager *stager, uint64_t deadline_ms,
         .wanted = "sealed",
         .epoch = stager->epoch,
         .deadline_ms = deadline_ms};
-    return cairn_client_call(stager->session, &ask, NULL, err);
+    enum cairn_code code = cairn_client_call(stager->session, &ask, NULL, err);
+    return code == CAIRN_CONFLICT && again ? CAIRN_OK : code; /* as in tell_slab */
 }
 
 /* ---- copying ---- */
@@ -209,10 +217,10 @@ static enum cairn_code copy_run(struct stager *stager, size_t index,
 static enum cairn_code copy_shard(struct stager *stager, size_t index, struct cairn_error *err) {
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
     cairn_lock_take(&stager->session->lock);
-    bool over = cairn_client_save_over(stager->save);
-    if (over && err) *err = stager->save->problem;
+    enum cairn_code code = stager->save->problem.code;
+    if (code) *err = stager->save->problem;
     cairn_lock_give(&stager->session->lock);
-    if (over) return stager->save->problem.code ? stager->save->problem.code : CAIRN_BROKEN;
+    CAIRN_TRY(code); /* the version is over already: stop copying */
     for (size_t i = 0; i < shard->run_count; i++)
         CAIRN_TRY(copy_run(stager, index, &stager->arrangement.runs[shard->first_run + i], err));
     CAIRN_CLIENT_PROMISE(stager->session, stager->shards[index].staged == shard->bytes, err);

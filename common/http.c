@@ -177,9 +177,11 @@ static enum cairn_code code_of_curl(const struct cairn_http_transfer *transfer, 
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:
     case CURLE_PARTIAL_FILE:
-    case CURLE_SSL_CONNECT_ERROR:
     case CURLE_INTERFACE_FAILED:
         return CAIRN_UNAVAILABLE;
+    case CURLE_SSL_CONNECT_ERROR: /* a cut handshake may pass, a port without TLS will not */
+        return strstr(transfer->curl_text, "wrong version number") ? CAIRN_INVALID
+                                                                   : CAIRN_UNAVAILABLE;
     case CURLE_PEER_FAILED_VERIFICATION:
         return CAIRN_FORBIDDEN;
     case CURLE_UNSUPPORTED_PROTOCOL: /* also: an answer that is no HTTP/1 */

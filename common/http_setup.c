@@ -35,7 +35,8 @@ static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
 }
 
 /* Always a reset: a connection is closed when its request was given up (Y3: what the kernel still
- * holds of the body must not go out and complete the request) or when it is idle (no difference). */
+ * holds of the body must not go out and complete the request), or when it is idle, where it makes
+ * no difference. */
 static int on_close(void *owner, curl_socket_t fd) {
     (void)owner;
     struct linger none = {.l_onoff = 1, .l_linger = 0};

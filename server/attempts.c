@@ -12,6 +12,8 @@
 #include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/identity.h"
+#include "server/jobs.h"
 #include "server/nodes.h"
 #include "server/pool.h"
 #include "server/request.h"
@@ -37,6 +39,7 @@ struct ask {
     struct cairn_version_id choice;
     bool has_choice, recorded;
     char *superseded; /* owned: JSON array of version ids */
+    json_t *aborted;  /* owned: ids of the versions that were open */
 };
 
 static enum cairn_code parse_ranks(const struct ask *ask, struct cairn_error *err) {
@@ -148,8 +151,7 @@ static enum cairn_code compare_known(const struct ask *ask, const struct cairn_s
 }
 
 /* Fills the answer's fields when the job is known; a mismatch fails. */
-static enum cairn_code find_job(struct cairn_srv_tx *tx, struct ask *ask,
-                                struct cairn_error *err) {
+static enum cairn_code find_job(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
                                  "SELECT attempt, nonce, world_size, resume, resume_version, "
@@ -265,8 +267,9 @@ static enum cairn_code choose_step(struct cairn_srv_tx *tx, struct ask *ask, uin
         if (more) (void)cairn_text_copy(id, sizeof(id), cairn_srv_rows_text(&rows, 0));
     }
     if (!id[0])
-        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no committed checkpoint of step %"
-                          PRIu64, ask->name->project, ask->name->run, step);
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "run %s/%s has no committed checkpoint of step %" PRIu64,
+                          ask->name->project, ask->name->run, step);
     return take_choice(tx, ask, id, err);
 }
 
@@ -274,8 +277,8 @@ static enum cairn_code choose(struct cairn_srv_tx *tx, struct ask *ask, struct c
     uint64_t step = 0;
     if (!strcmp(ask->resume, "none") || !strcmp(ask->resume, "keep")) return CAIRN_OK;
     if (!strcmp(ask->resume, "latest"))
-        return cairn_srv_latest(tx, ask->run.id, &ask->has_choice, &ask->choice,
-                                &ask->resume_step, err);
+        return cairn_srv_latest(tx, ask->run.id, &ask->has_choice, &ask->choice, &ask->resume_step,
+                                err);
     if (!cairn_parse_u64(cairn_view_of(ask->resume), &step, NULL))
         return choose_step(tx, ask, step, err);
     return take_choice(tx, ask, ask->resume, err);
@@ -311,20 +314,27 @@ static enum cairn_code supersede(struct cairn_srv_tx *tx, struct ask *ask,
     return CAIRN_OK;
 }
 
-static enum cairn_code abort_open(struct cairn_srv_tx *tx, const struct ask *ask,
+static enum cairn_code abort_open(struct cairn_srv_tx *tx, struct ask *ask,
                                   struct cairn_error *err) {
     char reason[96];
     snprintf(reason, sizeof(reason), "attempt %" PRIu64 " took over before it was committed",
              ask->attempt);
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET state = ?2, code = ?3, reason = ?4 "
-                             "WHERE run_id = ?1 AND state = 0",
-                             "iiit", ask->run.id, (int64_t)CAIRN_STATE_ABORTING,
-                             (int64_t)CAIRN_STALE_ATTEMPT, reason);
+    ask->aborted = json_array();
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "UPDATE versions SET state = ?2, code = ?3, reason = ?4 WHERE "
+                                 "run_id = ?1 AND state = 0 RETURNING version",
+                                 "iiit", ask->run.id, (int64_t)CAIRN_STATE_ABORTING,
+                                 (int64_t)CAIRN_STALE_ATTEMPT, reason));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        if (json_array_append_new(ask->aborted, json_string(cairn_srv_rows_text(&rows, 0))))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    }
 }
 
-static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask,
-                                struct cairn_error *err) {
+static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
     uint8_t nonce[16];
     cairn_random(nonce, sizeof(nonce));
     cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
@@ -333,8 +343,8 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask,
     CAIRN_TRY(supersede(tx, ask, err));
     CAIRN_TRY(abort_open(tx, ask, err));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "UPDATE runs SET attempt = ?2, nonce = ?3 WHERE run_id = ?1",
-                                "iit", ask->run.id, (int64_t)ask->attempt, ask->nonce));
+                                "UPDATE runs SET attempt = ?2, nonce = ?3 WHERE run_id = ?1", "iit",
+                                ask->run.id, (int64_t)ask->attempt, ask->nonce));
     return cairn_srv_sql_run(
         tx, NULL, err,
         "INSERT INTO attempts(run_id, attempt, nonce, job, world_size, resume, resume_version, "
@@ -347,7 +357,9 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask,
 static void forget_answer(struct ask *ask) {
     cairn_srv_run_release(&ask->run);
     free(ask->superseded);
+    json_decref(ask->aborted);
     ask->superseded = NULL;
+    ask->aborted = NULL;
     ask->has_choice = ask->known = false;
 }
 
@@ -426,15 +438,23 @@ static enum cairn_code answer(const struct ask *ask, struct cairn_srv_reply *rep
     (void)cairn_text_copy(grant.nonce, sizeof(grant.nonce), ask->nonce);
     char text[CAIRN_GRANT_BYTES_MAX];
     cairn_grant_sign(&grant, ask->server->grant_key, text);
-    json_t *json = json_pack("{s:I, s:s, s:s, s:s?, s:o}", "attempt", (json_int_t)ask->attempt,
-                             "nonce", ask->nonce, "grant", text, "resume_version",
-                             ask->has_choice ? ask->choice.text : NULL, "resume_step",
-                             ask->has_choice ? json_integer((json_int_t)ask->resume_step)
-                                             : json_null());
+    json_t *json = json_pack(
+        "{s:I, s:s, s:s, s:s?, s:o}", "attempt", (json_int_t)ask->attempt, "nonce", ask->nonce,
+        "grant", text, "resume_version", ask->has_choice ? ask->choice.text : NULL, "resume_step",
+        ask->has_choice ? json_integer((json_int_t)ask->resume_step) : json_null());
     return cairn_srv_reply_json(reply, ask->known ? 200 : 201, json, err);
 }
 
-static void release_ask(struct ask *ask) { forget_answer(ask); }
+static void tell(const struct ask *ask, const char *run_text) {
+    cairn_log(INFO, "attempt.opened", "run=%s attempt=%" PRIu64 " job=\"%s\" resume=%s aborted=%zu",
+              run_text, ask->attempt, ask->job, ask->has_choice ? ask->choice.text : "nothing",
+              json_array_size(ask->aborted));
+    for (size_t i = 0; i < json_array_size(ask->aborted); i++)
+        cairn_srv_waiters_tell(ask->server->waiters,
+                               json_string_value(json_array_get(ask->aborted, i)));
+    cairn_srv_waiters_tell(ask->server->waiters, run_text);
+    if (json_array_size(ask->aborted)) cairn_srv_jobs_sweep(ask->server);
+}
 
 static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
                              struct cairn_srv_reply *reply, struct cairn_error *err) {
@@ -445,17 +465,14 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
     if (ask->must_wait) {
         reply->park = true;
         reply->park_key = cairn_srv_key_of(run_text);
-        reply->park_until_ms = cairn_min_u64(cairn_mono_ms() + LOOK_AGAIN_MS,
-                                             ask->arrived_ms + ask->wait_ms);
+        reply->park_until_ms =
+            cairn_min_u64(cairn_mono_ms() + LOOK_AGAIN_MS, ask->arrived_ms + ask->wait_ms);
         return CAIRN_OK;
     }
+    /* Q35: a restored catalog must not count on. */
+    if (!ask->known) CAIRN_TRY(cairn_srv_identity_compare(server, request->store, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, join_or_open, ask, err));
-    if (!ask->known) {
-        cairn_log(INFO, "attempt.opened", "run=%s attempt=%" PRIu64 " job=\"%s\" resume=%s",
-                  run_text, ask->attempt, ask->job,
-                  ask->has_choice ? ask->choice.text : "nothing");
-        cairn_srv_waiters_tell(server->waiters, run_text);
-    }
+    if (!ask->known) tell(ask, run_text);
     if (!ask->recorded) CAIRN_TRY(write_record(request, ask, err));
     return answer(ask, reply, err);
 }
@@ -472,6 +489,6 @@ enum cairn_code cairn_srv_on_attempt_open(struct cairn_srv_request *request,
     if (!code) code = serve(request, &ask, reply, err);
     if (code == CAIRN_ATTEMPT_MOVED || code == CAIRN_STALE_ATTEMPT)
         cairn_srv_reply_extra(reply, "newest", json_integer((json_int_t)ask.run.attempt));
-    release_ask(&ask);
+    forget_answer(&ask);
     return code;
 }

@@ -92,10 +92,11 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, bool
         {"grant", CAIRN_JSON_TEXT, false, &ignored, 0},
         {"node", CAIRN_JSON_TEXT, false, &ignored, 0},
     };
-    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields) - (single ? 0 : 2), false,
-                              err));
+    CAIRN_TRY(
+        cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields) - (single ? 0 : 2), false, err));
     if (!begin->n || !begin->world_size || begin->rank >= begin->world_size)
-        return cairn_fail(err, CAIRN_INVALID, "%s: n and world_size count from 1, rank %" PRIu64
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s: n and world_size count from 1, rank %" PRIu64
                           " must be below the world size %" PRIu64,
                           pointer, begin->rank, begin->world_size);
     static const char *const choices[] = {"error", "new-version", "supersede"};
@@ -123,8 +124,8 @@ static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, cons
     return cairn_srv_version_move(tx, &begin->version, &move, err);
 }
 
-static enum cairn_code first_rank(struct cairn_srv_tx *tx, const struct begin *begin,
-                                  uint64_t *ret, struct cairn_error *err) {
+static enum cairn_code first_rank(struct cairn_srv_tx *tx, const struct begin *begin, uint64_t *ret,
+                                  struct cairn_error *err) {
     bool found = false;
     int64_t rank = 0;
     CAIRN_TRY(cairn_srv_sql_number(tx, &found, &rank, err,
@@ -174,8 +175,8 @@ static enum cairn_code compare_group(struct cairn_srv_tx *tx, struct begin *begi
                    : CAIRN_OK;
 }
 
-static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch,
-                            struct begin *begin, struct cairn_error *err) {
+static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, struct begin *begin,
+                            struct cairn_error *err) {
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(compare_fields(tx, begin, err));
     CAIRN_TRY(compare_group(tx, begin, err));
@@ -186,10 +187,9 @@ static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch,
                                 "tit", begin->version.id.text, (int64_t)begin->rank, batch->node));
     if (begin->rank != 0) return CAIRN_OK;
     /* Labels and meta are rank 0's; it has begun before it seals, so they are there in time. */
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET labels = ?2, meta = ?3 WHERE version = ?1", "ttt",
-                             begin->version.id.text, begin->labels_text.data,
-                             begin->meta_text.data);
+    return cairn_srv_sql_run(
+        tx, NULL, err, "UPDATE versions SET labels = ?2, meta = ?3 WHERE version = ?1", "ttt",
+        begin->version.id.text, begin->labels_text.data, begin->meta_text.data);
 }
 
 /* ---- the first begin and its verdict (Q11) ---- */
@@ -212,8 +212,8 @@ static enum cairn_code step_taken(struct cairn_srv_tx *tx, const struct cairn_sr
 
 /* An earlier save of the attempt with a rank that has not sealed or a shard not registered. */
 static enum cairn_code save_running(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                                    const struct begin *begin,
-                                    char ret_by[CAIRN_VERSION_ID_BYTES], struct cairn_error *err) {
+                                    const struct begin *begin, char ret_by[CAIRN_VERSION_ID_BYTES],
+                                    struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(
         tx, &rows, err,
@@ -238,8 +238,8 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
         CAIRN_TRY(step_taken(tx, run, begin, by, err));
         if (by[0]) {
             move.code = CAIRN_STEP_EXISTS;
-            snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s",
-                     begin->step, by);
+            snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s", begin->step,
+                     by);
         }
     }
     if (!move.code && begin->skip) {
@@ -261,9 +261,9 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, const struct cairn_srv_ru
         "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, world_size, "
         "on_exists, skip, format, labels, meta, created_ms, opened_tick) VALUES(?1, ?2, ?3, ?4, "
         "?5, ?6, 0, ?7, ?8, ?9, ?10, '{}', '{}', ?11, ?12)",
-        "tiiiitiiitii", id, run->id, (int64_t)run->attempt, (int64_t)begin->step,
-        (int64_t)begin->n, run->nonce, (int64_t)begin->world_size, (int64_t)begin->on_exists,
-        (int64_t)begin->skip, begin->format, cairn_srv_wall_ms(), (int64_t)cairn_srv_tick(tx));
+        "tiiiitiiitii", id, run->id, (int64_t)run->attempt, (int64_t)begin->step, (int64_t)begin->n,
+        run->nonce, (int64_t)begin->world_size, (int64_t)begin->on_exists, (int64_t)begin->skip,
+        begin->format, cairn_srv_wall_ms(), (int64_t)cairn_srv_tick(tx));
 }
 
 static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *batch,
@@ -287,8 +287,7 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *ba
     return join(tx, batch, begin, err);
 }
 
-static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct batch *batch = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_admit(tx, &batch->grant, &run, err));
@@ -314,16 +313,15 @@ static enum cairn_code refusal(const struct begin *begin, struct cairn_error *er
 
 static json_t *result_of(const struct batch *batch, const struct begin *begin) {
     if (begin->code)
-        return json_pack("{s:n, s:i, s:n, s:o}", "version", "status",
-                         cairn_code_info(begin->code)->http_status, "state", "problem",
-                         cairn_srv_problem(begin->code, begin->error.message,
-                                           batch->request->path));
+        return json_pack(
+            "{s:n, s:i, s:n, s:o}", "version", "status", cairn_code_info(begin->code)->http_status,
+            "state", "problem",
+            cairn_srv_problem(begin->code, begin->error.message, batch->request->path));
     struct cairn_error problem = {0};
     enum cairn_code code = refusal(begin, &problem);
     int status = code ? cairn_code_info(code)->http_status : begin->first ? 201 : 200;
     json_t *json = json_pack("{s:s, s:i, s:s}", "version", begin->version.id.text, "status", status,
-                             "state",
-                             cairn_state_text(cairn_srv_version_shown(&begin->version)));
+                             "state", cairn_state_text(cairn_srv_version_shown(&begin->version)));
     if (json && code &&
         json_object_set_new(json, "problem",
                             cairn_srv_problem(code, problem.message, batch->request->path))) {
@@ -349,8 +347,7 @@ static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv
     enum cairn_code code = refusal(begin, err);
     if (code) {
         cairn_srv_reply_extra(reply, "version", json_string(begin->version.id.text));
-        cairn_srv_reply_extra(reply, "state",
-                              json_string(cairn_state_text(begin->version.state)));
+        cairn_srv_reply_extra(reply, "state", json_string(cairn_state_text(begin->version.state)));
         return code;
     }
     cairn_srv_reply_header(reply, "Location", "/v1/runs/%s/%s/checkpoints/%s",

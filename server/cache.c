@@ -109,8 +109,7 @@ void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held)
 /* ---- loading ---- */
 
 static enum cairn_code load_object(struct cairn_store_worker *worker, const char *key,
-                                   uint64_t limit, struct cairn_buf *ret,
-                                   struct cairn_error *err) {
+                                   uint64_t limit, struct cairn_buf *ret, struct cairn_error *err) {
     ret->limit = limit;
     enum cairn_code code = cairn_store_get_small(worker, key, ret, err);
     if (code == CAIRN_NOT_FOUND || code == CAIRN_TOO_LARGE)
@@ -139,8 +138,8 @@ static enum cairn_code load_manifest(struct cairn_store_worker *worker,
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
     cairn_key_checksums(&place, &key);
-    CAIRN_TRY(load_object(worker, key.text, 4 * held->manifest.block_count + 1, &held->checksums,
-                          err));
+    CAIRN_TRY(
+        load_object(worker, key.text, 4 * held->manifest.block_count + 1, &held->checksums, err));
     CAIRN_TRY(check_digest(&held->checksums, held->manifest.checksums_sha256, key.text, err));
     if (held->checksums.size == 4 * held->manifest.block_count) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CORRUPT, "%s has %zu bytes, not 4 for each of %" PRIu64 " blocks",
@@ -175,8 +174,8 @@ static enum cairn_code load_layout(struct cairn_store_worker *worker,
 }
 
 static enum cairn_code get(struct cairn_srv *server, struct cairn_store_worker *worker,
-                           const struct cairn_srv_version *version, const char *key,
-                           bool is_layout, struct cairn_srv_held **ret, struct cairn_error *err) {
+                           const struct cairn_srv_version *version, const char *key, bool is_layout,
+                           struct cairn_srv_held **ret, struct cairn_error *err) {
     struct cairn_srv_held *held = find(server->cache, key);
     if (held) {
         *ret = held;
@@ -206,8 +205,7 @@ enum cairn_code cairn_srv_cache_manifest(struct cairn_srv *server,
     return get(server, worker, version, key.text, false, ret, err);
 }
 
-enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server,
-                                       struct cairn_store_worker *worker,
+enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_store_worker *worker,
                                        const struct cairn_srv_version *version,
                                        struct cairn_srv_held **ret, struct cairn_error *err) {
     if (!version->has_layout)

@@ -41,8 +41,7 @@ enum cairn_code cairn_srv_cache_manifest(struct cairn_srv *server,
                                          struct cairn_srv_held **ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_NOT_FOUND when the version has none. */
-enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server,
-                                       struct cairn_store_worker *worker,
+enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_store_worker *worker,
                                        const struct cairn_srv_version *version,
                                        struct cairn_srv_held **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -44,8 +44,8 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* One statement; parameters ?1, ?2, ... by the letters of types: i = int64_t or uint64_t (passed as
- * int64_t), t = const char * (NULL: null), b = struct cairn_view (data NULL: null). sql is a literal:
- * prepared statements are kept by its address. *ret_changed may be NULL. */
+ * int64_t), t = const char * (NULL: null), b = struct cairn_view (data NULL: null). sql is a
+ * literal: prepared statements are kept by its address. *ret_changed may be NULL. */
 enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
                                   struct cairn_error *err, const char *sql, const char *types,
                                   ...) CAIRN_MUST_USE;

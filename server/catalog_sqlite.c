@@ -135,8 +135,7 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
             catalog->locked.count++;
             cairn_condition_signal(&catalog->work);
         }
-        while (!one.done)
-            (void)cairn_condition_wait(&one.finished, &catalog->lock, UINT64_MAX);
+        while (!one.done) (void)cairn_condition_wait(&one.finished, &catalog->lock, UINT64_MAX);
     }
     cairn_condition_release(&one.finished);
     return one.code;

@@ -87,8 +87,8 @@ enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct c
     if (!code) {
         sqlite3_busy_timeout(tx->db, 5000);
         sqlite3_extended_result_codes(tx->db, 1);
-        code = cairn_srv_sqlite_exec(tx, "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;",
-                                     err);
+        code =
+            cairn_srv_sqlite_exec(tx, "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;", err);
     }
     if (!code && !read_only) code = set_up_writer(tx, err);
     if (code) {
@@ -115,7 +115,9 @@ static const struct migration migrations[] = {
 #undef MIGRATION
 };
 
-unsigned cairn_srv_catalog_schema(void) { return migrations[CAIRN_COUNT(migrations) - 1].number; }
+unsigned cairn_srv_catalog_schema(void) {
+    return migrations[CAIRN_COUNT(migrations) - 1].number;
+}
 
 static enum cairn_code run_migrations(struct cairn_srv_tx *tx, unsigned from,
                                       struct cairn_error *err) {
@@ -165,8 +167,7 @@ static enum cairn_code prepare(struct cairn_srv_tx *tx, const char *sql, sqlite3
     tx->kept[room].sql = NULL;
     tx->kept[room].statement = NULL;
     sqlite3_stmt *statement = NULL;
-    int result =
-        sqlite3_prepare_v3(tx->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+    int result = sqlite3_prepare_v3(tx->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
     if (result != SQLITE_OK) return fail_sqlite(tx, result, sql, err);
     tx->kept[room].sql = sql;
     tx->kept[room].statement = statement;

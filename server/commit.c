@@ -241,10 +241,8 @@ static enum cairn_code write_layout(struct work *work, struct cairn_buf *layout_
 static enum cairn_code fill_manifest(struct work *work, struct cairn_error *err) {
     const struct cairn_srv_version *version = &work->version;
     struct cairn_manifest *manifest = &work->manifest;
-    manifest->origin = (struct cairn_version_origin){.name = version->name,
-                                                     .attempt = version->attempt,
-                                                     .step = version->step,
-                                                     .n = version->n};
+    manifest->origin = (struct cairn_version_origin){
+        .name = version->name, .attempt = version->attempt, .step = version->step, .n = version->n};
     (void)cairn_text_copy(manifest->origin.nonce, sizeof(manifest->origin.nonce), version->nonce);
     manifest->id = version->id;
     manifest->world_size = version->world_size;
@@ -296,8 +294,8 @@ static enum cairn_code take_effect(struct cairn_srv_tx *tx, struct work *work,
                                     (struct cairn_view){work->layout_digest, 32},
                                     version->layout_writer.text));
     /* From here the manifest alone knows the shards. */
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM shards WHERE version = ?1", "t",
-                                work->id));
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, NULL, err, "DELETE FROM shards WHERE version = ?1", "t", work->id));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_ranks WHERE version = ?1", "t",
                                 work->id));
     return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_groups WHERE version = ?1", "t",
@@ -341,10 +339,8 @@ static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
 
 static enum cairn_code write_record(struct work *work, struct cairn_error *err) {
     const struct cairn_srv_version *version = &work->version;
-    struct cairn_record record = {.id = version->id,
-                                  .attempt = version->attempt,
-                                  .step = version->step,
-                                  .n = version->n};
+    struct cairn_record record = {
+        .id = version->id, .attempt = version->attempt, .step = version->step, .n = version->n};
     memcpy(record.manifest_sha256, version->manifest_sha256, 32);
     cairn_time_text(version->committed_ms, false, record.committed_at);
     CAIRN_AUTO(buf) text = {0};
@@ -352,8 +348,7 @@ static enum cairn_code write_record(struct work *work, struct cairn_error *err) 
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
     cairn_key_committed(&place, &key);
-    enum cairn_code code =
-        cairn_store_put_same(work->worker, key.text, cairn_buf_view(&text), err);
+    enum cairn_code code = cairn_store_put_same(work->worker, key.text, cairn_buf_view(&text), err);
     if (code == CAIRN_CONFLICT)
         cairn_srv_freeze(work->server, "the store holds another committed.json of a version");
     if (code) return code;

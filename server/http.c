@@ -49,8 +49,7 @@ static void run_handler(struct cairn_srv_exchange *exchange) {
     exchange->code =
         handlers[request->route->id](&exchange->request, &exchange->reply, &exchange->error);
     if (exchange->code == CAIRN_CATALOG_BEHIND) cairn_srv_freeze(server, exchange->error.message);
-    if (exchange->code == CAIRN_STALE_ATTEMPT &&
-        !json_object_get(exchange->reply.extra, "newest"))
+    if (exchange->code == CAIRN_STALE_ATTEMPT && !json_object_get(exchange->reply.extra, "newest"))
         (void)!cairn_srv_catalog_read(server->catalog, look_at_newest, exchange, NULL);
 }
 
@@ -71,8 +70,7 @@ static void refuse_stopping(struct cairn_srv_exchange *exchange) {
 
 static void wake_exchange(struct cairn_srv_waiter *waiter) {
     struct cairn_srv_exchange *exchange =
-        (struct cairn_srv_exchange *)((char *)waiter -
-                                      offsetof(struct cairn_srv_exchange, waiter));
+        (struct cairn_srv_exchange *)((char *)waiter - offsetof(struct cairn_srv_exchange, waiter));
     if (!cairn_srv_pool_push(exchange->http->server->requests, &exchange->task))
         refuse_stopping(exchange);
 }
@@ -127,8 +125,8 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
     exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
     if (exchange->code) return cairn_srv_http_reply(exchange);
     exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
-    const char *length = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
-                                                     "Content-Length");
+    const char *length =
+        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
     if (exchange->code && length && strcmp(length, "0")) return cairn_srv_http_reply(exchange);
     /* Bodies may take a second per MiB on top: slower than that is an attack or no use. */
     cairn_srv_guard_set(exchange->guard, timeout_ms + exchange->reserved_bytes / 1024);
@@ -144,8 +142,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     exchange->connection = connection;
     if (!exchange->begun) return begin(exchange, method, version);
     if (*upload_data_size) {
-        enum cairn_code code = cairn_buf_append(&exchange->body, upload_data, *upload_data_size,
-                                                &exchange->error);
+        enum cairn_code code =
+            cairn_buf_append(&exchange->body, upload_data, *upload_data_size, &exchange->error);
         *upload_data_size = 0;
         return code ? MHD_NO : MHD_YES;
     }
@@ -162,11 +160,11 @@ static void *on_target(void *cls, const char *uri, struct MHD_Connection *connec
     exchange->connection = connection;
     exchange->uri = uri;
     exchange->uri_size = strlen(uri);
-    exchange->target_ok = uri[0] == '/' && exchange->uri_size <= CAIRN_SRV_TARGET_BYTES_MAX;
+    bool ok = uri[0] == '/' && exchange->uri_size <= CAIRN_SRV_TARGET_BYTES_MAX;
     for (size_t i = 0; i < exchange->uri_size; i++) {
-        if (uri[i] < 0x21 || uri[i] > 0x7e || uri[i] == '#') exchange->target_ok = false;
+        if (uri[i] < 0x21 || uri[i] > 0x7e || uri[i] == '#') ok = false;
     }
-    if (exchange->target_ok) memcpy(exchange->target, uri, exchange->uri_size);
+    exchange->target = ok ? strdup(uri) : NULL;
     cairn_srv_guard_set(cairn_srv_guard_of(connection),
                         exchange->http->server->settings->request_timeout_ms);
     return exchange;
@@ -189,6 +187,8 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     cairn_buf_release(&exchange->body);
     cairn_srv_stream_free(exchange->reply.stream);
     cairn_srv_reply_release(&exchange->reply);
+    free(exchange->request.path);
+    free(exchange->target);
     free(exchange);
 }
 
@@ -202,8 +202,8 @@ static unsigned connection_limit(const struct cairn_srv_settings *settings) {
         (void)setrlimit(RLIMIT_NOFILE, &files);
         (void)getrlimit(RLIMIT_NOFILE, &files);
     }
-    uint64_t room = files.rlim_cur > 2 * FILES_RESERVED ? files.rlim_cur - FILES_RESERVED
-                                                        : FILES_RESERVED;
+    uint64_t room =
+        files.rlim_cur > 2 * FILES_RESERVED ? files.rlim_cur - FILES_RESERVED : FILES_RESERVED;
     uint64_t limit = cairn_min_u64(settings->connections_max, room);
     cairn_log(INFO, "http.limits", "connections=%llu", (unsigned long long)limit);
     return (unsigned)limit;
@@ -226,10 +226,9 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
         {loops > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)loops, NULL},
         {MHD_OPTION_END, 0, NULL},
     };
-    http->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-                                        MHD_USE_ITC,
-                                    0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options,
-                                    MHD_OPTION_END);
+    http->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC, 0,
+                         NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
     if (!http->daemon) return cairn_fail(err, CAIRN_IO, "the HTTP server did not start");
     return CAIRN_OK;
 }

@@ -4,8 +4,8 @@
  *
  * Why:     libmicrohttpd 0.9.75 accepts two Content-Length headers, cuts paths at %00, has only an
  *          idle time-out, and cannot be told otherwise; the checks that it leaves out are here.
- * Promise: B03  a request that is not exactly what RFC 9112 asks for, seen from the bytes in memory,
- *               is 400 and its connection is closed; nothing behind it is ever parsed.
+ * Promise: B03  a request that is not exactly what RFC 9112 asks for, seen from its bytes in
+ *              memory, is 400 and its connection is closed; nothing behind it is ever parsed.
  *          B04  what a route does not take (method, type, encoding, length) is refused before its
  *               body is buffered.
  *          B05  each connection has a deadline of its own for arriving, for being answered and for

@@ -108,7 +108,8 @@ static enum cairn_code check_body(struct cairn_srv_exchange *exchange, const cha
     exchange->body.limit = (size_t)size;
     struct cairn_srv_http *http = exchange->http;
     exchange->reserved_bytes = size;
-    if (atomic_fetch_add(&http->body_bytes, size) + size <= http->server->settings->bodies_max_bytes)
+    if (atomic_fetch_add(&http->body_bytes, size) + size <=
+        http->server->settings->bodies_max_bytes)
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_BUSY, "too many request bodies are arriving; try again");
 }
@@ -121,7 +122,8 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
     if (path.size > CAIRN_ROUTE_PATH_BYTES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "the path is longer than %d bytes",
                           CAIRN_ROUTE_PATH_BYTES_MAX);
-    memcpy(request->path, path.data, path.size);
+    request->path = strndup(path.data, path.size);
+    if (!request->path) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a path");
     request->head_only = !strcmp(method, "HEAD");
     CAIRN_TRY(match(exchange, method, path, err));
     if (query.data) CAIRN_TRY(cairn_query_parse(query, &request->query, err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deadlines of connections. The library only knows "idle"; a peer that sends or takes one byte a
- * second is never idle. So every connection is in a table with a deadline, and a thread resets those
- * that are over. An fd leaves the table before the library closes it, hence no reuse race. */
+ * second is never idle. So every connection is in a table with a deadline, and a thread resets
+ * those that are over. An fd leaves the table before the library closes it: no reuse race. */
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -51,8 +51,7 @@ void cairn_srv_guard_notify(void *cls, struct MHD_Connection *connection, void *
                             enum MHD_ConnectionNotificationCode what) {
     struct cairn_srv_http *http = cls;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) add(http, connection, socket_context);
-    if (what == MHD_CONNECTION_NOTIFY_CLOSED && *socket_context)
-        take_out(http, *socket_context);
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED && *socket_context) take_out(http, *socket_context);
 }
 
 /* Without linger 0 a slow reader would go on draining the kernel's buffer. */

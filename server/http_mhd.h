@@ -53,8 +53,8 @@ struct cairn_srv_exchange {
     struct cairn_srv_guard *guard;
     const char *uri; /* where the library keeps it: for the proof only */
     size_t uri_size;
-    char target[CAIRN_SRV_TARGET_BYTES_MAX + 1];
-    bool target_ok, begun, dispatched, ready;
+    char *target; /* owned; NULL when it is not one */
+    bool begun, dispatched, ready;
     uint64_t reserved_bytes;
     struct cairn_buf body;
     struct cairn_srv_request request;
@@ -65,8 +65,7 @@ struct cairn_srv_exchange {
 
 /* http_shape.c: B03 over the first callback's pointers. */
 enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const char *method,
-                                      const char *version,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+                                      const char *version, struct cairn_error *err) CAIRN_MUST_USE;
 /* http_accept.c: route, headers, lengths and types of a well-shaped request. */
 enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const char *method,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -11,15 +11,17 @@
 
 /* ---- problems ---- */
 
-static enum cairn_code write_problem(struct cairn_srv_exchange *exchange,
-                                     struct cairn_error *err) {
+static const char *path_of(const struct cairn_srv_exchange *exchange) {
+    return exchange->request.path ? exchange->request.path : "";
+}
+
+static enum cairn_code write_problem(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
     struct cairn_srv_reply *reply = &exchange->reply;
     CAIRN_AUTO_JSON json_t *problem =
-        cairn_srv_problem(exchange->code, exchange->error.message, exchange->request.path);
+        cairn_srv_problem(exchange->code, exchange->error.message, path_of(exchange));
     if (problem && reply->extra && json_object_update_missing(problem, reply->extra))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
-    if (problem && reply->hint[0] &&
-        json_object_set_new(problem, "hint", json_string(reply->hint)))
+    if (problem && reply->hint[0] && json_object_set_new(problem, "hint", json_string(reply->hint)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     int status = cairn_code_info(exchange->code)->http_status;
     CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(problem), err));
@@ -72,9 +74,8 @@ static struct MHD_Response *stream_response(struct cairn_srv_exchange *exchange)
     flow->guard = exchange->guard;
     flow->timeout_ms = exchange->http->server->settings->request_timeout_ms;
     flow->stream = CAIRN_TAKE(exchange->reply.stream);
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(cairn_srv_stream_size(flow->stream), STREAM_BLOCK_BYTES,
-                                          read_flow, flow, free_flow);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        cairn_srv_stream_size(flow->stream), STREAM_BLOCK_BYTES, read_flow, flow, free_flow);
     if (!response) free_flow(flow);
     return response;
 }
@@ -90,8 +91,7 @@ static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_reply *reply = &exchange->reply;
     if (reply->stream) return stream_response(exchange);
     if (reply->head_bytes)
-        return MHD_create_response_from_callback(reply->head_bytes, 1024, read_nothing, NULL,
-                                                 NULL);
+        return MHD_create_response_from_callback(reply->head_bytes, 1024, read_nothing, NULL, NULL);
     void *data = reply->body.data;
     struct MHD_Response *response =
         data ? MHD_create_response_from_buffer(reply->body.size, data, MHD_RESPMEM_MUST_FREE)
@@ -103,8 +103,8 @@ static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
 /* B07: the library refuses CR and LF by its answer alone, so the answer is looked at. */
 static bool add_headers(struct MHD_Response *response, const struct cairn_srv_reply *reply) {
     const char *type = reply->content_type ? reply->content_type : "application/json";
-    bool ok = reply->status == 304 ||
-              MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
+    bool ok =
+        reply->status == 304 || MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
     ok = ok && MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
     bool cached = false;
     for (size_t i = 0; i < reply->header_count; i++) {
@@ -112,22 +112,22 @@ static bool add_headers(struct MHD_Response *response, const struct cairn_srv_re
                                            reply->headers[i].value) == MHD_YES;
         cached = cached || !strcmp(reply->headers[i].name, "Cache-Control");
     }
-    return ok && (cached ||
-                  MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES);
+    return ok &&
+           (cached || MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES);
 }
 
 static void log_failure(const struct cairn_srv_exchange *exchange) {
     int status = cairn_code_info(exchange->code)->http_status;
     if (status < 500) {
-        cairn_log(DEBUG, "http.refused", "path=%s status=%d cause=\"%s\"", exchange->request.path,
+        cairn_log(DEBUG, "http.refused", "path=%s status=%d cause=\"%s\"", path_of(exchange),
                   status, exchange->error.message);
     } else if (exchange->code == CAIRN_BUSY || exchange->code == CAIRN_UNAVAILABLE ||
                exchange->code == CAIRN_CATALOG_BEHIND) {
-        cairn_log(INFO, "http.unavailable", "path=%s cause=\"%s\"", exchange->request.path,
+        cairn_log(INFO, "http.unavailable", "path=%s cause=\"%s\"", path_of(exchange),
                   exchange->error.message);
     } else {
-        cairn_log(WARN, "http.failed", "path=%s status=%d cause=\"%s\"", exchange->request.path,
-                  status, exchange->error.message);
+        cairn_log(WARN, "http.failed", "path=%s status=%d cause=\"%s\"", path_of(exchange), status,
+                  exchange->error.message);
     }
 }
 
@@ -147,7 +147,7 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
         result = MHD_queue_response(exchange->connection,
                                     (unsigned)(reply->status ? reply->status : 200), response);
     } else {
-        cairn_log(ERROR, "http.header_refused", "path=%s", exchange->request.path);
+        cairn_log(ERROR, "http.header_refused", "path=%s", path_of(exchange));
     }
     MHD_destroy_response(response);
     return result;

@@ -42,8 +42,8 @@ static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd
     return CAIRN_OK;
 }
 
-static enum cairn_code ask(const char *listen, uint16_t port, const char *text,
-                           const char *wanted, struct cairn_error *err) {
+static enum cairn_code ask(const char *listen, uint16_t port, const char *text, const char *wanted,
+                           struct cairn_error *err) {
     int fd_value = -1;
     CAIRN_TRY(connect_to(listen, port, &fd_value, err));
     CAIRN_AUTO_FD fd = fd_value;

@@ -54,7 +54,7 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
     static const char doubt[] = "the request is not exactly what RFC 9112 asks for (one CRLF after "
                                 "each line, one space after each colon and no folded lines)";
     const char *uri = exchange->uri;
-    struct walk walk = {.ok = exchange->target_ok};
+    struct walk walk = {.ok = exchange->target != NULL};
     walk.ok = walk.ok && method + strlen(method) + 1 == uri &&
               uri + exchange->uri_size + 1 == version && strlen(version) == 8;
     walk.next = version + 8 + 2;

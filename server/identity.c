@@ -24,8 +24,8 @@ struct identity {
 static enum cairn_code read_meta(struct cairn_srv_tx *tx, const char *name, char *ret,
                                  size_t capacity, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, "SELECT value FROM meta WHERE name = ?1", "t",
-                                 name));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, "SELECT value FROM meta WHERE name = ?1", "t", name));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     (void)cairn_text_copy(ret, capacity, more ? cairn_srv_rows_text(&rows, 0) : "");
@@ -55,8 +55,8 @@ static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cair
 
 /* ---- the store's side ---- */
 
-static enum cairn_code get_record(struct cairn_store_worker *worker,
-                                  struct cairn_store_record *ret, struct cairn_error *err) {
+static enum cairn_code get_record(struct cairn_store_worker *worker, struct cairn_store_record *ret,
+                                  struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_store_json(&key);
     CAIRN_AUTO(buf) text = {.limit = 64 * CAIRN_KIB};
@@ -77,10 +77,11 @@ static enum cairn_code put_record(struct cairn_store_worker *worker,
 static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_worker *worker,
                                   struct identity *identity, struct cairn_error *err) {
     if (identity->has_runs)
-        return cairn_fail(err, CAIRN_CATALOG_BEHIND,
-                          "%s has no .cairn/store.json, but this catalog has runs in a store: is it "
-                          "the right folder or bucket?",
-                          cairn_store_url(server->store));
+        return cairn_fail(
+            err, CAIRN_CATALOG_BEHIND,
+            "%s has no .cairn/store.json, but this catalog has runs in a store: is it "
+            "the right folder or bucket?",
+            cairn_store_url(server->store));
     if (!identity->uuid[0]) cairn_uuid_random(identity->uuid);
     struct cairn_store_record record = {.format = 1, .generation = identity->generation};
     (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->uuid);
@@ -97,20 +98,19 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
                                         const struct cairn_store_record *record,
                                         struct identity *identity, struct cairn_error *err) {
     if (identity->uuid[0] && strcmp(identity->uuid, record->uuid))
-        return cairn_fail(err, CAIRN_FORBIDDEN,
-                          "the store %s is %s (owner %s), this catalog belongs to %s",
-                          cairn_store_url(server->store), record->uuid, record->owner,
-                          identity->uuid);
+        return cairn_fail(
+            err, CAIRN_FORBIDDEN, "the store %s is %s (owner %s), this catalog belongs to %s",
+            cairn_store_url(server->store), record->uuid, record->owner, identity->uuid);
     (void)cairn_text_copy(identity->uuid, sizeof(identity->uuid), record->uuid);
-    if (record->generation <= identity->generation || server->settings->adopt_store) return CAIRN_OK;
+    if (record->generation <= identity->generation || server->settings->adopt_store)
+        return CAIRN_OK;
     cairn_srv_freeze(server, "the store's generation is ahead of this catalog: the catalog is a "
                              "lost, restored or second one (setting adopt-store takes it over)");
     return CAIRN_OK;
 }
 
 /* The catalog is raised first, so that a crash in between leaves it ahead, never behind. */
-static enum cairn_code raise_generation(struct cairn_srv *server,
-                                        struct cairn_store_worker *worker,
+static enum cairn_code raise_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
                                         struct cairn_store_record *record,
                                         struct identity *identity, struct cairn_error *err) {
     identity->generation = cairn_max_u64(identity->generation, record->generation) + 1;

@@ -30,6 +30,7 @@ struct cairn_srv_jobs {
     struct cairn_srv *server;
     struct cairn_srv_pool *commits;
     struct cairn_store_worker *sweeper;
+    struct cairn_srv_sweep *sweep;
     pthread_t thread;
     bool started;
     struct cairn_lock lock;
@@ -129,7 +130,7 @@ static void *sweep_loop(void *argument) {
     pthread_setname_np(pthread_self(), "cairn-sweep");
     uint64_t round_ms = cairn_min_u64(jobs->server->settings->sweep_interval_ms, ROUND_MS_MAX);
     for (;;) {
-        cairn_srv_sweep_run(jobs->server, jobs->sweeper);
+        cairn_srv_sweep_run(jobs->sweep, jobs->sweeper);
         uint64_t until_ms = cairn_mono_ms() + round_ms;
         CAIRN_HOLD(&jobs->lock);
         while (!jobs->locked.sweep && !jobs->locked.stopping) {
@@ -150,6 +151,7 @@ enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jo
     struct cairn_srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit"};
     enum cairn_code code = cairn_srv_pool_new(&options, &jobs->commits, err);
     if (!code) code = cairn_store_worker_new(server->store, &jobs->sweeper, err);
+    if (!code) code = cairn_srv_sweep_new(server, &jobs->sweep, err);
     *ret = jobs;
     server->jobs = jobs;
     if (!code && pthread_create(&jobs->thread, NULL, sweep_loop, jobs))
@@ -171,6 +173,7 @@ void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
     if (jobs->started) pthread_join(jobs->thread, NULL);
     cairn_srv_pool_free(jobs->commits);
     if (jobs->sweeper) cairn_store_worker_free(jobs->sweeper);
+    cairn_srv_sweep_free(jobs->sweep);
     cairn_condition_release(&jobs->work);
     cairn_lock_release(&jobs->lock);
     free(jobs);

@@ -29,5 +29,10 @@ void cairn_srv_jobs_sweep(struct cairn_srv *server);
 enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const char *version_id,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* What one sweeping thread remembers from round to round. */
+struct cairn_srv_sweep;
+enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep); /* NULL is fine */
 /* One round: ticks, what was left over, silence, trash, sweeps, tables and layouts. */
-void cairn_srv_sweep_run(struct cairn_srv *server, struct cairn_store_worker *worker);
+void cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);

@@ -34,8 +34,8 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
 }
 
 static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
-    struct cairn_srv_pool_options requests = {server->store,
-                                              (uint32_t)server->settings->workers, "work"};
+    struct cairn_srv_pool_options requests = {server->store, (uint32_t)server->settings->workers,
+                                              "work"};
     struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read"};
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));

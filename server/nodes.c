@@ -201,8 +201,8 @@ static enum cairn_code tell_open(struct cairn_srv_tx *tx, struct beat *beat,
     }
 }
 
-static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat,
-                                    const json_t *item, struct cairn_error *err) {
+static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, const json_t *item,
+                                    struct cairn_error *err) {
     const char *id = json_string_value(json_object_get(item, "version"));
     if (!id || !cairn_version_id_valid(cairn_view_of(id)))
         return cairn_fail(err, CAIRN_INVALID, "/versions: a version id is needed");
@@ -225,8 +225,8 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
     for (size_t i = 0; i < json_array_size(beat->attempts); i++) {
         struct cairn_grant grant;
         const json_t *item = json_array_get(beat->attempts, i);
-        CAIRN_TRY(cairn_grant_parse(json_string_value(json_object_get(item, "grant")), &grant,
-                                    err));
+        CAIRN_TRY(
+            cairn_grant_parse(json_string_value(json_object_get(item, "grant")), &grant, err));
         CAIRN_TRY(tell_fenced(tx, beat, &grant, err));
         CAIRN_TRY(tell_open(tx, beat, &grant, err));
     }
@@ -235,8 +235,7 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct beat *beat = argument;
     return cairn_srv_sql_run(tx, NULL, err,
                              "INSERT INTO nodes(node, uploader, last_tick, last_ms) VALUES(?1, ?2, "
@@ -281,8 +280,7 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     memcpy(copy, beat->told, count * sizeof(*copy));
     remember(beat);
     for (size_t i = 0; i < count; i++) cairn_srv_waiters_tell(server->waiters, copy[i].run);
-    if (beat->write_row)
-        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
+    if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
     return reply_to(beat, reply, err);
 }
 
@@ -360,8 +358,7 @@ enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_query_limit(request, &list.limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, list.after, sizeof(list.after), err));
     list.items = json_array();
-    enum cairn_code code =
-        cairn_srv_catalog_read(request->server->catalog, list_nodes, &list, err);
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_nodes, &list, err);
     if (code) {
         json_decref(list.items);
         json_decref(list.next);

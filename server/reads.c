@@ -40,8 +40,7 @@ enum cairn_code cairn_srv_on_manifest_get(struct cairn_srv_request *request,
 }
 
 enum cairn_code cairn_srv_on_checksums_get(struct cairn_srv_request *request,
-                                           struct cairn_srv_reply *reply,
-                                           struct cairn_error *err) {
+                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
     return reply_stored(request, reply, CHECKSUMS, err);
 }
 
@@ -74,8 +73,8 @@ static enum cairn_code judge_conditions(struct read *read, bool *ret_done,
     if (request->if_match[0] && strcmp(request->if_match, "*") &&
         !strstr(request->if_match, read->tag))
         return cairn_fail(err, CAIRN_PRECONDITION, "the shard's ETag is %s", read->tag);
-    if (request->if_none_match[0] && (!strcmp(request->if_none_match, "*") ||
-                                      strstr(request->if_none_match, read->tag))) {
+    if (request->if_none_match[0] &&
+        (!strcmp(request->if_none_match, "*") || strstr(request->if_none_match, read->tag))) {
         read->reply->status = 304;
         *ret_done = true;
         return CAIRN_OK;
@@ -89,9 +88,8 @@ static enum cairn_code judge_conditions(struct read *read, bool *ret_done,
         return code;
     }
     read->reply->status = 206;
-    cairn_srv_reply_header(read->reply, "Content-Range",
-                           "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, read->begin, read->end - 1,
-                           size);
+    cairn_srv_reply_header(read->reply, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
+                           read->begin, read->end - 1, size);
     return CAIRN_OK;
 }
 
@@ -124,10 +122,9 @@ static enum cairn_code send_bytes(struct read *read, struct cairn_error *err) {
 static enum cairn_code read_shard(struct read *read, struct cairn_error *err) {
     struct cairn_srv_request *request = read->request;
     CAIRN_TRY(cairn_srv_readable(request, &read->version, err));
-    CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &read->version,
-                                       &read->held, err));
-    read->shard = cairn_manifest_find(&read->held->manifest,
-                                      cairn_view_of(request->params.shard));
+    CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &read->version, &read->held,
+                                       err));
+    read->shard = cairn_manifest_find(&read->held->manifest, cairn_view_of(request->params.shard));
     if (!read->shard)
         return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no shard \"%s\"", read->version.id.text,
                           request->params.shard);

@@ -145,8 +145,8 @@ static enum cairn_code parse_seal(const json_t *item, const char *pointer, struc
             {"name", CAIRN_JSON_TEXT, true, &name, CAIRN_SHARD_NAME_BYTES_MAX},
             {"size", CAIRN_JSON_U64, true, &size, SIZE_MAX_BYTES},
         };
-        CAIRN_TRY(cairn_json_read(json_array_get(seal->shards, i), pointer, pair,
-                                  CAIRN_COUNT(pair), false, err));
+        CAIRN_TRY(cairn_json_read(json_array_get(seal->shards, i), pointer, pair, CAIRN_COUNT(pair),
+                                  false, err));
         CAIRN_TRY(cairn_shard_name_check(cairn_view_of(name), err));
         if (cairn_add_overflows(sum, size, &sum) || sum > SIZE_MAX_BYTES)
             return cairn_fail(err, CAIRN_INVALID, "%s/shards: the sizes overflow", pointer);
@@ -346,7 +346,8 @@ static enum cairn_code take_table(struct cairn_srv_tx *tx, const struct batch *b
         bool more = false;
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more)
-            return cairn_fail(err, CAIRN_TABLE_UNKNOWN, "the table %s of rank %" PRIu64
+            return cairn_fail(err, CAIRN_TABLE_UNKNOWN,
+                              "the table %s of rank %" PRIu64
                               " is not here: PUT .../tables/%s, then seal again",
                               seal->table_text, seal->rank, seal->table_text);
         CAIRN_TRY(check_table(tx, batch, seal, cairn_srv_rows_blob(&rows, 0), err));
@@ -442,8 +443,7 @@ static enum cairn_code serve(struct batch *batch, struct cairn_srv_reply *reply,
                              struct cairn_error *err) {
     struct cairn_srv *server = batch->request->server;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, apply, batch, err));
-    if (batch->version.state == CAIRN_STATE_OPEN)
-        cairn_srv_save_changed(server, &batch->version);
+    if (batch->version.state == CAIRN_STATE_OPEN) cairn_srv_save_changed(server, &batch->version);
     if (batch->whole || batch->version.state == CAIRN_STATE_COMMITTED)
         cairn_srv_jobs_commit(server, batch->version.id.text);
     return cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&batch->version), err);
@@ -454,7 +454,7 @@ enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
                                             struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
-    CAIRN_TRY(cairn_srv_body(request, 2000000, &body, err));
+    CAIRN_TRY(cairn_srv_body(request, 600000, &body, err));
     struct batch batch = {.request = request};
     const char *grant = NULL;
     json_t *shards = NULL, *seals = NULL;

@@ -10,7 +10,7 @@
 #define REPORTS_MAX 100
 
 struct cairn_srv_replicas {
-    json_t *first; /* name -> [rank, crc32c] */
+    json_t *first;    /* name -> [rank, crc32c] */
     json_t *reported; /* name -> true */
     json_t *warnings;
     size_t more;
@@ -65,8 +65,8 @@ enum cairn_code cairn_srv_replicas_add(struct cairn_srv_replicas *replicas, uint
             CAIRN_TRY(report(replicas, name, first, rank, crc, err));
             continue;
         }
-        if (!first && json_object_set_new(replicas->first, name,
-                                          json_pack("[i, s]", (int)rank, crc)))
+        if (!first &&
+            json_object_set_new(replicas->first, name, json_pack("[i, s]", (int)rank, crc)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for replicas");
     }
     return CAIRN_OK;

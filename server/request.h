@@ -29,7 +29,7 @@ struct cairn_srv_request {
     struct cairn_route_params params;
     struct cairn_query query;
     bool head_only;
-    char path[CAIRN_ROUTE_PATH_BYTES_MAX + 1]; /* raw, without the query */
+    char *path; /* raw, without the query; NULL before that is known */
     struct cairn_view body;
     char range[256], if_range[128], if_match[256], if_none_match[256];
     char grant[CAIRN_GRANT_BYTES_MAX];

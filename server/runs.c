@@ -52,8 +52,7 @@ static enum cairn_code heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
         uint64_t ms = cairn_srv_node_silence_ms(server, cairn_srv_rows_text(&rows, 0));
         nearest_ms = cairn_min_u64(nearest_ms, ms);
     }
-    json_t *value =
-        nearest_ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest_ms);
+    json_t *value = nearest_ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest_ms);
     if (json_object_set_new(json, "nodes_heard_ms_ago", value))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     return CAIRN_OK;
@@ -126,8 +125,7 @@ enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,
     struct ask ask = {.request = request};
     enum cairn_code code = body ? read_labels(&ask, body, err) : CAIRN_OK;
     if (!code) code = cairn_srv_catalog_write(request->server->catalog, put_run, &ask, err);
-    if (!code)
-        code = cairn_srv_reply_json(reply, ask.made ? 201 : 200, CAIRN_TAKE(ask.json), err);
+    if (!code) code = cairn_srv_reply_json(reply, ask.made ? 201 : 200, CAIRN_TAKE(ask.json), err);
     cairn_buf_release(&ask.labels);
     json_decref(ask.json);
     return code;
@@ -146,11 +144,12 @@ static enum cairn_code list_page(struct cairn_srv_tx *tx, struct ask *ask,
                                  struct cairn_run_name *names, size_t *ret_count,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT project, run FROM runs WHERE (?1 = '' OR project = ?1) AND "
-                                 "project || '/' || run > ?2 ORDER BY project || '/' || run LIMIT "
-                                 "?3",
-                                 "tti", ask->project, ask->after, (int64_t)ask->limit + 1));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err,
+                           "SELECT project, run FROM runs WHERE (?1 = '' OR project = ?1) AND "
+                           "project || '/' || run > ?2 ORDER BY project || '/' || run LIMIT "
+                           "?3",
+                           "tti", ask->project, ask->after, (int64_t)ask->limit + 1));
     for (bool more = true; *ret_count <= ask->limit; (*ret_count)++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
@@ -161,8 +160,7 @@ static enum cairn_code list_page(struct cairn_srv_tx *tx, struct ask *ask,
     return CAIRN_OK;
 }
 
-static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct ask *ask = argument;
     CAIRN_AUTO_HEAP struct cairn_run_name *names = calloc(ask->limit + 1, sizeof(*names));
     if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");

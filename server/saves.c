@@ -26,8 +26,7 @@ enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,
                                        struct cairn_srv_version *ret, struct cairn_error *err) {
     const char *ref = request->params.ref;
     if (!cairn_version_id_valid(cairn_view_of(ref)))
-        return cairn_fail(err, CAIRN_INVALID, "writes name the version by its id, not \"%s\"",
-                          ref);
+        return cairn_fail(err, CAIRN_INVALID, "writes name the version by its id, not \"%s\"", ref);
     struct cairn_srv_ref wanted = {&request->params.run_name, ref, true};
     return cairn_srv_version_find(tx, &wanted, ret, err);
 }

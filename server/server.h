@@ -3,7 +3,8 @@
  * server: what every part of the daemon can reach.
  *
  * Why:     no globals; who needs the store or the catalog is handed this.
- * Promise: S1  fields are set before the first request and not changed after it, but for `frozen`.
+ * Promise: S1  fields are set before the first request and not changed after it, but for the
+ *              atomic ones.
  *          S2  frozen never goes back: a catalog that is behind its store (Q36) needs an operator.
  * Limits:  one store, one catalog.
  * Threads: immutable after start; each pointed-to part says its own.
@@ -30,7 +31,7 @@ struct cairn_srv {
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
     uint64_t generation;
-    uint64_t started_ms; /* mono clock */
+    uint64_t started_ms;             /* mono clock */
     struct cairn_srv_pool *requests; /* handlers */
     struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
     struct cairn_srv_waiters *waiters;
@@ -39,6 +40,7 @@ struct cairn_srv {
     struct cairn_srv_jobs *jobs; /* commits and sweeps */
     struct cairn_srv_http *http;
     _Atomic bool frozen;
+    _Atomic uint64_t open_streams;
 };
 
 /* Q36: the catalog is older than the store. Logged once. */

@@ -36,9 +36,8 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
                           settings->listen);
     if (!settings->data_dir[0]) {
         bool system_wide = !access("/var/lib/cairn", W_OK | X_OK);
-        CAIRN_TRY(cairn_config_set(config, "data_dir",
-                                   system_wide ? "/var/lib/cairn" : "./cairn-data", "default",
-                                   err));
+        CAIRN_TRY(cairn_config_set(
+            config, "data_dir", system_wide ? "/var/lib/cairn" : "./cairn-data", "default", err));
     }
     enum cairn_log_level level;
     return cairn_log_level_parse(settings->log_level, &level, err);
@@ -49,6 +48,15 @@ static bool has_flag(int argc, char **argv, const char *flag) {
         if (!strcmp(argv[i], flag)) return true;
     }
     return false;
+}
+
+/* Takes the flag out of argv; the new argc. */
+static int without_flag(int argc, char **argv, const char *flag) {
+    int kept = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], flag)) argv[kept++] = argv[i];
+    }
+    return kept;
 }
 
 static enum cairn_code print_help(struct cairn_config *config, struct cairn_error *err) {
@@ -66,16 +74,16 @@ enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_conf
                                         struct cairn_error *err) {
     *ret_done = true;
     if (has_flag(argc, argv, "--version")) {
-        printf("cairn-server %s, catalog schema %u\n", CAIRN_VERSION,
-               cairn_srv_catalog_schema());
+        printf("cairn-server %s, catalog schema %u\n", CAIRN_VERSION, cairn_srv_catalog_schema());
         return CAIRN_OK;
     }
     CAIRN_TRY(cairn_config_init(config, rows, CAIRN_COUNT(rows), ret, err));
     if (has_flag(argc, argv, "--help")) return print_help(config, err);
-    bool print = argc > 1 && !strcmp(argv[argc - 1], "--print-config");
+    bool print = has_flag(argc, argv, "--print-config");
+    if (print) argc = without_flag(argc, argv, "--print-config");
     int used = 0;
-    CAIRN_TRY(cairn_config_load(config, print ? argc - 1 : argc, argv, &used, err));
-    if (used + 1 < (print ? argc - 1 : argc))
+    CAIRN_TRY(cairn_config_load(config, argc, argv, &used, err));
+    if (used + 1 < argc)
         return cairn_fail(err, CAIRN_INVALID, "unknown argument \"%s\"; see --help",
                           argv[used + 1]);
     if (print) {

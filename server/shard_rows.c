@@ -30,13 +30,12 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return find_version(tx, argument, err);
 }
 
-enum cairn_code cairn_srv_readable(struct cairn_srv_request *request,
-                                   struct cairn_srv_version *ret, struct cairn_error *err) {
+enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cairn_srv_version *ret,
+                                   struct cairn_error *err) {
     struct find find = {.request = request};
     if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
         CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    enum cairn_code code =
-        cairn_srv_catalog_read(request->server->catalog, look, &find, err);
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, &find, err);
     const struct cairn_srv_version *version = &find.version;
     if (!code && cairn_srv_version_shown(version) == CAIRN_STATE_OPEN)
         code = cairn_fail(err, CAIRN_NOT_COMMITTED, "%s (step %" PRIu64 ") is not committed yet",
@@ -67,9 +66,9 @@ static enum cairn_code add(struct find *find, const struct row *row, struct cair
     char crc[16];
     snprintf(crc, sizeof(crc), "%08x", row->crc32c);
     bool sent = strcmp(row->state, "sealed") != 0;
-    json_t *item = json_pack("{s:s, s:I, s:I, s:s?, s:s}", "name", row->name, "rank",
-                             (json_int_t)row->rank, "size", (json_int_t)row->size, "crc32c",
-                             sent ? crc : NULL, "state", row->state);
+    json_t *item =
+        json_pack("{s:s, s:I, s:I, s:s?, s:s}", "name", row->name, "rank", (json_int_t)row->rank,
+                  "size", (json_int_t)row->size, "crc32c", sent ? crc : NULL, "state", row->state);
     if (json_array_append_new(find->items, item))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     return CAIRN_OK;
@@ -82,8 +81,8 @@ static enum cairn_code list_rows(struct cairn_srv_tx *tx, struct find *find,
         tx, &rows, err,
         "SELECT name, rank, size, crc32c, registered FROM shards WHERE version = ?1 AND CASE WHEN "
         "?2 THEN name = ?3 ELSE name > ?3 AND (?4 = 0 OR rank = ?5) END ORDER BY name LIMIT ?6",
-        "titiii", find->version.id.text, (int64_t)find->single, find->after,
-        (int64_t)find->by_rank, (int64_t)find->rank, (int64_t)find->limit + 1));
+        "titiii", find->version.id.text, (int64_t)find->single, find->after, (int64_t)find->by_rank,
+        (int64_t)find->rank, (int64_t)find->limit + 1));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -107,8 +106,8 @@ static enum cairn_code look_at_rows(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code list_manifest(struct find *find, struct cairn_error *err) {
     struct cairn_srv_request *request = find->request;
     struct cairn_srv_held *held = NULL;
-    CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &find->version, &held,
-                                       err));
+    CAIRN_TRY(
+        cairn_srv_cache_manifest(request->server, request->store, &find->version, &held, err));
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < held->manifest.shard_count && !code && !find->next; i++) {
         const struct cairn_manifest_shard *shard = &held->manifest.shards[i];

@@ -16,6 +16,5 @@
 #include "server/versions.h"
 
 /* The version of the path, whose bytes may be read. */
-enum cairn_code cairn_srv_readable(struct cairn_srv_request *request,
-                                   struct cairn_srv_version *ret,
+enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cairn_srv_version *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;

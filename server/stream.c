@@ -35,15 +35,13 @@ struct cairn_srv_stream {
     _Atomic int holders; /* the connection and each loading slot */
 };
 
-static _Atomic uint64_t open_streams;
-
 static void drop_holder(struct cairn_srv_stream *stream) {
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
+    atomic_fetch_sub(&stream->options.server->open_streams, 1);
     cairn_srv_cache_give(stream->options.server, stream->options.take_held);
     free(stream->slots[0].data);
     free(stream->slots[1].data);
     free(stream);
-    atomic_fetch_sub(&open_streams, 1);
 }
 
 uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
@@ -142,17 +140,18 @@ static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
 enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
                                       struct cairn_srv_stream **ret, struct cairn_error *err) {
     struct cairn_srv_stream *stream = calloc(1, sizeof(*stream));
-    bool room = atomic_fetch_add(&open_streams, 1) < options->server->settings->streams_max;
+    struct cairn_srv *server = options->server;
+    bool room = atomic_fetch_add(&server->open_streams, 1) < server->settings->streams_max;
     if (!stream || !room) {
-        atomic_fetch_sub(&open_streams, 1);
+        atomic_fetch_sub(&server->open_streams, 1);
         free(stream);
-        cairn_srv_cache_give(options->server, options->take_held);
+        cairn_srv_cache_give(server, options->take_held);
         return cairn_fail(err, CAIRN_BUSY, "too many shards are being read through this server");
     }
     stream->options = *options;
     stream->first = options->begin / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
-    stream->last = cairn_min_u64(cairn_round_up(options->end, CAIRN_BLOCK_BYTES),
-                                 options->shard->size_bytes);
+    stream->last =
+        cairn_min_u64(cairn_round_up(options->end, CAIRN_BLOCK_BYTES), options->shard->size_bytes);
     atomic_store(&stream->holders, 1);
     uint64_t whole = stream->last - stream->first;
     for (size_t i = 0; i < 2; i++) {

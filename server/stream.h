@@ -22,8 +22,8 @@
 struct cairn_srv_stream;
 struct cairn_srv_stream_options {
     struct cairn_srv *server;
-    struct cairn_store_worker *worker; /* of the thread that opens */
-    struct cairn_srv_held *take_held;  /* the manifest; given back with the stream */
+    struct cairn_store_worker *worker;        /* of the thread that opens */
+    struct cairn_srv_held *take_held;         /* the manifest; given back with the stream */
     const struct cairn_manifest_shard *shard; /* in it */
     struct cairn_version_place place;
     uint64_t begin, end; /* bytes of the shard, begin < end */
@@ -33,8 +33,9 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
                                       struct cairn_srv_stream **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream);
-/* Copies up to capacity bytes from position (which only grows). 0: not there yet; pause() was called
- * before the answer, and wake() is called once, on another thread, when it is worth asking again.
+/* Copies up to capacity bytes from position (which only grows). 0: not there yet; pause() was
+ * called before the answer, and wake() is called once, on another thread, when it is worth asking
+ * again.
  * -1: failed for good. */
 struct cairn_srv_stream_hooks {
     void (*pause)(void *owner);

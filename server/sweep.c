@@ -4,6 +4,7 @@
  * which order, is in sweep_objects.c. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -20,7 +21,7 @@
 #define UNUSED_MS (48 * HOUR_MS)
 
 /* Version ids that one query found, worked on after it. */
-struct found {
+struct cairn_srv_sweep {
     struct cairn_srv *server;
     struct cairn_version_id ids[ROUND_VERSIONS_MAX];
     size_t count;
@@ -33,7 +34,7 @@ struct found {
 /* ---- Q34: catalog time ---- */
 
 static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct found *found = argument;
+    struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx);
     uint64_t boot_ms = cairn_clock_real.boot_ms(&cairn_clock_real);
     if (found->seen_tick != tick) {
@@ -53,8 +54,8 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
 
 /* ---- queries ---- */
 
-static enum cairn_code collect(struct cairn_srv_tx *tx, struct found *found, const char *sql,
-                               uint64_t number, struct cairn_error *err) {
+static enum cairn_code collect(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
+                               const char *sql, uint64_t number, struct cairn_error *err) {
     found->count = 0;
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, sql, "i", (int64_t)number));
@@ -69,32 +70,30 @@ static enum cairn_code collect(struct cairn_srv_tx *tx, struct found *found, con
 
 static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
                                       struct cairn_error *err) {
-    return collect(tx, argument,
-                   "SELECT version FROM versions v WHERE (state = 1 AND recorded = 0) OR (state = 0 "
-                   "AND world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = "
-                   "v.version AND sealed) AND NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = "
-                   "v.version AND registered = 0)) LIMIT ?1",
-                   ROUND_VERSIONS_MAX, err);
+    return collect(
+        tx, argument,
+        "SELECT version FROM versions v WHERE (state = 1 AND recorded = 0) OR (state = 0 "
+        "AND world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = "
+        "v.version AND sealed) AND NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = "
+        "v.version AND registered = 0)) LIMIT ?1",
+        ROUND_VERSIONS_MAX, err);
 }
 
-static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return collect(tx, argument, "SELECT version FROM versions WHERE state = 0 LIMIT ?1",
                    ROUND_VERSIONS_MAX, err);
 }
 
 static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    struct found *found = argument;
+    struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
     if (tick < grace_ms) return CAIRN_OK;
-    return collect(tx, found,
-                   "SELECT version FROM versions WHERE state = 1 AND trashed_tick <= ?1",
+    return collect(tx, found, "SELECT version FROM versions WHERE state = 1 AND trashed_tick <= ?1",
                    tick - grace_ms, err);
 }
 
-static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return collect(tx, argument,
                    "SELECT version FROM versions WHERE state IN (2, 3) ORDER BY opened_tick LIMIT "
                    "?1",
@@ -102,26 +101,27 @@ static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument,
 }
 
 /* Q30: once more after 1, 24 and 48 h, for late writes of paused processes. */
-static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
-    return collect(tx, argument,
-                   "SELECT version FROM versions WHERE state = 4 AND sweeps BETWEEN 1 AND 3 AND "
-                   "gone_tick + CASE sweeps WHEN 1 THEN 3600000 WHEN 2 THEN 86400000 ELSE 172800000 "
-                   "END <= ?1",
-                   cairn_srv_tick(tx), err);
+static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return collect(
+        tx, argument,
+        "SELECT version FROM versions WHERE state = 4 AND sweeps BETWEEN 1 AND 3 AND "
+        "gone_tick + CASE sweeps WHEN 1 THEN 3600000 WHEN 2 THEN 86400000 ELSE 172800000 "
+        "END <= ?1",
+        cairn_srv_tick(tx), err);
 }
 _Static_assert(CAIRN_STATE_DELETING == 2 && CAIRN_STATE_ABORTING == 3 && CAIRN_STATE_GONE == 4,
                "stored state numbers");
 
 /* ---- Q26: open for too long, or needing a node that is silent ---- */
 
-static enum cairn_code silent_node(struct cairn_srv_tx *tx, struct found *found,
+static enum cairn_code silent_node(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
                                    struct cairn_error *err) {
     const struct cairn_srv_version *version = &found->version;
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(
         tx, &rows, err,
-        "SELECT DISTINCT a.node FROM attempt_ranks a JOIN nodes USING(node) WHERE a.run_id = ?1 AND "
+        "SELECT DISTINCT a.node FROM attempt_ranks a JOIN nodes USING(node) WHERE a.run_id = ?1 "
+        "AND "
         "a.attempt = ?2 AND (NOT EXISTS (SELECT 1 FROM version_ranks k WHERE k.version = ?3 AND "
         "k.rank = a.rank AND k.sealed) OR EXISTS (SELECT 1 FROM shards s WHERE s.version = ?3 AND "
         "s.rank = a.rank AND s.registered = 0))",
@@ -141,7 +141,7 @@ static enum cairn_code silent_node(struct cairn_srv_tx *tx, struct found *found,
 }
 
 static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct found *found = argument;
+    struct cairn_srv_sweep *found = argument;
     found->reason[0] = 0;
     found->changed = false;
     const char *id = found->version.id.text;
@@ -164,7 +164,7 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
     return cairn_srv_version_move(tx, &found->version, &move, err);
 }
 
-static enum cairn_code expire_all(struct found *found, struct cairn_error *err) {
+static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
     enum cairn_code code = CAIRN_OK;
@@ -184,7 +184,7 @@ static enum cairn_code expire_all(struct found *found, struct cairn_error *err) 
 
 static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
-    struct found *found = argument;
+    struct cairn_srv_sweep *found = argument;
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, found->version.id.text, &version, err));
     uint64_t grace_ms = found->server->settings->trash_grace_ms;
@@ -195,7 +195,7 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_version_move(tx, &version, &move, err);
 }
 
-static enum cairn_code empty_trash(struct found *found, struct cairn_error *err) {
+static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     found->count = 0;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
@@ -208,7 +208,7 @@ static enum cairn_code empty_trash(struct found *found, struct cairn_error *err)
 
 /* ---- objects ---- */
 
-static enum cairn_code sweep_found(struct found *found, struct cairn_store_worker *worker,
+static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
     for (size_t i = 0; i < found->count; i++) {
         enum cairn_code code =
@@ -218,12 +218,12 @@ static enum cairn_code sweep_found(struct found *found, struct cairn_store_worke
     return CAIRN_OK;
 }
 
-static enum cairn_code sweep_objects(struct found *found, struct cairn_store_worker *worker,
-                                     struct cairn_error *err) {
+static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
+                                     struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_dead, found, err));
     if (found->count) {
-        /* Q35: compared before each batch of deletes, so that a restored catalog deletes nothing. */
+        /* Q35: compared before each batch of deletes: a restored catalog must delete nothing. */
         CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
         CAIRN_TRY(sweep_found(found, worker, err));
     }
@@ -235,7 +235,7 @@ static enum cairn_code sweep_objects(struct found *found, struct cairn_store_wor
     return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
 }
 
-static enum cairn_code round_of(struct found *found, struct cairn_store_worker *worker,
+static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                 struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     CAIRN_TRY(cairn_srv_thawed(server, err));
@@ -247,12 +247,22 @@ static enum cairn_code round_of(struct found *found, struct cairn_store_worker *
     return sweep_objects(found, worker, err);
 }
 
-void cairn_srv_sweep_run(struct cairn_srv *server, struct cairn_store_worker *worker) {
-    /* One sweeping thread a process: what it saw of the ticks lasts as long as the process. */
-    static struct found found;
+enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,
+                                    struct cairn_error *err) {
+    struct cairn_srv_sweep *sweep = calloc(1, sizeof(*sweep));
+    if (!sweep) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the sweep");
+    sweep->server = server;
+    *ret = sweep;
+    return CAIRN_OK;
+}
+
+void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
+    free(sweep);
+}
+
+void cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
     struct cairn_error err = {0};
-    found.server = server;
-    enum cairn_code code = round_of(&found, worker, &err);
+    enum cairn_code code = round_of(sweep, worker, &err);
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "sweep.delayed", "cause=\"%s\"", err.message);
 }

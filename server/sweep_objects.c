@@ -72,9 +72,8 @@ static enum cairn_code remove_entries(struct dead *dead, const struct cairn_stor
             CAIRN_TRY(cairn_store_delete(dead->worker, entry->key, err));
             continue;
         }
-        struct cairn_store_request abort_upload = {.op = CAIRN_STORE_UPLOAD_ABORT,
-                                                   .key = entry->key,
-                                                   .upload_id_in = entry->upload_id};
+        struct cairn_store_request abort_upload = {
+            .op = CAIRN_STORE_UPLOAD_ABORT, .key = entry->key, .upload_id_in = entry->upload_id};
         CAIRN_TRY(cairn_store_perform(dead->worker, &abort_upload, err));
     }
     return CAIRN_OK;
@@ -117,17 +116,15 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-static enum cairn_code drop_rows(struct cairn_srv_tx *tx, const char *id,
-                                 struct cairn_error *err) {
+static enum cairn_code drop_rows(struct cairn_srv_tx *tx, const char *id, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM shards WHERE version = ?1", "t", id));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_ranks WHERE version = ?1", "t",
-                                id));
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_ranks WHERE version = ?1", "t", id));
     return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_groups WHERE version = ?1", "t",
                              id);
 }
 
-static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument,
-                                 struct cairn_error *err) {
+static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct dead *dead = argument;
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &version, err));
@@ -139,14 +136,12 @@ static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument,
                                     "UPDATE versions SET gone_tick = ?2 WHERE version = ?1", "ti",
                                     dead->id, (int64_t)cairn_srv_tick(tx)));
     }
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET sweeps = sweeps + 1 WHERE version = ?1", "t",
-                             dead->id);
+    return cairn_srv_sql_run(
+        tx, NULL, err, "UPDATE versions SET sweeps = sweeps + 1 WHERE version = ?1", "t", dead->id);
 }
 
-enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server,
-                                        struct cairn_store_worker *worker, const char *version_id,
-                                        struct cairn_error *err) {
+enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                        const char *version_id, struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version_id};
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, look, &dead, err);
     if (!code) code = remove_all(&dead, err);
@@ -174,8 +169,8 @@ struct unused {
     size_t count;
 };
 
-/* In use: named by a version that is open (its manifest may be written already), committed, or still
- * being deleted. Rows are only touched when that changes. */
+/* In use: named by a version that is open (its manifest may be written already), committed, or
+ * still being deleted. Rows are only touched when that changes. */
 #define NAMED                                                                                      \
     "EXISTS (SELECT 1 FROM versions v WHERE v.run_id = layouts.run_id AND v.layout = "             \
     "layouts.digest AND v.layout_writer = layouts.writer AND v.state IN (0, 1, 2))"
@@ -205,11 +200,12 @@ static enum cairn_code take_unused(struct cairn_srv_tx *tx, void *argument,
                                 "FROM version_ranks k WHERE k.digest = tables.digest)",
                                 "i", before));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT l.run_id, r.project, r.run, l.digest, l.writer FROM "
-                                 "layouts l JOIN runs r USING(run_id) WHERE deleted = 1 OR (deleted "
-                                 "= 0 AND unused_tick > 0 AND unused_tick < ?1) LIMIT 100",
-                                 "i", before));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err,
+                           "SELECT l.run_id, r.project, r.run, l.digest, l.writer FROM "
+                           "layouts l JOIN runs r USING(run_id) WHERE deleted = 1 OR (deleted "
+                           "= 0 AND unused_tick > 0 AND unused_tick < ?1) LIMIT 100",
+                           "i", before));
     for (bool more = true; unused->count < LAYOUTS_MAX; unused->count++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
@@ -250,9 +246,8 @@ static enum cairn_code mark_deleted(struct cairn_srv_tx *tx, void *argument,
     return set_deleted(tx, argument, 2, err);
 }
 
-enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server,
-                                        struct cairn_store_worker *worker, uint64_t unused_ms,
-                                        struct cairn_error *err) {
+enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                        uint64_t unused_ms, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct unused *unused = calloc(1, sizeof(*unused));
     if (!unused) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
     unused->unused_ms = unused_ms;

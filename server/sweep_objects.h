@@ -3,8 +3,8 @@
  * sweep_objects: deleting what a dead version left in the store.
  *
  * Why:     storage costs money, and a half-deleted checkpoint must never look whole.
- * Promise: Q30  committed.json first, then manifest.json, then the rest of the version's own prefix,
- *               then its open uploads; the row says gone only after all that.
+ * Promise: Q30  committed.json first, then manifest.json, then the rest of the version's own
+ *               prefix, then its open uploads; the row says gone only after all that.
  *          Q32  a committed.json under an aborting version deletes nothing and freezes the server.
  *          Q33  a layout object goes when no version has named it for 48 h; its key is not reused.
  * Limits:  one page of a listing in memory.
@@ -15,10 +15,9 @@
 
 #include "server/server.h"
 
-enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server,
-                                        struct cairn_store_worker *worker, const char *version_id,
+enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                        const char *version_id,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Layout objects and rank tables that nothing refers to any more. */
-enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server,
-                                        struct cairn_store_worker *worker, uint64_t unused_ms,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                        uint64_t unused_ms, struct cairn_error *err) CAIRN_MUST_USE;

@@ -20,12 +20,16 @@ __asm__(".section .rodata\n"
         ".previous\n");
 extern const char cairn_srv_openapi_begin[], cairn_srv_openapi_end[];
 
-int64_t cairn_srv_wall_ms(void) { return cairn_clock_real.wall_ms(&cairn_clock_real); }
+int64_t cairn_srv_wall_ms(void) {
+    return cairn_clock_real.wall_ms(&cairn_clock_real);
+}
 
 void cairn_srv_freeze(struct cairn_srv *server, const char *why) {
     if (atomic_exchange(&server->frozen, true)) return;
-    cairn_log(ERROR, "catalog.behind", "cause=\"%s\" effect=\"attempts, lists, begins, commits and "
-              "sweeps are refused until an operator has reconciled\"", why);
+    cairn_log(ERROR, "catalog.behind",
+              "cause=\"%s\" effect=\"attempts, lists, begins, commits and "
+              "sweeps are refused until an operator has reconciled\"",
+              why);
 }
 
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) {
@@ -34,8 +38,8 @@ enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *e
                       "the catalog is behind its store; the server's log says why");
 }
 
-enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request,
-                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
+enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
     (void)request;
     return cairn_srv_reply_json(reply, 200, json_pack("{s:s}", "status", "alive"), err);
 }
@@ -60,9 +64,8 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     bool ready = !cairn_srv_catalog_read(request->server->catalog, look, &tick, &catalog);
     ready &= !check_store(request, &store);
     ready &= !cairn_srv_thawed(request->server, &generation);
-    json_t *checks = json_pack("{s:s, s:s, s:s}", "catalog",
-                               catalog.code ? catalog.message : "ok", "store",
-                               store.code ? store.message : "ok", "generation",
+    json_t *checks = json_pack("{s:s, s:s, s:s}", "catalog", catalog.code ? catalog.message : "ok",
+                               "store", store.code ? store.message : "ok", "generation",
                                generation.code ? generation.message : "ok");
     return cairn_srv_reply_json(reply, ready ? 200 : 503,
                                 json_pack("{s:b, s:o}", "ready", (int)ready, "checks", checks),

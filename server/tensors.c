@@ -7,7 +7,9 @@
 #include "server/request.h"
 #include "server/shard_rows.h"
 
-static json_t *text_of(struct cairn_view view) { return json_stringn(view.data, view.size); }
+static json_t *text_of(struct cairn_view view) {
+    return json_stringn(view.data, view.size);
+}
 
 static const char *kind_text(enum cairn_tensor_kind kind) {
     switch (kind) {
@@ -45,16 +47,16 @@ static json_t *tensor_json(const struct cairn_layout *layout, uint32_t index) {
     struct cairn_tensor tensor = {0};
     uint64_t fragments = count_fragments(layout, first, count, &tensor);
     uint64_t elements = 0, bytes = 0;
-    bool sized = cairn_tensor_size(tensor.dtype, tensor.dimension_count, tensor.shape, &elements,
-                                   &bytes);
+    bool sized =
+        cairn_tensor_size(tensor.dtype, tensor.dimension_count, tensor.shape, &elements, &bytes);
     json_t *shape = json_array();
     for (unsigned i = 0; i < tensor.dimension_count; i++) {
         if (json_array_append_new(shape, json_integer((json_int_t)tensor.shape[i]))) return NULL;
     }
-    json_t *json = json_pack("{s:o, s:s, s:o, s:s, s:I, s:I}", "name", text_of(name), "dtype",
-                             cairn_dtype_text(tensor.dtype), "shape", shape, "kind",
-                             kind_text(tensor.kind), "bytes", sized ? (json_int_t)bytes : 0,
-                             "fragments", (json_int_t)fragments);
+    json_t *json =
+        json_pack("{s:o, s:s, s:o, s:s, s:I, s:I}", "name", text_of(name), "dtype",
+                  cairn_dtype_text(tensor.dtype), "shape", shape, "kind", kind_text(tensor.kind),
+                  "bytes", sized ? (json_int_t)bytes : 0, "fragments", (json_int_t)fragments);
     if (json && tensor.kind == CAIRN_TENSOR_ALIAS &&
         json_object_set_new(json, "alias_of", text_of(tensor.alias_of))) {
         json_decref(json);
@@ -114,6 +116,6 @@ enum cairn_code cairn_srv_on_tensor_list(struct cairn_srv_request *request,
         cairn_srv_cache_give(request->server, held);
         if (code) return code;
     }
-    return cairn_srv_reply_json(
-        reply, 200, json_pack("{s:O, s:o?}", "items", items, "next_cursor", next), err);
+    return cairn_srv_reply_json(reply, 200,
+                                json_pack("{s:O, s:o?}", "items", items, "next_cursor", next), err);
 }

@@ -40,8 +40,7 @@ static enum cairn_code give_up(struct cairn_srv_tx *tx, void *argument, struct c
         return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s (step %" PRIu64 ") is committed",
                           version->id.text, version->step);
     if (version->state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    if (verdict->with_grant)
-        CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, version, err));
+    if (verdict->with_grant) CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, version, err));
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_ABORTED, verdict->full_reason};
     verdict->changed = true;
     return cairn_srv_version_move(tx, version, &move, err);
@@ -75,8 +74,8 @@ enum cairn_code cairn_srv_on_fail(struct cairn_srv_request *request, struct cair
     };
     CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
     CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
-    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", rank,
-             node, verdict.reason);
+    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", rank, node,
+             verdict.reason);
     enum cairn_code code = give_up_and_tell(&verdict, "save.failed", err);
     if (!code)
         code = cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&verdict.version), err);
@@ -84,8 +83,8 @@ enum cairn_code cairn_srv_on_fail(struct cairn_srv_request *request, struct cair
     return code;
 }
 
-enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request,
-                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
+enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
     if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
@@ -135,9 +134,9 @@ static enum cairn_code list_unsealed(struct cairn_srv_tx *tx, struct verdict *ve
                                        "SELECT 1 FROM version_ranks WHERE version = ?1 AND rank = "
                                        "?2 AND sealed",
                                        "ti", verdict->version.id.text, (int64_t)rank));
-        if (!sealed && json_array_append_new(verdict->missing,
-                                             json_pack("{s:i, s:s}", "rank", (int)rank, "state",
-                                                       "not sealed")))
+        if (!sealed &&
+            json_array_append_new(verdict->missing, json_pack("{s:i, s:s}", "rank", (int)rank,
+                                                              "state", "not sealed")))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
     return CAIRN_OK;
@@ -243,14 +242,15 @@ static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *v
     CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
     if (verdict->version.state == CAIRN_STATE_COMMITTED && verdict->version.recorded)
         return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s: only committed versions are deleted; "
+    return cairn_fail(err, CAIRN_NOT_COMMITTED,
+                      "%s is %s: only committed versions are deleted; "
                       "POST .../abort gives an open one up",
                       verdict->version.id.text,
                       cairn_state_text(cairn_srv_version_shown(&verdict->version)));
 }
 
-static enum cairn_code set_trash(struct cairn_srv_tx *tx, struct verdict *verdict,
-                                 const char *sql, int64_t tick, struct cairn_error *err) {
+static enum cairn_code set_trash(struct cairn_srv_tx *tx, struct verdict *verdict, const char *sql,
+                                 int64_t tick, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, sql, "ti", verdict->version.id.text, tick));
     char id[CAIRN_VERSION_ID_BYTES];
     memcpy(id, verdict->version.id.text, sizeof(id));
@@ -284,9 +284,8 @@ static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct c
                      err);
 }
 
-static enum cairn_code serve_trash(struct cairn_srv_request *request,
-                                   struct cairn_srv_reply *reply, bool away,
-                                   struct cairn_error *err) {
+static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   bool away, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     struct verdict verdict = {.request = request};
     enum cairn_code code =

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/text.h"
@@ -76,7 +75,8 @@ enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_gran
                           grant->attempt, run.name.project, run.name.run, run.attempt);
     if (grant->attempt > run.attempt || strcmp(grant->nonce, run.nonce))
         return cairn_fail(err, CAIRN_CATALOG_BEHIND,
-                          "a grant of attempt %" PRIu64 " of %s/%s is not of this catalog, which is "
+                          "a grant of attempt %" PRIu64
+                          " of %s/%s is not of this catalog, which is "
                           "at attempt %" PRIu64,
                           grant->attempt, run.name.project, run.name.run, run.attempt);
     *ret = run;
@@ -220,24 +220,22 @@ enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cai
     } else if (cairn_version_id_valid(cairn_view_of(ref->text))) {
         CAIRN_TRY(cairn_srv_version_get(tx, ref->text, &version, err));
         found = version.run_id == run.id;
-    } else if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) &&
-               step <= CAIRN_STEP_MAX) {
+    } else if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) && step <= CAIRN_STEP_MAX) {
         CAIRN_TRY(find_step(tx, run.id, step, ref->with_trash, &found, &version, err));
     } else {
         return cairn_fail(err, CAIRN_INVALID,
                           "\"%s\" is neither a step nor a version id nor \"latest\"", ref->text);
     }
     if (!found)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint %s",
-                          run.name.project, run.name.run, ref->text);
+        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint %s", run.name.project,
+                          run.name.run, ref->text);
     *ret = version;
     version = (struct cairn_srv_version){0};
     return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
-                                       const struct cairn_srv_move *move,
-                                       struct cairn_error *err) {
+                                       const struct cairn_srv_move *move, struct cairn_error *err) {
     enum cairn_state next;
     bool listed = cairn_state_after(version->state, move->event, &next);
     CAIRN_ASSERT(listed);

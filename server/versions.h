@@ -75,8 +75,7 @@ enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_r
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Q6; also CAIRN_NOT_FOUND when there is no such run. */
 enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
-                                struct cairn_srv_run *ret,
-                                struct cairn_error *err) CAIRN_MUST_USE;
+                                struct cairn_srv_run *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* By id alone; CAIRN_NOT_FOUND. */
 enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,

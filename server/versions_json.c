@@ -26,7 +26,9 @@ static json_t *stored(const char *text) {
     return json ? json : json_null();
 }
 
-static json_t *text_or_null(const char *text) { return text[0] ? json_string(text) : json_null(); }
+static json_t *text_or_null(const char *text) {
+    return text[0] ? json_string(text) : json_null();
+}
 
 struct counts {
     uint64_t shards, registered, sealed, bytes;

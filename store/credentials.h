@@ -29,7 +29,7 @@ struct cairn_credentials {
     char access_key[256];
     struct cairn_secret secret, token; /* token may be empty */
     int64_t expires_ms;                /* wall clock of the source; 0: never */
-    char source[160];                  /* "environment", "profile x of /home/u/.aws/config", ... */
+    char source[160];                  /* "environment", "profile x", ... */
     uint64_t generation;               /* from 1 */
 };
 void cairn_credentials_release(struct cairn_credentials *credentials);

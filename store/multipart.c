@@ -17,6 +17,7 @@
 #define PART_COUNT_MAX 10000
 #define TRIES_MAX 5
 #define ROUNDS_MAX 3
+#define REFUSALS_MAX 2 /* of the parts by Complete; the next one is final */
 
 enum state {
     STATE_BEGIN,    /* PUT or CREATE comes next                               */
@@ -398,7 +399,7 @@ static void publishing_result(struct cairn_multipart *mp,
     if (code == CAIRN_OK || code == CAIRN_PRECONDITION || request->ambiguous ||
         (complete && code == CAIRN_NOT_FOUND)) {
         enter(mp, STATE_HEAD);
-    } else if (complete && parts_refused) { /* S02 */
+    } else if (complete && parts_refused && mp->refusals++ < REFUSALS_MAX) { /* S02 */
         mp->parts_doubted = true;
         enter(mp, STATE_LIST);
     } else if (code == CAIRN_CANCELLED) {
@@ -417,7 +418,7 @@ static void begin_round(struct cairn_multipart *mp) {
     mp->rounds++;
     mp->upload_id[0] = '\0';
     mp->upload_gone = mp->parts_doubted = mp->parts_resent = false;
-    mp->attempts = mp->parts_acked = 0;
+    mp->attempts = mp->refusals = mp->parts_acked = 0;
     for (uint32_t i = 0; i < mp->part_count; i++) {
         mp->parts[i] = (struct cairn_multipart_part){.state = CAIRN_PART_TODO};
     }

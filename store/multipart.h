@@ -66,7 +66,8 @@ struct cairn_multipart {
     bool upload_gone; /* the upload of upload_id is no longer there */
     bool parts_doubted, parts_resent;
     bool crc32c_known, found_has_crc32c;    /* found: by HEAD, while checksums were unknown */
-    uint32_t found_crc32c, tries, attempts; /* attempts: PUT or COMPLETE in this round */
+    uint32_t found_crc32c, tries;
+    uint32_t attempts, refusals; /* in this round: PUT or COMPLETE, and refused parts */
     uint64_t blocks_known;                  /* blocks[] is valid below this */
 };
 

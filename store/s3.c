@@ -61,7 +61,8 @@ static enum cairn_code start_parts(struct cairn_s3_store *store,
     CAIRN_TRY(cairn_s3_config_init(&store->config, options->url, options->s3, err));
     struct cairn_credentials_options keys = {.profile = store->config.options.profile,
                                              .region = store->config.region,
-                                             .ca_bundle = store->config.options.ca_bundle};
+                                             .ca_bundle = store->config.options.ca_bundle,
+                                             .clock = store->clock};
     CAIRN_TRY(cairn_credentials_provider_new(&keys, &store->credentials, err));
     struct cairn_retry_options retry = {.clock = store->clock,
                                         .concurrency_max = store->config.options.requests_max};

@@ -18,7 +18,7 @@
  * Limits:  keys of CAIRN_KEY_BYTES_MAX with the prefix; one Range a GET; a response document of
  *          16 MiB; a request without a deadline ends after deadline_ms.
  * Threads: as store/store.h. One HTTP engine a worker.
- * Next:    store/s3_request.h, store/s3_reply.h; docs/stores.md.
+ * Next:    store/s3_private.h has the drawing; tests/s3/test_s3.c.
  */
 #pragma once
 
@@ -65,6 +65,11 @@ enum cairn_code cairn_store_s3_credentials(struct cairn_store *store, char ret_t
                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* What the store turned out not to do, found while running (true: something). Any thread. */
 bool cairn_store_s3_degraded(struct cairn_store *store, char ret_text[256]);
+/* Finds out by trying, under keys that begin with .cairn/doctor- and are deleted again, and sets
+ * the store's profile: call it before other threads use the store. One line a finding goes to
+ * ret_report, which may be NULL. Fails when the store cannot be written at all. */
+enum cairn_code cairn_store_s3_learn(struct cairn_store *store, struct cairn_buf *ret_report,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* A URL that lets its holder GET this one key until it ends; never longer than the keys live.
  * ret_expires_s may be NULL. CAIRN_UNSUPPORTED for other stores. */
 enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,

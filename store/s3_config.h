@@ -9,7 +9,7 @@
  *          C2  urls are built from the checked endpoint, the bucket and the encoded key alone.
  * Limits:  hosts of 255 bytes.
  * Threads: immutable after init.
- * Next:    store/s3_request.h.
+ * Next:    store/s3_request.c.
  */
 #pragma once
 

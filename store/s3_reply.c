@@ -376,8 +376,9 @@ static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
     if (meaning.code == CAIRN_CORRUPT && source_changed(request))
         FAIL(task, CAIRN_S3_DONE, CAIRN_SOURCE_CHANGED,
              "the bytes to be sent no longer have their checksum %08" PRIx32, request->crc32c);
-    /* A gateway's 5xx may hide a success (S05); a slow-down was not begun. */
-    if (status < 300 || (meaning.policy == CAIRN_S3_REPEAT && status >= 500))
+    /* A gateway's 5xx may hide a success (S05), and so may an error that is not known in a 200; a
+     * slow-down was not begun, and a final refusal is one under any status (S02). */
+    if (meaning.policy == CAIRN_S3_REPEAT && (status < 300 || status >= 500))
         task->may_be_applied = true;
     if (!problem->code[0])
         FAIL(task, verdict_of(&meaning), meaning.code, "the store answered %d", status);

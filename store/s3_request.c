@@ -386,7 +386,10 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     task->http.url = task->url.data;
     task->http.reply_buf = &task->reply;
     task->http.stall_ms = options->stall_ms;
-    task->http.fresh_connection = task->ticket.tries_sent > 1 || task->hedges > 0;
+    /* libcurl repeats a request by itself when a kept connection ends before a reply came; that
+     * must not happen to Complete, whose lost answer is settled by HEAD (R3). */
+    task->http.fresh_connection = task->ticket.tries_sent > 1 || task->hedges > 0 ||
+                                  task->request->op == CAIRN_STORE_UPLOAD_COMPLETE;
     task->http.send_bytes_per_s = options->bandwidth_bytes_per_s;
     task->http.on_header = cairn_s3_reply_header;
     return CAIRN_OK;

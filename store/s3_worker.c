@@ -11,6 +11,7 @@
 #include "store/s3_private.h"
 
 #define HEDGES_MAX 2
+#define COMPLETE_TRIES_MAX 3
 /* How often parts that wait for an answer are looked at. */
 #define HEDGE_LOOK_MS 50
 #define NAME_SHOWN_MAX 100
@@ -136,6 +137,13 @@ static void learn_hedge(struct cairn_s3_task *task) {
         cairn_s3_hedge_answer(&task->worker->hedge, http->reply_at_us - http->sent_at_us);
 }
 
+/* S01: a failing Complete is repeated a few times and then settled by HEAD (R3). Ceph answers 500
+ * for ever when the upload is no longer there. */
+static bool is_for_head(const struct cairn_s3_task *task) {
+    return task->request->op == CAIRN_STORE_UPLOAD_COMPLETE && task->may_be_applied &&
+           task->ticket.tries_sent >= COMPLETE_TRIES_MAX;
+}
+
 static void act_on(struct cairn_s3_task *task, enum cairn_s3_verdict verdict) {
     bool answered = task->http.status != 0;
     switch (verdict) {
@@ -159,7 +167,9 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_verdict verdict) {
         break;
     }
     bool slow = verdict == CAIRN_S3_SLOW;
-    if (report(task, slow ? CAIRN_RETRY_SLOW_DOWN : CAIRN_RETRY_FAILURE) == CAIRN_RETRY_GIVE_UP)
+    enum cairn_retry_verdict again =
+        report(task, slow ? CAIRN_RETRY_SLOW_DOWN : CAIRN_RETRY_FAILURE);
+    if (again == CAIRN_RETRY_GIVE_UP || is_for_head(task))
         finish(task);
     else
         wait_again(task);

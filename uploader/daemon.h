@@ -39,6 +39,7 @@ struct cairn_up_left {
     struct cairn_up_left *next;
     uint64_t entry; /* in the journal */
     struct cairn_up_attempt *attempt;
+    uint32_t rank;
 };
 
 struct cairn_up {

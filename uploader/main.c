@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "common/file.h"
+#include "common/parent.h"
 #include "store/s3.h"
 #include "uploader/daemon.h"
+#include "uploader/show.h"
 
 static const char usage[] =
     "cairn-uploader: takes the checkpoints of this node's trainers and brings them to the store\n"
@@ -17,6 +19,7 @@ static const char usage[] =
     "  cairn-uploader --store s3://checkpoints/prod --server http://cairn:7420\n"
     "  cairn-uploader --store /mnt/checkpoints --memory-budget 200GiB\n"
     "  cairn-uploader --print-config\n"
+    "  cairn-uploader --store ... --print-journal      (what a stopped one still owes)\n"
     "\n"
     "SIGTERM: nothing new is taken, what was staged is sent within drain_timeout, the rest stays in\n"
     "the journal for the next start.\n\n";
@@ -66,14 +69,17 @@ static int stop_signals(void) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int run(struct cairn_up *up) {
+static int run(struct cairn_up *up, bool journal_only) {
     struct cairn_error error = {0};
     enum cairn_code code = cairn_up_settings_derive(&up->settings, &up->places, &error);
-    if (code == CAIRN_OK) {
+    if (code == CAIRN_OK && journal_only) {
+        code = cairn_up_show_journal(&up->places, &error);
+    } else if (code == CAIRN_OK) {
         cairn_log_start("cairn-uploader", up->places.log_level, STDERR_FILENO);
         cairn_store_register_s3(cairn_store_s3_open);
         CAIRN_AUTO_FD stop_fd = stop_signals();
-        code = serve(up, stop_fd, &error);
+        code = cairn_parent_follow(up->settings.parent, &error);
+        if (code == CAIRN_OK) code = serve(up, stop_fd, &error);
         cairn_up_stop(up);
     }
     if (code == CAIRN_OK) return 0;
@@ -86,6 +92,7 @@ int main(int argc, char **argv) {
     static struct cairn_up up;
     struct cairn_config config;
     bool help = take_flag(&argc, argv, "--help"), shown = take_flag(&argc, argv, "--print-config");
+    bool journal_only = take_flag(&argc, argv, "--print-journal");
     if (take_flag(&argc, argv, "--version")) {
         puts("cairn-uploader " CAIRN_UP_VERSION);
         return 0;
@@ -104,7 +111,7 @@ int main(int argc, char **argv) {
     } else if (used + 1 < argc) {
         fprintf(stderr, "cairn-uploader: unexpected argument %s\n", argv[used + 1]);
     } else {
-        status = shown ? print(cairn_config_print, &config) : run(&up);
+        status = shown ? print(cairn_config_print, &config) : run(&up, journal_only);
     }
     cairn_config_release(&config);
     return status;

@@ -125,10 +125,8 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
         for (size_t i = 0; i < save->shard_count; i++)
             cairn_up_send_give_up(up->send, save->shards[i], &save->why);
     } else if (!past->seal && was_sent(past)) {
-        char text[200];
-        snprintf(text, sizeof(text), "node %s rank %u: the uploader restarted before the save was sealed",
-                 up->places.node, save->rank);
-        cairn_up_save_fail_locked(up, save, CAIRN_UPLOADER_GONE, text);
+        cairn_up_save_fail_locked(up, save, CAIRN_UPLOADER_GONE,
+                                  "the uploader restarted before the save was sealed");
     }
     cairn_log(INFO, "recover.save", "run=%s step=%" PRIu64 " rank=%u version=%s sealed=%d shards=%zu",
               save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
@@ -141,8 +139,12 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
 static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_past *past,
                                      struct cairn_error *err) {
     const char *grant = NULL;
-    const struct cairn_json_field field = {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1};
-    CAIRN_TRY(cairn_json_read(past->session, "", &field, 1, true, err));
+    uint32_t rank = 0;
+    const struct cairn_json_field fields[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
+        {"rank", CAIRN_JSON_U32, true, &rank, 0},
+    };
+    CAIRN_TRY(cairn_json_read(past->session, "", fields, CAIRN_COUNT(fields), true, err));
     struct cairn_up_left *left = calloc(1, sizeof(*left));
     if (!left) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
     enum cairn_code code = cairn_up_attempt_join(up, grant, &left->attempt, err);
@@ -151,6 +153,7 @@ static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_
         return code;
     }
     left->entry = past->entry;
+    left->rank = rank;
     left->next = up->locked.left;
     up->locked.left = left;
     return CAIRN_OK;
@@ -174,17 +177,27 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
 
 /* ---- the end of the wait ---- */
 
-static void close_left(struct cairn_up *up) {
-    while (up->locked.left) {
-        struct cairn_up_left *left = up->locked.left;
-        up->locked.left = left->next;
-        CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
-        struct cairn_up_record record = {.entry = left->entry, .closes = true, .message = message};
-        struct cairn_error error = {0};
-        if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-            cairn_log(ERROR, "recover.left", "cause=\"%s\"", error.message);
-        cairn_up_attempt_leave(up, left->attempt);
-        free(left);
+static void left_close(struct cairn_up *up, struct cairn_up_left *left) {
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+    struct cairn_up_record record = {.entry = left->entry, .closes = true, .message = message};
+    struct cairn_error error = {0};
+    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "recover.left", "cause=\"%s\"", error.message);
+    cairn_up_attempt_leave(up, left->attempt);
+    free(left);
+}
+
+void cairn_up_recovery_left_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
+                                   uint32_t rank) {
+    struct cairn_up_left **at = &up->locked.left;
+    while (*at) {
+        struct cairn_up_left *left = *at;
+        if (attempt && (left->attempt != attempt || left->rank != rank)) {
+            at = &left->next;
+            continue;
+        }
+        *at = left->next;
+        left_close(up, left);
     }
 }
 
@@ -192,15 +205,12 @@ void cairn_up_recovery_tick(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     if (!up->locked.offers_until_ms || cairn_mono_ms() < up->locked.offers_until_ms) return;
     up->locked.offers_until_ms = 0;
-    char text[200];
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
         if (!save->recovered || save->sealed || save->failing || save->over) continue;
-        snprintf(text, sizeof(text),
-                 "node %s rank %u: the uploader restarted and its trainer did not come back",
-                 up->places.node, save->rank);
-        cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE, text);
+        cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
+                                  "the uploader restarted and the trainer did not come back");
     }
-    close_left(up);
+    cairn_up_recovery_left_locked(up, NULL, 0);
 }

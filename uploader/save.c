@@ -335,10 +335,9 @@ uint64_t cairn_up_save_unfinished(struct cairn_up *up) {
     uint64_t count = 0;
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
-        bool sending = save->sealed && !save->failing && !save->over &&
-                       save->durable_count < save->shard_count;
-        bool telling = !save->over && (save->failing ? !save->told.fail : save->sealed);
-        if (sending || telling) count++;
+        /* One that is over is still here while its upload is being aborted. */
+        bool due = save->over || (save->failing ? !save->told.fail : save->sealed);
+        if (due) count++;
     }
     return count;
 }
@@ -372,7 +371,6 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
     }
     shard->failed = true;
     char reason[320];
-    snprintf(reason, sizeof(reason), "node %s rank %u shard %.100s: %.120s", up->places.node,
-             save->rank, shard->name, why->message);
+    snprintf(reason, sizeof(reason), "shard %.120s: %.180s", shard->name, why->message);
     cairn_up_save_fail_locked(up, save, why->code, reason);
 }

@@ -45,9 +45,9 @@ static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sendi
         if (found != expected) {
             struct cairn_error why = {0};
             cairn_fail(&why, CAIRN_SOURCE_CHANGED,
-                       "shard %s: bytes %" PRIu64 "-%" PRIu64 " changed after they were staged: "
+                       "bytes %" PRIu64 "-%" PRIu64 " changed after they were staged: "
                        "expected %08x, found %08x",
-                       shard->name, block * CAIRN_BLOCK_BYTES,
+                       block * CAIRN_BLOCK_BYTES,
                        block * CAIRN_BLOCK_BYTES + size - 1, expected, found);
             cairn_up_send_give_up(sender->send, sending->shard, &why);
             return;

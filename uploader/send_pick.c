@@ -160,7 +160,7 @@ static void want_source(struct cairn_up_shard *shard, uint64_t now_ms) {
     if (!shard->queue.source_until_ms || now_ms < shard->queue.source_until_ms) return;
     struct cairn_error why = {0};
     cairn_fail(&why, CAIRN_SOURCE_GONE,
-               "shard %s: the uploader restarted and nobody brought its bytes again", shard->name);
+               "the uploader restarted and nobody brought its bytes again");
     shard->queue.giving_up = true;
     cairn_multipart_give_up(&shard->queue.mp, &why);
 }

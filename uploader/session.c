@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "uploader/journal.h"
 #include "uploader/outbox.h"
+#include "uploader/recover.h"
 
 /* ---- hello ---- */
 
@@ -300,6 +301,7 @@ void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_at
     close_entry(session);
     session->attempt = take_attempt;
     session->entry = take_entry;
+    cairn_up_recovery_left_locked(session->up, take_attempt, session->rank);
 }
 
 void cairn_up_session_end(struct cairn_up_session *session) {

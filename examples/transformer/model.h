@@ -5,7 +5,9 @@
  * Why:     saver, restorer and checker must agree on every byte without sharing any other code: the
  *          checker recomputes each element from the tensor's name and the element's index.
  * Promise: M1  element i of tensor T is a hash of (T, i), so a byte in the wrong place never fits.
- *          M2  ranges() splits the flat optimizer-like space into pieces that do not divide evenly.
+ *          M2  the saver's pieces are cut as ZeRO cuts them: all tensors of a group laid end to end
+ *              and divided over the ranks, so that borders fall inside tensors, many ranks hold
+ *              nothing of a tensor, and the last rank's part is shorter.
  * Limits:  compile-time shapes; BF16 weights, F32 master weights and moments as ZeRO stage 1 has.
  * Threads: stateless.
  * Next:    save.c, restore.c, check.c in this folder.
@@ -16,8 +18,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MODEL_LAYERS 8
+#define MODEL_LAYERS 7
 #define MODEL_HIDDEN 768
+#define MODEL_HEADS 12
 #define MODEL_FEED_FORWARD 3072
 #define MODEL_VOCABULARY 32003 /* odd on purpose: nothing divides it */
 #define MODEL_POSITIONS 2048
@@ -31,6 +34,8 @@ struct model_tensor {
     unsigned dimension_count;
     uint64_t shape[2];
     uint64_t elements;
+    unsigned group;        /* weights, master weights, first moments, second moments */
+    uint64_t group_offset; /* where it begins in its group, in elements */
     enum model_kind kind;
     const char *alias_of;
 };
@@ -65,6 +70,7 @@ static inline void model_add_weights(struct model_tensor *tensors, unsigned *cou
             {"mlp.gate_proj.weight", MODEL_FEED_FORWARD, MODEL_HIDDEN},
             {"mlp.up_proj.weight", MODEL_FEED_FORWARD, MODEL_HIDDEN},
             {"mlp.down_proj.weight", MODEL_HIDDEN, MODEL_FEED_FORWARD},
+            {"self_attn.sinks", MODEL_HEADS, 0},
             {"input_layernorm.weight", MODEL_HIDDEN, 0},
             {"post_attention_layernorm.weight", MODEL_HIDDEN, 0},
         };
@@ -89,6 +95,22 @@ static inline unsigned model_tensors(struct model_tensor *tensors) {
     tensors[count - 1].kind = MODEL_ALIAS;
     tensors[count - 1].alias_of = "model.embed_tokens.weight";
     return count;
+}
+
+/* Lays the split tensors of each group end to end; ret_totals holds 4. */
+static inline void model_lay_out(struct model_tensor *tensors, unsigned count,
+                                 uint64_t *ret_totals) {
+    memset(ret_totals, 0, 4 * sizeof *ret_totals);
+    for (unsigned t = 0; t < count; t++) {
+        static const char *const prefixes[] = {"optimizer.master.", "optimizer.exp_avg.",
+                                               "optimizer.exp_avg_sq."};
+        if (tensors[t].kind != MODEL_SHARDED) continue;
+        for (unsigned g = 0; g < 3; g++)
+            if (!strncmp(tensors[t].name, prefixes[g], strlen(prefixes[g])))
+                tensors[t].group = g + 1;
+        tensors[t].group_offset = ret_totals[tensors[t].group];
+        ret_totals[tensors[t].group] += tensors[t].elements;
+    }
 }
 
 /* FNV-1a of the name: the seed of its elements. */
@@ -125,4 +147,17 @@ static inline void model_split(uint64_t elements, unsigned rank, unsigned ranks,
     uint64_t each = (elements + ranks - 1) / ranks;
     *start = (uint64_t)rank * each < elements ? (uint64_t)rank * each : elements;
     *count = elements - *start < each ? elements - *start : each;
+}
+
+/* What rank holds of a tensor when its group of `total` elements is divided over `ranks`. */
+static inline void model_group_split(const struct model_tensor *tensor, uint64_t total,
+                                     unsigned rank, unsigned ranks, uint64_t *start,
+                                     uint64_t *count) {
+    uint64_t first, part, last;
+    model_split(total, rank, ranks, &first, &part);
+    last = first + part;
+    uint64_t begin = tensor->group_offset, end = begin + tensor->elements;
+    uint64_t from = first > begin ? first : begin, to = last < end ? last : end;
+    *start = from < to ? from - begin : 0;
+    *count = from < to ? to - from : 0;
 }

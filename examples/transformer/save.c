@@ -20,6 +20,7 @@ struct job {
     unsigned rank, ranks;
     struct model_tensor tensors[MODEL_TENSORS_MAX];
     unsigned tensor_count;
+    uint64_t group_totals[4];
     uint64_t bytes;
     unsigned char *memory; /* this rank's pieces, one after the other */
     unsigned char raw[RAW_BYTES];
@@ -36,12 +37,14 @@ static void piece_of(const struct job *job, const struct model_tensor *tensor, u
     *start = 0;
     *count = tensor->elements;
     if (tensor->kind == MODEL_SHARDED)
-        model_split(tensor->elements, job->rank, job->ranks, start, count);
+        model_group_split(tensor, job->group_totals[tensor->group], job->rank, job->ranks, start,
+                          count);
 }
 
 static void fill(struct job *job) {
     uint64_t start, count;
     job->tensor_count = model_tensors(job->tensors);
+    model_lay_out(job->tensors, job->tensor_count, job->group_totals);
     for (unsigned t = 0; t < job->tensor_count; t++) {
         if (job->tensors[t].kind == MODEL_ALIAS) continue;
         piece_of(job, &job->tensors[t], &start, &count);

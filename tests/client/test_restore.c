@@ -319,3 +319,19 @@ TEST(a_read_that_timed_out_keeps_its_slot_until_the_answer_came) {
     EXPECT_EQ_U64(own, 0);
     cairn_restore_free(restore);
 }
+
+TEST(a_restore_outlives_its_session_but_reads_no_more) {
+    struct cairn_error err = {0};
+    AUTO_VERSION version = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL;
+    static struct cairn_tensor_info tensor;
+    uint32_t own = 0;
+    REQUIRE_OK(open_version(&version, &rank, &restore, &err));
+    const struct cairn_read read = {.tensor = "own", .into = &own, .into_bytes = 4};
+    cairn_close(rank.session);
+    rank.session = NULL;
+    EXPECT_CODE(cairn_restore_tensor_find(restore, "flat", &tensor, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_INVALID);
+    cairn_restore_free(restore);
+}

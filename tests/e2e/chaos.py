@@ -79,9 +79,11 @@ def audit(world, seed):
         assert path.parent.name in known, (seed, "orphan", path)
     for number, uploader in enumerate(world.uploaders):
         wait_until(lambda u=uploader: not slabs_of(u), 30)
+        assert uploader.stop() == 0, (seed, "uploader did not stop cleanly")
         status = subprocess.run(
-            [BIN / "cairn-uploader", "--print-journal", "--node", f"node-{number}", "--state-dir",
-             world.root / f"uploader-{number}"], capture_output=True, text=True, check=True)
+            [BIN / "cairn-uploader", "--print-journal", "--node", f"node-{number}", "--store",
+             world.store, "--state-dir", world.root / f"uploader-{number}"],
+            capture_output=True, text=True, check=True)
         entries = [line for line in status.stdout.splitlines() if line.strip()]
         assert not entries, (seed, "open journal entries", entries)
     return versions

@@ -23,7 +23,8 @@ TEST(a_save_commits_by_itself_when_all_ranks_sealed_and_all_shards_are_registere
     EXPECT_EQ_U64(hand.attempt, 1);
     struct cairn_hand_save save;
     REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 3 * CAIRN_MIB + 7, &save));
-    struct cairn_version_origin origin = {.name = {"llm", "seven"}, .attempt = 1, .step = 100, .n = 1};
+    struct cairn_version_origin origin = {
+        .name = {"llm", "seven"}, .attempt = 1, .step = 100, .n = 1};
     snprintf(origin.nonce, sizeof(origin.nonce), "%s", hand.nonce);
     struct cairn_version_id wanted;
     cairn_version_id_make(&origin, &wanted);
@@ -109,7 +110,8 @@ TEST(the_same_commit_sent_a_hundred_times_in_parallel_is_one_commit) /* C02 */
     uint8_t data[100] = {1};
     json_t *shard = cairn_hand_shard(&save, "x", 0, (struct cairn_view){data, sizeof(data)});
     REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
-                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", sizeof(data))), NULL));
+                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", sizeof(data))),
+                               NULL));
     static struct replay replays[100];
     static pthread_t threads[100];
     for (size_t i = 0; i < 100; i++) {
@@ -127,28 +129,27 @@ TEST(the_same_commit_sent_a_hundred_times_in_parallel_is_one_commit) /* C02 */
     EXPECT_EQ_U64(same, 100);
 }
 
-TEST(a_commit_by_hand_names_what_is_missing)
-{
+TEST(a_commit_by_hand_names_what_is_missing) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;
     struct cairn_hand_save save;
     REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 3));
     REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
-    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(1, NULL, "y", 10)),
-                               NULL));
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(1, NULL, "y", 10)), NULL));
     char path[256];
     snprintf(path, sizeof(path), "%s/commit", save.path);
-    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "grant", hand.grant), NULL),
-                CAIRN_INCOMPLETE);
+    EXPECT_CODE(
+        cairn_world_call(&world, "POST", path, json_pack("{s:s}", "grant", hand.grant), NULL),
+        CAIRN_INCOMPLETE);
     const json_t *problem = cairn_rest_problem(world.rest);
     EXPECT_EQ_U64(cairn_world_number(problem, "expected"), 1);
     EXPECT_EQ_U64(cairn_world_number(problem, "present"), 0);
     EXPECT_EQ_U64(json_array_size(json_object_get(problem, "missing")), 3);
 }
 
-TEST(a_registration_repeated_is_no_change_and_other_content_is_a_conflict)
-{
+TEST(a_registration_repeated_is_no_change_and_other_content_is_a_conflict) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;
@@ -167,18 +168,22 @@ TEST(a_registration_repeated_is_no_change_and_other_content_is_a_conflict)
     json_object_set_new(other, "crc32c", json_string("00000000"));
     EXPECT_CODE(cairn_hand_send(&save, json_pack("[O]", other), NULL, NULL), CAIRN_INVALID);
     /* Seals are final, whatever comes after them. */
-    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 100)), NULL));
-    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 100)), NULL));
-    EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 99)), NULL),
-                CAIRN_SHARD_CONFLICT);
-    EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "z", 100)), NULL),
-                CAIRN_SHARD_CONFLICT);
-    EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(1, NULL, "x", 100)), NULL),
-                CAIRN_SHARD_CONFLICT);
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 100)), NULL));
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 100)), NULL));
+    EXPECT_CODE(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 99)), NULL),
+        CAIRN_SHARD_CONFLICT);
+    EXPECT_CODE(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "z", 100)), NULL),
+        CAIRN_SHARD_CONFLICT);
+    EXPECT_CODE(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(1, NULL, "x", 100)), NULL),
+        CAIRN_SHARD_CONFLICT);
 }
 
-TEST(after_the_end_of_a_version_a_registration_is_answered_with_its_state)
-{
+TEST(after_the_end_of_a_version_a_registration_is_answered_with_its_state) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;

@@ -2,6 +2,7 @@
 /* A real server and saves made by hand; see world.h. */
 #include "tests/server/world.h"
 
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,16 @@ void cairn_world_release(struct cairn_world *world) {
     EXPECT(!cairn_daemon_logged(&world->server, "Sanitizer"));
 }
 
+static int remove_entry(const char *path, const struct stat *status, int kind,
+                        struct FTW *position) {
+    (void)status, (void)kind;
+    return position->level ? remove(path) : 0;
+}
+
+bool cairn_world_forget(const char *folder) {
+    return !nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 enum cairn_code cairn_world_call(struct cairn_world *world, const char *method, const char *path,
                                  json_t *take_body, json_t **ret_reply) {
     CAIRN_AUTO_JSON json_t *body = take_body;
@@ -83,12 +94,12 @@ enum cairn_code cairn_hand_open(struct cairn_world *world, struct cairn_hand *re
         (void)!json_array_append_new(ranks, json_pack("{s:i, s:s}", "rank", i, "proc", proc));
     }
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_TRY(cairn_world_call(world, "POST", WORLD_RUN "/attempts",
-                               json_pack("{s:s, s:i, s:s, s:I, s:s, s:o, s:s}", "job", job,
-                                         "world_size", world_size, "resume", resume, "after",
-                                         (json_int_t)after, "wait_staged", "2s", "ranks", ranks,
-                                         "node", "node-a"),
-                               &reply));
+    CAIRN_TRY(
+        cairn_world_call(world, "POST", WORLD_RUN "/attempts",
+                         json_pack("{s:s, s:i, s:s, s:I, s:s, s:o, s:s}", "job", job, "world_size",
+                                   world_size, "resume", resume, "after", (json_int_t)after,
+                                   "wait_staged", "2s", "ranks", ranks, "node", "node-a"),
+                         &reply));
     *ret = (struct cairn_hand){.world = world, .world_size = world_size};
     ret->attempt = cairn_world_number(reply, "attempt");
     (void)cairn_text_copy(ret->grant, sizeof(ret->grant), cairn_world_text(reply, "grant"));
@@ -114,8 +125,7 @@ enum cairn_code cairn_hand_begin(struct cairn_hand *hand, uint64_t step, uint32_
     for (uint32_t rank = 0; rank < hand->world_size; rank++) {
         CAIRN_AUTO_JSON json_t *reply = NULL;
         CAIRN_TRY(cairn_world_call(hand->world, "POST", WORLD_RUN "/checkpoints",
-                                   cairn_hand_begin_body(hand, step, n, rank, on_exists),
-                                   &reply));
+                                   cairn_hand_begin_body(hand, step, n, rank, on_exists), &reply));
         (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text),
                               cairn_world_text(reply, "version"));
     }
@@ -200,8 +210,7 @@ enum cairn_code cairn_hand_save_all(struct cairn_hand *hand, uint64_t step, uint
         cairn_hand_fill(data, size, step + rank);
         json_t *shard = cairn_hand_shard(ret, name, rank, (struct cairn_view){data, size});
         CAIRN_TRY(cairn_hand_send(ret, json_pack("[o]", shard),
-                                  json_pack("[o]", cairn_hand_seal(rank, NULL, name, size)),
-                                  NULL));
+                                  json_pack("[o]", cairn_hand_seal(rank, NULL, name, size)), NULL));
     }
     CAIRN_AUTO_JSON json_t *version = NULL;
     CAIRN_TRY(cairn_hand_wait(ret, &version));

@@ -26,12 +26,13 @@ struct cairn_world {
 };
 #define WORLD_ARGS(...) ((const char *const[]){__VA_ARGS__, NULL})
 /* extra: more arguments, NULL-terminated, or NULL. env likewise. */
-bool cairn_world_start(struct cairn_world *world, const char *const *extra,
-                       const char *const *env);
+bool cairn_world_start(struct cairn_world *world, const char *const *extra, const char *const *env);
 /* SIGKILL (if it still runs), then start again on the same folders. */
 bool cairn_world_restart(struct cairn_world *world, const char *const *extra,
                          const char *const *env);
 void cairn_world_release(struct cairn_world *world);
+/* Empty the folder of a released world, for the next one of the same test. */
+bool cairn_world_forget(const char *folder);
 
 /* take_body may be NULL. *ret_reply may be NULL. Failures are kept in world->err. */
 enum cairn_code cairn_world_call(struct cairn_world *world, const char *method, const char *path,

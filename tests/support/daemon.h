@@ -17,20 +17,20 @@
 #include "common/error.h"
 
 struct cairn_daemon {
-    pid_t pid;          /* 0: not running */
-    uint16_t port;      /* from the port file; 0 when there is none */
-    char log[600];      /* file that holds its standard error */
-    char url[64];       /* "http://127.0.0.1:PORT" */
-    int status;         /* of waitpid, once it was reaped */
+    pid_t pid;     /* 0: not running */
+    uint16_t port; /* from the port file; 0 when there is none */
+    char log[600]; /* file that holds its standard error */
+    char url[64];  /* "http://127.0.0.1:PORT" */
+    int status;    /* of waitpid, once it was reaped */
 };
 
 struct cairn_daemon_options {
-    const char *program;         /* "cairn-server": looked up in $CAIRN_BIN_DIR */
-    const char *folder;          /* where port file and log go */
-    const char *const *args;     /* NULL-terminated; --port-file is added unless no_port */
-    const char *const *env;      /* NULL-terminated "NAME=value", added to the environment; or NULL */
-    bool no_port;                /* started when spawned; nothing to wait for */
-    uint32_t ready_ms;           /* 0 = 20,000 */
+    const char *program;     /* "cairn-server": looked up in $CAIRN_BIN_DIR */
+    const char *folder;      /* where port file and log go */
+    const char *const *args; /* NULL-terminated; --port-file is added unless no_port */
+    const char *const *env;  /* NULL-terminated "NAME=value", added to the environment; or NULL */
+    bool no_port;            /* started when spawned; nothing to wait for */
+    uint32_t ready_ms;       /* 0 = 20,000 */
 };
 
 /* CAIRN_UNAVAILABLE when it ended instead of listening; the message holds the end of its log. */

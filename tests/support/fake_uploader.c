@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/encode.h"
 #include "common/id.h"
 #include "common/lock.h"
 
@@ -29,6 +30,7 @@ struct recorded {
 };
 struct cairn_fake_uploader {
     char path[120];
+    char nonce[33]; /* one attempt for the fake's life */
     uint32_t slab_count;
     int wake_fd;
     pthread_t thread;
@@ -140,10 +142,10 @@ static void answer_hello(struct connection *connection, const json_t *request) {
     send_message(connection, message, NULL, 0);
 }
 
-static json_t *attempted(const json_t *request) {
+static json_t *attempted(const struct cairn_fake_uploader *fake, const json_t *request) {
     json_t *message = answer(request, "attempted");
     json_object_set_new(message, "attempt", json_integer(7));
-    json_object_set_new(message, "nonce", json_string("00112233445566778899aabbccddeeff"));
+    json_object_set_new(message, "nonce", json_string(fake->nonce));
     json_object_set_new(message, "found", json_false());
     return message;
 }
@@ -250,7 +252,7 @@ static void take(struct cairn_fake_uploader *fake, struct connection *connection
     if (strcmp(frame->name, "hello") == 0)
         answer_hello(connection, request);
     else if (strcmp(frame->name, "attempt") == 0)
-        send_message(connection, attempted(request), NULL, 0);
+        send_message(connection, attempted(fake, request), NULL, 0);
     else if (strcmp(frame->name, "slabs") == 0)
         answer_slabs(fake, connection, request);
     else if (strcmp(frame->name, "begin") == 0)
@@ -337,6 +339,9 @@ enum cairn_code cairn_fake_uploader_new(const char *path, uint32_t slab_count,
     if (!fake) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory");
     snprintf(fake->path, sizeof fake->path, "%s", path);
     fake->slab_count = slab_count;
+    uint64_t random[2];
+    cairn_random(random, sizeof random);
+    cairn_hex_encode(random, sizeof random, fake->nonce);
     fake->locked.listen_fd = -1;
     fake->locked.next_save = 1;
     for (size_t i = 0; i < CONNECTIONS_MAX; i++) fake->locked.connections[i].fd = -1;

@@ -105,8 +105,10 @@ static bool parse_time(const char *text, int64_t *ret) {
 static void say_encoded(struct cairn_buf *buf, const char *text, bool keep_slash) {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
-        if (isalnum(c) || strchr("-._~", c) || (c == '/' && keep_slash)) cairn_s3f_say(buf, "%c", c);
-        else cairn_s3f_say(buf, "%%%02X", c);
+        if (isalnum(c) || strchr("-._~", c) || (c == '/' && keep_slash))
+            cairn_s3f_say(buf, "%c", c);
+        else
+            cairn_s3f_say(buf, "%%%02X", c);
     }
 }
 
@@ -227,7 +229,8 @@ static bool judge_time(const struct cairn_s3f_server *server, const struct claim
                        struct cairn_s3f_reply *reply) {
     int64_t sent, now = cairn_s3f_now_ms(&server->state) / 1000;
     if (!parse_time(claim->time, &sent) || strncmp(claim->time, claim->day, 8) != 0)
-        return refuse(reply, 403, "AccessDenied", "the date is absent, malformed or of another day");
+        return refuse(reply, 403, "AccessDenied",
+                      "the date is absent, malformed or of another day");
     if (claim->presigned && sent <= now + SKEW_MAX_S) {
         if (now < sent + (int64_t)claim->expires_s) return true;
         return refuse(reply, 403, "AccessDenied", "Request has expired");
@@ -271,8 +274,7 @@ static bool take_payload(struct cairn_s3f_request *request, const struct claim *
                          struct cairn_s3f_reply *reply) {
     const char *payload = cairn_s3f_header(request, "x-amz-content-sha256");
     if (claim->presigned && !payload) payload = "UNSIGNED-PAYLOAD";
-    if (!payload)
-        return refuse(reply, 400, "InvalidRequest", "x-amz-content-sha256 is missing");
+    if (!payload) return refuse(reply, 400, "InvalidRequest", "x-amz-content-sha256 is missing");
     if (!strncmp(payload, "STREAMING-", 10))
         return refuse(reply, 501, "NotImplemented", "aws-chunked bodies are not taken");
     if (strcmp(payload, "UNSIGNED-PAYLOAD") != 0 && strlen(payload) != 64)
@@ -297,6 +299,5 @@ bool cairn_s3f_authenticate(struct cairn_s3f_server *server, struct cairn_s3f_re
     const char *secret = NULL;
     CAIRN_HOLD(&server->lock);
     return judge_key(server, &claim, reply, &secret) && judge_time(server, &claim, reply) &&
-           judge_region(server, &claim, reply) &&
-           judge_signature(request, &claim, secret, reply);
+           judge_region(server, &claim, reply) && judge_signature(request, &claim, secret, reply);
 }

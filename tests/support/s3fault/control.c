@@ -54,12 +54,14 @@ void cairn_s3f_journal(struct cairn_s3f_server *server, const struct cairn_s3f_e
     int64_t wall_ms = cairn_clock_real.wall_ms(&cairn_clock_real);
     uint64_t now = cairn_mono_us(), sent = 0;
     if (reply && !reply->no_body) sent = reply->object ? reply->length : reply->body.size;
-    cairn_s3f_say(&line, "{\"time_ms\":%" PRId64 ",\"mono_us\":%" PRIu64 ",\"took_us\":%" PRIu64
-                         ",\"connection\":%" PRIu64,
+    cairn_s3f_say(&line,
+                  "{\"time_ms\":%" PRId64 ",\"mono_us\":%" PRIu64 ",\"took_us\":%" PRIu64
+                  ",\"connection\":%" PRIu64,
                   wall_ms, now, now - entry->started_us, entry->connection->serial);
     say_request(&line, entry->request);
-    cairn_s3f_say(&line, ",\"status\":%d,\"code\":\"%s\",\"bytes_in\":%" PRIu64
-                         ",\"bytes_out\":%" PRIu64 ",\"crc32c\":\"%08" PRIx32 "\",\"rule\":%d,\"actions\":",
+    cairn_s3f_say(&line,
+                  ",\"status\":%d,\"code\":\"%s\",\"bytes_in\":%" PRIu64 ",\"bytes_out\":%" PRIu64
+                  ",\"crc32c\":\"%08" PRIx32 "\",\"rule\":%d,\"actions\":",
                   reply ? reply->status : 0, reply ? reply->code : "", entry->received, sent,
                   entry->crc32c, entry->plan->rule);
     cairn_s3f_say_json(&line, entry->plan->rule >= 0 ? entry->plan->text : "");
@@ -101,10 +103,12 @@ static void say_objects(const struct cairn_s3f_state *state, struct cairn_buf *b
         const struct cairn_s3f_object *object = state->objects[i];
         cairn_s3f_say(body, "%s{\"bucket\":\"%s\",\"key\":", i ? ",\n" : "\n", object->bucket);
         cairn_s3f_say_json(body, object->key);
-        cairn_s3f_say(body, ",\"size\":%" PRIu64 ",\"crc32c\":\"%08" PRIx32 "\",\"etag\":", object->size,
+        cairn_s3f_say(body,
+                      ",\"size\":%" PRIu64 ",\"crc32c\":\"%08" PRIx32 "\",\"etag\":", object->size,
                       object->crc32c);
         cairn_s3f_say_json(body, object->etag);
-        cairn_s3f_say(body, ",\"checksum\":\"%s\",\"parts\":%zu,\"modified_ms\":%" PRId64 ",\"meta\":",
+        cairn_s3f_say(body,
+                      ",\"checksum\":\"%s\",\"parts\":%zu,\"modified_ms\":%" PRId64 ",\"meta\":",
                       object->checksum, object->body_count, object->modified_ms);
         say_metadata(body, object->metadata);
         cairn_s3f_say(body, "}");
@@ -148,8 +152,8 @@ static void say_counters(const struct cairn_s3f_server *server, struct cairn_buf
     for (size_t i = 0; i < cairn_s3f_rules_count(server->rules); i++) {
         uint64_t matched, acted;
         cairn_s3f_rules_told(server->rules, i, &matched, &acted);
-        cairn_s3f_say(body, "%s{\"matched\":%" PRIu64 ",\"acted\":%" PRIu64 "}", i ? "," : "", matched,
-                      acted);
+        cairn_s3f_say(body, "%s{\"matched\":%" PRIu64 ",\"acted\":%" PRIu64 "}", i ? "," : "",
+                      matched, acted);
     }
     cairn_s3f_say(body, "]");
 }
@@ -170,7 +174,8 @@ static bool set_rules(struct cairn_s3f_server *server, struct cairn_view text,
     CAIRN_AUTO(buf) copy = {0};
     cairn_s3f_say(&copy, "%.*s", (int)text.size, text.size ? (const char *)text.data : "");
     struct cairn_s3f_rules *rules = NULL;
-    if (cairn_s3f_rules_new(copy.data ? copy.data : "", server->options.seed, &rules, err) != CAIRN_OK)
+    if (cairn_s3f_rules_new(copy.data ? copy.data : "", server->options.seed, &rules, err) !=
+        CAIRN_OK)
         return false;
     CAIRN_HOLD(&server->lock);
     cairn_s3f_rules_free(server->rules);
@@ -231,7 +236,8 @@ void cairn_s3f_control(struct cairn_s3f_server *server, const struct cairn_s3f_r
         good = set_rules(server, (struct cairn_view){0}, &err);
     } else {
         good = false;
-        cairn_fail(&err, CAIRN_INVALID, "GET state, GET journal, POST rules, POST keys, POST reset");
+        cairn_fail(&err, CAIRN_INVALID,
+                   "GET state, GET journal, POST rules, POST keys, POST reset");
     }
     if (good) return;
     reply->status = 400;

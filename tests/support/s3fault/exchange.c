@@ -74,11 +74,10 @@ static void match_rules(struct exchange *x) {
     cairn_s3f_rules_match(server->rules, &subject, &x->plan);
     const struct cairn_s3f_action *clock = find(x, CAIRN_S3F_DO_CLOCK);
     if (clock) server->state.clock_offset_ms += clock->number * 1000;
-    struct cairn_s3f_upload *upload =
-        request->upload_id && find(x, CAIRN_S3F_DO_DROP_UPLOAD)
-            ? cairn_s3f_upload_find(&server->state, request->bucket, request->key,
-                                    request->upload_id)
-            : NULL;
+    struct cairn_s3f_upload *upload = request->upload_id && find(x, CAIRN_S3F_DO_DROP_UPLOAD)
+                                          ? cairn_s3f_upload_find(&server->state, request->bucket,
+                                                                  request->key, request->upload_id)
+                                          : NULL;
     if (upload && !upload->completed) cairn_s3f_upload_remove(&server->state, upload);
     if (find(x, CAIRN_S3F_DO_DROP_OBJECT))
         cairn_s3f_object_remove(&server->state, request->bucket, request->key);
@@ -159,7 +158,8 @@ static bool answer(struct exchange *x, bool allowed) {
     if (delay) wait_ms(delay->number);
     if (instead && (allowed || find(x, CAIRN_S3F_DO_STATUS)))
         cairn_s3f_override(x->server, &x->plan, &x->reply);
-    else if (early) cairn_s3f_refuse(&x->reply, 503, "SlowDown", "Please reduce your request rate.");
+    else if (early)
+        cairn_s3f_refuse(&x->reply, 503, "SlowDown", "Please reduce your request rate.");
     bool lost = find(x, CAIRN_S3F_DO_LOSE_REPLY) != NULL;
     journal(x, !lost, NULL);
     if (lost) {
@@ -167,8 +167,7 @@ static bool answer(struct exchange *x, bool allowed) {
         return false;
     }
     if (instead && x->reply.object) x->reply.length = 0;
-    if (!early)
-        return cairn_s3f_send(x->connection, &x->plan, &x->reply, !x->request.keep_alive);
+    if (!early) return cairn_s3f_send(x->connection, &x->plan, &x->reply, !x->request.keep_alive);
     x->plan.actions[0] = (struct cairn_s3f_action){.kind = CAIRN_S3F_DO_RST, .from_end = true};
     x->plan.count = 1; /* the reply, then RST, since the rest of the body was never read */
     return cairn_s3f_send(x->connection, &x->plan, &x->reply, false);

@@ -89,7 +89,8 @@ static void run_out(struct taking *taking) {
             intake->end = CAIRN_S3F_ENDED;
             if (event->kind == CAIRN_S3F_DO_REQ_RST)
                 cairn_s3f_wire_reset(&taking->connection->wire);
-            else cairn_s3f_wire_finish(&taking->connection->wire, false);
+            else
+                cairn_s3f_wire_finish(&taking->connection->wire, false);
         }
     }
 }
@@ -165,7 +166,8 @@ static bool md5_holds(const struct cairn_s3f_request *request, const struct cair
     char seen[32];
     EVP_EncodeBlock((unsigned char *)seen, body->md5, 16);
     if (strlen(told) != 24 || !body->has_md5) {
-        cairn_s3f_refuse(reply, 400, "InvalidDigest", "The Content-MD5 you specified is not valid.");
+        cairn_s3f_refuse(reply, 400, "InvalidDigest",
+                         "The Content-MD5 you specified is not valid.");
         return false;
     }
     if (!strcmp(told, seen)) return true;

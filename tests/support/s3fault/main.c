@@ -28,15 +28,29 @@ struct setup {
     struct cairn_buf rules;
 };
 
-static const struct option options[] = {
-    {"address", 1, 0, 'a'},     {"port", 1, 0, 'p'},          {"port-file", 1, 0, 'f'},
-    {"script", 1, 0, 's'},      {"rules", 1, 0, 'r'},         {"seed", 1, 0, 'n'},
-    {"profile", 1, 0, 'o'},     {"journal", 1, 0, 'j'},       {"access-key", 1, 0, 'k'},
-    {"secret-key", 1, 0, 'S'},  {"session-token", 1, 0, 't'}, {"region", 1, 0, 'R'},
-    {"bucket", 1, 0, 'b'},      {"tls-cert", 1, 0, 'c'},      {"tls-key", 1, 0, 'K'},
-    {"memory-max", 1, 0, 'm'},  {"page-max", 1, 0, 'P'},      {"discard", 0, 0, 'd'},
-    {"cap-bytes-per-s", 1, 0, 'C'}, {"congestion", 1, 0, 'g'}, {"etag", 1, 0, 'e'},
-    {"help", 0, 0, 'h'},        {0}};
+static const struct option options[] = {{"address", 1, 0, 'a'},
+                                        {"port", 1, 0, 'p'},
+                                        {"port-file", 1, 0, 'f'},
+                                        {"script", 1, 0, 's'},
+                                        {"rules", 1, 0, 'r'},
+                                        {"seed", 1, 0, 'n'},
+                                        {"profile", 1, 0, 'o'},
+                                        {"journal", 1, 0, 'j'},
+                                        {"access-key", 1, 0, 'k'},
+                                        {"secret-key", 1, 0, 'S'},
+                                        {"session-token", 1, 0, 't'},
+                                        {"region", 1, 0, 'R'},
+                                        {"bucket", 1, 0, 'b'},
+                                        {"tls-cert", 1, 0, 'c'},
+                                        {"tls-key", 1, 0, 'K'},
+                                        {"memory-max", 1, 0, 'm'},
+                                        {"page-max", 1, 0, 'P'},
+                                        {"discard", 0, 0, 'd'},
+                                        {"cap-bytes-per-s", 1, 0, 'C'},
+                                        {"congestion", 1, 0, 'g'},
+                                        {"etag", 1, 0, 'e'},
+                                        {"help", 0, 0, 'h'},
+                                        {0}};
 
 static enum cairn_code take_key(struct cairn_s3f_server *server, int option, const char *value,
                                 struct cairn_error *err) {
@@ -65,31 +79,61 @@ static enum cairn_code take_option(struct setup *setup, int option, const char *
     struct cairn_s3f_options *o = &setup->server.options;
     struct cairn_view view = cairn_view_of(value ? value : "");
     switch (option) {
-    case 'a': setup->address = value; return CAIRN_OK;
-    case 'p': setup->port = value; return CAIRN_OK;
-    case 'f': setup->port_file = value; return CAIRN_OK;
-    case 's': return cairn_file_load(value, &setup->rules, err);
-    case 'r': cairn_s3f_say(&setup->rules, "%s\n", value); return CAIRN_OK;
-    case 'n': return cairn_parse_u64(view, &o->seed, err);
-    case 'j': o->journal = value; return CAIRN_OK;
-    case 'R': o->region = value; return CAIRN_OK;
-    case 'b': return take_bucket(&setup->server.state, value, err);
-    case 'c': o->tls_certificate = value; return CAIRN_OK;
-    case 'K': o->tls_key = value; return CAIRN_OK;
-    case 'm': return cairn_parse_size(view, &setup->server.state.memory_max, err);
-    case 'P': return cairn_parse_u64(view, &o->page_max, err);
-    case 'd': o->discard = true; return CAIRN_OK;
-    case 'C': return cairn_parse_size(view, &o->cap_bytes_per_s, err);
-    case 'g': o->congestion = value; return CAIRN_OK;
-    case 'e': o->md5_etags = !strcmp(value, "md5"); return CAIRN_OK;
+    case 'a':
+        setup->address = value;
+        return CAIRN_OK;
+    case 'p':
+        setup->port = value;
+        return CAIRN_OK;
+    case 'f':
+        setup->port_file = value;
+        return CAIRN_OK;
+    case 's':
+        return cairn_file_load(value, &setup->rules, err);
+    case 'r':
+        cairn_s3f_say(&setup->rules, "%s\n", value);
+        return CAIRN_OK;
+    case 'n':
+        return cairn_parse_u64(view, &o->seed, err);
+    case 'j':
+        o->journal = value;
+        return CAIRN_OK;
+    case 'R':
+        o->region = value;
+        return CAIRN_OK;
+    case 'b':
+        return take_bucket(&setup->server.state, value, err);
+    case 'c':
+        o->tls_certificate = value;
+        return CAIRN_OK;
+    case 'K':
+        o->tls_key = value;
+        return CAIRN_OK;
+    case 'm':
+        return cairn_parse_size(view, &setup->server.state.memory_max, err);
+    case 'P':
+        return cairn_parse_u64(view, &o->page_max, err);
+    case 'd':
+        o->discard = true;
+        return CAIRN_OK;
+    case 'C':
+        return cairn_parse_size(view, &o->cap_bytes_per_s, err);
+    case 'g':
+        o->congestion = value;
+        return CAIRN_OK;
+    case 'e':
+        o->md5_etags = !strcmp(value, "md5");
+        return CAIRN_OK;
     case 'k':
     case 'S':
-    case 't': return take_key(&setup->server, option, value, err);
+    case 't':
+        return take_key(&setup->server, option, value, err);
     case 'o':
         o->profile = cairn_s3f_profile_find(value);
         if (o->profile) return CAIRN_OK;
         return cairn_fail(err, CAIRN_INVALID, "profile %s is not known", value);
-    default: return cairn_fail(err, CAIRN_INVALID, "%s", usage);
+    default:
+        return cairn_fail(err, CAIRN_INVALID, "%s", usage);
     }
 }
 
@@ -120,8 +164,9 @@ static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
     char address[128];
     int listener = -1;
     uint16_t port = 0;
-    if (!server->key_count) server->keys[server->key_count++] =
-        (struct cairn_s3f_key){.access = "s3fault", .secret = "s3fault-secret"};
+    if (!server->key_count)
+        server->keys[server->key_count++] =
+            (struct cairn_s3f_key){.access = "s3fault", .secret = "s3fault-secret"};
     if (!server->state.bucket_count) CAIRN_TRY(take_bucket(&server->state, "test", err));
     server->state.seed = o->seed;
     cairn_lock_init(&server->lock, CAIRN_LOCK_test_support);
@@ -159,7 +204,8 @@ int main(int argc, char **argv) {
     signal(SIGTERM, end);
     signal(SIGINT, end);
     bool fast = false;
-    for (int option; code == CAIRN_OK && (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    for (int option;
+         code == CAIRN_OK && (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         code = take_option(&setup, option, optarg, &err);
         fast = fast || option == 'd';
     }

@@ -181,13 +181,23 @@ void cairn_s3f_say(struct cairn_buf *buf, const char *format, ...) {
 void cairn_s3f_say_xml(struct cairn_buf *buf, const char *text) {
     for (; *text; text++) {
         switch (*text) {
-        case '&': cairn_s3f_say(buf, "&amp;"); break;
-        case '<': cairn_s3f_say(buf, "&lt;"); break;
-        case '>': cairn_s3f_say(buf, "&gt;"); break;
-        case '"': cairn_s3f_say(buf, "&quot;"); break;
+        case '&':
+            cairn_s3f_say(buf, "&amp;");
+            break;
+        case '<':
+            cairn_s3f_say(buf, "&lt;");
+            break;
+        case '>':
+            cairn_s3f_say(buf, "&gt;");
+            break;
+        case '"':
+            cairn_s3f_say(buf, "&quot;");
+            break;
         default:
-            if ((unsigned char)*text < ' ') cairn_s3f_say(buf, "&#x%x;", (unsigned)*text);
-            else cairn_s3f_say(buf, "%c", *text);
+            if ((unsigned char)*text < ' ')
+                cairn_s3f_say(buf, "&#x%x;", (unsigned)*text);
+            else
+                cairn_s3f_say(buf, "%c", *text);
         }
     }
 }
@@ -195,9 +205,12 @@ void cairn_s3f_say_xml(struct cairn_buf *buf, const char *text) {
 void cairn_s3f_say_json(struct cairn_buf *buf, const char *text) {
     cairn_s3f_say(buf, "\"");
     for (; *text; text++) {
-        if (*text == '"' || *text == '\\') cairn_s3f_say(buf, "\\%c", *text);
-        else if ((unsigned char)*text < ' ') cairn_s3f_say(buf, "\\u%04x", (unsigned)*text);
-        else cairn_s3f_say(buf, "%c", *text);
+        if (*text == '"' || *text == '\\')
+            cairn_s3f_say(buf, "\\%c", *text);
+        else if ((unsigned char)*text < ' ')
+            cairn_s3f_say(buf, "\\u%04x", (unsigned)*text);
+        else
+            cairn_s3f_say(buf, "%c", *text);
     }
     cairn_s3f_say(buf, "\"");
 }
@@ -218,8 +231,8 @@ void cairn_s3f_refuse(struct cairn_s3f_reply *reply, int status, const char *cod
     cairn_s3f_say_xml(&reply->body, code);
     cairn_s3f_say(&reply->body, "</Code><Message>");
     cairn_s3f_say_xml(&reply->body, message);
-    cairn_s3f_say(&reply->body,
-                  "</Message><RequestId>s3fault-%" PRIu64 "</RequestId></Error>", reply->serial);
+    cairn_s3f_say(&reply->body, "</Message><RequestId>s3fault-%" PRIu64 "</RequestId></Error>",
+                  reply->serial);
 }
 
 const char *cairn_s3f_status_text(int status) {

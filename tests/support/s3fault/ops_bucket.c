@@ -41,15 +41,15 @@ static void say_object(const struct cairn_s3f_call *call, const struct cairn_s3f
     cairn_s3f_say_key(call, "Key", object->key);
     cairn_s3f_say(body, "<LastModified>%s</LastModified><ETag>&quot;", time);
     cairn_s3f_say_xml(body, object->etag);
-    cairn_s3f_say(body, "&quot;</ETag><Size>%" PRIu64 "</Size><StorageClass>STANDARD</StorageClass>"
-                        "</Contents>",
+    cairn_s3f_say(body,
+                  "&quot;</ETag><Size>%" PRIu64 "</Size><StorageClass>STANDARD</StorageClass>"
+                  "</Contents>",
                   object->size);
 }
 
 /* Objects younger than this are not seen by this listing. */
 static int64_t youngest_shown(const struct cairn_s3f_call *call) {
-    const struct cairn_s3f_action *stale =
-        cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_STALE_LIST);
+    const struct cairn_s3f_action *stale = cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_STALE_LIST);
     if (!stale) return INT64_MAX;
     return cairn_s3f_now_ms(&call->server->state) - (stale->number ? stale->number : STALE_MS);
 }
@@ -75,8 +75,9 @@ static void list_from(const struct cairn_s3f_call *call, const char *prefix, con
     bool endless = cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_ENDLESS_LIST) != NULL;
     if (endless) more = true;
     if (more) say_token(call, "NextContinuationToken", endless ? "again" : last);
-    cairn_s3f_say(body, "<KeyCount>%zu</KeyCount><MaxKeys>%" PRIu64 "</MaxKeys><IsTruncated>%s"
-                        "</IsTruncated></ListBucketResult>",
+    cairn_s3f_say(body,
+                  "<KeyCount>%zu</KeyCount><MaxKeys>%" PRIu64 "</MaxKeys><IsTruncated>%s"
+                  "</IsTruncated></ListBucketResult>",
                   shown, most, more ? "true" : "false");
 }
 
@@ -180,11 +181,21 @@ void cairn_s3f_do_bucket(const struct cairn_s3f_call *call) {
     struct cairn_s3f_reply *reply = call->reply;
     const char *region = call->server->options.region;
     switch (call->request->op) {
-    case CAIRN_S3F_BUCKETS: list_buckets(call); return;
-    case CAIRN_S3F_BUCKET_CREATE: create_bucket(call); return;
-    case CAIRN_S3F_BUCKET_DELETE: delete_bucket(call); return;
-    case CAIRN_S3F_LIFECYCLE: tell_lifecycle(call); return;
-    case CAIRN_S3F_LIFECYCLE_PUT: keep_lifecycle(call); return;
+    case CAIRN_S3F_BUCKETS:
+        list_buckets(call);
+        return;
+    case CAIRN_S3F_BUCKET_CREATE:
+        create_bucket(call);
+        return;
+    case CAIRN_S3F_BUCKET_DELETE:
+        delete_bucket(call);
+        return;
+    case CAIRN_S3F_LIFECYCLE:
+        tell_lifecycle(call);
+        return;
+    case CAIRN_S3F_LIFECYCLE_PUT:
+        keep_lifecycle(call);
+        return;
     case CAIRN_S3F_BUCKET_HEAD:
         reply->status = 200;
         cairn_s3f_say(&reply->headers, "x-amz-bucket-region: %s\r\n", region);

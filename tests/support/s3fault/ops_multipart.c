@@ -30,8 +30,8 @@ void cairn_s3f_do_create(const struct cairn_s3f_call *call) {
     const char *algorithm = cairn_s3f_header(request, "x-amz-checksum-algorithm");
     const char *type = cairn_s3f_header(request, "x-amz-checksum-type");
     bool full = type && !strcmp(type, "FULL_OBJECT");
-    if (profile->checksums && ((algorithm && strcmp(algorithm, "CRC32C") != 0) ||
-                               (full && !profile->checksum_full))) {
+    if (profile->checksums &&
+        ((algorithm && strcmp(algorithm, "CRC32C") != 0) || (full && !profile->checksum_full))) {
         cairn_s3f_refuse(call->reply, 501, "NotImplemented",
                          "of checksums only CRC32C is taken, in the forms that this store knows");
         return;
@@ -42,8 +42,8 @@ void cairn_s3f_do_create(const struct cairn_s3f_call *call) {
     }
     CAIRN_AUTO(buf) metadata = {0};
     cairn_s3f_metadata_of(request, &metadata);
-    struct cairn_s3f_upload *upload = cairn_s3f_upload_new(
-        &call->server->state, request->bucket, request->key, metadata.data);
+    struct cairn_s3f_upload *upload =
+        cairn_s3f_upload_new(&call->server->state, request->bucket, request->key, metadata.data);
     upload->checksums = algorithm && profile->checksums;
     upload->checksum_full = upload->checksums && full;
     cairn_s3f_begin_xml(call->reply, "InitiateMultipartUploadResult");
@@ -69,8 +69,8 @@ void cairn_s3f_do_part(const struct cairn_s3f_call *call) {
         return;
     }
     if (request->part_number > profile->part_count_max) {
-        cairn_s3f_refuse(call->reply, 400, "InvalidArgument", "Part number must be at most %" PRIu32,
-                         profile->part_count_max);
+        cairn_s3f_refuse(call->reply, 400, "InvalidArgument",
+                         "Part number must be at most %" PRIu32, profile->part_count_max);
         return;
     }
     if (profile->checksums && upload->checksums != (checksum != NULL)) {
@@ -151,8 +151,6 @@ static bool part_fits(const struct completion *completion, size_t index) {
     bool last = index + 1 == completion->count;
     if (number < 1 || number > profile->part_count_max)
         return refuse_part(completion, "InvalidArgument", "its number is out of range", number);
-    if (index && number <= completion->parts[index - 1].number)
-        return refuse_part(completion, "InvalidPartOrder", "not in ascending order", number);
     const struct cairn_s3f_part *part = cairn_s3f_part_find(upload, (uint32_t)number);
     if (!part || !same_etag(chosen->etag, part->body->etag))
         return refuse_part(completion, "InvalidPart", "absent, or its ETag differs", number);
@@ -183,6 +181,10 @@ static bool upload_fits(const struct completion *completion) {
         cairn_s3f_refuse(reply, 400, "MalformedXML", "more than 10,000 parts");
         return false;
     }
+    for (size_t i = 1; i < completion->count; i++)
+        if (completion->parts[i].number <= completion->parts[i - 1].number)
+            return refuse_part(completion, "InvalidPartOrder", "not in ascending order",
+                               completion->parts[i].number);
     for (size_t i = 0; i < completion->count; i++)
         if (!part_fits(completion, i)) return false;
     if (!profile->complete_subset && completion->count != completion->upload->part_count) {
@@ -195,8 +197,8 @@ static bool upload_fits(const struct completion *completion) {
 /* The parts' bodies, as one object; md5 of md5s where all are known. */
 static struct cairn_s3f_object *join(const struct completion *completion) {
     const struct cairn_s3f_upload *upload = completion->upload;
-    struct cairn_s3f_object *object = cairn_s3f_object_new(upload->bucket, upload->key,
-                                                           upload->metadata, completion->count);
+    struct cairn_s3f_object *object =
+        cairn_s3f_object_new(upload->bucket, upload->key, upload->metadata, completion->count);
     EVP_MD_CTX *md5 = EVP_MD_CTX_new();
     if (!md5 || !EVP_DigestInit_ex(md5, EVP_md5(), NULL)) abort();
     for (size_t i = 0; i < completion->count; i++) {
@@ -232,8 +234,7 @@ static void tell_checksum(const struct completion *completion, struct cairn_s3f_
     snprintf(object->checksum + 8, sizeof object->checksum - 8, "-%zu", object->body_count);
 }
 
-static bool whole_fits(const struct completion *completion,
-                       const struct cairn_s3f_object *object) {
+static bool whole_fits(const struct completion *completion, const struct cairn_s3f_object *object) {
     const struct cairn_s3f_request *request = completion->call->request;
     struct cairn_s3f_reply *reply = completion->call->reply;
     if (!completion->call->server->options.profile->checksums) return true;
@@ -305,8 +306,10 @@ void cairn_s3f_do_complete(const struct cairn_s3f_call *call) {
         const struct cairn_s3f_object *object =
             cairn_s3f_object_find(&call->server->state, request->bucket, request->key);
         bool same = object && !strcmp(object->etag, completion.upload->etag);
-        if (same && call->server->options.profile->complete_again) tell_completed(call, object);
-        else no_such_upload(call);
+        if (same && call->server->options.profile->complete_again)
+            tell_completed(call, object);
+        else
+            no_such_upload(call);
     } else {
         complete_open(&completion);
     }
@@ -349,8 +352,9 @@ void cairn_s3f_do_parts(const struct cairn_s3f_call *call) {
         char time[32], checksum[16];
         cairn_s3f_time_iso(part->modified_ms, time);
         cairn_s3f_checksum_text(part->body->crc32c, checksum);
-        cairn_s3f_say(body, "<Part><PartNumber>%" PRIu32 "</PartNumber><LastModified>%s"
-                            "</LastModified><ETag>&quot;",
+        cairn_s3f_say(body,
+                      "<Part><PartNumber>%" PRIu32 "</PartNumber><LastModified>%s"
+                      "</LastModified><ETag>&quot;",
                       part->number, time);
         cairn_s3f_say_xml(body, part->body->etag);
         cairn_s3f_say(body, "&quot;</ETag><Size>%" PRIu64 "</Size>", part->body->size);
@@ -362,13 +366,15 @@ void cairn_s3f_do_parts(const struct cairn_s3f_call *call) {
     bool more = i < upload->part_count;
     if (cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_ENDLESS_LIST)) more = true;
     if (upload->checksums)
-        cairn_s3f_say(body, "<ChecksumAlgorithm>CRC32C</ChecksumAlgorithm><ChecksumType>%s"
-                            "</ChecksumType>",
+        cairn_s3f_say(body,
+                      "<ChecksumAlgorithm>CRC32C</ChecksumAlgorithm><ChecksumType>%s"
+                      "</ChecksumType>",
                       upload->checksum_full ? "FULL_OBJECT" : "COMPOSITE");
     if (more)
         cairn_s3f_say(body, "<NextPartNumberMarker>%" PRIu64 "</NextPartNumberMarker>", marker);
-    cairn_s3f_say(body, "<MaxParts>%" PRIu64 "</MaxParts><IsTruncated>%s</IsTruncated>"
-                        "</ListPartsResult>",
+    cairn_s3f_say(body,
+                  "<MaxParts>%" PRIu64 "</MaxParts><IsTruncated>%s</IsTruncated>"
+                  "</ListPartsResult>",
                   most, more ? "true" : "false");
 }
 
@@ -421,7 +427,8 @@ void cairn_s3f_do_uploads(const struct cairn_s3f_call *call) {
         cairn_s3f_say_key(call, "NextKeyMarker", last->key);
         cairn_s3f_say(body, "<NextUploadIdMarker>%s</NextUploadIdMarker>", last->id);
     }
-    cairn_s3f_say(body, "<MaxUploads>%" PRIu64 "</MaxUploads><IsTruncated>%s</IsTruncated>"
-                        "</ListMultipartUploadsResult>",
+    cairn_s3f_say(body,
+                  "<MaxUploads>%" PRIu64 "</MaxUploads><IsTruncated>%s</IsTruncated>"
+                  "</ListMultipartUploadsResult>",
                   most, more ? "true" : "false");
 }

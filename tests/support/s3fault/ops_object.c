@@ -93,7 +93,8 @@ void cairn_s3f_metadata_of(const struct cairn_s3f_request *request, struct cairn
 bool cairn_s3f_may_create(const struct cairn_s3f_call *call, bool honoured) {
     const struct cairn_s3f_profile *profile = call->server->options.profile;
     const char *none_match = cairn_s3f_header(call->request, "if-none-match");
-    if (cairn_s3f_header(call->request, "if-match") || (none_match && strcmp(none_match, "*") != 0)) {
+    if (cairn_s3f_header(call->request, "if-match") ||
+        (none_match && strcmp(none_match, "*") != 0)) {
         cairn_s3f_refuse(call->reply, 501, "NotImplemented", "of conditions only * is taken");
         return false;
     }
@@ -103,8 +104,8 @@ bool cairn_s3f_may_create(const struct cairn_s3f_call *call, bool honoured) {
                          "A header you provided implies functionality that is not implemented");
         return false;
     }
-    if (!honoured || !cairn_s3f_object_find(&call->server->state, call->request->bucket,
-                                            call->request->key))
+    if (!honoured ||
+        !cairn_s3f_object_find(&call->server->state, call->request->bucket, call->request->key))
         return true;
     cairn_s3f_refuse(call->reply, 412, "PreconditionFailed",
                      "At least one of the pre-conditions you specified did not hold");
@@ -134,7 +135,8 @@ void cairn_s3f_do_put(const struct cairn_s3f_call *call) {
     if (checksum && profile->checksums) {
         cairn_text_copy(object->checksum, sizeof object->checksum, checksum);
         cairn_s3f_say(&call->reply->headers,
-                      "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n", checksum);
+                      "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n",
+                      checksum);
     }
     cairn_s3f_object_store(state, object);
 }
@@ -238,14 +240,14 @@ void cairn_s3f_do_get(const struct cairn_s3f_call *call) {
     if (cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_MULTIPART_RANGE))
         cairn_s3f_say(&reply->headers, "Content-Type: multipart/byteranges; boundary=s3fault\r\n%s",
                       strstr(object->metadata, "\r\n") + 2);
-    else cairn_s3f_say(&reply->headers, "%s", object->metadata);
+    else
+        cairn_s3f_say(&reply->headers, "%s", object->metadata);
     cairn_s3f_say(&reply->headers, "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n", time);
     cairn_s3f_say_etag(call, object->etag);
     const char *mode = cairn_s3f_header(request, "x-amz-checksum-mode");
     if (mode && !strcmp(mode, "ENABLED") && object->checksum[0] && reply->status == 200)
-        cairn_s3f_say(&reply->headers,
-                      "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: %s\r\n", object->checksum,
-                      object->checksum_type);
+        cairn_s3f_say(&reply->headers, "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: %s\r\n",
+                      object->checksum, object->checksum_type);
     reply->object = object;
     object->references++;
 }
@@ -284,10 +286,13 @@ void cairn_s3f_do_delete_many(const struct cairn_s3f_call *call) {
         proven = proven || cairn_s3f_header(call->request, proofs[i]);
     const struct cairn_s3f_body *body = call->body;
     if (!proven) {
-        cairn_s3f_refuse(call->reply, 400, "InvalidRequest", "Content-MD5 or a checksum is missing");
-    } else if (!body || !cairn_s3f_xml_read((const char *)body->bytes, body->size, on_deletion,
-                                            &deletion) || deletion.count == 0) {
-        cairn_s3f_refuse(call->reply, 400, "MalformedXML", "The XML you provided was not well-formed");
+        cairn_s3f_refuse(call->reply, 400, "InvalidRequest",
+                         "Content-MD5 or a checksum is missing");
+    } else if (!body ||
+               !cairn_s3f_xml_read((const char *)body->bytes, body->size, on_deletion, &deletion) ||
+               deletion.count == 0) {
+        cairn_s3f_refuse(call->reply, 400, "MalformedXML",
+                         "The XML you provided was not well-formed");
     } else {
         const struct cairn_s3f_action *failing =
             cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_DELETE_ERROR);

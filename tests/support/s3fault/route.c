@@ -23,7 +23,8 @@ static const struct route routes[] = {
     {"POST", true, "uploads", CAIRN_S3F_CREATE, " uploads "},
     {"POST", true, "uploadId", CAIRN_S3F_COMPLETE, " uploadId "},
     {"GET", false, "list-type", CAIRN_S3F_LIST,
-     " list-type prefix max-keys continuation-token start-after encoding-type fetch-owner delimiter "},
+     " list-type prefix max-keys continuation-token start-after encoding-type fetch-owner "
+     "delimiter "},
     {"GET", false, "uploads", CAIRN_S3F_UPLOADS,
      " uploads prefix max-uploads key-marker upload-id-marker encoding-type delimiter "},
     {"GET", false, "location", CAIRN_S3F_LOCATION, " location "},
@@ -42,7 +43,8 @@ static const char known_headers[] =
     " x-amz-content-sha256 x-amz-date x-amz-security-token x-amz-checksum-crc32c "
     "x-amz-checksum-crc32 x-amz-checksum-algorithm x-amz-sdk-checksum-algorithm "
     "x-amz-checksum-type x-amz-checksum-mode x-amz-mp-object-size x-amz-user-agent "
-    "x-amz-storage-class x-amz-expected-bucket-owner ";
+    "x-amz-storage-class x-amz-expected-bucket-owner x-amz-server-side-encryption "
+    "x-amz-server-side-encryption-aws-kms-key-id x-amz-tagging ";
 
 static bool is_listed(const char *list, const char *name) {
     char word[80];

@@ -23,7 +23,7 @@ struct rule {
     uint64_t matched, acted;
     struct {
         uint64_t hash, count;
-    } *seen; /* of nth_each */
+    } * seen; /* of nth_each */
 };
 struct cairn_s3f_rules {
     uint64_t seed;
@@ -60,7 +60,8 @@ const struct cairn_s3f_action *cairn_s3f_plan_find(const struct cairn_s3f_plan *
 
 uint64_t cairn_s3f_place(const struct cairn_s3f_action *action, uint64_t size) {
     uint64_t number = (uint64_t)action->number;
-    if (action->percent) number = number >= 100 ? size : size / 100 * number + size % 100 * number / 100;
+    if (action->percent)
+        number = number >= 100 ? size : size / 100 * number + size % 100 * number / 100;
     if (number > size) number = size;
     return action->from_end ? size - number : number;
 }
@@ -102,8 +103,10 @@ static bool parse_ops(char *text, uint64_t *ret) {
                 known = true;
             }
         /* Every operation, but not the making of connections, which is no request. */
-        if (!strcmp(name, "*")) *ret |= ~(UINT64_C(1) << CAIRN_S3F_CONNECT);
-        else if (!known) return false;
+        if (!strcmp(name, "*"))
+            *ret |= ~(UINT64_C(1) << CAIRN_S3F_CONNECT);
+        else if (!known)
+            return false;
     }
     return *ret != 0;
 }
@@ -173,10 +176,14 @@ static bool parse_action(char *word, struct cairn_s3f_action *ret) {
         char *end;
         ret->number = strtoll(value, &end, 10);
         switch (action_names[i].value) {
-        case NONE: return sign == '\0';
-        case TEXT: return sign == '=';
-        case PLACE: return sign == '@' && parse_place(value, ret);
-        case NUMBER: return sign == '\0' || (sign == '=' && end != value && !*end);
+        case NONE:
+            return sign == '\0';
+        case TEXT:
+            return sign == '=';
+        case PLACE:
+            return sign == '@' && parse_place(value, ret);
+        case NUMBER:
+            return sign == '\0' || (sign == '=' && end != value && !*end);
         }
     }
     return false;
@@ -205,7 +212,8 @@ static enum cairn_code parse_rule(struct rule *rule, char *line, struct cairn_er
             return cairn_fail(err, CAIRN_INVALID, "more than %d actions", CAIRN_S3F_ACTIONS_MAX);
         word = trimmed(word);
         if (!parse_action(word, &rule->plan.actions[rule->plan.count++]))
-            return cairn_fail(err, CAIRN_INVALID, "\"%s\" is no action, or its value is wrong", word);
+            return cairn_fail(err, CAIRN_INVALID, "\"%s\" is no action, or its value is wrong",
+                              word);
     }
     if (!rule->nth_each) return CAIRN_OK;
     rule->seen = calloc(SEEN_SLOTS, sizeof *rule->seen);
@@ -265,8 +273,8 @@ static uint64_t count_each(struct rule *rule, const struct cairn_s3f_subject *su
 
 static bool selects(const struct rule *rule, const struct cairn_s3f_subject *subject) {
     if (!(rule->ops >> subject->op & 1)) return false;
-    if (rule->part_last && (subject->part_number < rule->part_first ||
-                            subject->part_number > rule->part_last))
+    if (rule->part_last &&
+        (subject->part_number < rule->part_first || subject->part_number > rule->part_last))
         return false;
     return fnmatch(rule->key, subject->key, 0) == 0;
 }

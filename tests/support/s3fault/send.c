@@ -22,8 +22,10 @@ static bool is_override(enum cairn_s3f_action_kind kind) {
     case CAIRN_S3F_DO_BODY:
     case CAIRN_S3F_DO_HUGE_ERROR:
     case CAIRN_S3F_DO_ENTITY_BOMB:
-    case CAIRN_S3F_DO_DEEP_XML: return true;
-    default: return false;
+    case CAIRN_S3F_DO_DEEP_XML:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -51,8 +53,8 @@ static void say_redirect(const struct cairn_s3f_server *server,
 static void say_bomb(struct cairn_buf *body) {
     cairn_s3f_say(body, "<?xml version=\"1.0\"?>\n<!DOCTYPE b [<!ENTITY a0 \"boom\">\n");
     for (int i = 1; i < 12; i++)
-        cairn_s3f_say(body, "<!ENTITY a%d \"&a%d;&a%d;&a%d;&a%d;&a%d;&a%d;&a%d;&a%d;\">\n", i, i - 1,
-                      i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
+        cairn_s3f_say(body, "<!ENTITY a%d \"&a%d;&a%d;&a%d;&a%d;&a%d;&a%d;&a%d;&a%d;\">\n", i,
+                      i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
     cairn_s3f_say(body, "]>\n<CompleteMultipartUploadResult><ETag>&a11;</ETag>"
                         "</CompleteMultipartUploadResult>");
 }
@@ -65,24 +67,33 @@ static void say_instead(const struct cairn_s3f_server *server,
         cairn_s3f_refuse(reply, (int)strtol(action->text, NULL, 10), code ? code + 1 : "ByRule",
                          "by rule");
         return;
-    case CAIRN_S3F_DO_REDIRECT: say_redirect(server, action, reply); return;
+    case CAIRN_S3F_DO_REDIRECT:
+        say_redirect(server, action, reply);
+        return;
     case CAIRN_S3F_DO_COMPLETE_200_ERROR:
         cairn_s3f_refuse(reply, 200, action->text, "We encountered an internal error.");
         return;
-    case CAIRN_S3F_DO_HUGE_ERROR: cairn_s3f_refuse(reply, 500, "InternalError", "huge"); return;
+    case CAIRN_S3F_DO_HUGE_ERROR:
+        cairn_s3f_refuse(reply, 500, "InternalError", "huge");
+        return;
     case CAIRN_S3F_DO_HTML:
         cairn_buf_clear(&reply->headers);
         cairn_s3f_say(&reply->headers, "Content-Type: text/html\r\n");
         cairn_s3f_say(&reply->body, "<!DOCTYPE html>\n<html><head><title>Sign in</title></head>"
                                     "<body><p>Please sign in.<br></body></html>\n");
         return;
-    case CAIRN_S3F_DO_BODY: cairn_s3f_say(&reply->body, "%s", action->text); return;
-    case CAIRN_S3F_DO_ENTITY_BOMB: say_bomb(&reply->body); return;
+    case CAIRN_S3F_DO_BODY:
+        cairn_s3f_say(&reply->body, "%s", action->text);
+        return;
+    case CAIRN_S3F_DO_ENTITY_BOMB:
+        say_bomb(&reply->body);
+        return;
     case CAIRN_S3F_DO_DEEP_XML:
         for (int64_t i = 0; i < (action->number ? action->number : 100000); i++)
             cairn_s3f_say(&reply->body, "<a>");
         return;
-    default: return;
+    default:
+        return;
     }
 }
 
@@ -145,11 +156,12 @@ static void make_head(struct cairn_s3f_server *server, const struct cairn_s3f_pl
     cairn_lock_take(&server->lock);
     cairn_s3f_time_http(cairn_s3f_now_ms(&server->state), time);
     cairn_lock_give(&server->lock);
-    cairn_s3f_say(ret,
-                  "HTTP/1.1 %d %s\r\nDate: %s\r\nServer: s3fault\r\nx-amz-request-id: s3fault-%" PRIu64
-                  "\r\n%s",
-                  reply->status, cairn_s3f_status_text(reply->status), time, reply->serial,
-                  reply->headers.size ? reply->headers.data : "");
+    cairn_s3f_say(
+        ret,
+        "HTTP/1.1 %d %s\r\nDate: %s\r\nServer: s3fault\r\nx-amz-request-id: s3fault-%" PRIu64
+        "\r\n%s",
+        reply->status, cairn_s3f_status_text(reply->status), time, reply->serial,
+        reply->headers.size ? reply->headers.data : "");
     if (cairn_s3f_plan_find(plan, CAIRN_S3F_DO_COMPLETE_WHITESPACE))
         cairn_s3f_say(ret, "Transfer-Encoding: chunked\r\n");
     else if (reply->status != 204 && reply->status != 304)
@@ -191,8 +203,12 @@ static bool run_event(struct sender *sender, const struct cairn_s3f_action *even
                       const uint8_t *next) {
     struct cairn_s3f_wire *wire = &sender->connection->wire;
     switch (event->kind) {
-    case CAIRN_S3F_DO_RST: cairn_s3f_wire_reset(wire); return false;
-    case CAIRN_S3F_DO_FIN: cairn_s3f_wire_finish(wire, false); return false;
+    case CAIRN_S3F_DO_RST:
+        cairn_s3f_wire_reset(wire);
+        return false;
+    case CAIRN_S3F_DO_FIN:
+        cairn_s3f_wire_finish(wire, false);
+        return false;
     case CAIRN_S3F_DO_STALL:
         sender->stalled = sender->sent;
         return cairn_s3f_wire_hold(wire, event->ms);
@@ -279,7 +295,8 @@ static struct lengths plan_lengths(const struct cairn_s3f_plan *plan,
     const struct cairn_s3f_action *truncate = cairn_s3f_plan_find(plan, CAIRN_S3F_DO_TRUNCATE);
     const struct cairn_s3f_action *huge = cairn_s3f_plan_find(plan, CAIRN_S3F_DO_HUGE_ERROR);
     if (truncate) ret.body = cairn_s3f_place(truncate, ret.body);
-    if (shorter) ret.body -= cairn_min_u64(ret.body, shorter->number ? (uint64_t)shorter->number : 1);
+    if (shorter)
+        ret.body -= cairn_min_u64(ret.body, shorter->number ? (uint64_t)shorter->number : 1);
     if (longer) ret.filler = longer->number ? (uint64_t)longer->number : 1;
     if (huge) ret.filler = (huge->number ? (uint64_t)huge->number : 1024) * CAIRN_MIB;
     return ret;

@@ -27,18 +27,18 @@ struct cairn_s3f_profile {
     const char *name;
     uint64_t part_bytes_min;
     uint32_t part_count_max;
-    bool checksums;         /* x-amz-checksum-crc32c is checked, kept and told */
-    int checksum_refused;   /* status for any x-amz-checksum-* header, 0: taken or ignored */
-    bool checksum_full;     /* FULL_OBJECT for multipart uploads */
-    bool create_put;        /* If-None-Match: * on Put; where not: create_refused, or ignored */
+    bool checksums;       /* x-amz-checksum-crc32c is checked, kept and told */
+    int checksum_refused; /* status for any x-amz-checksum-* header, 0: taken or ignored */
+    bool checksum_full;   /* FULL_OBJECT for multipart uploads */
+    bool create_put;      /* If-None-Match: * on Put; where not: create_refused, or ignored */
     bool create_complete;
-    int create_refused;     /* status for If-None-Match on a write */
-    bool complete_again;    /* a second Complete is answered as the first was */
-    bool complete_subset;   /* parts may be left out */
-    bool lists_by_prefix;   /* ListMultipartUploads; where not: by exact key only */
-    bool equal_parts;       /* all but the last must have one size */
+    int create_refused;   /* status for If-None-Match on a write */
+    bool complete_again;  /* a second Complete is answered as the first was */
+    bool complete_subset; /* parts may be left out */
+    bool lists_by_prefix; /* ListMultipartUploads; where not: by exact key only */
+    bool equal_parts;     /* all but the last must have one size */
     bool region_checked;
-    const char *gone;       /* code of ListParts after an abort */
+    const char *gone; /* code of ListParts after an abort */
 };
 const struct cairn_s3f_profile *cairn_s3f_profile_find(const char *name); /* or NULL */
 

@@ -54,8 +54,10 @@ struct cairn_s3f_body *cairn_s3f_body_new(struct cairn_s3f_state *state, uint64_
 void cairn_s3f_body_drop(struct cairn_s3f_state *state, struct cairn_s3f_body *body) {
     if (!body || --body->references) return;
     state->memory_bytes -= body->mapped;
-    if (body->mapped < CAIRN_MIB) free(body->bytes);
-    else munmap(body->bytes, body->mapped);
+    if (body->mapped < CAIRN_MIB)
+        free(body->bytes);
+    else
+        munmap(body->bytes, body->mapped);
     free(body);
 }
 
@@ -94,8 +96,10 @@ size_t cairn_s3f_object_place(const struct cairn_s3f_state *state, const char *b
     size_t low = 0, high = state->object_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (order(state->objects[middle], bucket, key) < 0) low = middle + 1;
-        else high = middle;
+        if (order(state->objects[middle], bucket, key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }
@@ -184,8 +188,7 @@ struct cairn_s3f_upload *cairn_s3f_upload_find(const struct cairn_s3f_state *sta
                                                const char *id) {
     for (size_t i = 0; i < state->upload_count; i++) {
         struct cairn_s3f_upload *upload = state->uploads[i];
-        if (!strcmp(upload->id, id) && !strcmp(upload->key, key) &&
-            !strcmp(upload->bucket, bucket))
+        if (!strcmp(upload->id, id) && !strcmp(upload->key, key) && !strcmp(upload->bucket, bucket))
             return upload;
     }
     return NULL;
@@ -231,8 +234,10 @@ static size_t part_place(const struct cairn_s3f_upload *upload, uint32_t number)
     size_t low = 0, high = upload->part_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (upload->parts[middle].number < number) low = middle + 1;
-        else high = middle;
+        if (upload->parts[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }

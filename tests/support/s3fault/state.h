@@ -28,8 +28,8 @@ struct cairn_s3f_object {
     struct cairn_s3f_body **bodies;
     size_t body_count;
     uint64_t size;
-    uint32_t crc32c;         /* of the whole, always known here */
-    char checksum[32];       /* as told: base64, of a composite with "-N"; "" when none was sent */
+    uint32_t crc32c;   /* of the whole, always known here */
+    char checksum[32]; /* as told: base64, of a composite with "-N"; "" when none was sent */
     const char *checksum_type; /* "FULL_OBJECT" or "COMPOSITE" */
     char etag[80];
     char *metadata; /* header lines */
@@ -45,8 +45,8 @@ struct cairn_s3f_part {
 struct cairn_s3f_upload {
     char id[64];
     char *bucket, *key, *metadata;
-    bool checksums;       /* CRC32C was asked for */
-    bool checksum_full;   /* of the whole object, not of the parts' checksums */
+    bool checksums;     /* CRC32C was asked for */
+    bool checksum_full; /* of the whole object, not of the parts' checksums */
     struct cairn_s3f_part *parts;
     size_t part_count, part_capacity;
     int64_t begun_ms;
@@ -89,8 +89,7 @@ struct cairn_s3f_upload *cairn_s3f_upload_new(struct cairn_s3f_state *state, con
                                               const char *key, const char *metadata);
 /* Also a completed one. */
 struct cairn_s3f_upload *cairn_s3f_upload_find(const struct cairn_s3f_state *state,
-                                               const char *bucket, const char *key,
-                                               const char *id);
+                                               const char *bucket, const char *key, const char *id);
 void cairn_s3f_upload_remove(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload);
 /* Its bodies went elsewhere or are dropped here; it stays known by its id for a while. */
 void cairn_s3f_upload_complete(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload);

@@ -129,7 +129,8 @@ void cairn_s3f_wire_finish(struct cairn_s3f_wire *wire, bool politely) {
     uint64_t end = cairn_mono_ms() + 2000;
     while (cairn_mono_ms() < end) {
         struct pollfd wait = {.fd = wire->fd, .events = POLLIN};
-        if (poll(&wait, 1, 100) > 0 && recv(wire->fd, scrap, sizeof scrap, MSG_DONTWAIT) <= 0) break;
+        if (poll(&wait, 1, 100) > 0 && recv(wire->fd, scrap, sizeof scrap, MSG_DONTWAIT) <= 0)
+            break;
     }
     forget(wire);
 }

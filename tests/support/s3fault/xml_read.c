@@ -109,8 +109,8 @@ static bool read_children(struct reader *reader, const char *name, int depth) {
 
 bool cairn_s3f_xml_read(const char *text, size_t size, cairn_s3f_on_element *on_element,
                         void *owner) {
-    struct reader reader = {.at = text, .end = text + size, .on_element = on_element,
-                            .owner = owner};
+    struct reader reader = {
+        .at = text, .end = text + size, .on_element = on_element, .owner = owner};
     if (memchr(text, '\0', size)) return false;
     if (takes(&reader, "<?xml ")) {
         while (reader.at < reader.end && *reader.at != '?') reader.at++;

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the store puts right by itself (checksum, region, clock, keys), and what stays secret. */
+#include "store/s3.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "tests/support/s3_script.h"
+
+/* ---- things of ours that are put right ---- */
+
+TEST(a_refused_checksum_header_gives_way_to_md5_and_that_is_told) { /* S21 */
+    RIG(plain, {501, "", ERROR_BODY("NotImplemented")}, {501, "", ERROR_BODY("NotImplemented")},
+        {200, STORED, ""});
+    struct cairn_store_request put = PUT_REQUEST;
+    char text[256];
+    EXPECT(!cairn_store_s3_degraded(rig.store, text));
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT(!strstr(rig.heads[1], "If-None-Match")); /* first suspect */
+    EXPECT(strstr(rig.heads[2], "Content-MD5: JfnnlDI7RTiF9RgfG2JNCw==\r\n"));
+    EXPECT(!strstr(rig.heads[2], "x-amz-checksum"));
+    EXPECT(cairn_store_s3_degraded(rig.store, text));
+    EXPECT(strstr(text, "Content-MD5"));
+    EXPECT(strstr(text, "If-None-Match"));
+}
+
+TEST(a_checksum_that_was_asked_for_never_gives_way) { /* S21 */
+    struct cairn_store_s3_options options = {.deadline_ms = 3000,
+                                             .checksum = CAIRN_S3_CHECKSUM_CRC32C};
+    RIG(options, {501, "", ERROR_BODY("NotImplemented")});
+    struct cairn_store_request put = PUT_REQUEST;
+    put.create = false;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_UNSUPPORTED);
+    EXPECT_EQ_U64(requests(&rig), 1);
+}
+
+TEST(a_wrong_region_is_corrected_and_the_whole_body_sent_again) { /* S12 */
+    RIG(plain, {301, "x-amz-bucket-region: eu-central-1\r\nLocation: http://127.0.0.1:1/\r\n", ""},
+        {200, STORED, ""});
+    struct cairn_store_request put = PUT_REQUEST;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT(strstr(rig.heads[0], "/us-east-1/s3/aws4_request"));
+    EXPECT(strstr(rig.heads[1], "/eu-central-1/s3/aws4_request"));
+    EXPECT(strstr(rig.heads[1], "Content-Length: 9\r\n"));
+    CAIRN_AUTO(rig) second = {0};
+    static const struct cairn_s3_line named[] = {
+        {400, "",
+         "<Error><Code>AuthorizationHeaderMalformed</Code><Region>ap-x-1</Region></Error>"},
+        {200, STORED, ""}};
+    REQUIRE_OK(cairn_rig_open(&second, named, 2, plain));
+    REQUIRE_OK(cairn_store_perform(second.worker, &put, &err));
+    EXPECT(strstr(second.heads[1], "/ap-x-1/s3/aws4_request"));
+}
+
+TEST(regions_that_lead_in_a_circle_or_nowhere_end) { /* S12 */
+    RIG(plain, {301, "x-amz-bucket-region: a-1\r\n", ""}, {301, "x-amz-bucket-region: b-1\r\n", ""},
+        {301, "x-amz-bucket-region: a-1\r\n", ""});
+    struct cairn_store_request put = PUT_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_STORE);
+    EXPECT_EQ_U64(requests(&rig), 3);
+    CAIRN_AUTO(rig) second = {0};
+    static const struct cairn_s3_line evil[] = {
+        {301, "x-amz-bucket-region: evil.example/\r\n", ""}};
+    REQUIRE_OK(cairn_rig_open(&second, evil, 1, plain));
+    EXPECT_CODE(cairn_store_perform(second.worker, &put, &err), CAIRN_STORE);
+    EXPECT_EQ_U64(requests(&second), 1);
+}
+
+TEST(a_clock_that_is_off_is_corrected_once) { /* S11 */
+    RIG(plain, {403, "Date: Fri, 24 May 2030 12:00:00 GMT\r\n", ERROR_BODY("RequestTimeTooSkewed")},
+        {200, STORED, ""});
+    struct cairn_store_request put = PUT_REQUEST;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT(strstr(rig.heads[1], "x-amz-date: 20300524T1200"));
+    CAIRN_AUTO(rig) second = {0};
+    static const struct cairn_s3_line cached[] = {
+        {403, "Date: Fri, 24 May 2030 12:00:00 GMT\r\nAge: 5\r\n",
+         ERROR_BODY("RequestTimeTooSkewed")}};
+    REQUIRE_OK(cairn_rig_open(&second, cached, 1, plain));
+    EXPECT_CODE(cairn_store_perform(second.worker, &put, &err), CAIRN_UNAUTHORIZED);
+    EXPECT_EQ_U64(requests(&second), 1);
+}
+
+static atomic_uint keys_served;
+static void serve_keys(struct cairn_responder_request *request) {
+    char body[256];
+    snprintf(body, sizeof body,
+             "{\"AccessKeyId\":\"ASIA%u\",\"SecretAccessKey\":\"s\",\"Token\":\"t\","
+             "\"Expiration\":\"2035-01-01T00:00:00Z\"}",
+             atomic_fetch_add(&keys_served, 1) + 1);
+    cairn_responder_reply(request, 200, "", body);
+}
+
+TEST(keys_that_ended_are_renewed_and_the_request_goes_on) { /* S10 */
+    RIG(plain, {400, "", ERROR_BODY("ExpiredToken")}, {200, STORED, ""});
+    struct cairn_responder_options options = {.answer = serve_keys};
+    struct cairn_responder *keys = cairn_responder_start(&options);
+    REQUIRE(keys);
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    setenv("HOME", cairn_test_folder(), 1);
+    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", cairn_responder_url(keys), 1);
+    struct cairn_store_request put = PUT_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_OK);
+    unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    cairn_responder_stop(keys);
+    EXPECT(strstr(rig.heads[0], "Credential=ASIA1/"));
+    EXPECT(strstr(rig.heads[1], "Credential=ASIA2/"));
+    EXPECT(strstr(rig.heads[1], "x-amz-security-token: t\r\n"));
+}
+
+TEST(keys_that_ended_without_others_fail_at_once) { /* S10 */
+    RIG(plain, {400, "", ERROR_BODY("ExpiredToken")});
+    struct cairn_store_request put = PUT_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_UNAUTHORIZED);
+    EXPECT_EQ_U64(requests(&rig), 1);
+}
+
+/* ---- secrets ---- */
+
+TEST(no_secret_is_in_a_trace_or_an_error) { /* A04, S5 */
+    struct cairn_store_s3_options options = {.deadline_ms = 3000, .verbose_trace = true};
+    char path[300];
+    snprintf(path, sizeof path, "%s/trace", cairn_test_folder());
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0);
+    setenv("AWS_SESSION_TOKEN", "canary-of-a-token", 1);
+    RIG(options, {403, "Location: http://h/?X-Amz-Signature=canary\r\n",
+                  ERROR_BODY("SignatureDoesNotMatch")});
+    cairn_log_start("test", CAIRN_LOG_DEBUG, fd);
+    struct cairn_store_request put = PUT_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_UNAUTHORIZED);
+    cairn_log_start("test", CAIRN_LOG_ERROR, STDERR_FILENO);
+    unsetenv("AWS_SESSION_TOKEN");
+    EXPECT(strstr(rig.heads[0], "x-amz-security-token: canary-of-a-token\r\n"));
+    CAIRN_AUTO(buf) trace = {0};
+    close(fd);
+    REQUIRE_OK(cairn_file_load(path, &trace, &err));
+    EXPECT(strstr(trace.data, "PUT /bucket/pre/fix/k HTTP/1.1"));
+    EXPECT(strstr(trace.data, "Authorization: <hidden>"));
+    EXPECT(!strstr(trace.data, "canary"));
+    EXPECT(!strstr(trace.data, "Signature="));
+    EXPECT(!strstr(err.message, "canary"));
+}
+
+TEST(a_presigned_url_does_not_outlive_its_keys) { /* A03 */
+    RIG(plain, {200, "", ""});
+    struct cairn_clock_virtual clock;
+    cairn_clock_virtual_init(&clock, INT64_C(2051222400000) - 100000); /* 2035, less 100 s */
+    struct cairn_responder_options serve = {.answer = serve_keys};
+    struct cairn_responder *keys = cairn_responder_start(&serve);
+    REQUIRE(keys);
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    setenv("HOME", cairn_test_folder(), 1);
+    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", cairn_responder_url(keys), 1);
+    struct cairn_store_options open = {.url = "s3://bucket", .clock = &clock.clock};
+    struct cairn_store *store = NULL;
+    CAIRN_AUTO(buf) url = {0};
+    uint32_t life = 0;
+    EXPECT_CODE(cairn_store_s3_open(&open, &store, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_store_presign(store, "k", 300, &url, &life, &err), CAIRN_OK);
+    EXPECT_EQ_U64(life, 100);
+    EXPECT(strstr(url.data, "https://bucket.s3.us-east-1.amazonaws.com/k?"));
+    EXPECT(strstr(url.data, "X-Amz-Expires=100&"));
+    char text[224];
+    EXPECT_CODE(cairn_store_s3_credentials(store, text, &err), CAIRN_OK);
+    EXPECT_EQ_TEXT(text, "container endpoint, until 2035-01-01T00:00:00Z");
+    unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    cairn_store_free(store);
+    cairn_responder_stop(keys);
+}

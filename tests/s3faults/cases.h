@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cases: one shard under one set of rules, and what must have come of it.
+ *
+ * Why:     every row of the catalogue asks the same questions of another fault.
+ * Promise: C1  durable means: the server holds exactly the bytes, under this upload's token, and
+ *              no upload is left open.
+ *          C2  a case whose first rule never acted has failed.
+ * Limits:  shards of three parts unless said otherwise.
+ * Threads: main thread only.
+ * Next:    tests/support/s3world.h.
+ */
+#pragma once
+
+#include "tests/harness.h"
+#include "tests/support/s3world.h"
+
+#define SHARD_BYTES (2 * CAIRN_S3WORLD_PART + 12345)
+#define err (world.error)
+#define WORLD(...)                                                                                 \
+    CAIRN_AUTO(s3world) world = {0};                                                               \
+    struct cairn_s3world_options world_options = {__VA_ARGS__};                                    \
+    REQUIRE_OK(cairn_s3world_start(&world, &world_options))
+
+/* Sends a fresh shard under these rules: is it durable, once, with all its bytes? */
+bool cairn_case_is_durable(struct cairn_s3world *world, const char *rules, const char *key);
+/* The same for each, under keys of their own, each by a store that is opened anew. */
+void cairn_case_all_durable(struct cairn_s3world *world,
+                            const struct cairn_s3world_options *options, const char *const *rules,
+                            size_t count);
+#define ALL_BECOME_DURABLE(...)                                                                    \
+    cairn_case_all_durable(&world, &world_options, (const char *const[]){__VA_ARGS__},             \
+                           CAIRN_COUNT(((const char *const[]){__VA_ARGS__})))
+/* It fails with this code and leaves no upload behind; the message is in world->error. */
+bool cairn_case_fails(struct cairn_s3world *world, const char *rules, enum cairn_code wanted);

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and joining attempts, and what a resume does to what was there (Q1-Q7). */
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "tests/server/world.h"
+
+static json_t *body_of(const char *job, uint64_t after, const char *resume, uint32_t world_size,
+                       uint32_t rank, const char *proc) {
+    return json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s}", "job", job, "world_size",
+                     world_size, "resume", resume, "after", (json_int_t)after, "wait_staged", "0s",
+                     "ranks", "rank", rank, "proc", proc, "node", "node-b");
+}
+
+static uint64_t newest_said(struct cairn_world *world) {
+    return cairn_world_number(cairn_rest_problem(world->rest), "newest");
+}
+
+#define err world.err /* of the macros */
+
+TEST(ranks_of_one_job_join_one_attempt_and_get_the_same_answer) /* Q2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    CAIRN_AUTO_JSON json_t *first = NULL, *second = NULL, *again = NULL;
+    const char *path = WORLD_RUN "/attempts";
+    REQUIRE_OK(
+        cairn_world_call(&world, "POST", path, body_of("j", 0, "latest", 2, 0, "p0"), &first));
+    REQUIRE_OK(
+        cairn_world_call(&world, "POST", path, body_of("j", 0, "latest", 2, 1, "p1"), &second));
+    REQUIRE_OK(
+        cairn_world_call(&world, "POST", path, body_of("j", 7, "latest", 2, 1, "p1"), &again));
+    EXPECT_EQ_U64(cairn_world_number(first, "attempt"), 1);
+    EXPECT_EQ_TEXT(cairn_world_text(first, "grant"), cairn_world_text(second, "grant"));
+    EXPECT_EQ_TEXT(cairn_world_text(first, "grant"), cairn_world_text(again, "grant"));
+    EXPECT(json_is_null(json_object_get(first, "resume_version")));
+}
+
+TEST(a_job_string_used_by_two_incarnations_is_refused) /* V2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    const char *path = WORLD_RUN "/attempts";
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, body_of("j", 0, "latest", 2, 0, "p0"), NULL));
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, body_of("j", 1, "latest", 2, 0, "q0"), NULL),
+                CAIRN_JOB_REUSED);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, body_of("j", 1, "latest", 3, 1, "p1"), NULL),
+                CAIRN_ATTEMPT_DIFFERS);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, body_of("j", 1, "none", 2, 1, "p1"), NULL),
+                CAIRN_ATTEMPT_DIFFERS);
+}
+
+TEST(a_delayed_call_of_a_dead_job_does_not_fence_the_living_one) /* V5 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    const char *path = WORLD_RUN "/attempts";
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, body_of("j1", 0, "latest", 1, 0, "p"), NULL));
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, body_of("j0", 0, "latest", 1, 0, "p"), NULL),
+                CAIRN_ATTEMPT_MOVED);
+    EXPECT_EQ_U64(newest_said(&world), 1);
+}
+
+TEST(an_older_attempt_can_neither_begin_register_nor_join) /* P6, C01 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand old, fresh;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &old, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&old, 5, 1, "error", &save));
+    REQUIRE_OK(cairn_hand_open(&world, &fresh, "j2", 1, "latest", 1));
+    EXPECT_CODE(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints",
+                                 cairn_hand_begin_body(&old, 6, 1, 0, "error"), NULL),
+                CAIRN_STALE_ATTEMPT);
+    EXPECT_EQ_U64(newest_said(&world), 2);
+    EXPECT_CODE(cairn_world_call(&world, "POST", WORLD_RUN "/attempts",
+                                 body_of("j1", 2, "latest", 1, 0, "j1-0"), NULL),
+                CAIRN_STALE_ATTEMPT);
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 1)), &reply));
+    EXPECT(strcmp(cairn_world_text(reply, "state"), "open"));
+    EXPECT_EQ_TEXT(cairn_world_text(reply, "code"), "stale-attempt");
+    CAIRN_AUTO_JSON json_t *body = cairn_hand_begin_body(&fresh, 6, 1, 0, "error");
+    char broken[600];
+    snprintf(broken, sizeof(broken), "%s", fresh.grant);
+    broken[strlen(broken) - 1] ^= 1;
+    json_object_set_new(body, "grant", json_string(broken));
+    EXPECT_CODE(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints", json_incref(body), NULL),
+                CAIRN_UNAUTHORIZED);
+}
+
+TEST(a_rollback_supersedes_what_lies_beyond_and_a_later_save_is_latest) /* C08, P7 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save at_1615, at_1800, at_1620;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1615, 1, "error", 10, &at_1615));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1800, 1, "error", 10, &at_1800));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "1615", 1));
+    EXPECT_EQ_TEXT(hand.resumed, at_1615.id.text);
+    CAIRN_AUTO_JSON json_t *latest = NULL, *old = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
+    EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), at_1615.id.text);
+    REQUIRE_OK(cairn_world_call(&world, "GET", at_1800.path, NULL, &old)); /* readable by id */
+    EXPECT(json_is_true(json_object_get(old, "superseded")));
+    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/1800", NULL, NULL),
+                CAIRN_NOT_FOUND);
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1620, 1, "error", 10, &at_1620));
+    CAIRN_AUTO_JSON json_t *run = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN, NULL, &run));
+    EXPECT_EQ_TEXT(cairn_world_text(json_object_get(run, "latest"), "version"), at_1620.id.text);
+    /* A superseded version that is named is revived, and what lay beyond it goes (V6). */
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j3", 2, at_1800.id.text, 1));
+    CAIRN_AUTO_JSON json_t *now = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &now));
+    EXPECT_EQ_TEXT(cairn_world_text(now, "version"), at_1800.id.text);
+}
+
+TEST(resume_none_supersedes_everything_and_keep_nothing) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "keep", 1));
+    EXPECT_EQ_TEXT(hand.resumed, "(none)");
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j3", 2, "none", 1));
+    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
+                CAIRN_NOT_FOUND);
+    EXPECT_CODE(cairn_hand_open(&world, &hand, "j4", 3, "99", 1), CAIRN_NOT_FOUND);
+}
+
+TEST(a_resume_waits_for_a_save_that_all_ranks_sealed_and_takes_it) /* V1, Q3 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 9, 1, "error", &save));
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
+    /* Not whole within the wait of 2 s: it is given up, and the wait was kept. */
+    uint64_t from_ms = cairn_mono_ms();
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
+    EXPECT(cairn_mono_ms() - from_ms >= 1900);
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "code"), "stale-attempt");
+}
+
+TEST(a_resume_waits_until_a_living_node_has_sent_everything) /* Q3 (b) */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand, next;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    json_t *beat = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                             "attempts", "grant", hand.grant, "unsent", 1, "versions");
+    CAIRN_AUTO_JSON json_t *answer = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", beat, &answer));
+    EXPECT_EQ_U64(cairn_world_number(answer, "generation"), 1);
+    uint64_t from_ms = cairn_mono_ms();
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
+    EXPECT(cairn_mono_ms() - from_ms >= 1900);
+    json_t *late = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[{s:s}]}", "uploader", "version", "1",
+                             "attempts", "grant", hand.grant, "unsent", 0, "versions", "version",
+                             "ckpt_00000000-0000-8000-8000-000000000000");
+    CAIRN_AUTO_JSON json_t *fenced = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", late, &fenced));
+    const json_t *first = json_array_get(json_object_get(fenced, "fenced"), 0);
+    EXPECT_EQ_TEXT(cairn_world_text(first, "run"), "llm/seven");
+    EXPECT_EQ_U64(json_array_size(json_object_get(fenced, "unknown")), 1);
+}
+
+TEST(grants_outlive_a_restart_of_the_server) /* Q38 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Begin is a join, and every verdict is a row, the same for all (Q8-Q11). */
+#include <stdio.h>
+
+#include "tests/server/world.h"
+
+static enum cairn_code begin(struct cairn_hand *hand, json_t *take_body, json_t **ret_reply) {
+    return cairn_world_call(hand->world, "POST", WORLD_RUN "/checkpoints", take_body, ret_reply);
+}
+
+#define err world.err /* of the macros */
+
+TEST(ranks_that_begin_the_same_save_join_it) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    CAIRN_AUTO_JSON json_t *first = NULL, *second = NULL, *again = NULL;
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 1, 0, "error"), &first));
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 1, 1, "error"), &second));
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 1, 1, "error"), &again));
+    EXPECT_EQ_TEXT(cairn_world_text(first, "version"), cairn_world_text(second, "version"));
+    EXPECT_EQ_TEXT(cairn_world_text(again, "state"), "open");
+}
+
+TEST(ranks_that_count_differently_get_two_versions_and_no_mixture) /* V3 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    CAIRN_AUTO_JSON json_t *first = NULL, *second = NULL;
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 1, 0, "new-version"), &first));
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 2, 1, "new-version"), &second));
+    EXPECT(strcmp(cairn_world_text(first, "version"), cairn_world_text(second, "version")));
+}
+
+TEST(ranks_that_describe_a_save_differently_abort_it_for_all) /* Q10 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    CAIRN_AUTO_JSON json_t *other = cairn_hand_begin_body(&hand, 5, 1, 1, "error");
+    json_object_set_new(other, "format", json_string("test-2"));
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 1, 0, "error"), NULL));
+    EXPECT_CODE(begin(&hand, json_incref(other), NULL), CAIRN_BEGIN_DIFFERS);
+    EXPECT(strstr(err.message, "rank 0 and rank 1 differ in format"));
+    EXPECT_CODE(begin(&hand, cairn_hand_begin_body(&hand, 5, 1, 0, "error"), NULL),
+                CAIRN_BEGIN_DIFFERS); /* the rank that was first hears it too */
+}
+
+TEST(the_digest_of_a_replica_group_is_fixed_by_its_first_rank) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 3));
+    char digest[65];
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        memset(digest, rank == 2 ? 'b' : 'a', 64);
+        digest[64] = 0;
+        json_t *body = cairn_hand_begin_body(&hand, 5, 1, rank, "error");
+        json_object_set_new(body, "split",
+                            json_pack("{s:s, s:s}", "group", "dp", "digest", digest));
+        EXPECT_CODE(begin(&hand, body, NULL), rank == 2 ? CAIRN_BEGIN_DIFFERS : CAIRN_OK);
+    }
+}
+
+TEST(a_step_that_exists_is_refused_for_all_ranks_for_ever) /* Q11, V24 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 5, 1, "error", 10, &save));
+    EXPECT_CODE(begin(&hand, cairn_hand_begin_body(&hand, 5, 2, 0, "error"), NULL),
+                CAIRN_STEP_EXISTS);
+    /* The obstacle goes; the verdict stays. */
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", save.path, NULL, NULL));
+    EXPECT_CODE(begin(&hand, cairn_hand_begin_body(&hand, 5, 2, 1, "error"), NULL),
+                CAIRN_STEP_EXISTS);
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 3, 0, "error"), NULL));
+}
+
+TEST(supersede_takes_effect_when_the_new_version_commits_and_not_before) /* V8 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save old, fresh, begun;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 5, 1, "error", 10, &old));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 2, "supersede", &begun));
+    CAIRN_AUTO_JSON json_t *now = NULL, *later = NULL, *before = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/5", NULL, &now));
+    EXPECT_EQ_TEXT(cairn_world_text(now, "version"), old.id.text);
+    REQUIRE_OK(cairn_hand_save_all(&hand, 5, 3, "supersede", 10, &fresh));
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/5", NULL, &later));
+    EXPECT_EQ_TEXT(cairn_world_text(later, "version"), fresh.id.text);
+    REQUIRE_OK(cairn_world_call(&world, "GET", old.path, NULL, &before));
+    EXPECT(json_is_true(json_object_get(before, "superseded")));
+}
+
+TEST(skip_applies_while_an_earlier_save_is_not_wholly_registered) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    json_t *body = cairn_hand_begin_body(&hand, 6, 1, 0, "error");
+    json_object_set_new(body, "skip", json_true());
+    EXPECT_CODE(begin(&hand, body, NULL), CAIRN_SKIPPED);
+    REQUIRE_OK(cairn_hand_save_all(&hand, 7, 1, "error", 10, &save));
+}
+
+TEST(a_batch_of_begins_is_answered_in_its_order) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    json_t *begins = json_array();
+    for (uint32_t i = 0; i < 3; i++) {
+        json_t *one = cairn_hand_begin_body(&hand, 5, i == 2 ? 0 : 1, i % 2, "error");
+        json_object_del(one, "grant");
+        json_object_del(one, "node");
+        json_array_append_new(begins, one);
+    }
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    REQUIRE_OK(
+        begin(&hand,
+              json_pack("{s:s, s:s, s:o}", "grant", hand.grant, "node", "node-a", "begins", begins),
+              &reply));
+    static const uint64_t wanted[] = {201, 200, 400};
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *one = json_array_get(json_object_get(reply, "results"), i);
+        EXPECT_EQ_U64(cairn_world_number(one, "status"), wanted[i]);
+    }
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kill -9 at each named point of attempt, commit and sweep, then a restart (P1, P2, K02). */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "api/manifest.h"
+#include "tests/server/world.h"
+
+static const char *const commit_points[] = {
+    "server.commit.before_proof",   "server.commit.after_checksums",
+    "server.commit.after_manifest", "server.commit.after_transaction",
+    "server.commit.after_record",   "server.commit.after_recorded",
+};
+
+static bool object_there(struct cairn_world *world, const struct cairn_key *key) {
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key->text};
+    struct cairn_error ignored = {0};
+    return !cairn_store_perform(world->worker, &head, &ignored);
+}
+
+static bool start_to_die(struct cairn_world *world, const char *point) {
+    char variable[128];
+    snprintf(variable, sizeof(variable), "CAIRN_CRASH_AT=%s", point);
+    return cairn_world_start(world, NULL, WORLD_ARGS(variable));
+}
+
+static bool died(struct cairn_world *world) {
+    return cairn_daemon_ended(&world->server, 20000) && WIFSIGNALED(world->server.status) &&
+           WTERMSIG(world->server.status) == SIGKILL;
+}
+
+#define err world.err /* of the macros */
+
+TEST(a_server_killed_at_any_point_of_a_commit_finishes_it_after_its_restart) {
+    for (size_t i = 0; i < CAIRN_COUNT(commit_points); i++) {
+        printf("    %s\n", commit_points[i]);
+        CAIRN_AUTO(world) world = {0};
+        REQUIRE(start_to_die(&world, commit_points[i]));
+        struct cairn_hand hand;
+        struct cairn_hand_save save;
+        REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+        (void)!cairn_hand_save_all(&hand, 3, 1, "error", 100, &save);
+        REQUIRE(died(&world));
+        REQUIRE(cairn_world_restart(&world, NULL, NULL));
+        CAIRN_AUTO_JSON json_t *version = NULL;
+        REQUIRE_OK(cairn_hand_wait(&save, &version));
+        EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+        struct cairn_version_place place = {{"llm", "seven"}, 3, save.id};
+        struct cairn_key key;
+        cairn_key_committed(&place, &key);
+        EXPECT(object_there(&world, &key));
+        REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL));
+        cairn_world_release(&world);
+        world = (struct cairn_world){0};
+        REQUIRE(cairn_world_forget(cairn_test_folder()));
+    }
+}
+
+TEST(an_unrecorded_commit_is_not_shown_as_committed) /* Q24, V9 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(start_to_die(&world, "server.commit.after_transaction"));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    (void)!cairn_hand_save_all(&hand, 3, 1, "error", 100, &save);
+    REQUIRE(died(&world));
+    /* Started again so that writing the record kills it: nobody ever saw it committed. */
+    struct cairn_version_place place = {{"llm", "seven"}, 3, save.id};
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    EXPECT(!object_there(&world, &key));
+    REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT(object_there(&world, &key));
+}
+
+TEST(an_attempt_whose_answer_was_lost_is_answered_again_with_its_record_there) /* Q5, P5 */
+{
+    static const char *const points[] = {"server.attempt.after_transaction",
+                                         "server.attempt.after_record"};
+    for (size_t i = 0; i < CAIRN_COUNT(points); i++) {
+        CAIRN_AUTO(world) world = {0};
+        REQUIRE(start_to_die(&world, points[i]));
+        struct cairn_hand hand;
+        EXPECT(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1) != CAIRN_OK);
+        REQUIRE(died(&world));
+        REQUIRE(cairn_world_restart(&world, NULL, NULL));
+        REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+        EXPECT_EQ_U64(hand.attempt, 1);
+        struct cairn_run_name name = {"llm", "seven"};
+        struct cairn_key key;
+        cairn_key_attempt(&name, 1, &key);
+        EXPECT(object_there(&world, &key));
+        cairn_world_release(&world);
+        world = (struct cairn_world){0};
+        REQUIRE(cairn_world_forget(cairn_test_folder()));
+    }
+}
+
+TEST(a_sweep_that_was_killed_goes_on_and_takes_the_record_first) /* Q30, C05 */
+{
+    static const char *const points[] = {"server.sweep.after_record", "server.sweep.after_manifest",
+                                         "server.sweep.before_gone"};
+    for (size_t i = 0; i < CAIRN_COUNT(points); i++) {
+        CAIRN_AUTO(world) world = {0};
+        REQUIRE(cairn_world_start(&world, NULL, NULL));
+        struct cairn_hand hand;
+        struct cairn_hand_save save;
+        REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+        REQUIRE_OK(cairn_hand_save_all(&hand, 3, 1, "error", 100, &save));
+        struct cairn_version_place place = {{"llm", "seven"}, 3, save.id};
+        struct cairn_key record, manifest, shard;
+        cairn_key_committed(&place, &record);
+        cairn_key_manifest(&place, &manifest);
+        cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &shard);
+        REQUIRE_OK(cairn_world_call(&world, "DELETE", save.path, NULL, NULL));
+        char variable[128];
+        snprintf(variable, sizeof(variable), "CAIRN_CRASH_AT=%s", points[i]);
+        /* It may die before it listens: the first round runs at start. */
+        (void)cairn_world_restart(&world, WORLD_ARGS("--trash-grace=0ms", "--sweep-interval=50ms"),
+                                  WORLD_ARGS(variable));
+        if (world.server.pid) REQUIRE(died(&world));
+        EXPECT(!object_there(&world, &record));
+        EXPECT(object_there(&world, &manifest) == (i == 0));
+        EXPECT(object_there(&world, &shard) == (i < 2));
+        REQUIRE(cairn_world_restart(
+            &world, WORLD_ARGS("--trash-grace=0ms", "--sweep-interval=50ms"), NULL));
+        bool gone = false;
+        for (int tries = 0; tries < 400 && !gone; tries++) {
+            gone = cairn_daemon_logged(&world.server, "version.gone");
+            struct timespec wait = {0, 10000000};
+            nanosleep(&wait, NULL);
+        }
+        EXPECT(gone);
+        EXPECT(!object_there(&world, &shard));
+        EXPECT_CODE(cairn_world_call(&world, "GET", save.path, NULL, NULL), CAIRN_DELETED);
+        cairn_world_release(&world);
+        world = (struct cairn_world){0};
+        REQUIRE(cairn_world_forget(cairn_test_folder()));
+    }
+}

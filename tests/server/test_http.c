@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What arrives at the port: malformed shapes, limits and deadlines (B01-B05, B07). */
+#include <stdio.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "tests/server/world.h"
+#include "tests/support/raw.h"
+
+struct shape {
+    const char *what;
+    const char *request;
+    size_t size;
+};
+#define SHAPE(what, request)                                                                       \
+    { what, request, sizeof(request) - 1 }
+#define GET "GET /livez HTTP/1.1\r\nHost: a\r\n"
+
+/* None of these may be answered as if it had been understood, and nothing behind it be parsed. */
+static const struct shape malformed[] = {
+    SHAPE("two lengths", "POST /v1/runs/a/b/attempts HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+                         "Content-Length: 2\r\n\r\n{}"),
+    SHAPE("length and chunks", "POST /v1/runs/a/b/attempts HTTP/1.1\r\nHost: a\r\nContent-Length: "
+                               "5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    SHAPE("chunks", "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    "2\r\n{}\r\n0\r\n\r\n"),
+    SHAPE("identity coding", GET "Transfer-Encoding: identity\r\n\r\n"),
+    SHAPE("LF after the request line", "GET /livez HTTP/1.1\nHost: a\r\n\r\n"),
+    SHAPE("LF after a header", "GET /livez HTTP/1.1\r\nHost: a\nX: b\r\n\r\n"),
+    SHAPE("LF at the end", GET "\n"),
+    SHAPE("only LF", "GET /livez HTTP/1.1\nHost: a\n\n"),
+    SHAPE("space before the colon", GET "X : b\r\n\r\n"),
+    SHAPE("tab before the colon", GET "X\t: b\r\n\r\n"),
+    SHAPE("no space behind the colon", GET "X:b\r\n\r\n"),
+    SHAPE("two spaces behind the colon", GET "X:  b\r\n\r\n"),
+    SHAPE("a space at the end of a value", GET "X: b \r\n\r\n"),
+    SHAPE("a folded line", GET "X: a\r\n b\r\n\r\n"),
+    SHAPE("a folded line that looks like a header", GET "X: a\r\n B: 9\r\n\r\n"),
+    SHAPE("a line folded with a tab", GET "X: a\r\n\tb\r\n\r\n"),
+    SHAPE("NUL in a value", GET "X: a\0b\r\n\r\n"),
+    SHAPE("NUL in a name", GET "X\0Y: b\r\n\r\n"),
+    SHAPE("NUL in the target", "GET /live\0z HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("a control byte in a value", GET "X: a\001b\r\n\r\n"),
+    SHAPE("DEL in a value", GET "X: a\177b\r\n\r\n"),
+    SHAPE("CR in a value", GET "X: a\rb\r\n\r\n"),
+    SHAPE("no Host", "GET /livez HTTP/1.1\r\nX: a\r\n\r\n"),
+    SHAPE("two Hosts", GET "Host: b\r\n\r\n"),
+    SHAPE("a fragment", "GET /livez#x HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("absolute form", "GET http://a/livez HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("asterisk form", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("a negative length",
+          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"),
+    SHAPE("a signed length",
+          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: +2\r\n\r\n{}"),
+    SHAPE("a length beyond 2^64",
+          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551621\r\n\r\n{}"),
+    SHAPE("a list of lengths",
+          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: 2, 2\r\n\r\n{}"),
+    SHAPE("a hexadecimal length",
+          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: 0x2\r\n\r\n{}"),
+    SHAPE("an empty length", "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\n"),
+    SHAPE("a junk header name", GET "@a: b\r\n\r\n"),
+    SHAPE("a name with brackets", GET "a(b): b\r\n\r\n"),
+    SHAPE("a header without a colon", GET "nocolon\r\n\r\n"),
+    SHAPE("an empty header name", GET ": b\r\n\r\n"),
+    SHAPE("two spaces in the request line", "GET  /livez HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("a tab in the request line", "GET\t/livez HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("a space at the end of the request line", "GET /livez HTTP/1.1 \r\nHost: a\r\n\r\n"),
+    SHAPE("a space in the target", "GET /livez x HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("a byte above 7e in the target", "GET /livez\303\251 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("HTTP/2.0", "GET /livez HTTP/2.0\r\nHost: a\r\n\r\n"),
+    SHAPE("HTTP/0.9", "GET /livez\r\nHost: a\r\n\r\n"),
+    SHAPE("a lower-case version", "GET /livez http/1.1\r\nHost: a\r\n\r\n"),
+};
+
+TEST(malformed_requests_are_refused_and_nothing_behind_them_is_parsed) /* B03 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    static const char second[] = "GET /version HTTP/1.1\r\nHost: a\r\nX: smuggled\r\n\r\n";
+    for (size_t i = 0; i < CAIRN_COUNT(malformed); i++) {
+        const struct shape *shape = &malformed[i];
+        char bytes[1024];
+        memcpy(bytes, shape->request, shape->size);
+        memcpy(bytes + shape->size, second, sizeof(second) - 1);
+        CAIRN_AUTO(buf) reply = {0};
+        CAIRN_AUTO(raw) raw = {0};
+        REQUIRE(cairn_raw_open(&raw, world.server.port));
+        (void)cairn_raw_send(&raw, bytes, shape->size + sizeof(second) - 1);
+        int status = cairn_raw_reply(&raw, 5000, &reply);
+        cairn_test_check(status == 0 || (status >= 400 && status < 600), __FILE__, __LINE__,
+                         "%s: status %d", shape->what, status);
+        cairn_test_check(cairn_raw_closed(&raw, 3000), __FILE__, __LINE__, "%s: still open",
+                         shape->what);
+        cairn_test_check(!reply.data || !strstr(reply.data, "schema"), __FILE__, __LINE__,
+                         "%s: the request behind it was answered", shape->what);
+    }
+}
+
+/* Well-shaped, but not to be taken. */
+static const struct {
+    int status;
+    const char *request;
+} refused[] = {
+    {400, "GET /v1/runs/a%00b/c HTTP/1.1\r\nHost: a\r\n\r\n"}, /* B01 */
+    {400, "GET /v1/runs/../c HTTP/1.1\r\nHost: a\r\n\r\n"},    /* B02 from here */
+    {400, "GET /v1/runs/%2e%2e/c HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs/a%252fb/c HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs/a%2fb/c HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs//c HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs/a%5cb/c HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs/%c0%af/c HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs/a%zz/c HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs/a%0d%0aX:%20b/c HTTP/1.1\r\nHost: a\r\n\r\n"}, /* B07 */
+    {400, "GET /v1/runs?limit=1&limit=2 HTTP/1.1\r\nHost: a\r\n\r\n"}, /* B04 from here */
+    {400, "GET /v1/runs?unknown=1 HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs?limit=0 HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /v1/runs?cursor=zz HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {404, "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {405, "DELETE /v1/runs HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {405, "TRACE /livez HTTP/1.1\r\nHost: a\r\n\r\n"},
+    {400, "GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"},
+    {413, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+          "Content-Length: 1048577\r\nExpect: 100-continue\r\n\r\n"},
+    {415, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
+          "Content-Length: 2\r\n\r\n{}"},
+    {415, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+          "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"},
+    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+          "Content-Length: 2\r\n\r\n[]"},
+    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+          "Content-Length: 9\r\n\r\n{\"no\": 1}"}, /* M06 */
+    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+          "Content-Length: 27\r\n\r\n{\"labels\":{},\"labels\":{}}  "}, /* M02 */
+};
+
+TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    for (size_t i = 0; i < CAIRN_COUNT(refused); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        int status = cairn_raw_ask(world.server.port, refused[i].request,
+                                   strlen(refused[i].request), &reply);
+        cairn_test_check(status == refused[i].status, __FILE__, __LINE__,
+                         "%d wanted, %d got: %.60s", refused[i].status, status, refused[i].request);
+        EXPECT(reply.data && strstr(reply.data, "application/problem+json"));
+        EXPECT(reply.data && !strstr(reply.data, "100 Continue"));
+    }
+}
+
+TEST(good_requests_arrive_in_pieces_of_any_size_and_in_a_row) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    static const char good[] = "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                               "application/json; charset=utf-8\r\nX-Odd: \r\nContent-Length: "
+                               "24\r\n\r\n{\"labels\":{\"k\":\"value\"}}";
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_raw_open(&raw, world.server.port));
+    for (size_t piece = 1; piece < 60; piece += 7) {
+        size_t size = sizeof(good) - 1;
+        for (size_t at = 0; at < size; at += piece)
+            REQUIRE(cairn_raw_send(&raw, good + at, cairn_min_u64(piece, size - at)));
+        EXPECT(cairn_raw_reply(&raw, 5000, &reply) == (piece == 1 ? 201 : 200));
+    }
+    for (size_t i = 0; i < 200; i++)
+        REQUIRE(cairn_raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"));
+    size_t answered = 0;
+    CAIRN_AUTO(buf) all = {0};
+    while (answered < 200) {
+        if (cairn_raw_reply(&raw, 5000, &reply) < 0) break;
+        /* A piece may begin or end inside a reply: what counts is the whole. */
+        REQUIRE(!cairn_buf_append(&all, reply.data, reply.size, NULL));
+        answered = 0;
+        for (const char *at = all.data; (at = strstr(at, "{\"status\":\"alive\"}")); at++)
+            answered++;
+    }
+    EXPECT_EQ_U64(answered, 200);
+}
+
+static void pause_ms(long ms) {
+    struct timespec wait = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&wait, NULL);
+}
+
+/* Sends one byte each 50 ms until the peer ends it; how long that took. */
+static uint64_t trickle_ms(uint16_t port, const char *begin, const char *byte) {
+    CAIRN_AUTO(raw) raw = {0};
+    uint64_t from_ms = cairn_mono_ms();
+    if (!cairn_raw_open(&raw, port) || !cairn_raw_text(&raw, begin)) return 0;
+    while (cairn_mono_ms() < from_ms + 8000) {
+        if (!cairn_raw_text(&raw, byte) || cairn_raw_closed(&raw, 0)) break;
+        pause_ms(50);
+    }
+    return cairn_mono_ms() - from_ms;
+}
+
+TEST(slow_and_idle_peers_are_cut_at_their_deadline) /* B05 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--request-timeout=500ms", "--idle-timeout=500ms"),
+                              NULL));
+    uint16_t port = world.server.port;
+    EXPECT(trickle_ms(port, "GET /livez", "z") < 3000);
+    EXPECT(trickle_ms(port, "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", "z") < 3000);
+    EXPECT(trickle_ms(port,
+                      "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                      "application/json\r\nContent-Length: 1000\r\n\r\n",
+                      " ") < 3000);
+    CAIRN_AUTO(raw) idle = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_raw_open(&idle, port));
+    REQUIRE(cairn_raw_text(&idle, "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"));
+    EXPECT(cairn_raw_reply(&idle, 3000, &reply) == 200);
+    EXPECT(cairn_raw_closed(&idle, 3000));
+}
+
+TEST(it_does_not_listen_beyond_loopback_unless_told_so) {
+    CAIRN_AUTO(world) world = {0};
+    const char *args[] = {"--listen=0.0.0.0:0", NULL};
+    EXPECT(!cairn_world_start(&world, args, NULL));
+    EXPECT(strstr(world.err.message, "beyond loopback"));
+}
+
+TEST(a_stop_answers_who_waits_and_ends_cleanly) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    char request[400];
+    snprintf(request, sizeof(request), "GET %s?wait=30s HTTP/1.1\r\nHost: a\r\n\r\n", save.path);
+    REQUIRE(cairn_raw_open(&raw, world.server.port));
+    REQUIRE(cairn_raw_text(&raw, request));
+    EXPECT(cairn_raw_reply(&raw, 300, &reply) == -1);
+    cairn_world_release(&world); /* checks the exit status */
+    world = (struct cairn_world){0};
+    EXPECT(cairn_raw_reply(&raw, 1000, &reply) == 503);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rank tables, the proof over them, and the layout object (Q33, P1). */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "api/manifest.h"
+#include "api/table.h"
+#include "common/encode.h"
+#include "tests/server/world.h"
+#include "tests/support/raw.h"
+
+/* One flat fragment of the tensor "w" (F32, 100 elements), as this rank's table. */
+struct piece {
+    uint32_t rank;
+    uint64_t start, count;
+    enum cairn_tensor_kind kind;
+};
+
+static bool make_table(const struct piece *piece, const char *shard_name, struct cairn_buf *ret,
+                       char ret_hex[65]) {
+    CAIRN_AUTO_PTR(table_builder) builder = NULL;
+    if (cairn_table_builder_new(piece->rank, &builder, NULL)) return false;
+    struct cairn_table_shard shard = {cairn_view_of(shard_name), piece->count * 4, false};
+    uint32_t index = 0;
+    if (cairn_table_add_shard(builder, &shard, &index, NULL)) return false;
+    struct cairn_tensor tensor = {.name = CAIRN_VIEW("w"),
+                                  .dtype = CAIRN_DTYPE_F32,
+                                  .dimension_count = 1,
+                                  .shape = {100},
+                                  .kind = piece->kind};
+    struct cairn_fragment fragment = {.form = CAIRN_FRAGMENT_FLAT,
+                                      .start = {piece->start},
+                                      .count = {piece->count},
+                                      .shard = index,
+                                      .size_bytes = piece->count * 4};
+    if (cairn_table_add_tensor(builder, &tensor, &fragment, 1, NULL) ||
+        cairn_table_finish(builder, ret, NULL))
+        return false;
+    uint8_t digest[32];
+    cairn_table_digest(cairn_buf_view(ret), digest);
+    cairn_hex_encode(digest, 32, ret_hex);
+    return true;
+}
+
+static int put_table(const struct cairn_hand *hand, const struct cairn_buf *table,
+                     const char *hex) {
+    char head[1200];
+    int size = snprintf(head, sizeof(head),
+                        "PUT " WORLD_RUN "/tables/%s HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                        "application/octet-stream\r\nX-Cairn-Grant: %s\r\nContent-Length: %zu\r\n"
+                        "\r\n",
+                        hex, hand->grant, table->size);
+    CAIRN_AUTO(buf) request = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    if (cairn_buf_append(&request, head, (size_t)size, NULL) ||
+        cairn_buf_append(&request, table->data, table->size, NULL))
+        return -1;
+    return cairn_raw_ask(hand->world->server.port, request.data, request.size, &reply);
+}
+
+/* A save of "w" by two ranks with these pieces; tables are sent when the server asks. */
+static enum cairn_code save_pieces(struct cairn_hand *hand, uint64_t step,
+                                   const struct piece pieces[2], const char *const crcs[2],
+                                   struct cairn_hand_save *save, json_t **ret_version) {
+    struct cairn_error *err = &hand->world->err;
+    CAIRN_TRY(cairn_hand_begin(hand, step, 1, "error", save));
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        CAIRN_AUTO(buf) table = {0};
+        char hex[65], name[16];
+        static uint8_t bytes[400];
+        uint64_t size = pieces[rank].count * 4;
+        snprintf(name, sizeof(name), "r%u", rank);
+        if (!make_table(&pieces[rank], name, &table, hex))
+            return cairn_fail(err, CAIRN_INTERNAL, "no table");
+        json_t *seal = cairn_hand_seal(rank, hex, name, size);
+        if (crcs)
+            json_object_set_new(seal, "replicated",
+                                json_pack("[{s:s, s:s}]", "name", "w", "crc32c", crcs[rank]));
+        json_t *shard = cairn_hand_shard(save, name, rank, (struct cairn_view){bytes, size});
+        CAIRN_TRY(cairn_hand_send(save, json_pack("[o]", shard), NULL, NULL));
+        enum cairn_code code = cairn_hand_send(save, NULL, json_pack("[O]", seal), NULL);
+        if (code == CAIRN_TABLE_UNKNOWN) {
+            if (put_table(hand, &table, hex) != 201)
+                return cairn_fail(err, CAIRN_INTERNAL, "the table was not taken");
+            code = cairn_hand_send(save, NULL, json_pack("[O]", seal), NULL);
+        }
+        json_decref(seal);
+        CAIRN_TRY(code);
+    }
+    return cairn_hand_wait(save, ret_version);
+}
+
+static const struct piece halves[2] = {{0, 0, 50, CAIRN_TENSOR_SHARDED},
+                                       {1, 50, 50, CAIRN_TENSOR_SHARDED}};
+
+static bool find_layout(struct cairn_world *world, const struct cairn_hand_save *save,
+                        struct cairn_key *ret_key) {
+    struct cairn_version_place place = {{"llm", "seven"}, save->step, save->id};
+    struct cairn_key key;
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_AUTO(manifest) manifest = {0};
+    cairn_key_manifest(&place, &key);
+    if (cairn_store_get_small(world->worker, key.text, &text, NULL) ||
+        cairn_manifest_decode(cairn_buf_view(&text), &manifest, NULL) || !manifest.has_layout)
+        return false;
+    cairn_key_layout(&place.name, manifest.layout_digest, &manifest.layout_writer, ret_key);
+    return true;
+}
+
+#define err world.err /* of the macros */
+
+TEST(a_layout_is_proven_written_once_and_shared_by_the_next_step) /* Q33 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save first, second;
+    CAIRN_AUTO_JSON json_t *one = NULL, *two = NULL, *tensors = NULL;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(save_pieces(&hand, 1, halves, NULL, &first, &one));
+    EXPECT_EQ_TEXT(cairn_world_text(one, "state"), "committed");
+    REQUIRE_OK(save_pieces(&hand, 2, halves, NULL, &second, &two));
+    EXPECT_EQ_TEXT(cairn_world_text(one, "layout"), cairn_world_text(two, "layout"));
+    struct cairn_key first_key, second_key;
+    REQUIRE(find_layout(&world, &first, &first_key));
+    REQUIRE(find_layout(&world, &second, &second_key));
+    EXPECT_EQ_TEXT(first_key.text, second_key.text);
+    EXPECT(strstr(first_key.text, ".layout"));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/tensors?q=w", second.path);
+    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &tensors));
+    const json_t *w = json_array_get(json_object_get(tensors, "items"), 0);
+    EXPECT_EQ_TEXT(cairn_world_text(w, "dtype"), "F32");
+    EXPECT_EQ_U64(cairn_world_number(w, "fragments"), 2);
+    EXPECT_EQ_U64(cairn_world_number(w, "bytes"), 400);
+}
+
+TEST(a_hole_in_a_tensor_aborts_the_version_and_names_tensor_and_region) /* Q22, P1 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    static const struct piece hole[2] = {{0, 0, 50, CAIRN_TENSOR_SHARDED},
+                                         {1, 60, 40, CAIRN_TENSOR_SHARDED}};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(save_pieces(&hand, 1, hole, NULL, &save, &version));
+    EXPECT(strcmp(cairn_world_text(version, "state"), "committed"));
+    EXPECT(strstr(cairn_world_text(version, "reason"), "w"));
+    EXPECT(strstr(cairn_world_text(version, "reason"), "50"));
+}
+
+TEST(replicated_tensors_that_differ_are_committed_and_reported) /* E1 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    static const struct piece whole[2] = {{0, 0, 100, CAIRN_TENSOR_REPLICATED},
+                                          {1, 0, 100, CAIRN_TENSOR_REPLICATED}};
+    static const char *const crcs[2] = {"00000001", "00000002"};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(save_pieces(&hand, 1, whole, crcs, &save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    const char *warning =
+        json_string_value(json_array_get(json_object_get(version, "warnings"), 0));
+    REQUIRE(warning);
+    EXPECT(strstr(warning, "tensor w differs: rank 0 has checksum 00000001, rank 1 has 00000002"));
+}
+
+TEST(tables_are_only_taken_whole_sound_and_with_a_grant) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    CAIRN_AUTO(buf) table = {0};
+    char hex[65], path[256];
+    REQUIRE(make_table(&halves[0], "r0", &table, hex));
+    snprintf(path, sizeof(path), WORLD_RUN "/tables/%s", hex);
+    EXPECT_CODE(
+        cairn_rest_bytes(world.rest, "HEAD", path, NULL, (struct cairn_view){0}, NULL, NULL, &err),
+        CAIRN_NOT_FOUND);
+    EXPECT(put_table(&hand, &table, hex) == 201);
+    EXPECT(put_table(&hand, &table, hex) == 200);
+    EXPECT_CODE(
+        cairn_rest_bytes(world.rest, "HEAD", path, NULL, (struct cairn_view){0}, NULL, NULL, &err),
+        CAIRN_OK);
+    table.data[0] ^= 1;
+    EXPECT(put_table(&hand, &table, hex) == 422); /* not that digest */
+    uint8_t digest[32];
+    cairn_table_digest(cairn_buf_view(&table), digest);
+    cairn_hex_encode(digest, 32, hex);
+    EXPECT(put_table(&hand, &table, hex) == 422); /* its digest, but no table */
+    struct cairn_hand stranger = hand;
+    stranger.grant[strlen(stranger.grant) - 1] ^= 1;
+    EXPECT(put_table(&stranger, &table, hex) == 401);
+}
+
+TEST(a_server_killed_after_the_layout_object_goes_on) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(
+        cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CRASH_AT=server.commit.after_layout")));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    (void)!save_pieces(&hand, 1, halves, NULL, &save, NULL);
+    REQUIRE(cairn_daemon_ended(&world.server, 20000));
+    EXPECT(WIFSIGNALED(world.server.status) && WTERMSIG(world.server.status) == SIGKILL);
+    REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes of shards through the server: ranges, verification, slow readers (B06, P3). */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/server/world.h"
+#include "tests/support/raw.h"
+
+#define SIZE (9 * CAIRN_MIB + 5)
+
+/* A committed version of one shard "rank-00000/x" of SIZE bytes. */
+static bool saved(struct cairn_world *world, struct cairn_hand_save *save, size_t size) {
+    static struct cairn_hand hand;
+    return !cairn_hand_open(world, &hand, "j1", 0, "latest", 1) &&
+           !cairn_hand_save_all(&hand, 1, 1, "error", size, save);
+}
+
+static int ask(struct cairn_world *world, const struct cairn_hand_save *save, const char *method,
+               const char *headers, struct cairn_buf *ret) {
+    char request[800];
+    snprintf(request, sizeof(request),
+             "%s %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\nConnection: close\r\n%s\r\n",
+             method, save->path, headers);
+    ret->limit = 16 * CAIRN_MIB;
+    return cairn_raw_ask(world->server.port, request, strlen(request), ret);
+}
+
+static const char *body_of(const struct cairn_buf *reply) {
+    const char *end = reply->data ? strstr(reply->data, "\r\n\r\n") : NULL;
+    return end ? end + 4 : "";
+}
+
+static const struct {
+    const char *range;
+    int status;
+    uint64_t begin, end;
+} ranges[] = {
+    {"bytes=0-0", 206, 0, 1},
+    {"bytes=0-18446744073709551615", 206, 0, SIZE},
+    {"bytes=0-99999999999999999999999999", 206, 0, SIZE},
+    {"bytes=1048575-1048576", 206, 1048575, 1048577},
+    {"bytes=4194303-4194310", 206, 4194303, 4194311},
+    {"bytes=5-", 206, 5, SIZE},
+    {"bytes=-5", 206, SIZE - 5, SIZE},
+    {"bytes=-99999999999", 206, 0, SIZE},
+    {"bytes=9437188-9437189", 206, SIZE - 1, SIZE},
+    {"bytes=5-2", 416, 0, 0},
+    {"bytes=-0", 416, 0, 0},
+    {"bytes=--1", 416, 0, 0},
+    {"byt", 416, 0, 0},
+    {"bytes=", 416, 0, 0},
+    {"bytes=-", 416, 0, 0},
+    {"bytes=a-b", 416, 0, 0},
+    {"bytes=0x1-2", 416, 0, 0},
+    {"bytes=+1-2", 416, 0, 0},
+    {"bytes=9437189-", 416, 0, 0},
+    {"bytes=18446744073709551615-18446744073709551615", 416, 0, 0},
+    {"bytes=0-0,0-0", 416, 0, 0},
+    {"bytes=0-0, 2-3, 5-9", 416, 0, 0},
+};
+
+TEST(one_range_is_served_exactly_and_everything_else_is_416) /* B06 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(saved(&world, &save, SIZE));
+    CAIRN_AUTO_HEAP uint8_t *wanted = malloc(SIZE);
+    cairn_hand_fill(wanted, SIZE, 1);
+    for (size_t i = 0; i < CAIRN_COUNT(ranges); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        char header[128], content_range[96];
+        snprintf(header, sizeof(header), "Range: %s\r\n", ranges[i].range);
+        int status = ask(&world, &save, "GET", header, &reply);
+        cairn_test_check(status == ranges[i].status, __FILE__, __LINE__, "%s: %d", ranges[i].range,
+                         status);
+        if (ranges[i].status == 416) {
+            EXPECT(strstr(reply.data, "Content-Range: bytes */9437189\r\n"));
+            continue;
+        }
+        uint64_t size = ranges[i].end - ranges[i].begin;
+        snprintf(content_range, sizeof(content_range), "Content-Range: bytes %llu-%llu/9437189\r\n",
+                 (unsigned long long)ranges[i].begin, (unsigned long long)ranges[i].end - 1);
+        EXPECT(strstr(reply.data, content_range));
+        const char *body = body_of(&reply);
+        EXPECT_EQ_U64(reply.size - (size_t)(body - reply.data), size);
+        EXPECT(!memcmp(body, wanted + ranges[i].begin, size));
+    }
+}
+
+TEST(the_whole_shard_has_a_strong_tag_and_conditions_hold) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(saved(&world, &save, 1000));
+    CAIRN_AUTO(buf) reply = {0};
+    EXPECT(ask(&world, &save, "GET", "", &reply) == 200);
+    const char *at = strstr(reply.data, "ETag: ");
+    REQUIRE(at);
+    char tag[64], header[200];
+    snprintf(tag, sizeof(tag), "%.*s", (int)strcspn(at + 6, "\r"), at + 6);
+    EXPECT(strstr(tag, "-1000\""));
+    EXPECT(ask(&world, &save, "HEAD", "", &reply) == 200);
+    EXPECT(strstr(reply.data, "Content-Length: 1000\r\n"));
+    EXPECT(!*body_of(&reply));
+    snprintf(header, sizeof(header), "Range: bytes=0-0\r\nIf-Range: %s\r\n", tag);
+    EXPECT(ask(&world, &save, "GET", header, &reply) == 206);
+    EXPECT(ask(&world, &save, "GET", "Range: bytes=0-0\r\nIf-Range: \"other\"\r\n", &reply) == 200);
+    snprintf(header, sizeof(header), "If-None-Match: %s\r\n", tag);
+    EXPECT(ask(&world, &save, "GET", header, &reply) == 304);
+    EXPECT(ask(&world, &save, "GET", "If-Match: \"other\"\r\n", &reply) == 412);
+}
+
+static bool flip_byte(struct cairn_world *world, const struct cairn_hand_save *save, off_t offset) {
+    struct cairn_version_place place = {{"llm", "seven"}, save->step, save->id};
+    struct cairn_key key;
+    cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &key);
+    char path[1600];
+    snprintf(path, sizeof(path), "%s/%s", world->store_path, key.text);
+    (void)chmod(path, 0600);
+    CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CLOEXEC);
+    uint8_t byte = 0;
+    if (fd < 0 || pread(fd, &byte, 1, offset) != 1) return false;
+    byte ^= 1;
+    return pwrite(fd, &byte, 1, offset) == 1;
+}
+
+TEST(a_flipped_byte_in_the_first_blocks_is_a_problem_that_names_it) /* P3 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(saved(&world, &save, SIZE));
+    REQUIRE(flip_byte(&world, &save, 1048576));
+    CAIRN_AUTO(buf) reply = {0};
+    EXPECT(ask(&world, &save, "GET", "", &reply) == 502);
+    EXPECT(strstr(reply.data, "store-corrupt"));
+    EXPECT(strstr(reply.data,
+                  "run llm/seven step 1 shard \\\"rank-00000/x\\\" bytes 1048576-2097151"));
+    EXPECT(strstr(reply.data, "expected CRC32C"));
+    EXPECT(cairn_daemon_logged(&world.server, "read.refused"));
+    /* Blocks that are whole are still served. */
+    EXPECT(ask(&world, &save, "GET", "Range: bytes=0-9\r\n", &reply) == 206);
+}
+
+TEST(a_flipped_byte_far_behind_breaks_the_connection) /* P3: never ended cleanly */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(saved(&world, &save, SIZE));
+    REQUIRE(flip_byte(&world, &save, 9 * CAIRN_MIB + 2));
+    CAIRN_AUTO(buf) reply = {0};
+    EXPECT(ask(&world, &save, "GET", "", &reply) == 200);
+    size_t body = reply.size - (size_t)(body_of(&reply) - reply.data);
+    EXPECT(strstr(reply.data, "Content-Length: 9437189\r\n"));
+    EXPECT(body <= 8 * CAIRN_MIB); /* the chunk that holds the damage never left */
+    EXPECT(cairn_daemon_logged(&world.server, "read.broken"));
+}
+
+TEST(an_object_that_is_missing_or_shorter_is_reported_as_damage) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(saved(&world, &save, 1000));
+    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
+    struct cairn_key key;
+    cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &key);
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_store_delete(world.worker, key.text, &err));
+    CAIRN_AUTO(buf) reply = {0};
+    EXPECT(ask(&world, &save, "GET", "", &reply) == 502);
+}
+
+TEST(a_reader_that_does_not_read_is_cut) /* B05 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--request-timeout=500ms"), NULL));
+    REQUIRE(saved(&world, &save, 40 * CAIRN_MIB));
+    CAIRN_AUTO(raw) raw = {0};
+    REQUIRE(cairn_raw_open(&raw, world.server.port));
+    char request[400];
+    snprintf(request, sizeof(request),
+             "GET %s/shards/rank-00000/x/data HTTP/1.1\r\nHost: a\r\n\r\n", save.path);
+    REQUIRE(cairn_raw_text(&raw, request));
+    struct timespec wait = {2, 0};
+    nanosleep(&wait, NULL);
+    CAIRN_AUTO(buf) reply = {.limit = 64 * CAIRN_MIB};
+    (void)cairn_raw_reply(&raw, 5000, &reply);
+    EXPECT(reply.size < 40 * CAIRN_MIB);
+}
+
+TEST(open_and_aborted_versions_have_no_bytes) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_error err = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    CAIRN_AUTO(buf) reply = {0};
+    EXPECT(ask(&world, &save, "GET", "", &reply) == 409);
+    EXPECT(strstr(reply.data, "not-committed"));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/abort", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "reason", "test"), NULL));
+    EXPECT(ask(&world, &save, "GET", "", &reply) == 410);
+}

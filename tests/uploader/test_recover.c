@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kill -9 at every step of a save: what was sealed is committed, everything else is failed by name,
+ * and nothing is left over. */
+#include <signal.h>
+
+#include "common/clock.h"
+#include "tests/uploader/trainer.h"
+
+static const struct trainer_options *opened(struct cairn_up_world *world) {
+    static struct trainer_options options;
+    options = (struct trainer_options){.socket = world->socket_path, .job = "job-1"};
+    return &options;
+}
+
+static bool say_bye(struct cairn_trainer *trainer) {
+    CAIRN_AUTO_JSON json_t *ok = trainer_call(trainer, json_pack("{s:s}", "t", "bye"));
+    return ok && trainer_is_cut(trainer, 2000);
+}
+
+/* Nothing may be left when the trainer has said goodbye and the uploader has drained. */
+static void expect_clean(struct cairn_up_world *world, struct cairn_trainer *trainer) {
+    if (trainer) EXPECT(say_bye(trainer));
+    EXPECT_EQ_U64(world_uploader_stop(world), 0);
+    EXPECT_EQ_U64(world_temporaries(world), 0);
+    EXPECT_EQ_U64(world_open_entries(world), 0);
+}
+
+TEST(a_kill_after_the_seal_is_made_good_when_the_trainer_offers_its_slab) /* Q15, Q17 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:2+:hang"}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    struct trainer_save save;
+    char states[1][32], state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 2, 2000000, &save));
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
+    EXPECT_EQ_TEXT(states[0], "continues");
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    CAIRN_AUTO_JSON json_t *freed = trainer_event(&trainer, "free", UINT32_MAX, 2000);
+    EXPECT(freed != NULL);
+    /* The same memory takes the next save. */
+    REQUIRE(trainer_save(&trainer, 2, 0, 1, 1000000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    expect_clean(&world, &trainer);
+}
+
+TEST(what_the_store_holds_whole_needs_no_trainer_after_a_restart) /* V18 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "complete:*:*:hang"}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 3000000, &save));
+    for (int i = 0; i < 3; i++) {
+        CAIRN_AUTO_JSON json_t *released = trainer_event(&trainer, "released", save.number, 5000);
+        REQUIRE(released != NULL);
+    }
+    world_uploader_kill(&world);
+    cairn_trainer_release(&trainer);
+    trainer = (struct cairn_trainer){0};
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(world_await_state(&world, save.version, "committed", 10000));
+    static const char *const soon[] = {"--offer-wait=200ms", NULL};
+    world.uploader_args = soon;
+    EXPECT_EQ_U64(world_uploader_stop(&world), 0);
+    EXPECT_EQ_U64(world_temporaries(&world), 0);
+}
+
+TEST(bytes_that_nobody_brings_again_fail_the_save_and_name_node_and_rank) /* Q17, P8b */
+{
+    static const char *const soon[] = {"--offer-wait=300ms", NULL};
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:2+:hang", .uploader_args = soon}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 3000000, &save));
+    CAIRN_AUTO_JSON json_t *released = trainer_event(&trainer, "released", save.number, 5000);
+    EXPECT(released != NULL);
+    world_uploader_kill(&world);
+    cairn_trainer_release(&trainer);
+    trainer = (struct cairn_trainer){0};
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(world_await_state(&world, save.version, "aborting", 10000));
+    char path[200];
+    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", save.version);
+    CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
+    const char *reason = json_string_value(json_object_get(version, "reason"));
+    EXPECT(reason && strstr(reason, "node n1") && strstr(reason, "rank 0") && strstr(reason, "part-0.bin"));
+    printf("  reason: %s\n", reason ? reason : "none");
+    expect_clean(&world, NULL);
+}
+
+TEST(a_save_that_was_only_begun_goes_on_after_a_restart)
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    struct trainer_save save;
+    char states[1][32], state[32];
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, false, states));
+    EXPECT_EQ_TEXT(states[0], "continues");
+    REQUIRE(trainer_stage(&trainer, &save, 1, 1, 500000));
+    REQUIRE(trainer_seal(&trainer, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    expect_clean(&world, &trainer);
+}
+
+TEST(an_offer_of_other_memory_is_refused) /* S3, U02 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    CAIRN_AUTO(trainer) good = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:2+:hang"}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    struct trainer_save save;
+    char states[1][32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 3000000, &save));
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    uint64_t inode = trainer.slabs[0].inode;
+    trainer.slabs[0].inode = inode + 1;
+    EXPECT(!trainer_offer(&trainer, opened(&world), &save, 1, true, states));
+    EXPECT(trainer.err.code == CAIRN_PROTOCOL);
+    trainer.slabs[0].inode = inode;
+    REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
+    char state[32];
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+}
+
+TEST(a_version_that_ended_just_before_the_death_is_told_by_the_server)
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    struct trainer_save save;
+    char states[1][32], state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
+    EXPECT_EQ_TEXT(states[0], "committed");
+    expect_clean(&world, &trainer);
+}
+
+/* One life that ends at the point, one that repairs. A trainer that heard "sealed" must end with a
+ * committed version; one that did not may end either way, but all parties agree. */
+static void die_at(const char *point) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.crash_at = point}));
+    struct trainer_save save = {0};
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    bool begun = trainer_begin(&trainer, 1, 1, &save);
+    bool staged = begun && trainer_stage(&trainer, &save, 0, 2, 1500000);
+    bool sealed = staged && trainer_seal(&trainer, &save);
+    bool died = cairn_daemon_ended(&world.uploader, 10000);
+    printf("  %s: begun %d staged %d sealed %d died %d\n", point, begun, staged, sealed, died);
+    EXPECT(died);
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    char states[1][32] = {"none"}, state[32] = "none";
+    REQUIRE(trainer_offer(&trainer, opened(&world), &save, begun ? 1 : 0, sealed, states));
+    if (sealed && strcmp(states[0], "committed") != 0)
+        EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    if (begun && !sealed && !strcmp(states[0], "continues")) {
+        CAIRN_AUTO_JSON json_t *ok =
+            trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)save.number,
+                                             "reason", "not sealed"));
+        EXPECT(ok != NULL || trainer.err.code == CAIRN_ALREADY_COMMITTED || trainer.err.code == CAIRN_NOT_FOUND);
+        (void)trainer_verdict(&trainer, save.number, 5000, state);
+    }
+    if (sealed) EXPECT(world_await_state(&world, save.version, "committed", 5000));
+    if (begun && !sealed && strcmp(state, "committed") != 0)
+        EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    if (!begun) { /* the trainer counted it and says so (Q8) */
+        CAIRN_AUTO_JSON json_t *ok = trainer_call(
+            &trainer, json_pack("{s:s, s:i, s:i, s:s}", "t", "count", "step", 1, "n", 1, "reason", "no answer"));
+        EXPECT(ok != NULL);
+        REQUIRE(trainer_save(&trainer, 2, 0, 1, 1000, &save));
+        EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    }
+    expect_clean(&world, &trainer);
+}
+
+TEST(a_death_at_the_begin_record) { die_at("uploader.begin.journaled"); }
+TEST(a_death_when_the_server_has_heard_the_begin) { die_at("uploader.begin.told"); }
+TEST(a_death_at_the_first_intent) { die_at("uploader.send.journaled"); }
+TEST(a_death_at_a_later_record_of_the_senders) { die_at("uploader.send.journaled:3"); }
+TEST(a_death_between_create_and_its_record) { die_at("uploader.create.done"); }
+TEST(a_death_after_the_record_of_create) { die_at("uploader.upload.journaled"); }
+TEST(a_death_after_the_first_part) { die_at("uploader.part.done"); }
+TEST(a_death_after_the_third_part) { die_at("uploader.part.done:3"); }
+TEST(a_death_at_the_seal_record) { die_at("uploader.seal.journaled"); }
+TEST(a_death_after_complete) { die_at("uploader.complete.done"); }
+TEST(a_death_before_the_registration) { die_at("uploader.shards.before_told"); }
+TEST(a_death_when_the_server_has_heard_the_registration) { die_at("uploader.shards.told"); }
+TEST(a_death_before_the_entry_is_closed) { die_at("uploader.over.before_close"); }

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves with the real server behind, and what happens when it or the trainer is not there. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/uploader/trainer.h"
+
+static const struct cairn_view none = {NULL, 0};
+
+static bool say_bye(struct cairn_trainer *trainer) {
+    CAIRN_AUTO_JSON json_t *ok = trainer_call(trainer, json_pack("{s:s}", "t", "bye"));
+    return ok && trainer_is_cut(trainer, 2000);
+}
+
+TEST(a_save_of_two_shards_is_committed)
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    EXPECT_EQ_U64(trainer.slab_count, 2);
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_save(&trainer, 100, 0, 2, 1500000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, 100);
+    CAIRN_AUTO_JSON json_t *freed = trainer_event(&trainer, "free", UINT32_MAX, 100);
+    CAIRN_AUTO_JSON json_t *released = trainer_event(&trainer, "released", save.number, 100);
+    EXPECT(durable != NULL);
+    EXPECT(freed != NULL);
+    EXPECT(released != NULL);
+    EXPECT_EQ_TEXT(world_state(&world, save.version, state), "committed");
+    EXPECT(say_bye(&trainer));
+    EXPECT_EQ_U64(world_uploader_stop(&world), 0);
+    EXPECT_EQ_U64(world_temporaries(&world), 0);
+    EXPECT_EQ_U64(world_open_entries(&world), 0);
+}
+
+TEST(the_notice_of_a_commit_comes_within_moments) /* W2 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    uint64_t best_ms = UINT64_MAX;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct trainer_save save;
+        char state[32];
+        REQUIRE(trainer_save(&trainer, 100 + i, i % 2, 1, 4096, &save));
+        uint64_t sealed_ms = cairn_mono_ms();
+        EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+        best_ms = cairn_min_u64(best_ms, cairn_mono_ms() - sealed_ms);
+    }
+    printf("  sealed to committed: %" PRIu64 " ms\n", best_ms);
+    EXPECT(best_ms < 500); /* about 50 without sanitizers */
+}
+
+TEST(ranks_of_one_node_make_one_version)
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) first = {0};
+    CAIRN_AUTO(trainer) second = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {
+        .socket = world.socket_path, .job = "job-1", .world_size = 2, .local_world_size = 2};
+    REQUIRE(trainer_open(&first, &options));
+    options.rank = 1;
+    REQUIRE(trainer_open(&second, &options));
+    EXPECT_EQ_U64(first.attempt, second.attempt);
+    struct trainer_save a, b;
+    char state[32];
+    REQUIRE(trainer_save(&first, 7, 0, 1, 100000, &a));
+    EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 300, state), "none");
+    REQUIRE(trainer_save(&second, 7, 0, 2, 3000000 / 2, &b));
+    EXPECT_EQ_TEXT(a.version, b.version);
+    EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 10000, state), "committed");
+    EXPECT_EQ_TEXT(trainer_verdict(&second, b.number, 10000, state), "committed");
+}
+
+TEST(a_save_may_hold_nothing_or_empty_shards)
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    REQUIRE(trainer_seal(&trainer, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    REQUIRE(trainer_save(&trainer, 2, 0, 2, 0, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+}
+
+TEST(a_server_that_is_away_costs_neither_a_stall_nor_a_save) /* S1, N06 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    world_server_kill(&world);
+    struct trainer_save saves[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        uint64_t from_ms = cairn_mono_ms();
+        REQUIRE(trainer_save(&trainer, i, i % 2, 2, 300000, &saves[i]));
+        EXPECT(cairn_mono_ms() - from_ms < 2000);
+        CAIRN_AUTO_JSON json_t *freed = trainer_event(&trainer, "free", UINT32_MAX, 5000);
+        EXPECT(freed != NULL);
+    }
+    REQUIRE(world_server_start(&world));
+    for (uint32_t i = 0; i < 3; i++) {
+        char state[32];
+        EXPECT_EQ_TEXT(trainer_verdict(&trainer, saves[i].number, 15000, state), "committed");
+    }
+}
+
+TEST(a_trainer_that_dies_before_the_seal_fails_its_save) /* K03 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save;
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    REQUIRE(trainer_stage(&trainer, &save, 0, 2, 1500000));
+    trainer_hang_up(&trainer);
+    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    EXPECT_EQ_U64(world_uploader_stop(&world), 0);
+    EXPECT_EQ_U64(world_open_entries(&world), 0);
+}
+
+TEST(a_trainer_that_dies_after_the_seal_loses_nothing) /* K03 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:1:delay@300"}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 2, 2000000, &save));
+    cairn_trainer_release(&trainer);
+    trainer = (struct cairn_trainer){0};
+    EXPECT(world_await_state(&world, save.version, "committed", 10000));
+    EXPECT_EQ_U64(world_uploader_stop(&world), 0);
+    EXPECT_EQ_U64(world_open_entries(&world), 0);
+}
+
+TEST(a_save_given_up_after_its_seal_is_aborted_for_all) /* Q40 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:*:delay@500"}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 3000000, &save));
+    CAIRN_AUTO_JSON json_t *ok =
+        trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)save.number,
+                                         "reason", "no more"));
+    EXPECT(ok != NULL);
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "failed");
+    CAIRN_AUTO_JSON json_t *freed = trainer_event(&trainer, "free", UINT32_MAX, 5000);
+    EXPECT(freed != NULL);
+    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+}
+
+TEST(a_fail_after_the_commit_is_told_that_it_is_too_late) /* Q40 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 30000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    EXPECT(trainer_call(&trainer, json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save.number)) == NULL);
+    EXPECT(trainer.err.code == CAIRN_ALREADY_COMMITTED || trainer.err.code == CAIRN_NOT_FOUND);
+}
+
+TEST(a_step_that_exists_is_refused_and_the_slab_comes_back)
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save, again;
+    char state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 30000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    CAIRN_AUTO_JSON json_t *freed = trainer_event(&trainer, "free", UINT32_MAX, 5000);
+    EXPECT(freed != NULL);
+    REQUIRE(trainer_begin(&trainer, 1, 2, &again));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, again.number, 10000, state), "refused");
+}
+
+TEST(begins_that_a_rank_passed_are_failed_for_it) /* Q12 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    CAIRN_AUTO(trainer) other = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {
+        .socket = world.socket_path, .job = "job-1", .world_size = 2, .local_world_size = 2};
+    REQUIRE(trainer_open(&trainer, &options));
+    options.rank = 1;
+    REQUIRE(trainer_open(&other, &options));
+    struct trainer_save a1, a2, b2, b3;
+    char state[32];
+    REQUIRE(trainer_begin(&trainer, 5, 1, &a1));
+    REQUIRE(trainer_save(&other, 5, 0, 1, 1000, &b2)); /* n is 1 there too */
+    CAIRN_AUTO_JSON json_t *ok = trainer_call(
+        &trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)a1.number, "reason", "x"));
+    EXPECT(ok != NULL);
+    EXPECT_EQ_TEXT(trainer_verdict(&other, b2.number, 10000, state), "aborted");
+    /* Rank 0 goes on to n 3; nobody ever hears of its n 2. */
+    REQUIRE(trainer_begin(&other, 5, 2, &b3));
+    REQUIRE(trainer_begin(&trainer, 5, 3, &a2));
+    EXPECT_EQ_TEXT(trainer_verdict(&other, b3.number, 10000, state), "aborted");
+}
+
+TEST(a_file_larger_than_the_buffers_is_a_shard) /* E2 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){
+                                       .socket = world.socket_path, .job = "job-1", .no_slabs = true}));
+    char path[300];
+    uint64_t bytes = 13 * CAIRN_MIB + 77;
+    snprintf(path, sizeof(path), "%s/big.bin", world.folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    uint8_t *data = malloc(bytes);
+    for (uint64_t i = 0; i < bytes; i++) data[i] = trainer_byte(99, i);
+    EXPECT(write(fd, data, bytes) == (ssize_t)bytes);
+    free(data);
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    CAIRN_AUTO(frame) frame = {0};
+    EXPECT(trainer_ask(&trainer, json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save.number,
+                                           "name", "tree/big.bin", "bytes", (json_int_t)bytes),
+                       none, &fd, 1, &frame) == CAIRN_OK);
+    close(fd);
+    REQUIRE(trainer_seal(&trainer, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 15000, state), "committed");
+}
+
+TEST(a_file_that_changes_while_it_is_sent_fails_the_save) /* E3, P4 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:1:delay@400; part:*:1:busy"}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){
+                                       .socket = world.socket_path, .job = "job-1", .no_slabs = true}));
+    char path[300];
+    snprintf(path, sizeof(path), "%s/changing.bin", world.folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    uint64_t bytes = 40 * CAIRN_MIB;
+    EXPECT(ftruncate(fd, (off_t)bytes) == 0);
+    struct trainer_save save;
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    CAIRN_AUTO(frame) frame = {0};
+    EXPECT(trainer_ask(&trainer, json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save.number,
+                                           "name", "changing.bin", "bytes", (json_int_t)bytes),
+                       none, &fd, 1, &frame) == CAIRN_OK);
+    EXPECT(pwrite(fd, "x", 1, 39 * (off_t)CAIRN_MIB) == 1);
+    close(fd);
+    (void)trainer_seal(&trainer, &save);
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 15000);
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "code")), "source-changed");
+}
+
+TEST(a_slab_that_is_written_while_it_is_sent_fails_the_save) /* N07, P4 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "create:*:1:delay@400"}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 3000000, &save));
+    trainer.slabs[0].data[2999999] ^= 1;
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 10000);
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "code")), "source-changed");
+    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+}
+
+TEST(a_budget_that_is_too_small_is_refused_with_the_numbers) /* Q13, R9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    CAIRN_AUTO(trainer) one = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    EXPECT(!trainer_open(&trainer, &(struct trainer_options){
+                                       .socket = world.socket_path, .job = "job-1", .bytes = CAIRN_GIB}));
+    EXPECT(trainer.err.code == CAIRN_NO_MEMORY);
+    EXPECT(strstr(trainer.err.message, "1073741824") != NULL);
+    EXPECT(strstr(trainer.err.message, "100663296") != NULL);
+    /* 60 of 96 MiB: one generation, not two. */
+    REQUIRE(trainer_open(&one, &(struct trainer_options){.socket = world.socket_path,
+                                                         .job = "job-2",
+                                                         .bytes = 60 * CAIRN_MIB}));
+    EXPECT_EQ_U64(one.slab_count, 1);
+}
+
+TEST(memory_of_a_job_that_ended_is_there_for_the_next) /* Q13, P8b */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    for (int i = 0; i < 4; i++) {
+        CAIRN_AUTO(trainer) trainer = {0};
+        char job[16];
+        snprintf(job, sizeof(job), "job-%d", i);
+        REQUIRE(trainer_open(&trainer, &(struct trainer_options){
+                                           .socket = world.socket_path, .job = job, .bytes = 40 * CAIRN_MIB}));
+        EXPECT_EQ_U64(trainer.attempt, (uint64_t)i + 1);
+    }
+}
+
+TEST(a_newer_attempt_fences_the_older_one) /* Q6 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) old = {0};
+    CAIRN_AUTO(trainer) young = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&old, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_begin(&old, 1, 1, &save));
+    REQUIRE(trainer_open(&young, &(struct trainer_options){
+                                     .socket = world.socket_path, .job = "job-2", .no_slabs = true}));
+    EXPECT_EQ_TEXT(trainer_verdict(&old, save.number, 10000, state), "aborted");
+    struct trainer_save late;
+    EXPECT(!trainer_begin(&old, 2, 1, &late));
+    EXPECT(old.err.code == CAIRN_STALE_ATTEMPT);
+}
+
+TEST(a_job_string_cannot_be_used_by_two_processes_of_one_rank) /* Q2 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) first = {0};
+    CAIRN_AUTO(trainer) second = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1", .no_slabs = true};
+    REQUIRE(trainer_open(&first, &options));
+    EXPECT(!trainer_open(&second, &options));
+    EXPECT(second.err.code == CAIRN_JOB_REUSED);
+}
+
+TEST(a_drain_finishes_what_was_staged) /* K06 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:1:delay@500"}));
+    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 2, 2000000, &save));
+    EXPECT_EQ_U64(world_uploader_stop(&world), 0);
+    EXPECT(world_await_state(&world, save.version, "committed", 5000));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 1000, state), "committed");
+}

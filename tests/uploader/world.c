@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/uploader/world.h"
+
+#include <ftw.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "uploader/journal.h"
+
+#define READY_MS 20000
+
+static void pause_ms(unsigned ms) {
+    struct timespec wait = {ms / 1000, (long)(ms % 1000) * 1000000L};
+    nanosleep(&wait, NULL);
+}
+
+bool world_await(bool (*cond)(void *owner), void *owner, uint32_t ms) {
+    uint64_t deadline_ms = cairn_mono_ms() + ms;
+    while (!cond(owner)) {
+        if (cairn_mono_ms() > deadline_ms) return false;
+        pause_ms(5);
+    }
+    return true;
+}
+
+bool world_server_start(struct cairn_up_world *world) {
+    char listen[64], store[340], data[300];
+    snprintf(listen, sizeof(listen), "--listen=127.0.0.1:%u", world->port);
+    snprintf(store, sizeof(store), "--store=%s", world->store_path);
+    snprintf(data, sizeof(data), "--data-dir=%s/server", world->folder);
+    const char *args[] = {listen, store, data, "--adopt-store=true", NULL};
+    struct cairn_daemon_options options = {.program = "cairn-server", .folder = world->folder, .args = args};
+    if (cairn_daemon_start(&options, &world->server, &world->err) != CAIRN_OK) {
+        fprintf(stderr, "%s\n", world->err.message);
+        return false;
+    }
+    world->port = world->server.port;
+    return true;
+}
+
+void world_server_kill(struct cairn_up_world *world) { cairn_daemon_release(&world->server); }
+
+struct ready {
+    struct cairn_up_world *world;
+    const char *file;
+};
+static bool is_ready(void *owner) {
+    struct ready *ready = owner;
+    return access(ready->file, F_OK) == 0 || cairn_daemon_ended(&ready->world->uploader, 0);
+}
+
+bool world_uploader_start(struct cairn_up_world *world, const char *crash_at, const char *fault) {
+    char server[64], store[340], state[300], socket[140], file[300], flag[330];
+    char crash[200] = "CAIRN_UNSET=1", broken[300] = "CAIRN_UNSET=1";
+    snprintf(server, sizeof(server), "--server=http://127.0.0.1:%u", world->port);
+    snprintf(store, sizeof(store), "--store=%s", world->store_path);
+    snprintf(state, sizeof(state), "--state-dir=%s/state", world->folder);
+    snprintf(socket, sizeof(socket), "--socket=%s", world->socket_path);
+    snprintf(file, sizeof(file), "%s/ready", world->folder);
+    snprintf(flag, sizeof(flag), "--ready-file=%s", file);
+    if (crash_at) snprintf(crash, sizeof(crash), "CAIRN_CRASH_AT=%s", crash_at);
+    if (fault) snprintf(broken, sizeof(broken), "CAIRN_STORE_FAULT=%s", fault);
+    const char *env[] = {crash, broken, NULL};
+    const char *args[24] = {server, store, state, socket, flag, "--node=n1", "--memory-budget=96MiB",
+                            "--part-size=1MiB", "--heartbeat=200ms", "--log-level=debug"};
+    size_t count = 10;
+    for (size_t i = 0; world->uploader_args && world->uploader_args[i]; i++) args[count++] = world->uploader_args[i];
+    unlink(file);
+    struct cairn_daemon_options options = {
+        .program = "cairn-uploader", .folder = world->folder, .args = args, .env = env, .no_port = true};
+    if (cairn_daemon_start(&options, &world->uploader, &world->err) != CAIRN_OK) return false;
+    struct ready ready = {world, file};
+    return world_await(is_ready, &ready, READY_MS) && world->uploader.pid;
+}
+
+void world_uploader_kill(struct cairn_up_world *world) { cairn_daemon_release(&world->uploader); }
+
+int world_uploader_stop(struct cairn_up_world *world) {
+    int status = cairn_daemon_stop(&world->uploader, SIGTERM, 20000);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool world_open(struct cairn_up_world *world, const struct world_options *options) {
+    cairn_log_start("test", CAIRN_LOG_ERROR, STDERR_FILENO);
+    snprintf(world->folder, sizeof(world->folder), "%s", cairn_test_folder());
+    snprintf(world->store_path, sizeof(world->store_path), "%s/store", world->folder);
+    snprintf(world->socket_path, sizeof(world->socket_path), "%.90s/up.sock", world->folder);
+    snprintf(world->journal_path, sizeof(world->journal_path), "%s/state/n1.journal", world->folder);
+    world->uploader_args = options->uploader_args;
+    if (!world_server_start(world)) return false;
+    if (options->no_server) world_server_kill(world);
+    return world_uploader_start(world, options->crash_at, options->fault);
+}
+
+void cairn_up_world_release(struct cairn_up_world *world) {
+    cairn_daemon_release(&world->uploader);
+    cairn_daemon_release(&world->server);
+}
+
+json_t *world_get(struct cairn_up_world *world, const char *path) {
+    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    json_t *reply = NULL;
+    if (cairn_rest_new(&options, &rest, &world->err) != CAIRN_OK ||
+        cairn_rest_call(rest, "GET", path, NULL, 0, &reply, &world->err) != CAIRN_OK)
+        return NULL;
+    return reply;
+}
+
+const char *world_state(struct cairn_up_world *world, const char *version, char ret[32]) {
+    char path[200];
+    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", version);
+    CAIRN_AUTO_JSON json_t *reply = world_get(world, path);
+    const char *state = json_string_value(json_object_get(reply, "state"));
+    snprintf(ret, 32, "%s", state ? state : "none");
+    return ret;
+}
+
+struct awaited {
+    struct cairn_up_world *world;
+    const char *version, *state;
+};
+static bool has_state(void *owner) {
+    struct awaited *awaited = owner;
+    char state[32];
+    world_state(awaited->world, awaited->version, state);
+    /* A swept version is as aborted as one that waits for its sweep. */
+    return !strcmp(state, awaited->state) || (!strcmp(state, "gone") && !strcmp(awaited->state, "aborting"));
+}
+bool world_await_state(struct cairn_up_world *world, const char *version, const char *state, uint32_t ms) {
+    struct awaited awaited = {world, version, state};
+    return world_await(has_state, &awaited, ms);
+}
+
+uint64_t world_open_entries(struct cairn_up_world *world) {
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_up_journal_options options = {.path = world->journal_path, .node = "n1"};
+    if (cairn_up_journal_open(&options, &journal, &world->err) != CAIRN_OK) {
+        fprintf(stderr, "%s\n", world->err.message);
+        return UINT64_MAX;
+    }
+    uint64_t count = cairn_up_journal_live_count(journal);
+    cairn_up_journal_free(journal);
+    return count;
+}
+
+static unsigned temporaries;
+static int count_temporary(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)status;
+    if (kind == FTW_F && strstr(path + place->base, ".tmp")) temporaries++;
+    return 0;
+}
+unsigned world_temporaries(struct cairn_up_world *world) {
+    temporaries = 0;
+    nftw(world->store_path, count_temporary, 16, FTW_PHYS);
+    return temporaries;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * world: a real server, a folder store, a real uploader, and trainers that speak raw frames.
+ *
+ * Why:     what the uploader promises to a trainer is tested from the trainer's side of the socket,
+ *          without libcairn, so that wrong messages can be sent too.
+ * Promise: W1  everything lives in the test's folder and is killed at release.
+ *          W2  a restarted program has the same address, folders and settings as before.
+ * Limits:  one server, one uploader; 8 saves' slabs of a trainer.
+ * Threads: main thread only.
+ * Next:    tests/uploader/test_save.c.
+ */
+#pragma once
+
+#include "api/frame.h"
+#include "api/rest.h"
+#include "common/slab.h"
+#include "store/store.h"
+#include "tests/harness.h"
+#include "tests/support/daemon.h"
+
+struct world_options {
+    bool no_server;
+    const char *const *uploader_args; /* more, NULL-terminated; or NULL */
+    const char *crash_at;             /* CAIRN_CRASH_AT of the uploader; or NULL */
+    const char *fault;                /* CAIRN_STORE_FAULT of the uploader; or NULL */
+};
+struct cairn_up_world {
+    char folder[256], store_path[300], socket_path[108], journal_path[400];
+    uint16_t port;
+    struct cairn_daemon server, uploader;
+    const char *const *uploader_args;
+    struct cairn_error err; /* of the last call */
+};
+bool world_open(struct cairn_up_world *world, const struct world_options *options);
+void cairn_up_world_release(struct cairn_up_world *world);
+bool world_server_start(struct cairn_up_world *world);
+void world_server_kill(struct cairn_up_world *world);
+bool world_uploader_start(struct cairn_up_world *world, const char *crash_at, const char *fault);
+void world_uploader_kill(struct cairn_up_world *world);
+/* SIGTERM; its exit status, or -1 when it had to be killed. */
+int world_uploader_stop(struct cairn_up_world *world);
+/* GET of the server; NULL with world->err when refused. The caller owns it. */
+json_t *world_get(struct cairn_up_world *world, const char *path);
+/* The state the server gives a version: "committed", "aborting", ... ret holds 32 bytes. */
+const char *world_state(struct cairn_up_world *world, const char *version, char ret[32]);
+bool world_await_state(struct cairn_up_world *world, const char *version, const char *state, uint32_t ms);
+/* Live entries of the journal of an uploader that does not run; UINT64_MAX: unreadable. */
+uint64_t world_open_entries(struct cairn_up_world *world);
+/* Files of the store whose names look like temporaries. */
+unsigned world_temporaries(struct cairn_up_world *world);
+/* Wait until cond() or time is up. */
+bool world_await(bool (*cond)(void *owner), void *owner, uint32_t ms);
