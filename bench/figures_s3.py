@@ -3,6 +3,7 @@
 import collections
 import os
 import ssl
+import statistics
 import subprocess
 import urllib.request
 
@@ -45,9 +46,9 @@ def get_side(lab, sink, **more):
     return lab.keep(Side(command + flags, peers.environment()))
 
 
-def raw_side(lab, sink, verb, part):
+def raw_side(lab, sink, verb, part, threads=2):
     return lab.keep(Side([program(RAW), verb, "--peer", sink.address, "--bytes", str(lab.bytes),
-                          "--part", str(part)]))
+                          "--part", str(part), "--threads", str(threads)]))
 
 
 def open_sink(lab, tls=None):
@@ -193,17 +194,26 @@ def seconds_ratio(a, b):
 
 
 @figure("capped-64", "64 connections of 50 MB/s each, against their product",
-        [("of_product", 0.9, "higher")], {SINK, PUT})
+        [("of_product", 0.9, "higher")], {SINK, PUT, RAW})
 def capped_64(lab):
     sink = open_sink(lab)
     side = put_side(lab, sink, part=16 * MIB, objects=SHARDS, connections=32, requests=64)
+    bare = raw_side(lab, sink, "put", 16 * MIB, threads=64)
     product = 64 * PACED
-    go = checked(sink, side, lab, SHARDS, rate=PACED)
-    go()
-    runs = [go() for _ in range(lab.pairs_wanted)]
-    lab.report("of_product", [run.bytes / run.seconds / product for run in runs], 0.9, "higher",
-               [run.bytes / run.seconds / 1e9 for run in runs], [product / 1e9])
-    lab.report("cpu_s_per_gb", [run.cpu / run.bytes * 1e9 for run in runs], None, "lower")
+
+    def of_product(runs):
+        return [run.bytes / run.seconds / product for run in runs]
+
+    a, b = lab.pairs(checked(sink, side, lab, SHARDS, rate=PACED), checked(sink, bare, lab,
+                                                                           rate=PACED))
+    # Where bare send() on 64 connections does not get there, the machine cannot show it.
+    able = statistics.median(of_product(b)) >= 0.9
+    more = {} if able else {"ok": None, "reason": "not measurable now: bare send() reaches %.2f" %
+                            statistics.median(of_product(b))}
+    lab.report("of_product", of_product(a), 0.9, "higher",
+               [run.bytes / run.seconds / 1e9 for run in a],
+               [run.bytes / run.seconds / 1e9 for run in b], unit="GB/s", **more)
+    lab.report_cpu(a, b, None)
 
 
 @figure("slow-parts", "0.5 % of part answers come 5 s late, against none",
@@ -224,7 +234,8 @@ def slow_parts(lab):
 
     a, b = lab.pairs(late, checked(sink, calm, lab, SHARDS, rate=PACED))
     lab.report("seconds_more", [x.seconds - y.seconds for x, y in zip(a, b)], 1.5, "lower",
-               [x.seconds for x in a], [y.seconds for y in b])
+               [x.seconds for x in a], [y.seconds for y in b], unit="s",
+               scale=statistics.median(y.seconds for y in b))
     lab.report("bytes_sent", sent[1:], 1.03, "lower")
 
 

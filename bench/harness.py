@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -66,9 +67,18 @@ def isolated(arguments):
             continue
         here = os.path.join(ROOT, "bench", "run")
         environment = dict(os.environ, CAIRN_BENCH_INSIDE="1")
-        command = ["unshare", *flags, sys.executable, here, *arguments]
-        return subprocess.run(command, env=environment).returncode
+        child = subprocess.Popen(["unshare", *flags, sys.executable, here, *arguments],
+                                 env=environment)
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            child.terminate()  # it ends what it started
+            return child.wait()
     return None
+
+
+def stop(*_):
+    raise KeyboardInterrupt
 
 
 def set_up_network():
@@ -119,17 +129,20 @@ class Lab:
             right.append(theirs())
         return left, right
 
-    def report(self, metric, ratios, goal, better, ours=None, theirs=None, **more):
-        """One line. goal None: reported only."""
+    def report(self, metric, ratios, goal, better, ours=None, theirs=None, scale=None, **more):
+        """One line. goal None: reported only. scale: what the spread of a difference is held
+        against, instead of the difference itself."""
         value = statistics.median(ratios)
         q1, _, q3 = (statistics.quantiles(ratios, n=4, method="inclusive")
                      if len(ratios) > 1 else (value, value, value))
         ok = None
         if goal is not None:
             ok = value >= goal if better == "higher" else value <= goal
-            if value and (q3 - q1) / abs(value) > SPREAD_MAX:
+            if value and (q3 - q1) / (scale or abs(value)) > SPREAD_MAX:
                 ok = None
                 more.setdefault("reason", "not measurable now: the quartiles lie too far apart")
+            if "ok" in more:
+                ok = more.pop("ok")
         else:
             more.setdefault("reason", "reported only")
         self.line(metric=metric, value=round(value, 4), goal=goal, better=better, ok=ok,
@@ -237,6 +250,8 @@ def main(arguments):
         say("no figure is called %s; bench/run --list shows them" % ", ".join(unknown))
         return 2
     names = options.names or list(figures)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     inside = bool(os.environ.get("CAIRN_BENCH_INSIDE"))
     if not inside:
         targets = {target for name in names for target in figures[name].targets}
@@ -256,6 +271,9 @@ def main(arguments):
     try:
         for name in names:
             run_one(lab, name, figures[name])
+    except KeyboardInterrupt:
+        say("stopped")
+        lab.failed = True
     finally:
         lab.end()
     if len(names) > 1:

@@ -31,8 +31,9 @@ static SSL_CTX *tls;
 
 /* ---- bytes ---- */
 
-static ssize_t take_bytes(struct sink_connection *connection, void *bytes, size_t size) {
-    if (!connection->tls) return recv(connection->fd, bytes, size, 0);
+/* all: a paced connection waits for whole pieces, else 64 of them would wake for each packet. */
+static ssize_t take_bytes(struct sink_connection *connection, void *bytes, size_t size, bool all) {
+    if (!connection->tls) return recv(connection->fd, bytes, size, all ? MSG_WAITALL : 0);
     size_t got = 0; /* a record at a time; fill the piece so that the loops around it stay few */
     while (got < size) {
         int now =
@@ -80,13 +81,6 @@ static void reset_connection(struct sink_connection *connection) {
     connection->closing = true;
 }
 
-/* Size of the next piece: paced connections take what 5 ms allow, so that 64 of them interleave. */
-static size_t piece_bytes(uint64_t left) {
-    uint64_t piece = SINK_CHUNK_BYTES, rate = sink.faults.bytes_per_second;
-    if (rate) piece = cairn_min_u64(piece, cairn_max_u64(16 * CAIRN_KIB, rate / 200));
-    return (size_t)cairn_min_u64(left, piece);
-}
-
 bool sink_read_body(struct sink_connection *connection, const struct sink_request *request,
                     bool is_part, uint32_t *ret_crc32c, struct cairn_buf *kept) {
     uint64_t left = request->content_length, total = left;
@@ -99,13 +93,13 @@ bool sink_read_body(struct sink_connection *connection, const struct sink_reques
     while (left) {
         const uint8_t *bytes = connection->chunk;
         size_t buffered = connection->head_size - connection->head_used;
-        size_t wanted = piece_bytes(left);
+        size_t wanted = (size_t)cairn_min_u64(left, SINK_CHUNK_BYTES);
         ssize_t got = (ssize_t)cairn_min_u64(buffered, wanted);
         if (got) {
             bytes = (uint8_t *)connection->head + connection->head_used;
             connection->head_used += (size_t)got;
         } else {
-            got = take_bytes(connection, connection->chunk, wanted);
+            got = take_bytes(connection, connection->chunk, wanted, sink.faults.bytes_per_second);
         }
         if (got <= 0) return false;
         crc32c = cairn_crc32c(crc32c, bytes, (size_t)got);
@@ -182,7 +176,7 @@ static bool read_head(struct sink_connection *connection, struct sink_request *r
         }
         if (connection->head_size == SINK_KEPT_BYTES) return false;
         ssize_t got = take_bytes(connection, connection->head + connection->head_size,
-                                 SINK_KEPT_BYTES - connection->head_size);
+                                 SINK_KEPT_BYTES - connection->head_size, false);
         if (got <= 0) return false;
         connection->head_size += (size_t)got;
     }
@@ -232,7 +226,7 @@ static void serve(int listener) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC), on = 1;
         if (fd < 0) continue;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        int small = 256 * 1024; /* a paced peer must feel the pace, not fill a receive window */
+        int small = 512 * 1024; /* a paced peer must feel the pace, not fill a receive window */
         if (sink.faults.bytes_per_second)
             setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
         atomic_fetch_add(&sink.counters.connections, 1);

@@ -9,6 +9,7 @@
 #include "common/encode.h"
 #include "common/hash.h"
 #include "common/text.h"
+#include "store/s3_settings.h"
 
 struct cairn_cli_reader {
     const struct cairn_cli_source *source;
@@ -95,8 +96,13 @@ static enum cairn_code open_from_server(struct cairn_cli_source *source,
 
 static enum cairn_code open_from_store(struct cairn_cli_source *source,
                                        const struct cairn_cli_ref *ref, struct cairn_error *err) {
-    struct cairn_store_options options = {.url = source->cli->store, .read_only = true};
-    CAIRN_TRY(cairn_store_open(&options, &source->store, err));
+    struct cairn_store_s3_environment said;
+    CAIRN_TRY(cairn_store_s3_environment_load(&said, err));
+    struct cairn_store_options options = {
+        .url = source->cli->store, .read_only = true, .s3 = &said.choice.options};
+    enum cairn_code code = cairn_store_open(&options, &source->store, err);
+    cairn_store_s3_environment_release(&said);
+    CAIRN_TRY(code);
     return cairn_cli_source_find(source, ref, err);
 }
 

@@ -14,8 +14,8 @@
 #include "common/http_transfer.h"
 
 #define STALL_MS_DEFAULT 30000
-/* How late a deadline may be noticed. */
-#define LOOK_EVERY_MS 500
+/* The longest single wait; it only keeps the number within libcurl's int. */
+#define WAIT_MS_MAX 60000
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 static void start_curl(void) {
@@ -367,7 +367,7 @@ static uint32_t wait_ms(const struct cairn_http_engine *engine, uint64_t until_u
     for (const struct cairn_http_transfer *t = engine->waiting; t; t = t->next)
         due = cairn_min_u64(due, due_us(t, &total));
     if (due <= now) return 0;
-    return (uint32_t)cairn_min_u64((due - now + 999) / 1000, LOOK_EVERY_MS);
+    return (uint32_t)cairn_min_u64((due - now + 999) / 1000, WAIT_MS_MAX);
 }
 
 enum cairn_code cairn_http_poll(struct cairn_http_engine *engine, uint32_t timeout_ms,

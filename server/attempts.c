@@ -204,7 +204,9 @@ static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, const struct ask *
         const char *node = cairn_srv_rows_text(&rows, 0);
         if (cairn_srv_node_unsent(ask->server, node, ask->name, ask->arrived_ms))
             *ret_unsent = true;
-        if (cairn_srv_node_silence_ms(ask->server, node) < BUSY_MS) *ret_busy = true;
+        if (cairn_srv_node_silence_ms(ask->server, node) < BUSY_MS &&
+            cairn_srv_node_writes(ask->server, node, ask->name, ask->run.attempt))
+            *ret_busy = true;
     }
 }
 
@@ -221,13 +223,14 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
                           ask->run.attempt, ask->after);
     bool staged = false, unsent = false, busy = false;
     CAIRN_TRY(look_at_nodes(tx, ask, &unsent, &busy, err));
-    if (busy && !strcmp(ask->resume, "keep") && !ask->force)
-        return cairn_fail(err, CAIRN_RUN_BUSY,
-                          "a node of attempt %" PRIu64 " was heard within 10 minutes: a training "
-                          "job is writing to this run",
-                          ask->run.attempt);
     CAIRN_TRY(staged_left(tx, ask->run.id, &staged, err));
     ask->must_wait = (staged || unsent) && cairn_mono_ms() < ask->arrived_ms + ask->wait_ms;
+    /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
+    if (busy && !ask->must_wait && !strcmp(ask->resume, "keep") && !ask->force)
+        return cairn_fail(err, CAIRN_RUN_BUSY,
+                          "trainers of attempt %" PRIu64 " of %s/%s are connected to a node that was "
+                          "heard within 10 minutes; end them, or force it",
+                          ask->run.attempt, ask->name->project, ask->name->run);
     return CAIRN_OK;
 }
 

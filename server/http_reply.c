@@ -138,12 +138,13 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
         if (write_problem(exchange, &err)) return MHD_NO;
     }
     struct cairn_srv_reply *reply = &exchange->reply;
+    uint64_t size = reply->body.size; /* make_response takes the body over */
     struct MHD_Response *response = make_response(exchange);
     if (!response) return MHD_NO;
     enum MHD_Result result = MHD_NO;
     if (add_headers(response, reply)) {
         uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
-        cairn_srv_guard_set(exchange->guard, timeout_ms + reply->body.size / 1024);
+        cairn_srv_guard_set(exchange->guard, timeout_ms + size / 1024);
         result = MHD_queue_response(exchange->connection,
                                     (unsigned)(reply->status ? reply->status : 200), response);
     } else {

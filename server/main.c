@@ -18,13 +18,43 @@
 #include "server/nodes.h"
 #include "server/pool.h"
 #include "server/waiters.h"
+#include "store/s3_settings.h"
 
 #define READ_THREADS 4
 
-static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
-    struct cairn_store_options options = {.url = server->settings->store};
+/* A store that the server cannot write is of no use, so that ends the start. */
+static enum cairn_code test_store(struct cairn_srv *server, struct cairn_error *err) {
+    const struct cairn_store_profile *profile = cairn_store_profile(server->store);
+    if (!strcmp(profile->kind, "s3")) {
+        char keys[224];
+        CAIRN_TRY(cairn_store_s3_credentials(server->store, keys, err));
+        cairn_log(INFO, "store.keys", "from=\"%s\"", keys);
+        if (server->settings->test_store)
+            CAIRN_TRY(cairn_store_s3_learn(server->store, NULL, err));
+    }
+    if (*profile->note)
+        cairn_log(WARN, "store.profile", "url=%s note=\"%s\"", cairn_store_url(server->store),
+                  profile->note);
+    return CAIRN_OK;
+}
+
+static enum cairn_code choose_store(struct cairn_srv *server, struct cairn_error *err) {
+    struct cairn_store_s3_settings settings = {
+#define CONFIG(type, name, fallback, min, max, why)                                                \
+    CAIRN_STORE_S3_SETTING_OF(server->settings, type, name)
+#include "store/s3_settings.def"
+#undef CONFIG
+    };
+    struct cairn_store_s3_choice choice;
+    CAIRN_TRY(cairn_store_s3_choose(&settings, &choice, err));
+    struct cairn_store_options options = {.url = server->settings->store, .s3 = &choice.options};
     cairn_store_register_s3(cairn_store_s3_open);
-    CAIRN_TRY(cairn_store_open(&options, &server->store, err));
+    return cairn_store_open(&options, &server->store, err);
+}
+
+static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
+    CAIRN_TRY(choose_store(server, err));
+    CAIRN_TRY(test_store(server, err));
     CAIRN_TRY(cairn_srv_catalog_open(server->settings->data_dir, &server->catalog, err));
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));

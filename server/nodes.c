@@ -20,11 +20,12 @@
 /* What one node said about one run. */
 struct told {
     char run[2 * CAIRN_NAME_BYTES_MAX + 2];
-    uint64_t unsent;
+    uint64_t attempt, unsent;
 };
 struct node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
     uint64_t heard_ms, row_ms;
+    bool left; /* it said good-bye: nothing of it is waited for until it is heard again */
     size_t version_count;
     struct told *told;
     size_t told_count;
@@ -96,17 +97,32 @@ bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
     char text[2 * CAIRN_NAME_BYTES_MAX + 2];
     snprintf(text, sizeof(text), "%s/%s", run->project, run->run);
     uint64_t heard_ms = 0, unsent = 0;
+    bool left = false;
     {
         CAIRN_HOLD(&server->nodes->lock);
         const struct node *node = find_node(server->nodes, name);
+        left = node && node->left;
         for (size_t i = 0; node && i < node->told_count; i++) {
             if (!strcmp(node->told[i].run, text)) unsent += node->told[i].unsent;
         }
         if (node) heard_ms = node->heard_ms;
     }
     uint64_t now_ms = cairn_mono_ms();
-    if (now_ms - cairn_max_u64(server->started_ms, heard_ms) >= CAIRN_SRV_SILENT_MS) return false;
+    if (left || now_ms - cairn_max_u64(server->started_ms, heard_ms) >= CAIRN_SRV_SILENT_MS)
+        return false;
     return heard_ms < arrived_ms || unsent > 0;
+}
+
+bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
+                           const struct cairn_run_name *run, uint64_t attempt) {
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    snprintf(text, sizeof(text), "%s/%s", run->project, run->run);
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && !node->left && i < node->told_count; i++) {
+        if (node->told[i].attempt == attempt && !strcmp(node->told[i].run, text)) return true;
+    }
+    return false;
 }
 
 /* ---- PUT /v1/nodes/{node} ---- */
@@ -117,7 +133,7 @@ struct beat {
     struct cairn_buf uploader_text;
     struct told *told;
     size_t told_count;
-    bool write_row;
+    bool write_row, leaving;
     json_t *fenced, *states, *unknown; /* the answer */
 };
 
@@ -141,6 +157,7 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
                               i);
         snprintf(beat->told[i].run, sizeof(beat->told[i].run), "%s/%s", grant.name.project,
                  grant.name.run);
+        beat->told[i].attempt = grant.attempt;
         beat->told_count = i + 1;
     }
     return CAIRN_OK;
@@ -158,6 +175,7 @@ static void remember(struct beat *beat) {
         beat->write_row = !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS;
         if (beat->write_row) node->row_ms = now_ms;
         node->heard_ms = now_ms;
+        node->left = beat->leaving;
         node->version_count = json_array_size(beat->versions);
         old = node->told;
         node->told = CAIRN_TAKE(beat->told);
@@ -268,8 +286,9 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
         {"uploader", CAIRN_JSON_OBJECT, true, &beat->uploader, 0},
         {"attempts", CAIRN_JSON_ARRAY, false, &beat->attempts, 0},
         {"versions", CAIRN_JSON_ARRAY, false, &beat->versions, 0},
+        {"leaving", CAIRN_JSON_BOOL, false, &beat->leaving, 0},
     };
-    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), true, err));
+    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
     beat->uploader_text.limit = 4096;
     CAIRN_TRY(cairn_json_dump(beat->uploader, &beat->uploader_text, err));
     CAIRN_TRY(read_attempts(beat, err));

@@ -27,3 +27,6 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
 /* Q3 (b): must an attempt call that came in at arrived_ms still wait for this node? */
 bool cairn_srv_node_unsent(struct cairn_srv *server, const char *node,
                            const struct cairn_run_name *name, uint64_t arrived_ms);
+/* Did the node's last heartbeat name this attempt as one that its trainers still hold (Q7)? */
+bool cairn_srv_node_writes(struct cairn_srv *server, const char *node,
+                           const struct cairn_run_name *name, uint64_t attempt);

@@ -443,9 +443,8 @@ static enum cairn_code serve(struct batch *batch, struct cairn_srv_reply *reply,
                              struct cairn_error *err) {
     struct cairn_srv *server = batch->request->server;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, apply, batch, err));
-    if (batch->version.state == CAIRN_STATE_OPEN) cairn_srv_save_changed(server, &batch->version);
-    if (batch->whole || batch->version.state == CAIRN_STATE_COMMITTED)
-        cairn_srv_jobs_commit(server, batch->version.id.text);
+    bool unrecorded = batch->version.state == CAIRN_STATE_COMMITTED && !batch->version.recorded;
+    if (batch->whole || unrecorded) cairn_srv_jobs_commit(server, batch->version.id.text);
     return cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&batch->version), err);
 }
 

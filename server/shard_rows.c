@@ -30,6 +30,19 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return find_version(tx, argument, err);
 }
 
+/* Q36: while the catalog is behind, only what the store itself calls committed is read. */
+static enum cairn_code record_there(struct cairn_srv_request *request,
+                                    const struct cairn_srv_version *version,
+                                    struct cairn_error *err) {
+    if (!request->server->frozen) return CAIRN_OK;
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(request->store, &head, err);
+    return code == CAIRN_NOT_FOUND ? cairn_srv_thawed(request->server, err) : code;
+}
+
 enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cairn_srv_version *ret,
                                    struct cairn_error *err) {
     struct find find = {.request = request};
@@ -43,6 +56,7 @@ enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cai
     if (!code && version->state != CAIRN_STATE_COMMITTED)
         code = cairn_fail(err, CAIRN_ABORTED, "%s was given up: %s", version->id.text,
                           version->reason);
+    if (!code) code = record_there(request, version, err);
     if (code) {
         cairn_srv_version_release(&find.version);
         return code;

@@ -80,7 +80,8 @@ static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
 }
 
 static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return collect(tx, argument, "SELECT version FROM versions WHERE state = 0 LIMIT ?1",
+    return collect(tx, argument,
+                   "SELECT version FROM versions WHERE state = 0 ORDER BY opened_tick LIMIT ?1",
                    ROUND_VERSIONS_MAX, err);
 }
 
@@ -195,10 +196,13 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_version_move(tx, &version, &move, err);
 }
 
-static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_error *err) {
+static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     found->count = 0;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
+    /* Q35: compared before each batch: a restored catalog must delete nothing. */
+    if (found->count) CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
     for (size_t i = 0; i < found->count; i++) {
         found->version = (struct cairn_srv_version){.id = found->ids[i]};
         CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
@@ -208,14 +212,21 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_e
 
 /* ---- objects ---- */
 
+/* One that cannot be swept keeps none of the others; the first failure is told. */
 static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
+    enum cairn_code first = CAIRN_OK;
     for (size_t i = 0; i < found->count; i++) {
+        struct cairn_error why = {0};
         enum cairn_code code =
-            cairn_srv_sweep_version(found->server, worker, found->ids[i].text, err);
-        if (code) return cairn_within(err, code, "%s", found->ids[i].text);
+            cairn_srv_sweep_version(found->server, worker, found->ids[i].text, &why);
+        if (code == CAIRN_CATALOG_BEHIND) return cairn_fail(err, code, "%s", why.message);
+        if (!code || first) continue;
+        first = code;
+        if (err) *err = why;
+        (void)cairn_within(err, code, "%s", found->ids[i].text);
     }
-    return CAIRN_OK;
+    return first;
 }
 
 static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
@@ -223,7 +234,6 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
     struct cairn_srv *server = found->server;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_dead, found, err));
     if (found->count) {
-        /* Q35: compared before each batch of deletes: a restored catalog must delete nothing. */
         CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
         CAIRN_TRY(sweep_found(found, worker, err));
     }
@@ -243,7 +253,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
     for (size_t i = 0; i < found->count; i++) cairn_srv_jobs_commit(server, found->ids[i].text);
     CAIRN_TRY(expire_all(found, err));
-    CAIRN_TRY(empty_trash(found, err));
+    CAIRN_TRY(empty_trash(found, worker, err));
     return sweep_objects(found, worker, err);
 }
 

@@ -197,11 +197,19 @@ static void enter(struct cairn_multipart *mp, enum state state) {
     mp->tries = 0;
 }
 
+/* How many of the TRIES_MAX a failed request has used: the store has sent it so often already, and
+ * its policy says that this was enough (P11). A request whose time was up has only waited. */
+static uint32_t tries_of(const struct cairn_store_request *request) {
+    bool waited = request->code == CAIRN_TIMEOUT || request->tries == 0;
+    return waited ? 1 : (uint32_t)cairn_min_u64(request->tries, TRIES_MAX);
+}
+
 /* The same action again, up to TRIES_MAX; a cancelled one was not tried. */
 static void again_or_fail(struct cairn_multipart *mp, const struct cairn_store_request *request,
                           const char *doing) {
     if (request->code == CAIRN_CANCELLED) return;
-    if (may_pass(request->code) && ++mp->tries < TRIES_MAX) return;
+    mp->tries += tries_of(request);
+    if (may_pass(request->code) && mp->tries < TRIES_MAX) return;
     fail_with(mp, request, doing);
 }
 
@@ -365,7 +373,8 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
         if (!mp->give_up) enter(mp, STATE_HEAD);
         return;
     }
-    if (may_pass(request->code) && ++part->tries < TRIES_MAX) return;
+    part->tries += tries_of(request);
+    if (may_pass(request->code) && part->tries < TRIES_MAX) return;
     char doing[64];
     snprintf(doing, sizeof doing, "part %" PRIu32 " of %" PRIu32, action->part_number,
              mp->part_count);
@@ -544,7 +553,8 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
 static void abort_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     bool gone = request->code == CAIRN_OK || request->code == CAIRN_NOT_FOUND;
     /* An upload that cannot be aborted is left to the sweep of the version (Q21). */
-    if (gone || ++mp->tries == TRIES_MAX) enter(mp, STATE_FAILED);
+    mp->tries += tries_of(request);
+    if (gone || mp->tries >= TRIES_MAX) enter(mp, STATE_FAILED);
 }
 
 void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,

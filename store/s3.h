@@ -57,6 +57,7 @@ struct cairn_store_s3_options {
     uint64_t bandwidth_bytes_per_s; /* sent, all workers together; 0 = no cap */
     uint32_t connect_ms, stall_ms;  /* 0 = 5 s, 30 s */
     uint32_t deadline_ms;           /* 0 = 5 min: of requests that bring none */
+    uint32_t learn_ms;              /* 0 = 30 s: of each request of cairn_store_s3_learn */
 };
 
 /* What the operator is told: "environment" or "container endpoint, until ..."; asks for the keys

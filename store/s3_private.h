@@ -77,7 +77,7 @@ struct cairn_s3_task {
     size_t header_count, query_count;
     char range[64], number[16], marker[16], size_text[24], crc32c[16], md5[32];
     char time[CAIRN_SIGV4_TIME_BYTES], hash[2 * CAIRN_SHA256_BYTES + 1], region[64];
-    int64_t sent_wall_ms;
+    int64_t sent_wall_ms, signed_offset_ms;
     uint64_t keys_generation;
     bool used_create_only, used_checksum;
     struct cairn_s3_seen seen;

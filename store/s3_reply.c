@@ -194,7 +194,7 @@ static enum cairn_code check_progress(struct cairn_s3_task *task, uint32_t marke
                                       struct cairn_error *err) {
     uint32_t marker = task->parts.next_marker;
     if (marker && (marker <= marker_before || ++task->pages > PAGES_MAX))
-        return cairn_fail(err, CAIRN_PROTOCOL, "the list of parts does not end");
+        return cairn_fail(err, CAIRN_STORE, "the list of parts does not end");
     return CAIRN_OK;
 }
 
@@ -202,7 +202,7 @@ static enum cairn_code check_listing(const struct cairn_store_request *request,
                                      struct cairn_error *err) {
     const char *next = request->listing->next_page;
     if (next && request->page && !strcmp(next, request->page))
-        return cairn_fail(err, CAIRN_PROTOCOL, "the listing does not go on");
+        return cairn_fail(err, CAIRN_STORE, "the listing does not go on");
     return CAIRN_OK;
 }
 
@@ -237,13 +237,22 @@ static enum cairn_s3_verdict take_document(struct cairn_s3_task *task) {
         /* S04: whether it was applied is not known from this; HEAD settles it. */
         bool complete = request->op == CAIRN_STORE_UPLOAD_COMPLETE;
         task->may_be_applied |= complete;
-        return fail_with(task, complete ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &error);
+        bool is_final = complete || error.code == CAIRN_STORE; /* it would say so again */
+        return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &error);
     }
     if (request->op == CAIRN_STORE_UPLOAD_PARTS) {
         if (task->parts.next_marker) return CAIRN_S3_MORE;
         request->part_count = task->parts.count;
     }
     request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+/* The answer to a removal has no body; what comes with one is a portal's page (S04). */
+static enum cairn_s3_verdict take_removal(struct cairn_s3_task *task) {
+    if (task->reply.size)
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "a removal was answered with a document");
+    task->request->code = CAIRN_OK;
     return CAIRN_S3_DONE;
 }
 
@@ -258,8 +267,7 @@ static enum cairn_s3_verdict take_success(struct cairn_s3_task *task) {
         return take_head(task);
     case CAIRN_STORE_DELETE:
     case CAIRN_STORE_UPLOAD_ABORT:
-        task->request->code = CAIRN_OK;
-        return CAIRN_S3_DONE;
+        return take_removal(task);
     default:
         return take_document(task);
     }
@@ -281,7 +289,8 @@ static bool correct_clock(struct cairn_s3_task *task) {
     if (task->clock_fixed || task->seen.has_age) return false;
     if (cairn_s3_time_http(task->seen.date, &theirs, NULL) != CAIRN_OK) return false;
     int64_t offset = theirs - (task->sent_wall_ms + (now - task->sent_wall_ms) / 2);
-    int64_t change = offset - atomic_load(&store->clock_offset_ms);
+    /* Against what this try was signed with: another task may have put the clock right since. */
+    int64_t change = offset - task->signed_offset_ms;
     if (change < SKEW_MS_MIN && change > -SKEW_MS_MIN) return false;
     atomic_store(&store->clock_offset_ms, offset);
     task->clock_fixed = true;
@@ -310,6 +319,9 @@ static bool correct_feature(struct cairn_s3_task *task) {
         atomic_store(&store->no_create_only, true);
         return true;
     }
+    /* AWS knows the header, and who took an upload's checksum knows it at Complete too: there a
+     * refusal is about the bytes. */
+    if (store->config.is_aws || task->request->op == CAIRN_STORE_UPLOAD_COMPLETE) return false;
     int automatic = CAIRN_S3_CHECKSUM_AUTO;
     return task->used_checksum &&
            (atomic_compare_exchange_strong(&store->checksum, &automatic, CAIRN_S3_CHECKSUM_MD5) ||
@@ -344,7 +356,7 @@ static bool correct(struct cairn_s3_task *task, const struct cairn_s3_meaning *m
 
 /* ---- refusals ---- */
 
-static bool is_gone_already(const struct cairn_s3_task *task) {
+static bool is_removal(const struct cairn_s3_task *task) {
     enum cairn_store_op op = task->request->op;
     return op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_ABORT;
 }
@@ -365,7 +377,7 @@ static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
     struct cairn_store_request *request = task->request;
     int status = task->http.status;
     struct cairn_s3_meaning meaning = cairn_s3_meaning_of(problem->code, status);
-    if (meaning.code == CAIRN_NOT_FOUND && is_gone_already(task)) {
+    if (meaning.code == CAIRN_NOT_FOUND && is_removal(task)) {
         request->code = CAIRN_OK;
         return CAIRN_S3_DONE;
     }
@@ -406,8 +418,10 @@ enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task) {
     struct cairn_xml_problem problem = {0};
     bool cut_error = http->code == CAIRN_PROTOCOL && http->status >= 300;
     if (http->code != CAIRN_OK && !cut_error) return take_loss(task);
-    bool documented = http->code == CAIRN_OK && task->request->op != CAIRN_STORE_HEAD &&
-                      (http->status >= 300 || task->request->op == CAIRN_STORE_UPLOAD_COMPLETE) &&
+    enum cairn_store_op op = task->request->op;
+    bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || is_removal(task); /* in a 200 */
+    bool documented = http->code == CAIRN_OK && op != CAIRN_STORE_HEAD &&
+                      (http->status >= 300 || may_hold_error) &&
                       cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);
     bool success = http->status == 200 || http->status == 204 || http->status == 206;
     if (success && !documented) return take_success(task);

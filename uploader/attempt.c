@@ -19,7 +19,8 @@ enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_tex
     if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     enum cairn_code code = cairn_grant_parse(grant_text, &made->grant, err);
     if (code == CAIRN_OK && !cairn_text_copy(made->text, sizeof(made->text), grant_text))
-        code = cairn_fail(err, CAIRN_PROTOCOL, "the grant is longer than %d bytes", CAIRN_GRANT_BYTES_MAX);
+        code = cairn_fail(err, CAIRN_PROTOCOL, "the grant is longer than %d bytes",
+                          CAIRN_GRANT_BYTES_MAX);
     if (code != CAIRN_OK) {
         free(made);
         return code;

@@ -24,8 +24,11 @@ struct cairn_up_attempt {
     uint64_t reserving_bytes; /* taken from the budget, pages not made yet */
     bool stale;
 };
-enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_text, struct cairn_up_attempt **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_text,
+                                      struct cairn_up_attempt **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* NULL is allowed; frees it with the last user. */
 void cairn_up_attempt_leave(struct cairn_up *up, struct cairn_up_attempt *attempt);
 /* The right of (run, attempt, nonce), if any session or save of this node holds it. */
-struct cairn_up_attempt *cairn_up_attempt_find(struct cairn_up *up, const char *run_text, uint64_t number, const char *nonce);
+struct cairn_up_attempt *cairn_up_attempt_find(struct cairn_up *up, const char *run_text,
+                                               uint64_t number, const char *nonce);

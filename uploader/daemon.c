@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/manifest.h"
@@ -13,6 +14,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "store/fault.h"
+#include "store/s3_settings.h"
 #include "uploader/attempt.h"
 #include "uploader/fetch.h"
 #include "uploader/journal.h"
@@ -27,6 +29,9 @@
 
 #define TICK_MS 200
 #define DRAIN_LOOK_MS 20
+#define LAST_WORD_MS 3000 /* how long the end of versions is awaited when all was told */
+#define TASKS_WAIT_MS 2000
+#define LEARN_MS 5000 /* each of the requests that test the store */
 
 /* ---- the store's identity ---- */
 
@@ -38,11 +43,18 @@ enum cairn_code cairn_up_store_meet(struct cairn_up *up, struct cairn_store_work
     cairn_key_store_json(&key);
     CAIRN_TRY(cairn_store_get_small(worker, key.text, &text, err));
     enum cairn_code code = cairn_store_record_decode(cairn_buf_view(&text), &record, err);
-    if (code != CAIRN_OK) return cairn_within(err, code, "store %s: store.json", cairn_store_url(up->store));
+    if (code != CAIRN_OK) {
+        if (code != CAIRN_UNSUPPORTED && err) err->code = code = CAIRN_CORRUPT;
+        return cairn_within(err, code, "store %s: store.json", cairn_store_url(up->store));
+    }
     CAIRN_HOLD(&up->lock);
-    if (up->locked.store_uuid[0] && strcmp(up->locked.store_uuid, record.uuid) != 0)
-        return cairn_fail(err, CAIRN_CONFLICT, "store %s became another one: %s, it was %s",
-                          cairn_store_url(up->store), record.uuid, up->locked.store_uuid);
+    for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (strcmp(at->grant.store_uuid, record.uuid) != 0)
+            return cairn_fail(
+                err, CAIRN_CONFLICT,
+                "store %s is %s, but the journal or the server speaks of store %s (run %s)",
+                cairn_store_url(up->store), record.uuid, at->grant.store_uuid, at->run_text);
+    }
     if (!up->locked.store_uuid[0])
         cairn_log(INFO, "store.met", "url=%s uuid=%s", cairn_store_url(up->store), record.uuid);
     (void)cairn_text_copy(up->locked.store_uuid, sizeof(up->locked.store_uuid), record.uuid);
@@ -61,14 +73,40 @@ enum cairn_code cairn_up_store_check(struct cairn_up *up, const char *grant_uuid
 enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
     if (!up->locked.draining) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping", up->places.node);
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping",
+                      up->places.node);
 }
 
 /* ---- start ---- */
 
+/* An uploader must start while its store is away, because trainers and the journal need it; then it
+ * goes on with what is safe to assume. */
+static void test_store(struct cairn_up *up) {
+    struct cairn_error error = {0};
+    char keys[224];
+    if (strcmp(cairn_store_profile(up->store)->kind, "s3") != 0) return;
+    enum cairn_code code = cairn_store_s3_credentials(up->store, keys, &error);
+    if (code == CAIRN_OK) cairn_log(INFO, "store.keys", "from=\"%s\"", keys);
+    if (code == CAIRN_OK && up->settings.test_store)
+        code = cairn_store_s3_learn(up->store, NULL, &error);
+    if (code != CAIRN_OK)
+        cairn_log(WARN, "store.untested", "url=%s cause=\"%s\" hint=\"cairn doctor says more\"",
+                  cairn_store_url(up->store), error.message);
+}
+
 static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) {
-    struct cairn_store_options options = {.url = up->settings.store};
+    struct cairn_store_s3_settings settings = {
+#define CONFIG(type, name, fallback, min, max, why)                                                \
+    CAIRN_STORE_S3_SETTING_OF(&up->settings, type, name)
+#include "store/s3_settings.def"
+#undef CONFIG
+    };
+    struct cairn_store_s3_choice choice;
+    CAIRN_TRY(cairn_store_s3_choose(&settings, &choice, err));
+    choice.options.learn_ms = LEARN_MS;
+    struct cairn_store_options options = {.url = up->settings.store, .s3 = &choice.options};
     CAIRN_TRY(cairn_store_open(&options, &up->store, err));
+    test_store(up);
 #ifdef CAIRN_CRASHPOINTS
     const char *script = getenv("CAIRN_STORE_FAULT");
     if (script) {
@@ -79,7 +117,8 @@ static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) 
     }
 #endif
     const char *note = cairn_store_profile(up->store)->note;
-    if (*note) cairn_log(WARN, "store.profile", "url=%s note=\"%s\"", cairn_store_url(up->store), note);
+    if (*note)
+        cairn_log(WARN, "store.profile", "url=%s note=\"%s\"", cairn_store_url(up->store), note);
     return CAIRN_OK;
 }
 
@@ -94,7 +133,14 @@ static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) 
 }
 
 static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err) {
-    CAIRN_TRY(cairn_dir_make(up->settings.state_dir, 0700, err));
+    const char *folder = up->settings.state_dir;
+    struct stat status;
+    CAIRN_TRY(cairn_dir_make(folder, 0700, err));
+    if (stat(folder, &status)) return cairn_fail_errno(err, "state_dir %s", folder);
+    if (status.st_mode & S_IWOTH)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "state_dir %s is writable by everybody; the journal holds rights",
+                          folder);
     struct cairn_up_recovery *recovery = NULL;
     CAIRN_TRY(cairn_up_recovery_new(&recovery, err));
     struct cairn_up_journal_options options = {
@@ -152,10 +198,13 @@ static enum cairn_code look_for_store(struct cairn_up *up, struct cairn_store_wo
     enum cairn_code code = cairn_up_store_meet(up, worker, &error);
     if (code == CAIRN_OK) return CAIRN_OK;
     if (!*told)
-        cairn_log(WARN, "store.not_ready", "url=%s cause=\"%s\" hint=\"the server sets it up when it "
-                  "starts\"", cairn_store_url(up->store), error.message);
+        cairn_log(WARN, "store.not_ready",
+                  "url=%s cause=\"%s\" hint=\"the server sets it up when it "
+                  "starts\"",
+                  cairn_store_url(up->store), error.message);
     *told = true;
-    if (code != CAIRN_UNSUPPORTED && code != CAIRN_CONFLICT) return CAIRN_OK;
+    bool final = code == CAIRN_UNSUPPORTED || code == CAIRN_CONFLICT || code == CAIRN_CORRUPT;
+    if (!final) return CAIRN_OK;
     if (err) *err = error;
     return code;
 }
@@ -168,15 +217,29 @@ static void drain(struct cairn_up *up) {
     cairn_condition_broadcast(&up->changed);
     cairn_lock_give(&up->lock);
     cairn_log(INFO, "uploader.draining", "saves=%" PRIu64 " at_most_ms=%" PRIu64,
-              cairn_up_save_unfinished(up), up->settings.drain_timeout_ms);
-    while (cairn_up_save_unfinished(up) && cairn_mono_ms() < deadline_ms) {
+              cairn_up_save_unfinished(up, NULL), up->settings.drain_timeout_ms);
+    uint64_t open = 0, left = 0, told_ms = 0;
+    while (cairn_mono_ms() < deadline_ms) {
+        left = cairn_up_save_unfinished(up, &open);
+        if (!left && !told_ms) told_ms = cairn_mono_ms();
+        if (!open || (!left && cairn_mono_ms() > told_ms + LAST_WORD_MS)) break;
         CAIRN_HOLD(&up->lock);
         (void)cairn_condition_wait(&up->changed, &up->lock, cairn_mono_ms() + DRAIN_LOOK_MS);
     }
-    uint64_t left = cairn_up_save_unfinished(up);
+    left = cairn_up_save_unfinished(up, &open);
     if (left)
-        cairn_log(WARN, "uploader.left_over", "saves=%" PRIu64 " hint=\"they are in the journal and go "
-                  "on with the next start\"", left);
+        cairn_log(WARN, "uploader.left_over",
+                  "saves=%" PRIu64 " hint=\"they are in the journal and go "
+                  "on with the next start\"",
+                  left);
+}
+
+/* What the store turns out not to do is said once. */
+static void look_at_store(struct cairn_up *up, bool *told) {
+    char text[256];
+    if (*told || !cairn_store_s3_degraded(up->store, text)) return;
+    *told = true;
+    cairn_log(WARN, "store.degraded", "url=%s note=\"%s\"", cairn_store_url(up->store), text);
 }
 
 enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_error *err) {
@@ -184,9 +247,10 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
     CAIRN_TRY(cairn_store_worker_new(up->store, &worker, err));
     struct pollfd waiting = {.fd = stop_fd, .events = POLLIN};
     enum cairn_code code = CAIRN_OK;
-    bool told = false;
+    bool told = false, told_degraded = false;
     while (code == CAIRN_OK) {
         code = look_for_store(up, worker, &told, err);
+        look_at_store(up, &told_degraded);
         cairn_up_recovery_tick(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
@@ -207,7 +271,7 @@ static void free_left(struct cairn_up *up) {
     }
 }
 
-void cairn_up_stop(struct cairn_up *up) {
+void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_lock_take(&up->lock);
     up->locked.ending = up->locked.draining = true;
     cairn_condition_broadcast(&up->changed);
@@ -217,6 +281,10 @@ void cairn_up_stop(struct cairn_up *up) {
     cairn_up_outbox_stop(up->outbox);
     cairn_up_send_stop(up->send);
     cairn_up_fetch_stop(up->fetch);
+    if (!cairn_up_tasks_stop(up->tasks, TASKS_WAIT_MS)) { /* the server makes somebody wait */
+        cairn_up_journal_free(up->journal);
+        _exit(status);
+    }
     cairn_up_tasks_free(CAIRN_TAKE(up->tasks));
     cairn_up_journal_free(CAIRN_TAKE(up->journal));
     cairn_up_socket_free(CAIRN_TAKE(up->socket));

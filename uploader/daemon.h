@@ -56,7 +56,7 @@ struct cairn_up {
     struct cairn_up_watch *watch;
     struct cairn_up_tasks *tasks;
     struct cairn_up_fetch *fetch;
-    struct cairn_lock lock; /* uploader_state */
+    struct cairn_lock lock;         /* uploader_state */
     struct cairn_condition changed; /* slabs went back, saves ended */
     struct {
         struct cairn_up_save **saves; /* by journal entry, ascending */
@@ -73,11 +73,16 @@ struct cairn_up {
 
 enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;
 /* Serves until stop_fd becomes readable (SIGTERM), then drains. */
-enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_up_stop(struct cairn_up *up);
+enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd,
+                             struct cairn_error *err) CAIRN_MUST_USE;
+/* Ends the process with status by itself when a helper still waits for the server; all that counts
+ * is in the journal. */
+void cairn_up_stop(struct cairn_up *up, int status);
 /* CAIRN_UNAVAILABLE while draining. */
 enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;
 /* The uuid in a grant must be the store's; while store.json is unseen, CAIRN_OK. */
-enum cairn_code cairn_up_store_check(struct cairn_up *up, const char *grant_uuid, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_store_check(struct cairn_up *up, const char *grant_uuid,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Look for store.json once; CAIRN_NOT_FOUND: the server has not set the store up yet. */
-enum cairn_code cairn_up_store_meet(struct cairn_up *up, struct cairn_store_worker *worker, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_store_meet(struct cairn_up *up, struct cairn_store_worker *worker,
+                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -114,7 +114,8 @@ static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
         .key = get->key.text,
         .offset = get->piece->offset,
         .length = get->piece->bytes,
-        .into = get->bounce ? get->bounce->data : get->reading->window->memory.data + get->piece->at,
+        .into =
+            get->bounce ? get->bounce->data : get->reading->window->memory.data + get->piece->at,
         .done = get_done,
         .owner = get,
     };
@@ -168,8 +169,9 @@ static enum cairn_code check_blocks(const struct cairn_up_get *get, struct cairn
         if (found == expected) continue;
         char text[900];
         cairn_up_version_shard_text(version, piece->shard, text);
-        return cairn_fail(err, CAIRN_CORRUPT, "%s bytes %" PRIu64 "-%" PRIu64 ": expected %08x, found %08x",
-                          text, piece->offset + at, piece->offset + at + size - 1, expected, found);
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "%s bytes %" PRIu64 "-%" PRIu64 ": expected %08x, found %08x", text,
+                          piece->offset + at, piece->offset + at + size - 1, expected, found);
     }
     return CAIRN_OK;
 }
@@ -182,7 +184,8 @@ static enum cairn_code judge(const struct cairn_up_get *get, struct cairn_error 
     cairn_up_version_shard_text(get->reading->version, get->piece->shard, text);
     if (err) *err = get->request.error;
     if (code == CAIRN_NOT_FOUND)
-        return cairn_fail(err, CAIRN_CORRUPT, "%s is missing: expected %" PRIu64 " bytes, found none", text,
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "%s is missing: expected %" PRIu64 " bytes, found none", text,
                           get->reading->version->manifest.shards[get->piece->shard].size_bytes);
     if (code == CAIRN_RANGE || code == CAIRN_PROTOCOL)
         return cairn_fail(err, CAIRN_CORRUPT, "%s bytes %" PRIu64 "-%" PRIu64 ": %.200s", text,
@@ -194,7 +197,8 @@ static enum cairn_code judge(const struct cairn_up_get *get, struct cairn_error 
 static void place_scraps(const struct cairn_up_get *get) {
     for (size_t i = 0; i < get->piece->scrap_count; i++) {
         const struct cairn_up_scrap *scrap = &get->reading->scraps[get->piece->scrap_first + i];
-        memcpy(get->reading->window->memory.data + scrap->at, get->bounce->data + scrap->from, scrap->bytes);
+        memcpy(get->reading->window->memory.data + scrap->at, get->bounce->data + scrap->from,
+               scrap->bytes);
     }
 }
 
@@ -265,7 +269,8 @@ static void *reader_main(void *argument) {
 enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_up_version *version,
                                     struct cairn_up_window *window,
                                     const struct cairn_up_range *ranges, size_t count,
-                                    void (*done)(void *owner, enum cairn_code code, const struct cairn_error *why),
+                                    void (*done)(void *owner, enum cairn_code code,
+                                                 const struct cairn_error *why),
                                     void *owner, struct cairn_error *err) {
     struct cairn_up_reading *reading = calloc(1, sizeof(*reading));
     if (!reading) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
@@ -316,7 +321,8 @@ static enum cairn_code make_pool(struct cairn_up_fetch *fetch, struct cairn_erro
     size_t count = fetch->reader_count * CAIRN_UP_BOUNCES_PER_READER;
     uint64_t bytes = count * CAIRN_BLOCK_BYTES;
     CAIRN_TRY(cairn_budget_take(&fetch->up->budget, bytes, "buffers for restores", err));
-    void *pool = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *pool =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     fetch->locked.bounces = calloc(count, sizeof(*fetch->locked.bounces));
     if (pool == MAP_FAILED || !fetch->locked.bounces) {
         cairn_budget_give(&fetch->up->budget, bytes);

@@ -27,10 +27,13 @@ struct cairn_up_window {
     uint32_t users; /* locked by uploader_fetch: the session and its reads under way */
     struct cairn_slab memory;
 };
-enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, struct cairn_up_window **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes,
+                                    struct cairn_up_window **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_window_leave(struct cairn_up_window *window);
 
-enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_fetch_stop(struct cairn_up_fetch *fetch);
 void cairn_up_fetch_free(struct cairn_up_fetch *fetch);
 
@@ -40,4 +43,9 @@ struct cairn_up_range {
 };
 struct cairn_up_reading;
 /* ranges are checked against the manifest and the window. done is called exactly once, later. */
-enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_up_version *version, struct cairn_up_window *window, const struct cairn_up_range *ranges, size_t count, void (*done)(void *owner, enum cairn_code code, const struct cairn_error *why), void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_up_version *version,
+                                    struct cairn_up_window *window,
+                                    const struct cairn_up_range *ranges, size_t count,
+                                    void (*done)(void *owner, enum cairn_code code,
+                                                 const struct cairn_error *why),
+                                    void *owner, struct cairn_error *err) CAIRN_MUST_USE;

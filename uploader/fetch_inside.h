@@ -26,8 +26,8 @@ struct cairn_up_scrap {
 struct cairn_up_piece {
     uint32_t shard;
     uint64_t offset, bytes;
-    bool bounced;              /* one block, then scraps are copied */
-    uint64_t at;               /* in the window, when not bounced */
+    bool bounced; /* one block, then scraps are copied */
+    uint64_t at;  /* in the window, when not bounced */
     size_t scrap_first, scrap_count;
 };
 struct cairn_up_reading {
@@ -45,7 +45,9 @@ struct cairn_up_reading {
     struct cairn_error error;
 };
 /* Fills pieces and scraps. Ranges are sorted and joined here. */
-enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading, const struct cairn_up_range *ranges, size_t count, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
+                                    const struct cairn_up_range *ranges, size_t count,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_up_bounce {
     struct cairn_up_bounce *next;
@@ -74,4 +76,5 @@ struct cairn_up_fetch {
     } locked;
 };
 /* Threads and pool, with the first window. */
-enum cairn_code cairn_up_fetch_run(struct cairn_up_fetch *fetch, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_fetch_run(struct cairn_up_fetch *fetch,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

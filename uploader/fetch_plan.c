@@ -24,15 +24,18 @@ static enum cairn_code check(const struct cairn_up_reading *reading,
                              const struct cairn_up_range *range, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &reading->version->manifest;
     if (range->shard >= manifest->shard_count)
-        return cairn_fail(err, CAIRN_INVALID, "shard %u of %zu", range->shard, manifest->shard_count);
+        return cairn_fail(err, CAIRN_INVALID, "shard %u of %zu", range->shard,
+                          manifest->shard_count);
     uint64_t size = manifest->shards[range->shard].size_bytes;
     uint64_t window = reading->window->memory.size_bytes;
     if (range->bytes > size || range->offset > size - range->bytes)
-        return cairn_fail(err, CAIRN_RANGE, "%" PRIu64 " bytes from %" PRIu64 " of a shard of %" PRIu64,
-                          range->bytes, range->offset, size);
+        return cairn_fail(err, CAIRN_RANGE,
+                          "%" PRIu64 " bytes from %" PRIu64 " of a shard of %" PRIu64, range->bytes,
+                          range->offset, size);
     if (range->bytes > window || range->at > window - range->bytes)
-        return cairn_fail(err, CAIRN_INVALID, "%" PRIu64 " bytes at %" PRIu64 " of a window of %" PRIu64,
-                          range->bytes, range->at, window);
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%" PRIu64 " bytes at %" PRIu64 " of a window of %" PRIu64, range->bytes,
+                          range->at, window);
     return CAIRN_OK;
 }
 
@@ -42,7 +45,8 @@ static size_t join(struct cairn_up_range *ranges, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (!ranges[i].bytes) continue;
         struct cairn_up_range *last = kept ? &ranges[kept - 1] : NULL;
-        if (last && last->shard == ranges[i].shard && last->offset + last->bytes == ranges[i].offset &&
+        if (last && last->shard == ranges[i].shard &&
+            last->offset + last->bytes == ranges[i].offset &&
             last->at + last->bytes == ranges[i].at)
             last->bytes += ranges[i].bytes;
         else

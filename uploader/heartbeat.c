@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One PUT of what this node holds, and what the answer says about it. */
 #include "uploader/heartbeat.h"
 
 #include <inttypes.h>
@@ -10,6 +11,8 @@
 #include "uploader/outbox.h"
 #include "uploader/verdict.h"
 #include "uploader/watch_inside.h"
+
+#define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
 
 /* ---- the report ---- */
 
@@ -69,14 +72,22 @@ static bool add_versions(struct cairn_up *up, json_t *array) {
     return true;
 }
 
-static json_t *report(struct cairn_up *up) {
-    json_t *body = json_pack("{s:{s:s, s:I, s:s}, s:[], s:[]}", "uploader", "version",
-                             CAIRN_UP_VERSION, "pid", (json_int_t)getpid(), "uuid", up->uuid,
-                             "attempts", "versions");
+/* Everything was told and nobody is connected: the server need not wait for this node. */
+static bool nothing_left(struct cairn_up *up) {
+    for (size_t i = 0; i < up->locked.save_count; i++)
+        if (!up->locked.saves[i]->over) return false;
+    return true;
+}
+
+static json_t *report(struct cairn_up *up, bool last) {
+    json_t *body =
+        json_pack("{s:{s:s, s:I, s:s}, s:[], s:[]}", "uploader", "version", CAIRN_UP_VERSION, "pid",
+                  (json_int_t)getpid(), "uuid", up->uuid, "attempts", "versions");
     if (!body) return NULL;
     CAIRN_HOLD(&up->lock);
     if (add_attempts(up, json_object_get(body, "attempts")) &&
-        add_versions(up, json_object_get(body, "versions")))
+        add_versions(up, json_object_get(body, "versions")) &&
+        (!last || !json_object_set_new(body, "leaving", json_boolean(nothing_left(up)))))
         return body;
     json_decref(body);
     return NULL;
@@ -133,20 +144,23 @@ static bool catalog_changed(struct cairn_up_watch *watch, const json_t *reply) {
     watch->heard.generation = number;
     (void)cairn_text_copy(watch->heard.catalog, sizeof(watch->heard.catalog), catalog);
     if (changed)
-        cairn_log(WARN, "heartbeat.catalog_changed", "catalog=%s generation=%" PRIu64, catalog, number);
+        cairn_log(WARN, "heartbeat.catalog_changed", "catalog=%s generation=%" PRIu64, catalog,
+                  number);
     return changed;
 }
 
-void cairn_up_heartbeat(struct cairn_up_watch *watch) {
+void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
     struct cairn_error error = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO_JSON json_t *body = report(up);
+    CAIRN_AUTO_JSON json_t *body = report(up, last);
     CAIRN_AUTO(buf) path = {0};
     enum cairn_code code = cairn_buf_printf(&path, &error, "/v1/nodes/%s", up->places.node);
-    if (code == CAIRN_OK && !body) code = cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    if (code == CAIRN_OK && !body)
+        code = cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     if (code == CAIRN_OK)
-        code = cairn_rest_call(watch->rest, "PUT", path.data, body, 0, &reply, &error);
+        code = cairn_rest_call(watch->rest, "PUT", path.data, body, last ? LAST_MS : 0, &reply,
+                               &error);
     if (code != CAIRN_OK) {
         if (!watch->heard.complained)
             cairn_log(WARN, "heartbeat.unanswered", "server=%s cause=\"%s\"", up->settings.server,

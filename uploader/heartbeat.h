@@ -12,5 +12,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 struct cairn_up_watch;
-void cairn_up_heartbeat(struct cairn_up_watch *watch);
+/* last: the uploader stops; says so when it owes nothing (the server then waits for it no more). */
+void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last);

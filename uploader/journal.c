@@ -108,8 +108,8 @@ static enum cairn_code index_one(void *owner, const struct cairn_up_record_found
                                  struct cairn_error *err) {
     struct opening *opening = owner;
     if (opening->headed)
-        return cairn_up_journal_index_add(&opening->journal->own.index, found->entry,
-                                          found->closes, found->span, err);
+        return cairn_up_journal_index_add(&opening->journal->own.index, found->entry, found->closes,
+                                          found->span, err);
     CAIRN_AUTO_JSON json_t *message = NULL;
     CAIRN_TRY(cairn_json_parse(found->json, (struct cairn_json_limits){0}, &message, err));
     return check_header(opening, message, err);
@@ -157,8 +157,8 @@ static enum cairn_code write_all(int fd, const void *data, size_t size, uint64_t
 
 static enum cairn_code header_encode(const struct cairn_up_journal *journal, struct cairn_buf *ret,
                                      struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *message =
-        json_pack("{s:s, s:i, s:s}", "t", "journal", "format", JOURNAL_FORMAT, "node", journal->node);
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s, s:i, s:s}", "t", "journal", "format",
+                                                JOURNAL_FORMAT, "node", journal->node);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal's header");
     struct cairn_up_record record = {.message = message};
     return cairn_up_record_encode(&record, ret, err);
@@ -322,7 +322,8 @@ static enum cairn_code gather(struct cairn_up_journal *journal,
     struct group *group = &journal->locked.pending;
     if (journal->locked.broken) {
         if (err) *err = journal->locked.why;
-        return cairn_within(err, journal->locked.why.code, "the journal cannot be written any more");
+        return cairn_within(err, journal->locked.why.code,
+                            "the journal cannot be written any more");
     }
     size_t bytes_before = group->bytes.size, noted_before = group->noted_count;
     for (size_t i = 0; i < count; i++) {
@@ -362,7 +363,8 @@ enum cairn_code cairn_up_journal_append(struct cairn_up_journal *journal,
 
 enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
                                       const struct cairn_up_record *records, size_t count,
-                                      void (*done)(void *owner, enum cairn_code code, const struct cairn_error *why),
+                                      void (*done)(void *owner, enum cairn_code code,
+                                                   const struct cairn_error *why),
                                       void *owner, struct cairn_error *err) {
     struct waiter *waiter = NULL;
     if (done) {
@@ -473,10 +475,12 @@ static enum cairn_code copy_live(struct cairn_up_journal *journal, int to, uint6
             CAIRN_TRY(cairn_buf_reserve(&bytes, (size_t)span.bytes, err));
             if (pread(journal->own.fd, bytes.data, (size_t)span.bytes, (off_t)span.offset) !=
                 (ssize_t)span.bytes)
-                return cairn_fail(err, CAIRN_IO, "reading the journal back at %" PRIu64, span.offset);
+                return cairn_fail(err, CAIRN_IO, "reading the journal back at %" PRIu64,
+                                  span.offset);
             CAIRN_TRY(write_all(to, bytes.data, (size_t)span.bytes, size, err));
             struct cairn_up_journal_span there = {size, span.bytes};
-            CAIRN_TRY(cairn_up_journal_index_add(ret_index, index->entries[i].entry, false, there, err));
+            CAIRN_TRY(
+                cairn_up_journal_index_add(ret_index, index->entries[i].entry, false, there, err));
             size += span.bytes;
         }
     }
@@ -515,8 +519,8 @@ static enum cairn_code rewrite(struct cairn_up_journal *journal, bool *ret_renam
 static void rewrite_if_worth(struct cairn_up_journal *journal, bool stopping) {
     const struct cairn_up_journal_index *index = &journal->own.index;
     bool empty = !index->count && (stopping || journal->own.size > CAIRN_UP_JOURNAL_EMPTY_BYTES);
-    bool dead = journal->own.size > journal->rewrite_bytes &&
-                index->live_bytes < journal->own.size / 2;
+    bool dead =
+        journal->own.size > journal->rewrite_bytes && index->live_bytes < journal->own.size / 2;
     if (!empty && !dead) return;
     struct cairn_error error;
     bool renamed = false;

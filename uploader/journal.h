@@ -31,36 +31,45 @@
 struct cairn_up_journal;
 
 struct cairn_up_record {
-    uint64_t entry;       /* from cairn_up_journal_entry_new */
-    bool closes;          /* the last record of its entry */
-    const json_t *message;/* object with "t" */
+    uint64_t entry;        /* from cairn_up_journal_entry_new */
+    bool closes;           /* the last record of its entry */
+    const json_t *message; /* object with "t" */
     struct cairn_view blob;
 };
 struct cairn_up_replayed {
     uint64_t entry;
-    json_t *message;      /* owned by the caller of the callback */
-    const char *name;     /* message["t"] */
+    json_t *message;  /* owned by the caller of the callback */
+    const char *name; /* message["t"] */
     struct cairn_view blob;
 };
 struct cairn_up_journal_options {
     const char *path;
-    const char *node;     /* written into the file; another node's journal is refused */
+    const char *node; /* written into the file; another node's journal is refused */
     /* Called by open, in file order, for the records of entries that are still live. */
-    enum cairn_code (*replay)(void *owner, const struct cairn_up_replayed *record, struct cairn_error *err);
+    enum cairn_code (*replay)(void *owner, const struct cairn_up_replayed *record,
+                              struct cairn_error *err);
     void *owner;
     uint64_t rewrite_bytes; /* 0 = CAIRN_UP_JOURNAL_REWRITE_BYTES */
 };
 
 /* CAIRN_CONFLICT: another process holds it. CAIRN_CORRUPT: J2. */
-enum cairn_code cairn_up_journal_open(const struct cairn_up_journal_options *options, struct cairn_up_journal **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_journal_open(const struct cairn_up_journal_options *options,
+                                      struct cairn_up_journal **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Writes what was posted, then ends the thread. NULL is allowed. */
 void cairn_up_journal_free(struct cairn_up_journal *journal);
 /* A number that no live or closed entry of this process or file has. */
 uint64_t cairn_up_journal_entry_new(struct cairn_up_journal *journal);
 /* Blocks until durable. */
-enum cairn_code cairn_up_journal_append(struct cairn_up_journal *journal, const struct cairn_up_record *records, size_t count, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_journal_append(struct cairn_up_journal *journal,
+                                        const struct cairn_up_record *records, size_t count,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* done may be NULL: then the records are durable with the next append at the latest. When this
  * fails, done is not called. */
-enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal, const struct cairn_up_record *records, size_t count, void (*done)(void *owner, enum cairn_code code, const struct cairn_error *why), void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
+                                      const struct cairn_up_record *records, size_t count,
+                                      void (*done)(void *owner, enum cairn_code code,
+                                                   const struct cairn_error *why),
+                                      void *owner, struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_up_journal_live_count(struct cairn_up_journal *journal);
 uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);

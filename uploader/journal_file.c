@@ -56,7 +56,8 @@ enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index,
         return CAIRN_OK;
     }
     if (!known) {
-        void *entries = grow(index->entries, index->count, &index->capacity, sizeof(*index->entries));
+        void *entries =
+            grow(index->entries, index->count, &index->capacity, sizeof(*index->entries));
         if (!entries) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal's index");
         index->entries = entries;
         memmove(&index->entries[at + 1], &index->entries[at],
@@ -144,9 +145,11 @@ static bool valid_after(struct cairn_view file, uint64_t offset, uint64_t *ret_w
     return false;
 }
 
-enum cairn_code cairn_up_journal_scan(struct cairn_view file,
-                                      enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found, struct cairn_error *err),
-                                      void *owner, uint64_t *ret_end, struct cairn_error *err) {
+enum cairn_code cairn_up_journal_scan(
+    struct cairn_view file,
+    enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
+                            struct cairn_error *err),
+    void *owner, uint64_t *ret_end, struct cairn_error *err) {
     uint64_t offset = 0;
     while (offset < file.size) {
         struct cairn_up_record_found found;
@@ -156,7 +159,8 @@ enum cairn_code cairn_up_journal_scan(struct cairn_view file,
         if (!whole && valid_after(file, offset + 1, &next))
             return cairn_fail(err, CAIRN_CORRUPT,
                               "the record at offset %" PRIu64 " is damaged, and a whole one "
-                              "follows at %" PRIu64, offset, next);
+                              "follows at %" PRIu64,
+                              offset, next);
         if (!whole) break;
         CAIRN_TRY(each(owner, &found, err));
         offset += found.span.bytes;

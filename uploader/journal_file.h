@@ -35,9 +35,12 @@ struct cairn_up_journal_index {
     uint64_t entry_last; /* highest number ever seen */
 };
 void cairn_up_journal_index_release(struct cairn_up_journal_index *index);
-enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index, uint64_t entry, bool closes, struct cairn_up_journal_span span, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index, uint64_t entry,
+                                           bool closes, struct cairn_up_journal_span span,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 
-enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, struct cairn_buf *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 
 /* One whole record of a scanned file. */
 struct cairn_up_record_found {
@@ -47,6 +50,11 @@ struct cairn_up_record_found {
     struct cairn_view json, blob;
 };
 /* *ret_found false: no whole, valid record begins at offset. */
-void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret, bool *ret_found);
+void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret,
+                        bool *ret_found);
 /* Where the valid part ends. */
-enum cairn_code cairn_up_journal_scan(struct cairn_view file, enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found, struct cairn_error *err), void *owner, uint64_t *ret_end, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_journal_scan(
+    struct cairn_view file,
+    enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
+                            struct cairn_error *err),
+    void *owner, uint64_t *ret_end, struct cairn_error *err) CAIRN_MUST_USE;

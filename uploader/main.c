@@ -10,6 +10,7 @@
 #include "common/file.h"
 #include "common/parent.h"
 #include "store/s3.h"
+#include "uploader/cores.h"
 #include "uploader/daemon.h"
 #include "uploader/show.h"
 
@@ -21,10 +22,12 @@ static const char usage[] =
     "  cairn-uploader --print-config\n"
     "  cairn-uploader --store ... --print-journal      (what a stopped one still owes)\n"
     "\n"
-    "SIGTERM: nothing new is taken, what was staged is sent within drain_timeout, the rest stays in\n"
+    "SIGTERM: nothing new is taken, what was staged is sent within drain_timeout, the rest stays "
+    "in\n"
     "the journal for the next start.\n\n";
 
-static int print(enum cairn_code (*write)(const struct cairn_config *config, struct cairn_buf *ret, struct cairn_error *err),
+static int print(enum cairn_code (*write)(const struct cairn_config *config, struct cairn_buf *ret,
+                                          struct cairn_error *err),
                  const struct cairn_config *config) {
     struct cairn_error error = {0};
     CAIRN_AUTO(buf) text = {0};
@@ -69,6 +72,20 @@ static int stop_signals(void) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+static int exit_status(enum cairn_code code) {
+    if (code == CAIRN_OK) return 0;
+    int status = cairn_code_info(code)->exit_status;
+    return status ? status : 1;
+}
+
+static enum cairn_code serve_and_stop(struct cairn_up *up, int stop_fd) {
+    struct cairn_error error = {0};
+    enum cairn_code code = serve(up, stop_fd, &error);
+    if (code != CAIRN_OK) fprintf(stderr, "cairn-uploader: %s\n", error.message);
+    cairn_up_stop(up, exit_status(code));
+    return code;
+}
+
 static int run(struct cairn_up *up, bool journal_only) {
     struct cairn_error error = {0};
     enum cairn_code code = cairn_up_settings_derive(&up->settings, &up->places, &error);
@@ -78,13 +95,12 @@ static int run(struct cairn_up *up, bool journal_only) {
         cairn_log_start("cairn-uploader", up->places.log_level, STDERR_FILENO);
         cairn_store_register_s3(cairn_store_s3_open);
         CAIRN_AUTO_FD stop_fd = stop_signals();
-        code = cairn_parent_follow(up->settings.parent, &error);
-        if (code == CAIRN_OK) code = serve(up, stop_fd, &error);
-        cairn_up_stop(up);
+        code = cairn_up_cores_apply(&up->settings, &error);
+        if (code == CAIRN_OK) code = cairn_parent_follow(up->settings.parent, &error);
+        if (code == CAIRN_OK) return exit_status(serve_and_stop(up, stop_fd));
     }
-    if (code == CAIRN_OK) return 0;
-    fprintf(stderr, "cairn-uploader: %s\n", error.message);
-    return cairn_code_info(code)->exit_status ? cairn_code_info(code)->exit_status : 1;
+    if (code != CAIRN_OK) fprintf(stderr, "cairn-uploader: %s\n", error.message);
+    return exit_status(code);
 }
 
 int main(int argc, char **argv) {

@@ -47,10 +47,12 @@ static enum cairn_code attach(struct offering *offering, struct cairn_error *err
         offering->slabs[i].fd = -1;
         struct cairn_slab *memory = &offering->slabs[i].memory;
         CAIRN_TRY(cairn_slab_attach(fd, offering->slabs[i].bytes, false, memory, err));
-        if (memory->device != offering->slabs[i].device || memory->inode != offering->slabs[i].inode)
+        if (memory->device != offering->slabs[i].device ||
+            memory->inode != offering->slabs[i].inode)
             return cairn_fail(err, CAIRN_PROTOCOL,
                               "slab %zu is not the memory that it is said to be (device %" PRIu64
-                              " inode %" PRIu64 ")", i, memory->device, memory->inode);
+                              " inode %" PRIu64 ")",
+                              i, memory->device, memory->inode);
     }
     return CAIRN_OK;
 }
@@ -69,7 +71,8 @@ static enum cairn_code find_right(struct cairn_up_helper *helper, struct offerin
     struct cairn_grant grant;
     CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
     if (grant.attempt != offering->attempt || strcmp(grant.nonce, offering->nonce) != 0)
-        return cairn_fail(err, CAIRN_STALE_ATTEMPT, "attempt %" PRIu64 " of %s is the newest, the trainer has %" PRIu64,
+        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
+                          "attempt %" PRIu64 " of %s is the newest, the trainer has %" PRIu64,
                           grant.attempt, opening->run_text, offering->attempt);
     return cairn_up_opening_settle(opening, err);
 }
@@ -94,8 +97,8 @@ static void ask_ends(struct cairn_up_helper *helper, struct offering *offering) 
         CAIRN_AUTO(buf) path = {0};
         CAIRN_AUTO_JSON json_t *reply = NULL;
         if (cairn_up_helper_rest(helper, &rest, &error) != CAIRN_OK ||
-            cairn_buf_printf(&path, &error, "/v1/runs/%s/checkpoints/%s", offering->opening->run_text,
-                             version) != CAIRN_OK ||
+            cairn_buf_printf(&path, &error, "/v1/runs/%s/checkpoints/%s",
+                             offering->opening->run_text, version) != CAIRN_OK ||
             cairn_rest_call(rest, "GET", path.data, NULL, 3000, &reply, &error) != CAIRN_OK)
             continue;
         struct cairn_up_news news;
@@ -103,7 +106,8 @@ static void ask_ends(struct cairn_up_helper *helper, struct offering *offering) 
         bool committed = news.was_committed || (!strcmp(news.state, "committed") && news.recorded);
         bool over = !strcmp(news.state, "aborting") || !strcmp(news.state, "gone");
         if (committed || over)
-            json_object_set_new(offering->states, version, json_string(committed ? "committed" : "aborted"));
+            json_object_set_new(offering->states, version,
+                                json_string(committed ? "committed" : "aborted"));
     }
 }
 
@@ -187,8 +191,8 @@ static json_t *join_all(struct cairn_up_session *session, struct offering *offer
     for (size_t i = 0; i < json_array_size(offering->saves); i++) {
         const json_t *item = json_array_get(offering->saves, i);
         const char *state = judge(session, offering, item);
-        json_array_append_new(answers, json_pack("{s:O, s:s}", "save", json_object_get(item, "save"),
-                                                 "state", state));
+        json_array_append_new(answers, json_pack("{s:O, s:s}", "save",
+                                                 json_object_get(item, "save"), "state", state));
     }
     json_t *answer = json_pack("{s:s, s:O}", "session", session->uuid, "saves", answers);
     if (!answer) cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
@@ -230,14 +234,16 @@ static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs
                                   struct cairn_frame *frame, struct cairn_error *err) {
     size_t count = json_array_size(slabs);
     if (count > CAIRN_UP_GENERATIONS_MAX || count != frame->fd_count)
-        return cairn_fail(err, CAIRN_PROTOCOL, "offer: %zu slabs and %zu descriptors", count, frame->fd_count);
+        return cairn_fail(err, CAIRN_PROTOCOL, "offer: %zu slabs and %zu descriptors", count,
+                          frame->fd_count);
     for (size_t i = 0; i < count; i++) {
         const struct cairn_json_field fields[] = {
             {"bytes", CAIRN_JSON_U64, true, &offering->slabs[i].bytes, 0},
             {"device", CAIRN_JSON_U64, true, &offering->slabs[i].device, 0},
             {"inode", CAIRN_JSON_U64, true, &offering->slabs[i].inode, 0},
         };
-        CAIRN_TRY(cairn_json_read(json_array_get(slabs, i), "/slabs", fields, CAIRN_COUNT(fields), true, err));
+        CAIRN_TRY(cairn_json_read(json_array_get(slabs, i), "/slabs", fields, CAIRN_COUNT(fields),
+                                  true, err));
     }
     for (size_t i = 0; i < count; i++) {
         offering->slabs[i].fd = frame->fds[i];

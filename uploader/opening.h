@@ -35,11 +35,15 @@ struct cairn_up_opening {
     struct cairn_up_attempt *attempt; /* one use of it */
     uint64_t entry;                   /* in the journal */
 };
-struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session, const char *job, const char *resume);
+struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
+                                              const char *job, const char *resume);
 void cairn_up_opening_free(struct cairn_up_opening *opening);
 /* Ask the server; fills grant and resume. */
-enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper, struct cairn_up_opening *opening, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
+                                     struct cairn_up_opening *opening,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Journal it, join the attempt, fence older ones. */
-enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* The trainer went away meanwhile. */
 void cairn_up_opening_abandon(struct cairn_up_opening *opening);

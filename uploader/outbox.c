@@ -12,6 +12,7 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "uploader/outbox_call.h"
+#include "uploader/watch.h"
 
 #define BACKOFF_MS_MIN 50
 #define BACKOFF_MS_MAX 5000
@@ -96,9 +97,10 @@ static bool next_due(struct cairn_up *up, uint64_t after, enum cairn_up_due kind
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->entry <= after || !is_due_now(save)) continue;
-        bool due = kind == CAIRN_UP_DUE_BEGIN  ? !save->told.begin && !waits_for_earlier(up, save)
-                   : kind == CAIRN_UP_DUE_FAIL ? save->told.begin && tells_fail(save)
-                                               : save->told.begin && (tells_seal(save) || registers(save));
+        bool due = kind == CAIRN_UP_DUE_BEGIN ? !save->told.begin && !waits_for_earlier(up, save)
+                   : kind == CAIRN_UP_DUE_FAIL
+                       ? save->told.begin && tells_fail(save)
+                       : save->told.begin && (tells_seal(save) || registers(save));
         if (!due) continue;
         cairn_up_due_fill(save, ret);
         return true;
@@ -140,7 +142,8 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_d
 }
 
 /* CAIRN_OK: everything that was due was answered. */
-static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did, struct cairn_error *err) {
+static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
+                            struct cairn_error *err) {
     static const enum cairn_up_due kinds[] = {CAIRN_UP_DUE_BEGIN, CAIRN_UP_DUE_FAIL,
                                               CAIRN_UP_DUE_SHARDS};
     enum cairn_code result = CAIRN_OK;
@@ -173,10 +176,12 @@ static void *outbox_main(void *argument) {
         bool did = false;
         enum cairn_code code = pass(outbox, &did, &error);
         if (code == CAIRN_OK) {
-            if (complained) cairn_log(INFO, "outbox.heard_again", "server=%s", outbox->up->settings.server);
+            if (complained)
+                cairn_log(INFO, "outbox.heard_again", "server=%s", outbox->up->settings.server);
             complained = false;
             pause_ms = 0;
             if (did) cairn_up_outbox_wake(outbox); /* answers may have made more due */
+            if (did) cairn_up_watch_poke(outbox->up->watch);
             continue;
         }
         if (!complained)

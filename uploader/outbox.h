@@ -18,8 +18,10 @@
 
 #include "uploader/daemon.h"
 
-enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox **ret, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_outbox_start(struct cairn_up_outbox *outbox, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_outbox_start(struct cairn_up_outbox *outbox,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_outbox_stop(struct cairn_up_outbox *outbox);
 void cairn_up_outbox_free(struct cairn_up_outbox *outbox);
 void cairn_up_outbox_wake(struct cairn_up_outbox *outbox);

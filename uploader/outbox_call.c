@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Requests are built under the lock and sent without it; their answers are applied to what is still
+ * there. */
 #include "uploader/outbox_call.h"
 
 #include <inttypes.h>
@@ -93,7 +95,8 @@ static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error 
 
 /* Each save of the batch alone, to find the one that is refused. */
 static enum cairn_code one_by_one(struct cairn_up_batch *batch,
-                                  enum cairn_code (*tell)(struct cairn_up_batch *batch, struct cairn_error *err),
+                                  enum cairn_code (*tell)(struct cairn_up_batch *batch,
+                                                          struct cairn_error *err),
                                   struct cairn_error *err) {
     enum cairn_code result = CAIRN_OK;
     for (size_t i = 0; i < batch->count; i++) {
@@ -153,13 +156,16 @@ static enum cairn_code begins_refused(struct cairn_up_batch *batch, enum cairn_c
                                       struct cairn_error *err) {
     switch (cairn_up_refusal_of(code, err->http_status, true)) {
     case CAIRN_UP_OVER_STALE:
-    case CAIRN_UP_OVER_RUN: over_all(batch, CAIRN_UP_ABORTED, code, err->message); return CAIRN_OK;
+    case CAIRN_UP_OVER_RUN:
+        over_all(batch, CAIRN_UP_ABORTED, code, err->message);
+        return CAIRN_OK;
     case CAIRN_UP_MUST_FAIL:
     case CAIRN_UP_ENDED:
         if (batch->count > 1) return one_by_one(batch, cairn_up_tell_begins, err);
         over_all(batch, CAIRN_UP_REFUSED, code, err->message);
         return CAIRN_OK;
-    default: return code;
+    default:
+        return code;
     }
 }
 
@@ -213,12 +219,17 @@ enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_er
         return CAIRN_OK;
     }
     switch (cairn_up_refusal_of(code, err->http_status, false)) {
-    case CAIRN_UP_PASSING: return code;
-    case CAIRN_UP_UNKNOWN: unknown_all(batch); return CAIRN_OK;
+    case CAIRN_UP_PASSING:
+        return code;
+    case CAIRN_UP_UNKNOWN:
+        unknown_all(batch);
+        return CAIRN_OK;
     case CAIRN_UP_ENDED:
         fail_told(batch, NULL); /* the watchers ask how it ended */
         return ask_end(batch, err);
-    default: over_all(batch, CAIRN_UP_FAILED, code, due->reason); return CAIRN_OK;
+    default:
+        over_all(batch, CAIRN_UP_FAILED, code, due->reason);
+        return CAIRN_OK;
     }
 }
 
@@ -241,8 +252,9 @@ static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shards = json_array();
     for (size_t i = 0; i < save->shard_count; i++) {
-        if (json_array_append_new(shards, json_pack("{s:s, s:I}", "name", save->shards[i]->name, "size",
-                                                    (json_int_t)save->shards[i]->size_bytes)))
+        if (json_array_append_new(shards,
+                                  json_pack("{s:s, s:I}", "name", save->shards[i]->name, "size",
+                                            (json_int_t)save->shards[i]->size_bytes)))
             return no_memory(err);
     }
     CAIRN_AUTO_JSON json_t *none = json_array();
@@ -360,15 +372,22 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
                                       unsigned round, struct cairn_error *err) {
     switch (cairn_up_refusal_of(code, err->http_status, false)) {
     case CAIRN_UP_OVER_STALE:
-    case CAIRN_UP_OVER_RUN: over_all(batch, CAIRN_UP_ABORTED, code, err->message); return CAIRN_OK;
-    case CAIRN_UP_UNKNOWN: unknown_all(batch); return CAIRN_OK;
-    case CAIRN_UP_ENDED: return ask_end(batch, err);
-    case CAIRN_UP_TABLE: return round < TABLE_ROUNDS_MAX ? send_tables(batch, err) : code;
+    case CAIRN_UP_OVER_RUN:
+        over_all(batch, CAIRN_UP_ABORTED, code, err->message);
+        return CAIRN_OK;
+    case CAIRN_UP_UNKNOWN:
+        unknown_all(batch);
+        return CAIRN_OK;
+    case CAIRN_UP_ENDED:
+        return ask_end(batch, err);
+    case CAIRN_UP_TABLE:
+        return round < TABLE_ROUNDS_MAX ? send_tables(batch, err) : code;
     case CAIRN_UP_MUST_FAIL:
         if (batch->count > 1) return one_by_one(batch, cairn_up_tell_shards, err);
         fail_all(batch, err);
         return CAIRN_OK;
-    default: return code;
+    default:
+        return code;
     }
 }
 

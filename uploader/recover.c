@@ -101,7 +101,8 @@ static enum cairn_code replay_stage(struct cairn_up_past *past, const json_t *me
             {"offset", CAIRN_JSON_U64, true, &offset, 0},
             {"bytes", CAIRN_JSON_U64, true, &bytes, 0},
         };
-        CAIRN_TRY(cairn_json_read(json_array_get(shards, i), "/shards", item, CAIRN_COUNT(item), true, err));
+        CAIRN_TRY(cairn_json_read(json_array_get(shards, i), "/shards", item, CAIRN_COUNT(item),
+                                  true, err));
         CAIRN_TRY(add_shard(past, name, !strcmp(kind, "tensors"), false, offset, bytes, err));
     }
     return CAIRN_OK;
@@ -123,7 +124,8 @@ static enum cairn_code take_blocks(struct cairn_up_past_shard *shard, struct cai
                                    struct cairn_error *err) {
     uint64_t count = cairn_div_up(shard->bytes, CAIRN_BLOCK_BYTES);
     if (blob.size != 4 * count)
-        return cairn_fail(err, CAIRN_CORRUPT, "shard %s has %" PRIu64 " blocks, the journal %zu bytes of checksums",
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "shard %s has %" PRIu64 " blocks, the journal %zu bytes of checksums",
                           shard->name, count, blob.size);
     free(shard->blocks);
     shard->blocks = malloc((size_t)(count + 1) * sizeof(*shard->blocks));
@@ -146,8 +148,9 @@ static enum cairn_code replay_shard(struct cairn_up_past *past,
     };
     CAIRN_TRY(cairn_json_read(record->message, "", fields, CAIRN_COUNT(fields), true, err));
     if (index >= past->shard_count)
-        return cairn_fail(err, CAIRN_CORRUPT, "record %s of shard %" PRIu64 ", which was never staged",
-                          record->name, index);
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "record %s of shard %" PRIu64 ", which was never staged", record->name,
+                          index);
     struct cairn_up_past_shard *shard = &past->shards[index];
     if (!strcmp(record->name, "blocks")) return take_blocks(shard, record->blob, err);
     if (token) {
@@ -158,14 +161,14 @@ static enum cairn_code replay_shard(struct cairn_up_past *past,
     if (upload_id) {
         free(shard->upload_id);
         shard->upload_id = strdup(upload_id);
-        if (!shard->upload_id) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
+        if (!shard->upload_id)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code replay_one(struct cairn_up_past *past,
-                                  const struct cairn_up_replayed *record,
-                                  struct cairn_error *err) {
+                                  const struct cairn_up_replayed *record, struct cairn_error *err) {
     const char *name = record->name;
     if (!strcmp(name, "stage")) return replay_stage(past, record->message, err);
     if (!strcmp(name, "file")) return replay_file(past, record->message, err);

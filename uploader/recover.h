@@ -19,14 +19,18 @@
 #include "uploader/journal.h"
 
 struct cairn_up_recovery;
-enum cairn_code cairn_up_recovery_new(struct cairn_up_recovery **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_recovery_new(struct cairn_up_recovery **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_recovery_free(struct cairn_up_recovery *recovery);
 /* For struct cairn_up_journal_options. owner is the recovery. */
-enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_replayed *record, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_replayed *record,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Make saves and rights of what was replayed. */
-enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_up_attempt;
 /* That rank of the old process' sessions is back; attempt NULL: none is waited for any more. */
-void cairn_up_recovery_left_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt, uint32_t rank);
+void cairn_up_recovery_left_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
+                                   uint32_t rank);
 /* Ends the wait for offers when its time has come; cheap. */
 void cairn_up_recovery_tick(struct cairn_up *up);

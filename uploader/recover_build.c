@@ -128,7 +128,8 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
         cairn_up_save_fail_locked(up, save, CAIRN_UPLOADER_GONE,
                                   "the uploader restarted before the save was sealed");
     }
-    cairn_log(INFO, "recover.save", "run=%s step=%" PRIu64 " rank=%u version=%s sealed=%d shards=%zu",
+    cairn_log(INFO, "recover.save",
+              "run=%s step=%" PRIu64 " rank=%u version=%s sealed=%d shards=%zu",
               save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
               (int)save->sealed, save->shard_count);
     return CAIRN_OK;
@@ -170,7 +171,8 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
         else if (past->session)
             code = build_session(up, past, err);
         if (code != CAIRN_OK)
-            return cairn_within(err, code, "journal %s: entry %" PRIu64, up->places.journal_path, past->entry);
+            return cairn_within(err, code, "journal %s: entry %" PRIu64, up->places.journal_path,
+                                past->entry);
     }
     return CAIRN_OK;
 }

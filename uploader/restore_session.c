@@ -78,11 +78,13 @@ static void restore_done(void *owner, struct cairn_up_session *session) {
     int place = session ? free_restore(session) : -1;
     int fd = -1;
     if (asking->code == CAIRN_OK && session && place < 0)
-        asking->code = cairn_fail(&asking->error, CAIRN_BUSY, "at most %d restores at once in a session",
-                                  CAIRN_UP_RESTORES_MAX);
+        asking->code =
+            cairn_fail(&asking->error, CAIRN_BUSY, "at most %d restores at once in a session",
+                       CAIRN_UP_RESTORES_MAX);
     if (asking->code == CAIRN_OK && session) {
         fd = fcntl(asking->version->documents_fd, F_DUPFD_CLOEXEC, 0);
-        if (fd < 0) asking->code = cairn_fail_errno(&asking->error, "a descriptor for the manifest");
+        if (fd < 0)
+            asking->code = cairn_fail_errno(&asking->error, "a descriptor for the manifest");
     }
     if (asking->code != CAIRN_OK) refuse(asking);
     if (asking->code == CAIRN_OK && session) {
@@ -114,9 +116,9 @@ static void restore_task(struct cairn_up_helper *helper, void *owner) {
     asking->code = cairn_up_version_load(helper, &wish, &asking->version, &asking->error);
     if (asking->code == CAIRN_OK && asking->insists &&
         strcmp(asking->version->manifest.format_tag, asking->format) != 0)
-        asking->code = cairn_fail(&asking->error, CAIRN_UNSUPPORTED,
-                                  "%s has format \"%.64s\", wanted: \"%s\"", asking->version->place.id.text,
-                                  asking->version->manifest.format_tag, asking->format);
+        asking->code = cairn_fail(
+            &asking->error, CAIRN_UNSUPPORTED, "%s has format \"%.64s\", wanted: \"%s\"",
+            asking->version->place.id.text, asking->version->manifest.format_tag, asking->format);
     cairn_up_socket_call(helper->up->socket, asking->conn, restore_done, asking);
 }
 
@@ -138,7 +140,8 @@ enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
     (void)cairn_text_copy(asking->ref, sizeof(asking->ref), ref);
     asking->insists = format != NULL;
     (void)cairn_text_copy(asking->format, sizeof(asking->format), format ? format : "");
-    (void)cairn_text_copy(asking->known_version, sizeof(asking->known_version), session->resume_version);
+    (void)cairn_text_copy(asking->known_version, sizeof(asking->known_version),
+                          session->resume_version);
     asking->known_step = session->resume_step;
     return hand_over(asking, restore_task, err);
 }
@@ -167,12 +170,25 @@ enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
     return CAIRN_OK;
 }
 
+static void leave_window(struct cairn_up_helper *helper, void *owner) {
+    (void)helper;
+    cairn_up_window_leave(owner);
+}
+
+static void drop_window(void *owner) {
+    cairn_up_window_leave(owner);
+}
+
 void cairn_up_session_drop_restores(struct cairn_up_session *session) {
     for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++) {
         session->restores[i].number = 0;
         cairn_up_version_leave(CAIRN_TAKE(session->restores[i].version));
     }
-    cairn_up_window_leave(CAIRN_TAKE(session->window));
+    struct cairn_up_window *window = CAIRN_TAKE(session->window);
+    /* Giving pages back takes long where they are many; this thread has other trainers. */
+    if (window &&
+        cairn_up_tasks_add(session->up->tasks, leave_window, drop_window, window, NULL) != CAIRN_OK)
+        cairn_up_window_leave(window);
 }
 
 /* ---- window ---- */
@@ -233,11 +249,12 @@ static void read_done(void *owner, enum cairn_code code, const struct cairn_erro
     free(reply);
 }
 
-static enum cairn_code read_ranges(const json_t *array, struct cairn_up_range **ret, size_t *ret_count,
-                                   struct cairn_error *err) {
+static enum cairn_code read_ranges(const json_t *array, struct cairn_up_range **ret,
+                                   size_t *ret_count, struct cairn_error *err) {
     size_t count = json_array_size(array);
     if (count > CAIRN_UP_RANGES_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "%zu ranges, at most %d", count, CAIRN_UP_RANGES_MAX);
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%zu ranges, at most %d", count,
+                          CAIRN_UP_RANGES_MAX);
     CAIRN_AUTO_HEAP struct cairn_up_range *ranges = calloc(count + 1, sizeof(*ranges));
     if (!ranges) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     for (size_t i = 0; i < count; i++) {
@@ -247,7 +264,8 @@ static enum cairn_code read_ranges(const json_t *array, struct cairn_up_range **
             {"bytes", CAIRN_JSON_U64, true, &ranges[i].bytes, 0},
             {"at", CAIRN_JSON_U64, true, &ranges[i].at, 0},
         };
-        CAIRN_TRY(cairn_json_read(json_array_get(array, i), "/ranges", fields, CAIRN_COUNT(fields), true, err));
+        CAIRN_TRY(cairn_json_read(json_array_get(array, i), "/ranges", fields, CAIRN_COUNT(fields),
+                                  true, err));
     }
     *ret = CAIRN_TAKE(ranges);
     *ret_count = count;
@@ -304,7 +322,8 @@ static enum cairn_code ask_list(struct cairn_up_helper *helper, struct asking *a
         CAIRN_TRY(cairn_percent_encode(cairn_view_of(asking->cursor), false, &path, err));
     }
     CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &asking->reply, err));
-    return asking->reply ? CAIRN_OK : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
+    return asking->reply ? CAIRN_OK
+                         : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
 }
 
 static void list_task(struct cairn_up_helper *helper, void *owner) {

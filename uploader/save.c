@@ -64,11 +64,11 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
 
 /* Objects that the trainer left out are left out; the server takes its own defaults then. */
 static json_t *begin_body(const struct cairn_up_begin *begin) {
-    json_t *body = json_pack("{s:I, s:I, s:I, s:I, s:s, s:b, s:s}", "step",
-                             (json_int_t)begin->step, "n", (json_int_t)begin->n, "rank",
-                             (json_int_t)begin->rank, "world_size", (json_int_t)begin->world_size,
-                             "on_exists", begin->on_exists ? begin->on_exists : "error", "skip",
-                             begin->skip, "format", begin->format ? begin->format : "");
+    json_t *body = json_pack("{s:I, s:I, s:I, s:I, s:s, s:b, s:s}", "step", (json_int_t)begin->step,
+                             "n", (json_int_t)begin->n, "rank", (json_int_t)begin->rank,
+                             "world_size", (json_int_t)begin->world_size, "on_exists",
+                             begin->on_exists ? begin->on_exists : "error", "skip", begin->skip,
+                             "format", begin->format ? begin->format : "");
     bool failed = !body;
     if (body && begin->labels) failed |= json_object_set(body, "labels", begin->labels) != 0;
     if (body && begin->meta) failed |= json_object_set(body, "meta", begin->meta) != 0;
@@ -153,10 +153,12 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
     if (save->shard_count == save->shard_capacity) {
         size_t capacity = save->shard_capacity ? save->shard_capacity * 2 : 8;
         void *grown = capacity <= 2 * CAIRN_UP_SHARDS_MAX
-                          ? realloc(save->shards, capacity * sizeof(*save->shards)) : NULL;
+                          ? realloc(save->shards, capacity * sizeof(*save->shards))
+                          : NULL;
         if (!grown) {
             cairn_up_shard_free(up->send, take_shard);
-            return cairn_fail(err, CAIRN_TOO_LARGE, "a save holds at most %d shards", CAIRN_UP_SHARDS_MAX);
+            return cairn_fail(err, CAIRN_TOO_LARGE, "a save holds at most %d shards",
+                              CAIRN_UP_SHARDS_MAX);
         }
         save->shards = grown;
         save->shard_capacity = capacity;
@@ -210,7 +212,8 @@ void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
 }
 
 static const char *end_text(enum cairn_up_end end) {
-    static const char *const texts[] = {"open", "committed", "skipped", "refused", "aborted", "failed"};
+    static const char *const texts[] = {"open",    "committed", "skipped",
+                                        "refused", "aborted",   "failed"};
     return texts[end];
 }
 
@@ -238,15 +241,17 @@ void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
         cairn_log(INFO, "save.committed", "run=%s step=%" PRIu64 " rank=%u version=%s",
                   save->attempt->run_text, save->place.step, save->rank, save->place.id.text);
     else
-        cairn_log(WARN, "save.over", "run=%s step=%" PRIu64 " rank=%u version=%s end=%s cause=\"%s\"",
+        cairn_log(WARN, "save.over",
+                  "run=%s step=%" PRIu64 " rank=%u version=%s end=%s cause=\"%s\"",
                   save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
                   end_text(end), why.message);
     if (save->conn)
-        cairn_up_socket_post(up->socket, save->conn,
-                             json_pack("{s:s, s:I, s:s, s:s, s:s}", "t", "verdict", "save",
-                                       (json_int_t)save->number, "state", end_text(end), "code",
-                                       cairn_code_info(end == CAIRN_UP_COMMITTED ? CAIRN_OK : code)->slug,
-                                       "message", why.message));
+        cairn_up_socket_post(
+            up->socket, save->conn,
+            json_pack("{s:s, s:I, s:s, s:s, s:s}", "t", "verdict", "save", (json_int_t)save->number,
+                      "state", end_text(end), "code",
+                      cairn_code_info(end == CAIRN_UP_COMMITTED ? CAIRN_OK : code)->slug, "message",
+                      why.message));
     answer_fail(up, save);
     if (end != CAIRN_UP_COMMITTED) give_up_shards(up, save, &why);
     cairn_up_save_settle_locked(up, save);
@@ -287,15 +292,17 @@ void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save
     if (cairn_up_save_is_durable_locked(save) && !save->durable_said && !save->failing) {
         save->durable_said = true;
         if (save->conn)
-            cairn_up_socket_post(up->socket, save->conn,
-                                 json_pack("{s:s, s:I}", "t", "durable", "save", (json_int_t)save->number));
+            cairn_up_socket_post(
+                up->socket, save->conn,
+                json_pack("{s:s, s:I}", "t", "durable", "save", (json_int_t)save->number));
     }
     bool through = save->over || save->failing || save->durable_said;
     if (save->slab && through && all_quiet(up, save)) give_slab(up, save);
     if (!save->over || save->closed || save->slab || !all_ended(up, save)) return;
     save->closed = true;
     CAIRN_CRASHPOINT("uploader.over.before_close");
-    post_record(up, save->entry, json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end)), true);
+    post_record(up, save->entry, json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end)),
+                true);
     cairn_up_save_drop_locked(up, save);
     cairn_condition_broadcast(&up->changed);
 }
@@ -330,15 +337,25 @@ void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn) {
     }
 }
 
-uint64_t cairn_up_save_unfinished(struct cairn_up *up) {
+static bool all_told(const struct cairn_up_save *save) {
+    for (size_t i = 0; i < save->shard_count; i++) {
+        if (!save->shards[i]->registered) return false;
+    }
+    return save->told.seal;
+}
+
+uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open) {
     CAIRN_HOLD(&up->lock);
-    uint64_t count = 0;
+    uint64_t count = 0, open = 0;
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
+        if (save->over || save->failing || save->sealed) open++;
         /* One that is over is still here while its upload is being aborted. */
-        bool due = save->over || (save->failing ? !save->told.fail : save->sealed);
+        bool due =
+            save->over || (save->failing ? !save->told.fail : save->sealed && !all_told(save));
         if (due) count++;
     }
+    if (ret_open) *ret_open = open;
     return count;
 }
 

@@ -53,7 +53,7 @@ struct cairn_up_save {
     } staged_in;
     struct cairn_up_shard **shards;
     size_t shard_count, shard_capacity, stage_first, stage_count;
-    bool described; /* stage was taken */
+    bool described;              /* stage was taken */
     bool begun, sealing, sealed; /* begun, sealed: on the disk */
     bool failing, over, closed;
     bool recovered; /* came from the journal and no trainer has come for it yet */
@@ -66,7 +66,7 @@ struct cairn_up_save {
         bool begin, seal, fail;
     } told; /* answered by the server */
     bool durable_said;
-    uint64_t asked_ms; /* when a watcher last asked how it ended */
+    uint64_t asked_ms;    /* when a watcher last asked how it ended */
     bool fail_waits;      /* a request of the trainer waits for the server's word */
     int64_t fail_request; /* its id */
     enum cairn_up_end end;
@@ -86,35 +86,47 @@ struct cairn_up_begin {
     json_t *labels, *meta, *split; /* borrowed, may be NULL */
 };
 /* Make it, without the journal (replay uses it too). */
-enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry, const struct cairn_up_begin *begin, struct cairn_up_save **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
+                                         const struct cairn_up_begin *begin,
+                                         struct cairn_up_save **ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Undo new_locked: nothing of it was journaled. */
 void cairn_up_save_drop_locked(struct cairn_up *up, struct cairn_up_save *save);
 struct cairn_up_save *cairn_up_save_find_locked(struct cairn_up *up, uint64_t entry);
 struct cairn_up_save *cairn_up_save_of_locked(struct cairn_up *up, uint64_t conn, uint32_t number);
 /* By version and rank: offers, and the journal's duplicates. */
-struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char *version, uint32_t rank);
-enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save, struct cairn_up_shard *take_shard, struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name, struct cairn_key *ret);
+struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char *version,
+                                                 uint32_t rank);
+enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                               struct cairn_up_shard *take_shard,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
+                       struct cairn_key *ret);
 /* Shards that were never sent are dropped, so that it can be described again. */
 void cairn_up_save_undescribe_locked(struct cairn_up *up, struct cairn_up_save *save);
 
 /* The save fails at the server; its shards are given up. Nothing happens when it is over. */
-void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save, enum cairn_code code, const char *reason);
+void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
+                               enum cairn_code code, const char *reason);
 /* The version is over, for whatever reason; tells the trainer. */
-void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save, enum cairn_up_end end, enum cairn_code code, const char *message);
+void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
+                               enum cairn_up_end end, enum cairn_code code, const char *message);
 /* Slab and entry are given back where they can be; save may be gone afterwards. */
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save);
 void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process */
 /* A trainer's connection ended: unsealed saves fail, sealed ones go on. */
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn);
 bool cairn_up_save_is_durable_locked(const struct cairn_up_save *save);
-/* Of all saves that must still be sent or told. */
-uint64_t cairn_up_save_unfinished(struct cairn_up *up);
+/* How many saves must still be sent, told or cleared away; ret_open (or NULL): all that the journal
+ * holds open but for those that wait for a trainer. */
+uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open);
 
 /* ---- called by the senders, with no lock held ---- */
-void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index, uint64_t offset, uint64_t bytes);
+void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index, uint64_t offset,
+                              uint64_t bytes);
 /* why NULL: durable. */
-void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index, const struct cairn_error *why);
+void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,
+                               const struct cairn_error *why);
 void cairn_up_save_settle(struct cairn_up *up, uint64_t entry);
 
 /* ---- called by sessions ---- */
@@ -123,11 +135,23 @@ struct cairn_up_reply {
     int64_t request;
 };
 /* Each answers the request itself when the journal has it (S1), unless it fails at once. */
-enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin, struct cairn_up_reply reply, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message, int take_fd, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message, struct cairn_view crcs, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message, struct cairn_view table, struct cairn_up_reply reply, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number, const char *reason, struct cairn_up_reply reply, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    struct cairn_up_reply reply,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                   int take_fd, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                     struct cairn_view crcs,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
+                                   struct cairn_view table, struct cairn_up_reply reply,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number, const char *reason,
+                                   struct cairn_up_reply reply,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* A begin that never came: begin and fail in one. */
-enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin, const char *reason, struct cairn_up_reply reply, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    const char *reason, struct cairn_up_reply reply,
+                                    struct cairn_error *err) CAIRN_MUST_USE;

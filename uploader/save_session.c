@@ -53,7 +53,8 @@ static void begin_journaled(void *owner, enum cairn_code code, const struct cair
 }
 
 static json_t *begin_record(const struct cairn_up_save *save) {
-    return json_pack("{s:s, s:s, s:O}", "t", "begin", "grant", save->attempt->text, "body", save->begin);
+    return json_pack("{s:s, s:s, s:O}", "t", "begin", "grant", save->attempt->text, "body",
+                     save->begin);
 }
 
 /* Q8: the same begin may come again after the uploader's restart. */
@@ -62,8 +63,9 @@ static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *kno
                                   struct cairn_error *err) {
     if (!known->recovered || known->conn || known->described || known->sealed || known->failing ||
         known->over)
-        return cairn_fail(err, CAIRN_CONFLICT, "step %" PRIu64 " (n %u) was begun already by rank %u",
-                          begin->step, begin->n, begin->rank);
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "step %" PRIu64 " (n %u) was begun already by rank %u", begin->step,
+                          begin->n, begin->rank);
     known->conn = begin->conn;
     known->number = begin->number;
     known->recovered = false;
@@ -76,9 +78,11 @@ static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *kno
 static enum cairn_code admit(struct cairn_up *up, const struct cairn_up_begin *begin,
                              struct cairn_error *err) {
     if (up->locked.draining)
-        return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping", up->places.node);
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping",
+                          up->places.node);
     if (begin->attempt->stale)
-        return cairn_fail(err, CAIRN_STALE_ATTEMPT, "a newer attempt of %s has taken over from %" PRIu64,
+        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
+                          "a newer attempt of %s has taken over from %" PRIu64,
                           begin->attempt->run_text, begin->attempt->grant.attempt);
     return CAIRN_OK;
 }
@@ -165,7 +169,8 @@ enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_b
     struct cairn_up_save *known = NULL;
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *at = up->locked.saves[i];
-        if (at != save && at->rank == begin->rank && !strcmp(at->place.id.text, save->place.id.text))
+        if (at != save && at->rank == begin->rank &&
+            !strcmp(at->place.id.text, save->place.id.text))
             known = at;
     }
     if (!known) return count_new(up, save, reason, reply, err);
@@ -181,7 +186,8 @@ enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_b
 static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint64_t number,
                                  struct cairn_up_save **ret, struct cairn_error *err) {
     struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
-    if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %" PRIu64, number);
+    if (!save)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %" PRIu64, number);
     if (save->over || save->failing) {
         if (err) *err = save->why;
         return save->why.code;
@@ -240,12 +246,14 @@ static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *sav
         struct wanted_shard wanted = {0};
         CAIRN_TRY(read_wanted(json_array_get(shards, i), &wanted, err));
         if (wanted.offset % 4096 || wanted.offset < from)
-            return cairn_fail(err, CAIRN_INVALID, "shard %s at offset %" PRIu64
+            return cairn_fail(err, CAIRN_INVALID,
+                              "shard %s at offset %" PRIu64
                               ": offsets are multiples of 4096, in order, without overlap",
                               wanted.name, wanted.offset);
         if (wanted.bytes > slab->memory.size_bytes ||
             wanted.offset > slab->memory.size_bytes - wanted.bytes)
-            return cairn_fail(err, CAIRN_INVALID, "shard %s: %" PRIu64 " bytes at %" PRIu64
+            return cairn_fail(err, CAIRN_INVALID,
+                              "shard %s: %" PRIu64 " bytes at %" PRIu64
                               " do not fit into the slab's %" PRIu64,
                               wanted.name, wanted.bytes, wanted.offset, slab->memory.size_bytes);
         from = wanted.offset + wanted.bytes;
@@ -289,8 +297,10 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
     CAIRN_TRY(find_open(up, conn, number, &save, err));
     struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, conn, (uint32_t)index);
     if (!slab) return cairn_fail(err, CAIRN_INVALID, "this session has no slab %" PRIu64, index);
-    if (slab->save) return cairn_fail(err, CAIRN_BUSY, "slab %" PRIu64 " is still being sent", index);
-    if (save->described) return cairn_fail(err, CAIRN_PROTOCOL, "save %" PRIu64 " was staged already", number);
+    if (slab->save)
+        return cairn_fail(err, CAIRN_BUSY, "slab %" PRIu64 " is still being sent", index);
+    if (save->described)
+        return cairn_fail(err, CAIRN_PROTOCOL, "save %" PRIu64 " was staged already", number);
     size_t first = save->shard_count;
     enum cairn_code code = add_staged(up, save, slab, shards, err);
     if (code == CAIRN_OK) code = post_stage(up, save, slab, shards, err);
@@ -314,11 +324,13 @@ static enum cairn_code check_file(int fd, const struct wanted_shard *wanted,
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fstat(fd, &status)) return cairn_fail_errno(err, "file %s", wanted->name);
     if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY || !S_ISREG(status.st_mode))
-        return cairn_fail(err, CAIRN_PROTOCOL, "file %s: the descriptor is no regular file open for reading",
+        return cairn_fail(err, CAIRN_PROTOCOL,
+                          "file %s: the descriptor is no regular file open for reading",
                           wanted->name);
     if ((uint64_t)status.st_size != wanted->bytes)
-        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "file %s has %" PRIu64 " bytes, promised: %" PRIu64,
-                          wanted->name, (uint64_t)status.st_size, wanted->bytes);
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                          "file %s has %" PRIu64 " bytes, promised: %" PRIu64, wanted->name,
+                          (uint64_t)status.st_size, wanted->bytes);
     return CAIRN_OK;
 }
 
@@ -344,8 +356,9 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
     CAIRN_AUTO_JSON json_t *note = json_pack("{s:s, s:s, s:I}", "t", "file", "name", wanted.name,
                                              "bytes", (json_int_t)wanted.bytes);
     struct cairn_up_record record = {.entry = save->entry, .message = note};
-    enum cairn_code code = note ? cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err)
-                                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+    enum cairn_code code = note
+                               ? cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err)
+                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     if (code != CAIRN_OK) {
         drop_from(up, save, first);
         return code;
@@ -367,7 +380,8 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
     struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
     if (!save || save->over || save->failing) return CAIRN_OK; /* its verdict is on the way */
     if (!save->described || index >= save->stage_count || crcs.size % 4)
-        return cairn_fail(err, CAIRN_PROTOCOL, "staged: save %" PRIu64 " has no shard %" PRIu64, number, index);
+        return cairn_fail(err, CAIRN_PROTOCOL, "staged: save %" PRIu64 " has no shard %" PRIu64,
+                          number, index);
     return cairn_up_send_ready(up->send, save->shards[save->stage_first + index], bytes, crcs.data,
                                crcs.size / 4, err);
 }
@@ -381,7 +395,8 @@ static void seal_journaled(void *owner, enum cairn_code code, const struct cairn
     cairn_lock_take(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, pending->entry);
     if (code == CAIRN_OK)
-        cairn_up_socket_answer(up->socket, pending->reply.conn, pending->reply.request, "sealed", NULL);
+        cairn_up_socket_answer(up->socket, pending->reply.conn, pending->reply.request, "sealed",
+                               NULL);
     else
         cairn_up_socket_refuse(up->socket, pending->reply.conn, pending->reply.request, why);
     if (save && code == CAIRN_OK) {
@@ -421,9 +436,10 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
         const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         uint64_t ready = cairn_up_send_ready_bytes(up->send, shard);
         if (ready != shard->size_bytes)
-            return cairn_fail(err, CAIRN_PROTOCOL, "shard %s: %" PRIu64 " of %" PRIu64
-                              " bytes are staged, it cannot be sealed", shard->name, ready,
-                              shard->size_bytes);
+            return cairn_fail(err, CAIRN_PROTOCOL,
+                              "shard %s: %" PRIu64 " of %" PRIu64
+                              " bytes are staged, it cannot be sealed",
+                              shard->name, ready, shard->size_bytes);
     }
     for (size_t i = 0; i < save->shard_count; i++) {
         bool needed = false;
@@ -479,7 +495,8 @@ static enum cairn_code seal_locked(struct cairn_up *up, struct cairn_up_save *sa
     enum cairn_code code = pending ? note_seal(up, save, &notes, err)
                                    : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
     if (code == CAIRN_OK)
-        code = cairn_up_journal_post(up->journal, notes.records, notes.count, seal_journaled, pending, err);
+        code = cairn_up_journal_post(up->journal, notes.records, notes.count, seal_journaled,
+                                     pending, err);
     if (code != CAIRN_OK) free(pending);
     seal_notes_release(&notes);
     return code;

@@ -265,11 +265,12 @@ enum cairn_code cairn_up_send_ready(struct cairn_up_send *send, struct cairn_up_
     uint64_t after = ready_bytes == mp->size_bytes ? cairn_div_up(ready_bytes, CAIRN_BLOCK_BYTES)
                                                    : ready_bytes / CAIRN_BLOCK_BYTES;
     enum cairn_code code = CAIRN_OK;
-    if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes || after - before != crc_count)
+    if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes ||
+        after - before != crc_count)
         code = cairn_fail(err, CAIRN_PROTOCOL,
                           "shard %s: %" PRIu64 " checksums for bytes %" PRIu64 " to %" PRIu64
-                          " of %" PRIu64, shard->name, crc_count, mp->ready_bytes, ready_bytes,
-                          mp->size_bytes);
+                          " of %" PRIu64,
+                          shard->name, crc_count, mp->ready_bytes, ready_bytes, mp->size_bytes);
     else if (!shard->queue.giving_up && !shard->queue.ended)
         code = cairn_multipart_ready(mp, ready_bytes, crcs, before, crc_count, err);
     cairn_lock_give(&send->lock);
@@ -363,7 +364,8 @@ static enum cairn_code append_blocks(const struct cairn_multipart *mp, struct ca
                                      struct cairn_error *err) {
     uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
     ret_le->limit = CAIRN_UP_BLOCKS_BYTES_MAX;
-    for (uint64_t i = 0; i < count; i++) CAIRN_TRY(cairn_buf_append_u32le(ret_le, mp->blocks[i], err));
+    for (uint64_t i = 0; i < count; i++)
+        CAIRN_TRY(cairn_buf_append_u32le(ret_le, mp->blocks[i], err));
     return CAIRN_OK;
 }
 
@@ -372,10 +374,11 @@ enum cairn_code cairn_up_send_seal(struct cairn_up_send *send, struct cairn_up_s
                                    struct cairn_error *err) {
     CAIRN_HOLD(&send->lock);
     const struct cairn_multipart *mp = &shard->queue.mp;
-    *ret_needed = false;
-    if (shard->is_file || shard->queue.blocks_journaled) return CAIRN_OK;
+    *ret_needed = !shard->is_file;
+    if (shard->is_file) return CAIRN_OK;
     CAIRN_ASSERT(mp->ready_bytes == mp->size_bytes);
-    *ret_needed = shard->queue.blocks_journaled = true;
+    /* Also when a worker is about to write them: its record may not be posted yet, and a seal that
+     * is on the disk without them would leave a shard that nobody can finish. */
     return append_blocks(mp, ret_le, err);
 }
 

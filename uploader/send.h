@@ -27,9 +27,9 @@ struct cairn_up_buffer;
 
 struct cairn_up_shard {
     /* fixed before it is queued */
-    uint64_t entry;  /* the save it belongs to */
-    uint32_t index;  /* in that save */
-    char *name;      /* owned */
+    uint64_t entry; /* the save it belongs to */
+    uint32_t index; /* in that save */
+    char *name;     /* owned */
     char key[CAIRN_KEY_BYTES_MAX + 1];
     bool tensors;
     uint64_t slab_offset, size_bytes;
@@ -41,24 +41,26 @@ struct cairn_up_shard {
         struct cairn_up_shard *next, *previous;
         bool queued;
         struct cairn_multipart mp;
-        const uint8_t *data;   /* the slab's bytes, or NULL */
-        int fd;                /* the file, or -1 */
-        int64_t file_changed_ns; /* its change time when it was handed over */
+        const uint8_t *data;            /* the slab's bytes, or NULL */
+        int fd;                         /* the file, or -1 */
+        int64_t file_changed_ns;        /* its change time when it was handed over */
         struct cairn_up_buffer *filled; /* bytes of filled_part, ready to be sent */
         uint32_t filled_part;
-        uint64_t refill;       /* part number that must be read again, 0: none */
+        uint64_t refill; /* part number that must be read again, 0: none */
         bool filling;
         bool blocks_journaled, intent_journaled;
         bool giving_up, ended, durable;
-        bool needs_source;     /* recovery: the bytes are wanted */
+        bool needs_source;        /* recovery: the bytes are wanted */
         uint64_t source_until_ms; /* mono clock; 0 = for ever */
         uint32_t in_flight, bodies_in_flight, failures;
         uint64_t not_before_ms;
     } queue;
 };
 
-enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **ret, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_send_start(struct cairn_up_send *send, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_send_start(struct cairn_up_send *send,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_send_stop(struct cairn_up_send *send);
 void cairn_up_send_free(struct cairn_up_send *send);
 
@@ -72,17 +74,23 @@ struct cairn_up_shard_options {
     uint64_t slab_offset, size_bytes;
     const uint8_t *data;
     int take_fd;
-    const char *token; /* NULL: a new one */
+    const char *token;   /* NULL: a new one */
     uint64_t part_bytes; /* 0: chosen here; a recovered shard keeps its own */
 };
-enum cairn_code cairn_up_shard_new(struct cairn_up_send *send, const struct cairn_up_shard_options *options, struct cairn_up_shard **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_shard_new(struct cairn_up_send *send,
+                                   const struct cairn_up_shard_options *options,
+                                   struct cairn_up_shard **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* It must have ended or never have been queued. */
 void cairn_up_shard_free(struct cairn_up_send *send, struct cairn_up_shard *shard);
 
 void cairn_up_send_add(struct cairn_up_send *send, struct cairn_up_shard *shard);
-enum cairn_code cairn_up_send_ready(struct cairn_up_send *send, struct cairn_up_shard *shard, uint64_t ready_bytes, const uint8_t *crcs_le, uint64_t crc_count, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_send_ready(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                                    uint64_t ready_bytes, const uint8_t *crcs_le,
+                                    uint64_t crc_count, struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_up_send_ready_bytes(struct cairn_up_send *send, const struct cairn_up_shard *shard);
-void cairn_up_send_source(struct cairn_up_send *send, struct cairn_up_shard *shard, const uint8_t *data);
+void cairn_up_send_source(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                          const uint8_t *data);
 /* Before it is queued: what the journal holds of it (Q17). */
 struct cairn_up_shard_past {
     bool intent;
@@ -90,18 +98,23 @@ struct cairn_up_shard_past {
     const uint32_t *blocks;   /* NULL: unknown */
     uint64_t source_until_ms; /* how long its bytes are waited for; mono clock */
 };
-enum cairn_code cairn_up_send_recover(struct cairn_up_send *send, struct cairn_up_shard *shard, const struct cairn_up_shard_past *past, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_send_recover(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                                      const struct cairn_up_shard_past *past,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* A durable shard is looked at once more (HEAD); it ends again. False: it is not to be trusted with
  * that now (no memory), and stays durable. */
 bool cairn_up_send_again(struct cairn_up_send *send, struct cairn_up_shard *shard);
-void cairn_up_send_give_up(struct cairn_up_send *send, struct cairn_up_shard *shard, const struct cairn_error *why);
+void cairn_up_send_give_up(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                           const struct cairn_error *why);
 /* No request carries its bytes and none will (Q20). */
 bool cairn_up_send_is_quiet(struct cairn_up_send *send, const struct cairn_up_shard *shard);
 bool cairn_up_send_has_ended(struct cairn_up_send *send, const struct cairn_up_shard *shard);
 void cairn_up_send_wake(struct cairn_up_send *send);
 /* For the seal: the checksums of all blocks, if the journal must still hear them (then it counts as
  * told). The shard must be wholly staged. */
-enum cairn_code cairn_up_send_seal(struct cairn_up_send *send, struct cairn_up_shard *shard, struct cairn_buf *ret_le, bool *ret_needed, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_send_seal(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                                   struct cairn_buf *ret_le, bool *ret_needed,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* What a registration says. */
 struct cairn_up_shard_proof {
     uint32_t crc32c;
@@ -110,5 +123,7 @@ struct cairn_up_shard_proof {
     struct cairn_buf blocks_le;
 };
 void cairn_up_shard_proof_release(struct cairn_up_shard_proof *proof);
-enum cairn_code cairn_up_send_proof(struct cairn_up_send *send, const struct cairn_up_shard *shard, struct cairn_up_shard_proof *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_send_proof(struct cairn_up_send *send, const struct cairn_up_shard *shard,
+                                    struct cairn_up_shard_proof *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_up_send_acked_bytes(struct cairn_up_send *send, const struct cairn_up_shard *shard);

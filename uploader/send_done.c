@@ -47,8 +47,8 @@ static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sendi
             cairn_fail(&why, CAIRN_SOURCE_CHANGED,
                        "bytes %" PRIu64 "-%" PRIu64 " changed after they were staged: "
                        "expected %08x, found %08x",
-                       block * CAIRN_BLOCK_BYTES,
-                       block * CAIRN_BLOCK_BYTES + size - 1, expected, found);
+                       block * CAIRN_BLOCK_BYTES, block * CAIRN_BLOCK_BYTES + size - 1, expected,
+                       found);
             cairn_up_send_give_up(sender->send, sending->shard, &why);
             return;
         }
@@ -72,14 +72,22 @@ static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
 
 static const char *kind_text(enum cairn_multipart_kind kind) {
     switch (kind) {
-    case CAIRN_MULTIPART_PUT: return "put";
-    case CAIRN_MULTIPART_CREATE: return "create";
-    case CAIRN_MULTIPART_PART: return "part";
-    case CAIRN_MULTIPART_COMPLETE: return "complete";
-    case CAIRN_MULTIPART_HEAD: return "head";
-    case CAIRN_MULTIPART_LIST_PARTS: return "list_parts";
-    case CAIRN_MULTIPART_ABORT: return "abort";
-    default: return "none";
+    case CAIRN_MULTIPART_PUT:
+        return "put";
+    case CAIRN_MULTIPART_CREATE:
+        return "create";
+    case CAIRN_MULTIPART_PART:
+        return "part";
+    case CAIRN_MULTIPART_COMPLETE:
+        return "complete";
+    case CAIRN_MULTIPART_HEAD:
+        return "head";
+    case CAIRN_MULTIPART_LIST_PARTS:
+        return "list_parts";
+    case CAIRN_MULTIPART_ABORT:
+        return "abort";
+    default:
+        return "none";
     }
 }
 
@@ -109,7 +117,8 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     bool from_slab = !shard->is_file;
     cairn_lock_give(&send->lock);
     if (sending->carries) CAIRN_CRASHPOINT("uploader.part.done");
-    if (sending->action.kind == CAIRN_MULTIPART_COMPLETE) CAIRN_CRASHPOINT("uploader.complete.done");
+    if (sending->action.kind == CAIRN_MULTIPART_COMPLETE)
+        CAIRN_CRASHPOINT("uploader.complete.done");
     if (sending->carries && sending->request.code == CAIRN_OK && from_slab)
         cairn_up_save_part_acked(send->up, entry, index, sending->action.offset,
                                  sending->action.length);

@@ -59,17 +59,22 @@ static bool take_parts(const struct cairn_up_shard *shard,
 
 static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
     switch (kind) {
-    case CAIRN_MULTIPART_PUT: return CAIRN_STORE_PUT;
-    case CAIRN_MULTIPART_CREATE: return CAIRN_STORE_UPLOAD_CREATE;
-    case CAIRN_MULTIPART_PART: return CAIRN_STORE_UPLOAD_PART;
-    case CAIRN_MULTIPART_COMPLETE: return CAIRN_STORE_UPLOAD_COMPLETE;
-    case CAIRN_MULTIPART_HEAD: return CAIRN_STORE_HEAD;
-    case CAIRN_MULTIPART_LIST_PARTS: return CAIRN_STORE_UPLOAD_PARTS;
-    case CAIRN_MULTIPART_ABORT: return CAIRN_STORE_UPLOAD_ABORT;
-    default: break;
+    case CAIRN_MULTIPART_PUT:
+        return CAIRN_STORE_PUT;
+    case CAIRN_MULTIPART_CREATE:
+        return CAIRN_STORE_UPLOAD_CREATE;
+    case CAIRN_MULTIPART_PART:
+        return CAIRN_STORE_UPLOAD_PART;
+    case CAIRN_MULTIPART_COMPLETE:
+        return CAIRN_STORE_UPLOAD_COMPLETE;
+    case CAIRN_MULTIPART_HEAD:
+        return CAIRN_STORE_HEAD;
+    case CAIRN_MULTIPART_LIST_PARTS:
+        return CAIRN_STORE_UPLOAD_PARTS;
+    default: /* nothing else is a request */
+        CAIRN_ASSERT(kind == CAIRN_MULTIPART_ABORT);
+        return CAIRN_STORE_UPLOAD_ABORT;
     }
-    CAIRN_ASSERT(!"an action that is no request");
-    return CAIRN_STORE_HEAD;
 }
 
 static void request_done(struct cairn_store_request *request) {
@@ -89,14 +94,16 @@ static void fill_request(struct cairn_up_sending *sending) {
     request->part_number = action->part_number;
     request->done = request_done;
     request->owner = sending;
-    request->create = action->kind == CAIRN_MULTIPART_PUT || action->kind == CAIRN_MULTIPART_COMPLETE;
+    request->create =
+        action->kind == CAIRN_MULTIPART_PUT || action->kind == CAIRN_MULTIPART_COMPLETE;
     request->has_crc32c = is_body(action->kind) || action->kind == CAIRN_MULTIPART_COMPLETE;
     request->crc32c = action->kind == CAIRN_MULTIPART_PART ? action->crc32c : mp->crc32c;
     request->offset = action->offset;
-    request->length = action->kind == CAIRN_MULTIPART_LIST_PARTS ? action->length : shard->size_bytes;
+    request->length =
+        action->kind == CAIRN_MULTIPART_LIST_PARTS ? action->length : shard->size_bytes;
     sending->carries = is_body(action->kind);
     if (!sending->carries) return;
-    const uint8_t *data = sending->buffer ? sending->buffer->data
+    const uint8_t *data = sending->buffer     ? sending->buffer->data
                           : shard->queue.data ? shard->queue.data + action->offset
                                               : (const uint8_t *)"";
     request->body = (struct cairn_view){data, (size_t)action->length};
@@ -257,9 +264,9 @@ static enum cairn_code note_action(struct notes *notes, struct cairn_up_sending 
     struct cairn_up_shard *shard = sending->shard;
     const struct cairn_multipart *mp = &shard->queue.mp;
     if (sending->notes_intent) {
-        json_t *message = json_pack("{s:s, s:I, s:s, s:I}", "t", "intent", "s",
-                                    (json_int_t)shard->index, "token", mp->token, "part_bytes",
-                                    (json_int_t)mp->part_bytes);
+        json_t *message =
+            json_pack("{s:s, s:I, s:s, s:I}", "t", "intent", "s", (json_int_t)shard->index, "token",
+                      mp->token, "part_bytes", (json_int_t)mp->part_bytes);
         CAIRN_TRY(note(notes, shard, message, false, err));
     }
     if (sending->notes_blocks) {

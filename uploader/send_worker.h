@@ -31,7 +31,7 @@ struct cairn_up_sending {
     struct cairn_up_buffer *buffer; /* a file's bytes */
     struct cairn_store_part *parts; /* COMPLETE, LIST_PARTS */
     struct cairn_up_sending *next;
-    bool carries;                   /* the shard's bytes */
+    bool carries; /* the shard's bytes */
     bool finished;
     bool notes_intent, notes_blocks; /* what the journal must hear first (E1) */
 };
@@ -75,7 +75,8 @@ struct cairn_up_send {
 };
 
 /* Under the lock: what this worker shall do next, as a list; NULL: nothing. */
-struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint32_t room, uint64_t *ret_again_ms);
+struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint32_t room,
+                                            uint64_t *ret_again_ms);
 /* Journal what the picked ones need, then submit them; ends of shards are told at once. */
 void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sending *picked);
 /* Deal with all finished ones. */
@@ -86,8 +87,10 @@ void cairn_up_sending_free(struct cairn_up_sending *sending);
 void cairn_up_send_queue_remove(struct cairn_up_send *send, struct cairn_up_shard *shard);
 
 /* source.c: with the lock held, begin to read part_number when a buffer is free. */
-bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *shard, uint32_t part_number, bool verify);
+bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                         uint32_t part_number, bool verify);
 /* Without the lock: read some; when the part is whole, hand it to the shard. */
 void cairn_up_fill_step(struct cairn_up_sender *sender);
 void cairn_up_fill_drop(struct cairn_up_sender *sender);
-void cairn_up_buffer_give(struct cairn_up_send *send, struct cairn_up_buffer *buffer); /* lock held */
+void cairn_up_buffer_give(struct cairn_up_send *send,
+                          struct cairn_up_buffer *buffer); /* lock held */

@@ -159,7 +159,8 @@ static enum cairn_code on_stage(struct cairn_up_session *session, const struct c
 static enum cairn_code on_file(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                struct cairn_error *err) {
     if (ask->frame->fd_count != 1)
-        return cairn_fail(err, CAIRN_PROTOCOL, "file: %zu descriptors came, one is due", ask->frame->fd_count);
+        return cairn_fail(err, CAIRN_PROTOCOL, "file: %zu descriptors came, one is due",
+                          ask->frame->fd_count);
     int fd = ask->frame->fds[0];
     ask->frame->fds[0] = -1;
     CAIRN_TRY(cairn_up_save_file(session->up, session->conn, ask->frame->message, fd, err));
@@ -219,18 +220,28 @@ static enum cairn_code on_bye(struct cairn_up_session *session, const struct cai
 
 static const struct handler {
     const char *name;
-    enum cairn_code (*run)(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err);
+    enum cairn_code (*run)(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                           struct cairn_error *err);
     bool greeting, answered;
 } handlers[] = {
-    {"staged", on_staged, false, false}, {"hello", on_hello, true, true},
-    {"attempt", cairn_up_on_attempt, false, true}, {"slabs", cairn_up_on_slabs, false, true},
-    {"mapped", on_mapped, false, true}, {"begin", on_begin, false, true},
-    {"stage", on_stage, false, true}, {"file", on_file, false, true},
-    {"seal", on_seal, false, true}, {"fail", on_fail, false, true},
-    {"count", on_count, false, true}, {"bye", on_bye, false, true},
-    {"offer", cairn_up_on_offer, false, true}, {"restore", cairn_up_on_restore, false, true},
-    {"window", cairn_up_on_window, false, true}, {"read", cairn_up_on_read, false, true},
-    {"release", cairn_up_on_release, false, true}, {"list", cairn_up_on_list, false, true},
+    {"staged", on_staged, false, false},
+    {"hello", on_hello, true, true},
+    {"attempt", cairn_up_on_attempt, false, true},
+    {"slabs", cairn_up_on_slabs, false, true},
+    {"mapped", on_mapped, false, true},
+    {"begin", on_begin, false, true},
+    {"stage", on_stage, false, true},
+    {"file", on_file, false, true},
+    {"seal", on_seal, false, true},
+    {"fail", on_fail, false, true},
+    {"count", on_count, false, true},
+    {"bye", on_bye, false, true},
+    {"offer", cairn_up_on_offer, false, true},
+    {"restore", cairn_up_on_restore, false, true},
+    {"window", cairn_up_on_window, false, true},
+    {"read", cairn_up_on_read, false, true},
+    {"release", cairn_up_on_release, false, true},
+    {"list", cairn_up_on_list, false, true},
 };
 
 static const struct handler *find_handler(const char *name) {
@@ -289,7 +300,8 @@ static void close_entry(struct cairn_up_session *session) {
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
     struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = message};
     struct cairn_error error = {0};
-    if (message && cairn_up_journal_post(session->up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+    if (message &&
+        cairn_up_journal_post(session->up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
     session->entry = 0;
 }

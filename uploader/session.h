@@ -54,25 +54,40 @@ struct cairn_up_session {
     uint32_t restore_last;
 };
 
-enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t uid, pid_t pid, struct cairn_up_session **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t uid, pid_t pid,
+                                     struct cairn_up_session **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* NULL is allowed. */
 void cairn_up_session_end(struct cairn_up_session *session);
 /* An error ends the connection. */
-enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Handlers of other files. An error is answered to the request; CAIRN_PROTOCOL ends the session. */
 struct cairn_up_ask {
     int64_t request;
     struct cairn_frame *frame;
 };
-enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_list(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_restore(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_window(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_read(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_release(struct cairn_up_session *session, const struct cairn_up_ask *ask, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
+                                    const struct cairn_up_ask *ask,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_list(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
+                                    const struct cairn_up_ask *ask,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_window(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_read(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
+                                    const struct cairn_up_ask *ask,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_session_drop_restores(struct cairn_up_session *session);
 /* Used by the attempt's and the offer's end. Takes over one use of the attempt and the entry. */
-void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt, uint64_t take_entry);
+void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
+                            uint64_t take_entry);

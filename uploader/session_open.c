@@ -52,7 +52,8 @@ static enum cairn_code read_answer(const json_t *reply, struct cairn_up_opening 
     };
     CAIRN_TRY(cairn_json_read(reply, "", fields, CAIRN_COUNT(fields), true, err));
     (void)cairn_text_copy(opening->grant, sizeof(opening->grant), grant);
-    (void)cairn_text_copy(opening->resume_version, sizeof(opening->resume_version), version ? version : "");
+    (void)cairn_text_copy(opening->resume_version, sizeof(opening->resume_version),
+                          version ? version : "");
     opening->found = version != NULL;
     return CAIRN_OK;
 }
@@ -67,19 +68,21 @@ static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cai
     CAIRN_AUTO_JSON json_t *body = json_pack(
         "{s:s, s:I, s:s, s:I, s:s, s:[{s:I, s:s}], s:s}", "job", opening->job, "world_size",
         (json_int_t)opening->world_size, "resume", opening->resume, "after", (json_int_t)after,
-        "wait_staged", wait, "ranks", "rank", (json_int_t)opening->rank, "proc", opening->proc, "node",
-        opening->up->places.node);
+        "wait_staged", wait, "ranks", "rank", (json_int_t)opening->rank, "proc", opening->proc,
+        "node", opening->up->places.node);
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", opening->run_text));
-    CAIRN_TRY(cairn_rest_call(rest, "POST", path.data, body, (uint32_t)left_ms + 20000, &reply, err));
+    CAIRN_TRY(
+        cairn_rest_call(rest, "POST", path.data, body, (uint32_t)left_ms + 20000, &reply, err));
     return read_answer(reply, opening, err);
 }
 
 static void pause_ms(struct cairn_up *up, uint64_t ms) {
     CAIRN_HOLD(&up->lock);
     uint64_t until_ms = cairn_mono_ms() + ms;
-    while (!up->locked.draining && cairn_condition_wait(&up->changed, &up->lock, until_ms)) continue;
+    while (!up->locked.draining && cairn_condition_wait(&up->changed, &up->lock, until_ms))
+        continue;
 }
 
 enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
@@ -108,9 +111,9 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct
     CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
     CAIRN_TRY(cairn_up_store_check(up, grant.store_uuid, err));
     opening->entry = cairn_up_journal_entry_new(up->journal);
-    CAIRN_AUTO_JSON json_t *message = json_pack(
-        "{s:s, s:s, s:I, s:s, s:s}", "t", "session", "grant", opening->grant, "rank",
-        (json_int_t)opening->rank, "job", opening->job, "proc", opening->proc);
+    CAIRN_AUTO_JSON json_t *message =
+        json_pack("{s:s, s:s, s:I, s:s, s:s}", "t", "session", "grant", opening->grant, "rank",
+                  (json_int_t)opening->rank, "job", opening->job, "proc", opening->proc);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
     struct cairn_up_record record = {.entry = opening->entry, .message = message};
     CAIRN_TRY(cairn_up_journal_append(up->journal, &record, 1, err));
@@ -130,7 +133,8 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
         const struct cairn_grant *grant = &opening->attempt->grant;
         cairn_up_session_adopt(session, opening->attempt, opening->entry);
         opening->attempt = NULL;
-        (void)cairn_text_copy(session->resume_version, sizeof(session->resume_version), opening->resume_version);
+        (void)cairn_text_copy(session->resume_version, sizeof(session->resume_version),
+                              opening->resume_version);
         session->resume_step = opening->resume_step;
         session->resume_found = opening->found;
         cairn_up_socket_answer(
@@ -160,11 +164,14 @@ void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
 static void attempt_task(struct cairn_up_helper *helper, void *owner) {
     struct cairn_up_opening *opening = owner;
     opening->code = cairn_up_opening_ask(helper, opening, &opening->error);
-    if (opening->code == CAIRN_OK) opening->code = cairn_up_opening_settle(opening, &opening->error);
+    if (opening->code == CAIRN_OK)
+        opening->code = cairn_up_opening_settle(opening, &opening->error);
     cairn_up_socket_call(helper->up->socket, opening->conn, attempt_done, opening);
 }
 
-static void attempt_drop(void *owner) { cairn_up_opening_free(owner); }
+static void attempt_drop(void *owner) {
+    cairn_up_opening_free(owner);
+}
 
 struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
                                               const char *job, const char *resume) {
@@ -193,7 +200,8 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
         {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms, 3600000},
     };
     CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
-    if (session->read_only) return cairn_fail(err, CAIRN_INVALID, "a read-only session opens no attempt");
+    if (session->read_only)
+        return cairn_fail(err, CAIRN_INVALID, "a read-only session opens no attempt");
     if (session->attempt || session->attempting)
         return cairn_fail(err, CAIRN_PROTOCOL, "a second attempt in one session");
     CAIRN_TRY(cairn_up_admits(session->up, err));
@@ -201,7 +209,8 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     if (!opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     opening->request = ask->request;
     opening->wait_ms = wait_ms;
-    enum cairn_code code = cairn_up_tasks_add(session->up->tasks, attempt_task, attempt_drop, opening, err);
+    enum cairn_code code =
+        cairn_up_tasks_add(session->up->tasks, attempt_task, attempt_drop, opening, err);
     if (code != CAIRN_OK)
         cairn_up_opening_free(opening);
     else
@@ -249,11 +258,11 @@ static void slabs_done(void *owner, struct cairn_up_session *session) {
     if (reserving->code != CAIRN_OK)
         cairn_up_socket_refuse(up->socket, conn, reserving->request, &reserving->error);
     else if (session)
-        cairn_up_socket_post_fds(up->socket, conn,
-                                 json_pack("{s:s, s:I, s:I, s:I}", "t", "slabs", "id",
-                                           (json_int_t)reserving->request, "count",
-                                           (json_int_t)reserving->count, "bytes", (json_int_t)bytes),
-                                 fds, fd_count);
+        cairn_up_socket_post_fds(
+            up->socket, conn,
+            json_pack("{s:s, s:I, s:I, s:I}", "t", "slabs", "id", (json_int_t)reserving->request,
+                      "count", (json_int_t)reserving->count, "bytes", (json_int_t)bytes),
+            fds, fd_count);
     free(reserving);
 }
 
@@ -275,10 +284,13 @@ static void slabs_drop(void *owner) {
 enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                   struct cairn_error *err) {
     uint64_t wait_ms = 30000;
-    const struct cairn_json_field field = {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms, 3600000};
+    const struct cairn_json_field field = {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms,
+                                           3600000};
     CAIRN_TRY(cairn_json_read(ask->frame->message, "", &field, 1, true, err));
-    if (!session->attempt) return cairn_fail(err, CAIRN_PROTOCOL, "slabs before the attempt was opened");
-    if (!session->bytes) return cairn_fail(err, CAIRN_INVALID, "hello said bytes 0: this session cannot save");
+    if (!session->attempt)
+        return cairn_fail(err, CAIRN_PROTOCOL, "slabs before the attempt was opened");
+    if (!session->bytes)
+        return cairn_fail(err, CAIRN_INVALID, "hello said bytes 0: this session cannot save");
     if (session->reserving || session->reserved)
         return cairn_fail(err, CAIRN_PROTOCOL, "slabs were asked for twice");
     struct reserving *reserving = calloc(1, sizeof(*reserving));
@@ -297,7 +309,8 @@ enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct
     cairn_lock_take(&session->up->lock);
     session->attempt->users++;
     cairn_lock_give(&session->up->lock);
-    enum cairn_code code = cairn_up_tasks_add(session->up->tasks, slabs_task, slabs_drop, reserving, err);
+    enum cairn_code code =
+        cairn_up_tasks_add(session->up->tasks, slabs_task, slabs_drop, reserving, err);
     if (code != CAIRN_OK)
         slabs_drop(reserving);
     else

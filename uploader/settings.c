@@ -26,7 +26,8 @@ static enum cairn_code node_name(const char *wanted, char ret[65], struct cairn_
         return CAIRN_OK;
     }
     char host[65] = "";
-    if (gethostname(host, sizeof(host) - 1)) return cairn_fail_errno(err, "asking for the host name");
+    if (gethostname(host, sizeof(host) - 1))
+        return cairn_fail_errno(err, "asking for the host name");
     for (char *at = host; *at; at++) {
         bool plain = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
                      (*at >= '0' && *at <= '9') || *at == '-' || *at == '_' ||
@@ -34,7 +35,8 @@ static enum cairn_code node_name(const char *wanted, char ret[65], struct cairn_
         if (!plain) *at = '-';
     }
     if (!cairn_name_valid(cairn_view_of(host)))
-        return cairn_fail(err, CAIRN_INVALID, "the host name \"%s\" is no node name; set node", host);
+        return cairn_fail(err, CAIRN_INVALID, "the host name \"%s\" is no node name; set node",
+                          host);
     (void)cairn_text_copy(ret, 65, host);
     return CAIRN_OK;
 }
@@ -53,7 +55,8 @@ static enum cairn_code uid_list(const char *text, struct cairn_up_places *ret,
         enum cairn_code code = cairn_parse_u64((struct cairn_view){text, length}, &uid, err);
         if (code != CAIRN_OK) return cairn_within(err, code, "allow_uids");
         if (uid >= UINT32_MAX || ret->uid_count == CAIRN_UP_UIDS_MAX)
-            return cairn_fail(err, CAIRN_INVALID, "allow_uids: a user id above 2^32-2, or more than %d",
+            return cairn_fail(err, CAIRN_INVALID,
+                              "allow_uids: a user id above 2^32-2, or more than %d",
                               CAIRN_UP_UIDS_MAX);
         ret->uids[ret->uid_count++] = (uid_t)uid;
         text += length;
@@ -84,8 +87,8 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
         const char *name = *settings->node ? places.node : "uploader";
         char slashed[80];
         CAIRN_TRY(fill(slashed, sizeof(slashed), "node", err, "/", name, ".sock"));
-        CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "the path of the socket", err,
-                       settings->run_dir, slashed, ""));
+        CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "the path of the socket",
+                       err, settings->run_dir, slashed, ""));
     }
     char file[80];
     CAIRN_TRY(fill(file, sizeof(file), "node", err, "/", places.node, ".journal"));
@@ -94,9 +97,8 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     places.budget_bytes = settings->memory_budget_bytes;
     if (!places.budget_bytes) {
         long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGE_SIZE);
-        places.budget_bytes = pages > 0 && page_bytes > 0
-                                  ? (uint64_t)pages * (uint64_t)page_bytes / 4
-                                  : CAIRN_GIB;
+        places.budget_bytes =
+            pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 4 : CAIRN_GIB;
     }
     enum cairn_code code = cairn_log_level_parse(settings->log_level, &places.log_level, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "log_level");

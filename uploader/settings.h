@@ -26,7 +26,7 @@ struct cairn_up_settings {
 #define CAIRN_UP_UIDS_MAX 64
 /* What follows from the settings and the machine. */
 struct cairn_up_places {
-    char node[65];          /* [A-Za-z0-9][A-Za-z0-9._-]* */
+    char node[65]; /* [A-Za-z0-9][A-Za-z0-9._-]* */
     char socket_path[108];
     char journal_path[4200];
     uint64_t budget_bytes;
@@ -38,4 +38,6 @@ struct cairn_up_places {
 
 extern const struct cairn_config_row cairn_up_settings_rows[];
 extern const size_t cairn_up_settings_row_count;
-enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *settings, struct cairn_up_places *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *settings,
+                                         struct cairn_up_places *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -78,8 +78,9 @@ static enum cairn_code check_wish(struct cairn_up *up, const struct cairn_up_sla
     if (wish->bytes > UINT64_C(1) << 46 || wish->node_bytes > UINT64_C(1) << 60 ||
         !wish->local_world_size || wish->local_world_size > 65536)
         return cairn_fail(err, CAIRN_NO_MEMORY,
-                          "%" PRIu64 " bytes a rank for %u ranks; the uploader's memory_budget is %"
-                          PRIu64, wish->bytes, wish->local_world_size, up->budget.total_bytes);
+                          "%" PRIu64
+                          " bytes a rank for %u ranks; the uploader's memory_budget is %" PRIu64,
+                          wish->bytes, wish->local_world_size, up->budget.total_bytes);
     return CAIRN_OK;
 }
 
@@ -135,7 +136,8 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
         if (at->memory.device != take_memory->device || at->memory.inode != take_memory->inode)
             continue;
         cairn_slab_release(take_memory); /* it never left: only its trainer's connection did */
-        if (at->conn) return cairn_fail(err, CAIRN_CONFLICT, "that slab is in use by another session");
+        if (at->conn)
+            return cairn_fail(err, CAIRN_CONFLICT, "that slab is in use by another session");
         at->conn = conn;
         at->index = index;
         *ret = at;
@@ -151,7 +153,10 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
         return code;
     }
     *made = (struct cairn_up_slab){
-        .next = up->locked.slabs, .conn = conn, .index = index, .attempt = attempt,
+        .next = up->locked.slabs,
+        .conn = conn,
+        .index = index,
+        .attempt = attempt,
         .memory = *take_memory,
     };
     attempt->users++;
@@ -225,7 +230,8 @@ void cairn_up_slabs_sweep_locked(struct cairn_up *up) {
         leaving->slabs = slab;
     }
     struct cairn_error error;
-    if (!leaving || cairn_up_tasks_add(up->tasks, give_back_task, give_back_late, leaving, &error) == CAIRN_OK)
+    if (!leaving ||
+        cairn_up_tasks_add(up->tasks, give_back_task, give_back_late, leaving, &error) == CAIRN_OK)
         return;
     /* No helper: put them back for the next sweep. */
     while (leaving->slabs) {

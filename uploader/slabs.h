@@ -37,9 +37,15 @@ struct cairn_up_slab_wish {
     uint64_t deadline_ms;
 };
 /* On a helper thread. *ret_count generations, all of one size; they belong to conn. */
-enum cairn_code cairn_up_slabs_reserve(struct cairn_up *up, const struct cairn_up_slab_wish *wish, struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX], uint32_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_slabs_reserve(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
+                                       struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX],
+                                       uint32_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
 /* A slab that a trainer brought again; checked by the caller against what it claims. */
-enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, uint32_t index, struct cairn_up_attempt *attempt, struct cairn_slab *take_memory, struct cairn_up_slab **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, uint32_t index,
+                                            struct cairn_up_attempt *attempt,
+                                            struct cairn_slab *take_memory,
+                                            struct cairn_up_slab **ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_up_slab *cairn_up_slab_of_locked(struct cairn_up *up, uint64_t conn, uint32_t index);
 void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn);
 /* Give back what nobody needs; the page work is left to a helper. */

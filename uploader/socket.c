@@ -114,8 +114,7 @@ void cairn_up_socket_post(struct cairn_up_socket *box, uint64_t conn, json_t *ta
 }
 
 void cairn_up_socket_call(struct cairn_up_socket *box, uint64_t conn,
-                          void (*run)(void *owner, struct cairn_up_session *session),
-                          void *owner) {
+                          void (*run)(void *owner, struct cairn_up_session *session), void *owner) {
     struct mail *mail = mail_new(conn);
     mail->run = run;
     mail->owner = owner;
@@ -216,7 +215,8 @@ static void queue(struct cairn_up_socket *box, struct conn *conn, struct mail *m
     CAIRN_ASSERT(out != NULL);
     out->bytes.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64;
     struct cairn_error error;
-    if (cairn_frame_encode(mail->message, (struct cairn_view){NULL, 0}, &out->bytes, &error) != CAIRN_OK) {
+    if (cairn_frame_encode(mail->message, (struct cairn_view){NULL, 0}, &out->bytes, &error) !=
+        CAIRN_OK) {
         cairn_log(ERROR, "socket.encode", "cause=\"%s\"", error.message);
         conn->dead = true;
         out_free(out);
@@ -266,13 +266,15 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
     if (!uid_allowed(&box->up->places, uid))
         return cairn_fail(err, CAIRN_FORBIDDEN, "user %u may not connect (allow_uids)", uid);
     if (box->conn_count >= box->up->settings.connections_max)
-        return cairn_fail(err, CAIRN_BUSY, "%zu trainers are connected (connections_max)", box->conn_count);
+        return cairn_fail(err, CAIRN_BUSY, "%zu trainers are connected (connections_max)",
+                          box->conn_count);
     struct conn *conn = calloc(1, sizeof(*conn));
     if (!conn) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a connection");
     conn->number = ++box->numbered;
     conn->last = &conn->first;
     conn->fd = -1;
-    enum cairn_code code = cairn_up_session_new(box->up, conn->number, uid, pid, &conn->session, err);
+    enum cairn_code code =
+        cairn_up_session_new(box->up, conn->number, uid, pid, &conn->session, err);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
     if (code == CAIRN_OK && epoll_ctl(box->epoll_fd, EPOLL_CTL_ADD, fd, &event))
         code = cairn_fail_errno(err, "epoll");
@@ -317,10 +319,10 @@ static void read_conn(struct conn *conn) {
         enum cairn_code code = cairn_frame_fill(&conn->reader, conn->fd, &closed, &error);
         CAIRN_AUTO(frame) frame = {0};
         if (code == CAIRN_OK) code = cairn_frame_next(&conn->reader, &frame, &ready, &error);
-        if (code == CAIRN_OK && ready)
-            code = cairn_up_session_frame(conn->session, &frame, &error);
+        if (code == CAIRN_OK && ready) code = cairn_up_session_frame(conn->session, &frame, &error);
         if (code == CAIRN_OK) continue;
-        cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\"", conn->number, error.message);
+        cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\"", conn->number,
+                  error.message);
         conn->dead = true;
     }
     if (closed) conn->dead = true;
@@ -446,9 +448,9 @@ static enum cairn_code check_folder(const char *path, struct cairn_error *err) {
     bool ours = status.st_uid == geteuid() || status.st_uid == 0;
     bool open_to_all = (status.st_mode & S_IWOTH) && !(status.st_mode & S_ISVTX);
     if (!ours || open_to_all)
-        return cairn_fail(err, CAIRN_FORBIDDEN,
-                          "the socket's folder %s must belong to this user and not be writable by all",
-                          folder);
+        return cairn_fail(
+            err, CAIRN_FORBIDDEN,
+            "the socket's folder %s must belong to this user and not be writable by all", folder);
     return CAIRN_OK;
 }
 

@@ -25,9 +25,11 @@
 
 struct cairn_up_session;
 
-enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Listen; from here on trainers are heard. */
-enum cairn_code cairn_up_socket_start(struct cairn_up_socket *socket, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_socket_start(struct cairn_up_socket *socket,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* No new connections; the old ones go on. */
 void cairn_up_socket_close_door(struct cairn_up_socket *socket);
 /* End the thread and all sessions; mail is still taken, and dropped by free. NULL is allowed. */
@@ -36,11 +38,15 @@ void cairn_up_socket_free(struct cairn_up_socket *socket);
 
 /* take_fds are duplicated by nobody: they are closed after they were sent. */
 void cairn_up_socket_post(struct cairn_up_socket *socket, uint64_t conn, json_t *take_message);
-void cairn_up_socket_post_fds(struct cairn_up_socket *socket, uint64_t conn, json_t *take_message, const int *take_fds, size_t fd_count);
+void cairn_up_socket_post_fds(struct cairn_up_socket *socket, uint64_t conn, json_t *take_message,
+                              const int *take_fds, size_t fd_count);
 /* On the socket thread: run(owner, session), session NULL when that connection ended. */
-void cairn_up_socket_call(struct cairn_up_socket *socket, uint64_t conn, void (*run)(void *owner, struct cairn_up_session *session), void *owner);
+void cairn_up_socket_call(struct cairn_up_socket *socket, uint64_t conn,
+                          void (*run)(void *owner, struct cairn_up_session *session), void *owner);
 /* Answers: {t, id} with more fields already in take_message (NULL: none), or the error. */
-void cairn_up_socket_answer(struct cairn_up_socket *socket, uint64_t conn, int64_t request, const char *name, json_t *take_message);
-void cairn_up_socket_refuse(struct cairn_up_socket *socket, uint64_t conn, int64_t request, const struct cairn_error *why);
+void cairn_up_socket_answer(struct cairn_up_socket *socket, uint64_t conn, int64_t request,
+                            const char *name, json_t *take_message);
+void cairn_up_socket_refuse(struct cairn_up_socket *socket, uint64_t conn, int64_t request,
+                            const struct cairn_error *why);
 /* End the connection once what was posted before is out. */
 void cairn_up_socket_hang_up(struct cairn_up_socket *socket, uint64_t conn);

@@ -78,10 +78,10 @@ static enum cairn_code read_some(struct cairn_up_fill *fill, struct cairn_error 
                               fill->shard->name, fill->offset + fill->done + got, cause.message);
         }
         if (!size)
-            return cairn_fail(err, CAIRN_SOURCE_CHANGED,
-                              "file %s ends at %" PRIu64 ", it was handed over with %" PRIu64 " bytes",
-                              fill->shard->name, fill->offset + fill->done + got,
-                              fill->shard->size_bytes);
+            return cairn_fail(
+                err, CAIRN_SOURCE_CHANGED,
+                "file %s ends at %" PRIu64 ", it was handed over with %" PRIu64 " bytes",
+                fill->shard->name, fill->offset + fill->done + got, fill->shard->size_bytes);
         got += (uint64_t)size;
     }
     for (uint64_t at = 0; at < wanted; at += CAIRN_BLOCK_BYTES) {

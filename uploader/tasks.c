@@ -18,7 +18,7 @@ struct cairn_up_tasks {
     struct cairn_condition work;
     struct {
         struct task *first, **last;
-        size_t waiting, idle, thread_count;
+        size_t waiting, idle, busy, thread_count;
         pthread_t threads[CAIRN_UP_TASK_THREADS_MAX];
         bool stopping;
     } locked;
@@ -57,10 +57,13 @@ static void *helper_main(void *argument) {
         tasks->locked.first = task->next;
         if (!tasks->locked.first) tasks->locked.last = &tasks->locked.first;
         tasks->locked.waiting--;
+        tasks->locked.busy++;
         cairn_lock_give(&tasks->lock);
         task->run(&helper, task->owner);
         free(task);
         cairn_lock_take(&tasks->lock);
+        tasks->locked.busy--;
+        if (tasks->locked.stopping) cairn_condition_broadcast(&tasks->work);
     }
     cairn_lock_give(&tasks->lock);
     if (helper.rest) cairn_rest_free(helper.rest);
@@ -78,6 +81,17 @@ enum cairn_code cairn_up_tasks_new(struct cairn_up *up, struct cairn_up_tasks **
     tasks->locked.last = &tasks->locked.first;
     *ret = tasks;
     return CAIRN_OK;
+}
+
+bool cairn_up_tasks_stop(struct cairn_up_tasks *tasks, uint64_t wait_ms) {
+    if (!tasks) return true;
+    uint64_t until_ms = cairn_mono_ms() + wait_ms;
+    CAIRN_HOLD(&tasks->lock);
+    tasks->locked.stopping = true;
+    cairn_condition_broadcast(&tasks->work);
+    while (tasks->locked.busy && cairn_condition_wait(&tasks->work, &tasks->lock, until_ms))
+        continue;
+    return !tasks->locked.busy;
 }
 
 void cairn_up_tasks_free(struct cairn_up_tasks *tasks) {

@@ -24,10 +24,19 @@ struct cairn_up_helper {
     struct cairn_rest *rest;
     struct cairn_store_worker *store;
 };
-enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cairn_rest **ret, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_helper_store(struct cairn_up_helper *helper, struct cairn_store_worker **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cairn_rest **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_helper_store(struct cairn_up_helper *helper,
+                                      struct cairn_store_worker **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-enum cairn_code cairn_up_tasks_new(struct cairn_up *up, struct cairn_up_tasks **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_tasks_new(struct cairn_up *up, struct cairn_up_tasks **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* No new task is taken. False when some still run after that time: then the struct must stay. */
+bool cairn_up_tasks_stop(struct cairn_up_tasks *tasks, uint64_t wait_ms);
 void cairn_up_tasks_free(struct cairn_up_tasks *tasks);
 /* owner is handed to run or to drop, and is theirs. */
-enum cairn_code cairn_up_tasks_add(struct cairn_up_tasks *tasks, void (*run)(struct cairn_up_helper *helper, void *owner), void (*drop)(void *owner), void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_tasks_add(struct cairn_up_tasks *tasks,
+                                   void (*run)(struct cairn_up_helper *helper, void *owner),
+                                   void (*drop)(void *owner), void *owner,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -3,24 +3,32 @@
 #include "uploader/verdict.h"
 
 #include "common/json.h"
+#include "common/text.h"
 #include "uploader/outbox.h"
 
 enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status, bool about_run) {
     if (http_status == 0 || http_status == 401 || http_status == 429 || http_status >= 500)
         return CAIRN_UP_PASSING;
     switch (code) {
-    case CAIRN_STALE_ATTEMPT: return CAIRN_UP_OVER_STALE;
-    case CAIRN_NOT_FOUND: return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_UNKNOWN;
-    case CAIRN_DELETED: return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_ENDED;
+    case CAIRN_STALE_ATTEMPT:
+        return CAIRN_UP_OVER_STALE;
+    case CAIRN_NOT_FOUND:
+        return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_UNKNOWN;
+    case CAIRN_DELETED:
+        return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_ENDED;
     case CAIRN_ABORTED:
     case CAIRN_NOT_OPEN:
-    case CAIRN_ALREADY_COMMITTED: return CAIRN_UP_ENDED;
-    case CAIRN_TABLE_UNKNOWN: return CAIRN_UP_TABLE;
+    case CAIRN_ALREADY_COMMITTED:
+        return CAIRN_UP_ENDED;
+    case CAIRN_TABLE_UNKNOWN:
+        return CAIRN_UP_TABLE;
     case CAIRN_TIMEOUT:
     case CAIRN_BUSY:
     case CAIRN_UNAVAILABLE:
-    case CAIRN_CATALOG_BEHIND: return CAIRN_UP_PASSING;
-    default: return http_status >= 400 ? CAIRN_UP_MUST_FAIL : CAIRN_UP_PASSING;
+    case CAIRN_CATALOG_BEHIND:
+        return CAIRN_UP_PASSING;
+    default:
+        return http_status >= 400 ? CAIRN_UP_MUST_FAIL : CAIRN_UP_PASSING;
     }
 }
 
@@ -41,6 +49,14 @@ static enum cairn_up_end end_of(enum cairn_code code) {
     return CAIRN_UP_ABORTED;
 }
 
+/* A fail of ours may come from what another's abort did (its sweep takes our files away): then the
+ * first reason is the true one. */
+static bool is_ours(const struct cairn_up_save *save, const char *reason) {
+    char start[64];
+    (void)cairn_text_copy(start, sizeof(start), save->why.message);
+    return !reason || strstr(reason, start);
+}
+
 bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *save,
                                   const struct cairn_up_news *news) {
     bool committed = !strcmp(news->state, "committed") && news->recorded;
@@ -50,7 +66,7 @@ bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *sav
         return true;
     }
     if (!left && strcmp(news->state, "aborting") != 0) return false;
-    if (save->failing) {
+    if (save->failing && is_ours(save, news->reason)) {
         struct cairn_error why = save->why;
         cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, why.code, why.message);
         return true;

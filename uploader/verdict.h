@@ -15,7 +15,7 @@
 #include "uploader/save.h"
 
 struct cairn_up_news { /* of one version */
-    const char *state;  /* "open", "committed", "aborting", "deleting", "gone" */
+    const char *state; /* "open", "committed", "aborting", "deleting", "gone" */
     bool recorded;
     bool was_committed; /* it has a commit time */
     const char *reason; /* may be NULL */
@@ -23,9 +23,11 @@ struct cairn_up_news { /* of one version */
 };
 void cairn_up_news_read(const json_t *version, struct cairn_up_news *ret);
 /* True when the save is over now. */
-bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *save, const struct cairn_up_news *news);
+bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                  const struct cairn_up_news *news);
 /* All saves of a version. */
-void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version, const struct cairn_up_news *news);
+void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
+                                     const struct cairn_up_news *news);
 /* The server does not know it: begin again and look at every object first (Q19). */
 void cairn_up_verdict_unknown_locked(struct cairn_up *up, struct cairn_up_save *save);
 /* A newer attempt of the run is there: all of the older ones is over, but for saves that may have
@@ -33,7 +35,7 @@ void cairn_up_verdict_unknown_locked(struct cairn_up *up, struct cairn_up_save *
 void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest);
 
 enum cairn_up_refusal {
-    CAIRN_UP_PASSING,   /* ask again later */
+    CAIRN_UP_PASSING, /* ask again later */
     CAIRN_UP_OVER_STALE,
     CAIRN_UP_OVER_RUN,  /* the run is gone */
     CAIRN_UP_UNKNOWN,   /* the version: begin again */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Records prove manifests, manifests prove checksums and layouts; nothing is handed out before. */
 #include "uploader/version.h"
 
 #include <fcntl.h>
@@ -24,8 +25,9 @@ void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_
 
 static enum cairn_code damaged(const struct cairn_up_version *version, const char *what,
                                struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_CORRUPT, "%s/%s step %" PRIu64 " (%s): %s", version->place.name.project,
-                      version->place.name.run, version->place.step, version->place.id.text, what);
+    return cairn_fail(err, CAIRN_CORRUPT, "%s/%s step %" PRIu64 " (%s): %s",
+                      version->place.name.project, version->place.name.run, version->place.step,
+                      version->place.id.text, what);
 }
 
 /* ---- which version ---- */
@@ -44,7 +46,8 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
     CAIRN_AUTO(buf) path = {0};
     if (strcmp(wish->ref, "latest") != 0 && !digits_only(wish->ref) &&
         !cairn_version_id_valid(cairn_view_of(wish->ref)))
-        return cairn_fail(err, CAIRN_INVALID, "\"%s\" is neither \"latest\" nor a step nor a version id", wish->ref);
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\" is neither \"latest\" nor a step nor a version id", wish->ref);
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", wish->name->project,
                                wish->name->run, wish->ref));
@@ -100,10 +103,12 @@ static enum cairn_code load_manifest(struct cairn_store_worker *store,
     cairn_key_committed(&version->place, &key);
     enum cairn_code code = cairn_store_get_small(store, key.text, &text, err);
     if (code == CAIRN_NOT_FOUND)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no committed record: it was deleted, or never committed",
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "%s has no committed record: it was deleted, or never committed",
                           version->place.id.text);
     CAIRN_TRY(code);
-    CAIRN_TRY(cairn_record_decode(cairn_buf_view(&text), &record, err));
+    if (cairn_record_decode(cairn_buf_view(&text), &record, err) != CAIRN_OK)
+        return damaged(version, "committed.json is malformed", err);
     if (strcmp(record.id.text, version->place.id.text) != 0)
         return damaged(version, "committed.json is of another version", err);
     cairn_key_manifest(&version->place, &key);
@@ -124,13 +129,15 @@ static enum cairn_code load_checksums(struct cairn_store_worker *store,
     struct cairn_key key;
     uint64_t bytes = 4 * version->manifest.block_count;
     if (version->manifest.block_count > BLOCKS_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "%" PRIu64 " blocks", version->manifest.block_count);
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%" PRIu64 " blocks",
+                          version->manifest.block_count);
     CAIRN_AUTO(buf) text = {.limit = bytes + 1};
     cairn_key_checksums(&version->place, &key);
     CAIRN_TRY(get(store, version, &key, &text, err));
     uint8_t digest[32];
     cairn_sha256_of(cairn_buf_view(&text), digest);
-    if (text.size != bytes || memcmp(digest, version->manifest.checksums_sha256, sizeof(digest)) != 0)
+    if (text.size != bytes ||
+        memcmp(digest, version->manifest.checksums_sha256, sizeof(digest)) != 0)
         return damaged(version, "checksums.bin does not match the digest in manifest.json", err);
     version->checksums = (uint8_t *)CAIRN_TAKE(text.data);
     return CAIRN_OK;
@@ -151,7 +158,8 @@ static enum cairn_code prove_layout(const struct cairn_up_version *version, stru
         }
         cairn_layout_digest(ranks, (const uint8_t(*)[32])digests, layout.table_count, digest);
         if (memcmp(digest, version->manifest.layout_digest, sizeof(digest)) != 0)
-            code = damaged(version, "the layout object does not match the digest in manifest.json", err);
+            code = damaged(version, "the layout object does not match the digest in manifest.json",
+                           err);
     } else {
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a layout");
     }

@@ -28,12 +28,16 @@ struct cairn_up_version {
 };
 struct cairn_up_version_wish {
     const struct cairn_run_name *name;
-    const char *ref;            /* "latest", a step or a version id */
-    const char *known_version;  /* "" or the version that the attempt resumes, with its step: */
+    const char *ref;           /* "latest", a step or a version id */
+    const char *known_version; /* "" or the version that the attempt resumes, with its step: */
     uint64_t known_step;
 };
 /* On a helper thread. Shared: give it back with _leave. */
-enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper, const struct cairn_up_version_wish *wish, struct cairn_up_version **ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
+                                      const struct cairn_up_version_wish *wish,
+                                      struct cairn_up_version **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_version_leave(struct cairn_up_version *version);
 /* "llm/7b step 100 shard x": the start of every sentence about it. */
-void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard, char ret_text[900]);
+void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
+                                 char ret_text[900]);

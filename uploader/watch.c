@@ -13,7 +13,7 @@
 #include "uploader/verdict.h"
 #include "uploader/watch_inside.h"
 
-#define IDLE_MS 20         /* how late a watcher may notice a version that became whole */
+#define IDLE_MS 1000 /* a watcher looks by itself, too */
 #define PATIENT_WAIT_MS 2000
 #define TURNS_WAIT_MS 100
 #define FAILED_PAUSE_MS 500
@@ -78,7 +78,8 @@ static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
     struct cairn_up *up = watcher->watch->up;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?wait=%" PRIu64 "ms&for=committed",
+    CAIRN_TRY(cairn_buf_printf(&path, err,
+                               "/v1/runs/%s/checkpoints/%s?wait=%" PRIu64 "ms&for=committed",
                                watcher->run_text, watcher->version, wait_ms));
     enum cairn_code code = cairn_rest_call(watcher->rest, "GET", path.data, NULL,
                                            (uint32_t)wait_ms + 10000, &reply, err);
@@ -95,35 +96,44 @@ static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
         return CAIRN_OK;
     }
     if (refusal != CAIRN_UP_ENDED) return code;
-    struct cairn_up_news news = {.state = "aborting", .reason = err->message,
-                                 .code = cairn_code_info(code)->slug};
+    struct cairn_up_news news = {
+        .state = "aborting", .reason = err->message, .code = cairn_code_info(code)->slug};
     CAIRN_HOLD(&up->lock);
     cairn_up_verdict_version_locked(up, watcher->version, &news);
     return CAIRN_OK;
 }
 
-static bool pause_watch(struct cairn_up_watch *watch, uint64_t ms) {
+/* Until time is up or somebody poked since *pokes; false: stop. */
+static bool pause_watch(struct cairn_up_watch *watch, uint64_t ms, bool deaf, uint64_t *pokes) {
     CAIRN_HOLD(&watch->lock);
     uint64_t until_ms = cairn_mono_ms() + ms;
-    while (!watch->locked.stopping) {
+    while (ms && !watch->locked.stopping && (deaf || watch->locked.pokes == *pokes)) {
         if (!cairn_condition_wait(&watch->stop, &watch->lock, until_ms)) break;
     }
+    *pokes = watch->locked.pokes;
     return !watch->locked.stopping;
+}
+
+void cairn_up_watch_poke(struct cairn_up_watch *watch) {
+    if (!watch) return;
+    CAIRN_HOLD(&watch->lock);
+    watch->locked.pokes++;
+    cairn_condition_broadcast(&watch->stop);
 }
 
 static void *watcher_main(void *argument) {
     struct cairn_up_watcher *watcher = argument;
-    uint64_t pause_ms = 0;
-    while (pause_watch(watcher->watch, pause_ms)) {
+    uint64_t pause_ms = 0, pokes = 0;
+    bool failed = false;
+    while (pause_watch(watcher->watch, pause_ms, failed, &pokes)) {
         size_t waiting = choose(watcher->watch, watcher);
         pause_ms = IDLE_MS;
+        failed = false;
         if (!watcher->version[0]) continue;
         struct cairn_error error = {0};
         bool patient = waiting <= CAIRN_UP_WATCHERS;
-        if (ask(watcher, patient ? PATIENT_WAIT_MS : TURNS_WAIT_MS, &error) != CAIRN_OK)
-            pause_ms = FAILED_PAUSE_MS; /* the outbox says that the server is away */
-        else
-            pause_ms = 0;
+        failed = ask(watcher, patient ? PATIENT_WAIT_MS : TURNS_WAIT_MS, &error) != CAIRN_OK;
+        pause_ms = failed ? FAILED_PAUSE_MS : 0; /* the outbox says that the server is away */
         forget_choice(watcher);
     }
     return NULL;
@@ -135,7 +145,8 @@ static void *watcher_main(void *argument) {
 static bool wait_beat(struct cairn_up_watch *watch, uint64_t last_ms) {
     CAIRN_HOLD(&watch->lock);
     while (!watch->locked.stopping) {
-        uint64_t period_ms = watch->locked.hurrying ? CAIRN_UP_HURRY_MS : watch->up->settings.heartbeat_ms;
+        uint64_t period_ms =
+            watch->locked.hurrying ? CAIRN_UP_HURRY_MS : watch->up->settings.heartbeat_ms;
         if (cairn_mono_ms() >= last_ms + period_ms) break;
         (void)cairn_condition_wait(&watch->stop, &watch->lock, last_ms + period_ms);
     }
@@ -147,8 +158,9 @@ static void *heart_main(void *argument) {
     uint64_t last_ms = 0;
     while (wait_beat(watch, last_ms)) {
         last_ms = cairn_mono_ms();
-        cairn_up_heartbeat(watch);
+        cairn_up_heartbeat(watch, false);
     }
+    cairn_up_heartbeat(watch, true); /* what is left is said before the silence */
     return NULL;
 }
 
@@ -170,7 +182,8 @@ enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **
     watch->up = up;
     cairn_lock_init(&watch->lock, CAIRN_LOCK_uploader_watch);
     cairn_condition_init(&watch->stop);
-    struct cairn_rest_options options = {.url = up->settings.server, .token = up->token, .timeout_ms = 10000};
+    struct cairn_rest_options options = {
+        .url = up->settings.server, .token = up->token, .timeout_ms = 10000};
     enum cairn_code code = cairn_rest_new(&options, &watch->rest, err);
     for (size_t i = 0; code == CAIRN_OK && i < CAIRN_UP_WATCHERS; i++) {
         watch->watchers[i].watch = watch;

@@ -11,7 +11,7 @@
  *          Q19  a version that the server calls unknown, or a catalog of another generation, makes
  *               everything be told again, after a fresh look at every object.
  * Limits:  CAIRN_UP_WATCHERS threads and one for the heartbeat.
- * Threads: its own; nudge may be called by any.
+ * Threads: its own; poke and hurry may be called by any.
  * Next:    uploader/verdict.h.
  */
 #pragma once
@@ -20,9 +20,13 @@
 
 #define CAIRN_UP_WATCHERS 4
 
-enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **ret, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_watch_start(struct cairn_up_watch *watch, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_watch_start(struct cairn_up_watch *watch,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_watch_stop(struct cairn_up_watch *watch);
 void cairn_up_watch_free(struct cairn_up_watch *watch);
+/* Something may be whole at the server now. */
+void cairn_up_watch_poke(struct cairn_up_watch *watch);
 /* Heartbeats come quickly while any attempt call of this node is under way. */
 void cairn_up_watch_hurry(struct cairn_up_watch *watch, bool begins);

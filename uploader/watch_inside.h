@@ -35,11 +35,12 @@ struct cairn_up_watch {
         char catalog[CAIRN_UUID_TEXT_BYTES];
         uint64_t generation;
         bool complained;
-    } heard; /* the heartbeat's thread */
+    } heard;                /* the heartbeat's thread */
     struct cairn_lock lock; /* uploader_watch */
     struct cairn_condition stop;
     struct {
         bool stopping;
         uint32_t hurrying;
+        uint64_t pokes;
     } locked;
 };

@@ -111,7 +111,7 @@ class World:
         done = subprocess.run(
             [str(BIN / "cairn"), *map(str, arguments)], capture_output=True, text=True,
             timeout=timeout, check=False,
-            env={**os.environ, "CAIRN_URL": self.url, "CAIRN_SOCKET": self.socket(node),
+            env={**os.environ, **self.env, "CAIRN_URL": self.url, "CAIRN_SOCKET": self.socket(node),
                  "CAIRN_PROGRESS": "none", **(env or {})})
         if status is not None and done.returncode != status:
             raise AssertionError(f"cairn {' '.join(map(str, arguments))}: status {done.returncode},"

@@ -127,9 +127,9 @@ TEST(no_secret_is_in_a_trace_or_an_error) { /* A04, S5 */
     snprintf(path, sizeof path, "%s/trace", cairn_test_folder());
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     REQUIRE(fd >= 0);
-    setenv("AWS_SESSION_TOKEN", "canary-of-a-token", 1);
     RIG(options, {403, "Location: http://h/?X-Amz-Signature=canary\r\n",
                   ERROR_BODY("SignatureDoesNotMatch")});
+    setenv("AWS_SESSION_TOKEN", "canary-of-a-token", 1);
     cairn_log_start("test", CAIRN_LOG_DEBUG, fd);
     struct cairn_store_request put = PUT_REQUEST;
     EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_UNAUTHORIZED);

@@ -13,7 +13,8 @@ TEST(s01_a_200_with_an_error_in_it_is_no_success_and_complete_is_repeated) {
                        "op=complete nth=1-2 : complete-200-error=InternalError",
                        "op=complete nth=1 : complete-200-error=InternalError, apply");
     cairn_s3world_post(&world, "reset", "");
-    EXPECT(cairn_case_is_durable(&world, "op=complete nth=1 : complete-200-error=InternalError", "once"));
+    EXPECT(cairn_case_is_durable(&world, "op=complete nth=1 : complete-200-error=InternalError",
+                                 "once"));
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_complete"), 2);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 1);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_part"), 3);
@@ -21,8 +22,8 @@ TEST(s01_a_200_with_an_error_in_it_is_no_success_and_complete_is_repeated) {
 
 TEST(s01_where_a_second_complete_finds_no_upload_the_object_proves_it) {
     WORLD(.profile = "minio");
-    EXPECT(cairn_case_is_durable(&world, "op=complete nth=1 : complete-200-error=InternalError, apply",
-                           "shard"));
+    EXPECT(cairn_case_is_durable(
+        &world, "op=complete nth=1 : complete-200-error=InternalError, apply", "shard"));
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 1);
 }
 
@@ -70,7 +71,8 @@ TEST(s02_a_forbidden_complete_fails_at_once) {
     EXPECT(cairn_case_fails(&world, "op=complete : status=403/AccessDenied", CAIRN_FORBIDDEN));
     EXPECT(strstr(err.message, "AccessDenied") != NULL);
     EXPECT(err.request_id[0]);
-    EXPECT(cairn_case_fails(&world, "op=complete : complete-200-error=AccessDenied", CAIRN_FORBIDDEN));
+    EXPECT(
+        cairn_case_fails(&world, "op=complete : complete-200-error=AccessDenied", CAIRN_FORBIDDEN));
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_complete"), 2);
 }
 
@@ -82,9 +84,11 @@ TEST(s03_white_space_keeps_a_slow_complete_alive) {
 
 TEST(s03_white_space_without_end_meets_the_deadline_and_a_cut_is_settled_by_head) {
     WORLD(.s3 = {.deadline_ms = 700});
-    EXPECT(cairn_case_is_durable(&world, "op=complete nth=1 : complete-whitespace=300, cut", "cut"));
+    EXPECT(
+        cairn_case_is_durable(&world, "op=complete nth=1 : complete-whitespace=300, cut", "cut"));
     uint64_t began = cairn_mono_ms();
-    EXPECT(cairn_case_is_durable(&world, "op=complete nth=1 : complete-whitespace=20000", "endless"));
+    EXPECT(
+        cairn_case_is_durable(&world, "op=complete nth=1 : complete-whitespace=20000", "endless"));
     EXPECT(cairn_mono_ms() - began < 5000);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_complete"), 2);
 }
@@ -153,7 +157,8 @@ TEST(s05_a_lost_reply_to_a_single_put_is_success_exactly_once) {
 
 TEST(s06_no_such_upload_while_ours_is_there_is_success) {
     WORLD(.profile = "minio");
-    EXPECT(cairn_case_is_durable(&world, "op=complete nth=1 : status=500/InternalError, apply", "shard"));
+    EXPECT(cairn_case_is_durable(&world, "op=complete nth=1 : status=500/InternalError, apply",
+                                 "shard"));
     EXPECT_EQ_U64(cairn_s3world_journaled(&world, "complete", 404), 1);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_part"), 3);
 }
@@ -175,7 +180,8 @@ TEST(s06_no_such_upload_with_nothing_there_begins_anew) {
     EXPECT(cairn_s3run_is_whole(&world, &run));
     EXPECT_EQ_U64(run.rounds, 1);
     cairn_s3world_post(&world, "reset", "");
-    EXPECT(cairn_case_fails(&world, "op=complete : drop-upload", CAIRN_STORE)); /* but not for ever */
+    EXPECT(
+        cairn_case_fails(&world, "op=complete : drop-upload", CAIRN_STORE)); /* but not for ever */
     EXPECT(cairn_s3world_counter(&world, "op_create") <= 4);
 }
 

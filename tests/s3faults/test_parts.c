@@ -29,8 +29,8 @@ TEST(s07_without_the_bytes_a_swept_upload_is_source_gone_and_a_kept_one_is_compl
     char id[CAIRN_UPLOAD_ID_BYTES_MAX], token[CAIRN_UUID_TEXT_BYTES];
     memcpy(id, run.upload_id, sizeof id);
     memcpy(token, run.used_token, sizeof token);
-    CAIRN_AUTO(s3run) again = {
-        .size_bytes = SHARD_BYTES, .token = token, .recover = id, .recover_blocks = true};
+    CAIRN_AUTO(s3run)
+    again = {.size_bytes = SHARD_BYTES, .token = token, .recover = id, .recover_blocks = true};
     REQUIRE_OK(cairn_s3run_send(&world, &again));
     EXPECT(cairn_s3run_is_whole(&world, &again));
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_part"), 3); /* none was sent again */
@@ -82,14 +82,35 @@ TEST(s08_retry_after_is_honoured) {
     EXPECT(cairn_mono_ms() - began >= 1000);
 }
 
-TEST(s08_a_part_that_always_fails_at_a_healthy_store_ends_after_few_tries) {
-    WORLD(0);
-    EXPECT(cairn_case_fails(&world, "op=part part=2 : status=500/InternalError",
-                            CAIRN_UNAVAILABLE));
-    EXPECT(strstr(err.message, "part 2 of") != NULL);
-    EXPECT(strstr(err.message, "InternalError") != NULL);
-    EXPECT(err.request_id[0]);
-    EXPECT(cairn_s3world_acted(&world, 0) <= 5);
+/* Good answers come all the time, so that the store counts as healthy and tries are counted. */
+#define STEADY_TRAFFIC                                                                             \
+    "; op=part part=3 : delay=800; op=part part=4 : delay=1600; op=part part=5 : delay=2400; "     \
+    "op=part part=6 : delay=3200; op=part part=7 : delay=4000; op=part part=8 : delay=4800"
+
+static bool fails_at_a_healthy_store(struct cairn_s3world *world, const char *rule,
+                                     enum cairn_code wanted, const char *text) {
+    CAIRN_AUTO(s3run) run = {.size_bytes = 8 * CAIRN_S3WORLD_PART};
+    char rules[600];
+    snprintf(rules, sizeof rules, "%s" STEADY_TRAFFIC, rule);
+    cairn_s3world_rules(world, rules);
+    EXPECT(cairn_s3run_send(world, &run) == wanted);
+    uint64_t sent = cairn_s3world_acted(world, 0);
+    /* Five, and those that fell into a moment without a good answer. */
+    bool good = sent <= 8 && strstr(run.error.message, text) && run.error.request_id[0] &&
+                strstr(run.error.message, "part 2 of 8");
+    if (!good) fprintf(stderr, "sent %" PRIu64 " times: %s\n", sent, run.error.message);
+    return good && cairn_s3world_open_uploads(world) == 0;
+}
+
+TEST(s08_a_part_that_always_fails_at_a_healthy_store_ends_after_five_tries) {
+    WORLD(.s3 = {.no_hedge = true});
+    EXPECT(fails_at_a_healthy_store(&world, "op=part part=2 : status=500/InternalError",
+                                    CAIRN_UNAVAILABLE, "InternalError"));
+}
+
+TEST(s19_a_part_that_never_gets_an_etag_fails_by_name) {
+    WORLD(.s3 = {.no_hedge = true});
+    EXPECT(fails_at_a_healthy_store(&world, "op=part part=2 : etag=none", CAIRN_PROTOCOL, "ETag"));
 }
 
 TEST(s09_an_early_refusal_while_the_body_is_sent_is_understood) {
@@ -148,10 +169,6 @@ TEST(s19_etags_are_opaque_and_needed_and_checksums_in_replies_are_compared) {
                        "op=part nth=1 : etag=none",
                        "op=part nth=2 : header=x-amz-checksum-crc32c:AAAAAA==",
                        "op=part : drop-header=x-amz-checksum-crc32c");
-    EXPECT(cairn_case_fails(&world, "op=part part=3 : etag=none", CAIRN_PROTOCOL));
-    EXPECT(strstr(err.message, "part 3 of") != NULL);
-    EXPECT(strstr(err.message, "ETag") != NULL);
-    EXPECT(cairn_s3world_acted(&world, 0) <= 5);
 }
 
 TEST(s20_a_part_that_was_damaged_on_the_way_is_sent_again) {
@@ -235,9 +252,8 @@ TEST(s23_more_parts_than_a_store_takes_are_refused_before_anything_is_sent) {
     struct cairn_multipart mp;
     EXPECT_CODE(cairn_multipart_init(&mp, 10001 * CAIRN_MIB, CAIRN_MIB, "t", &err),
                 CAIRN_TOO_LARGE);
-    struct cairn_store_profile profile = {.part_bytes_min = 5 * CAIRN_MIB,
-                                          .part_bytes_max = 5 * CAIRN_GIB,
-                                          .part_count_max = 1000};
+    struct cairn_store_profile profile = {
+        .part_bytes_min = 5 * CAIRN_MIB, .part_bytes_max = 5 * CAIRN_GIB, .part_count_max = 1000};
     uint64_t size = 100 * CAIRN_GIB;
     uint64_t part = cairn_multipart_part_bytes(&profile, size, 8 * CAIRN_MIB);
     EXPECT(cairn_div_up(size, part) <= 1000);

@@ -83,6 +83,19 @@ TEST(a_step_that_exists_is_refused_for_all_ranks_for_ever) /* Q11, V24 */
     REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 3, 0, "error"), NULL));
 }
 
+TEST(an_earlier_save_of_the_step_that_is_still_open_counts_as_existing) /* Q11 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 2, 0, "error"), NULL));
+    EXPECT_CODE(begin(&hand, cairn_hand_begin_body(&hand, 5, 3, 0, "error"), NULL),
+                CAIRN_STEP_EXISTS);
+    /* A lower n was begun earlier, whatever order the calls came in. */
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 5, 1, 0, "error"), NULL));
+}
+
 TEST(supersede_takes_effect_when_the_new_version_commits_and_not_before) /* V8 */
 {
     CAIRN_AUTO(world) world = {0};

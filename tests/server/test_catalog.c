@@ -99,10 +99,31 @@ TEST(a_lost_catalog_is_noticed_and_nothing_is_opened_or_deleted) /* D07, Q36 */
     snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
     REQUIRE(!unlink(path));
     REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    EXPECT_CODE(cairn_world_call(&world, "GET", "/v1/runs", NULL, NULL), CAIRN_CATALOG_BEHIND);
     EXPECT_CODE(cairn_hand_open(&world, &hand, "j2", 0, "latest", 1), CAIRN_CATALOG_BEHIND);
     /* Taken over by hand: the attempt's record in the store is still in the way of number 1. */
     REQUIRE(cairn_world_restart(&world, WORLD_ARGS("--adopt-store=true"), NULL));
     EXPECT_CODE(cairn_hand_open(&world, &hand, "j2", 0, "latest", 1), CAIRN_CATALOG_BEHIND);
+}
+
+TEST(a_generation_that_another_server_raised_stops_attempts_at_once) /* Q35 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_key key;
+    struct cairn_hand hand;
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_store_record record = {0};
+    cairn_key_store_json(&key);
+    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &text, &err));
+    REQUIRE_OK(cairn_store_record_decode(cairn_buf_view(&text), &record, &err));
+    record.generation++;
+    cairn_buf_clear(&text);
+    REQUIRE_OK(cairn_store_record_encode(&record, &text, &err));
+    REQUIRE_OK(cairn_store_put_small(world.worker, key.text, cairn_buf_view(&text), false, &err));
+    EXPECT_CODE(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1), CAIRN_CATALOG_BEHIND);
+    EXPECT_CODE(cairn_world_call(&world, "GET", "/v1/runs", NULL, NULL), CAIRN_CATALOG_BEHIND);
 }
 
 TEST(the_generation_rises_with_every_start) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kill -9 at each named point of attempt, commit and sweep, then a restart (P1, P2, K02). */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -29,6 +30,19 @@ static bool start_to_die(struct cairn_world *world, const char *point) {
 static bool died(struct cairn_world *world) {
     return cairn_daemon_ended(&world->server, 20000) && WIFSIGNALED(world->server.status) &&
            WTERMSIG(world->server.status) == SIGKILL;
+}
+
+struct killer {
+    pid_t pid;
+    uint64_t after_us;
+};
+static void *kill_later(void *argument) {
+    const struct killer *killer = argument;
+    struct timespec wait = {(time_t)(killer->after_us / 1000000),
+                            (long)(killer->after_us % 1000000) * 1000};
+    nanosleep(&wait, NULL);
+    kill(killer->pid, SIGKILL);
+    return NULL;
 }
 
 #define err world.err /* of the macros */
@@ -142,5 +156,39 @@ TEST(a_sweep_that_was_killed_goes_on_and_takes_the_record_first) /* Q30, C05 */
         cairn_world_release(&world);
         world = (struct cairn_world){0};
         REQUIRE(cairn_world_forget(cairn_test_folder()));
+    }
+}
+
+TEST(a_server_killed_at_random_moments_loses_no_acknowledged_commit) /* P2, P5, K02 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    static struct cairn_hand_save acked[400];
+    size_t acked_count = 0;
+    uint64_t step = 0, state = cairn_test_seed();
+    for (int round = 0; round < 12; round++) {
+        struct killer killer = {world.server.pid, cairn_test_random(&state) % 60000};
+        pthread_t thread;
+        REQUIRE(!pthread_create(&thread, NULL, kill_later, &killer));
+        struct cairn_hand_save save;
+        while (acked_count < 400 && !cairn_hand_save_all(&hand, ++step, 1, "error", 50, &save))
+            acked[acked_count++] = save;
+        pthread_join(thread, NULL);
+        REQUIRE(died(&world));
+        REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    }
+    printf("    %zu acknowledged\n", acked_count);
+    for (size_t i = 0; i < acked_count; i++) {
+        char path[256];
+        CAIRN_AUTO(buf) text = {0};
+        snprintf(path, sizeof(path), "%s/manifest", acked[i].path);
+        REQUIRE_OK(cairn_rest_bytes(world.rest, "GET", path, NULL, (struct cairn_view){0}, NULL,
+                                    &text, &err));
+        struct cairn_version_place place = {{"llm", "seven"}, acked[i].step, acked[i].id};
+        struct cairn_key key;
+        cairn_key_committed(&place, &key);
+        EXPECT(object_there(&world, &key));
     }
 }

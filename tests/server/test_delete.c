@@ -109,8 +109,9 @@ TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting) /
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;
-    struct cairn_hand_save save;
+    struct cairn_hand_save save, kept;
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 9, 1, "error", 10, &kept));
     REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
     struct cairn_version_place place = {{"llm", "seven"}, 1, save.id};
     struct cairn_key key;
@@ -128,6 +129,16 @@ TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting) /
     EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
                 CAIRN_CATALOG_BEHIND);
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, NULL)); /* by id it goes on */
+    snprintf(path, sizeof(path), "%s/shards/rank-00000/x/data", kept.path);
+    CAIRN_AUTO(buf) bytes = {0};
+    REQUIRE_OK(cairn_rest_bytes(world.rest, "GET", path, NULL, (struct cairn_view){0}, NULL, &bytes,
+                                &err));
+    struct cairn_version_place kept_place = {{"llm", "seven"}, 9, kept.id};
+    cairn_key_committed(&kept_place, &key);
+    REQUIRE_OK(cairn_store_delete(world.worker, key.text, &err));
+    EXPECT_CODE(
+        cairn_rest_bytes(world.rest, "GET", path, NULL, (struct cairn_view){0}, NULL, &bytes, &err),
+        CAIRN_CATALOG_BEHIND);
 }
 
 TEST(lists_are_paged_in_the_order_of_attempt_step_and_n) /* Q25 */

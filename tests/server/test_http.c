@@ -15,15 +15,16 @@ struct shape {
 #define SHAPE(what, request)                                                                       \
     { what, request, sizeof(request) - 1 }
 #define GET "GET /livez HTTP/1.1\r\nHost: a\r\n"
+#define PUT "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 
 /* None of these may be answered as if it had been understood, and nothing behind it be parsed. */
 static const struct shape malformed[] = {
-    SHAPE("two lengths", "POST /v1/runs/a/b/attempts HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
-                         "Content-Length: 2\r\n\r\n{}"),
-    SHAPE("length and chunks", "POST /v1/runs/a/b/attempts HTTP/1.1\r\nHost: a\r\nContent-Length: "
-                               "5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-    SHAPE("chunks", "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-                    "2\r\n{}\r\n0\r\n\r\n"),
+    SHAPE("two lengths", PUT "Content-Length: 2\r\n"
+                             "Content-Length: 2\r\n\r\n{}"),
+    SHAPE("length and chunks",
+          PUT "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    SHAPE("chunks", PUT "Transfer-Encoding: chunked\r\n\r\n"
+                        "2\r\n{}\r\n0\r\n\r\n"),
     SHAPE("identity coding", GET "Transfer-Encoding: identity\r\n\r\n"),
     SHAPE("LF after the request line", "GET /livez HTTP/1.1\nHost: a\r\n\r\n"),
     SHAPE("LF after a header", "GET /livez HTTP/1.1\r\nHost: a\nX: b\r\n\r\n"),
@@ -48,17 +49,12 @@ static const struct shape malformed[] = {
     SHAPE("a fragment", "GET /livez#x HTTP/1.1\r\nHost: a\r\n\r\n"),
     SHAPE("absolute form", "GET http://a/livez HTTP/1.1\r\nHost: a\r\n\r\n"),
     SHAPE("asterisk form", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"),
-    SHAPE("a negative length",
-          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"),
-    SHAPE("a signed length",
-          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: +2\r\n\r\n{}"),
-    SHAPE("a length beyond 2^64",
-          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551621\r\n\r\n{}"),
-    SHAPE("a list of lengths",
-          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: 2, 2\r\n\r\n{}"),
-    SHAPE("a hexadecimal length",
-          "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: 0x2\r\n\r\n{}"),
-    SHAPE("an empty length", "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\n"),
+    SHAPE("a negative length", PUT "Content-Length: -1\r\n\r\n"),
+    SHAPE("a signed length", PUT "Content-Length: +2\r\n\r\n{}"),
+    SHAPE("a length beyond 2^64", PUT "Content-Length: 18446744073709551621\r\n\r\n{}"),
+    SHAPE("a list of lengths", PUT "Content-Length: 2, 2\r\n\r\n{}"),
+    SHAPE("a hexadecimal length", PUT "Content-Length: 0x2\r\n\r\n{}"),
+    SHAPE("an empty length", PUT "Content-Length: \r\n\r\n"),
     SHAPE("a junk header name", GET "@a: b\r\n\r\n"),
     SHAPE("a name with brackets", GET "a(b): b\r\n\r\n"),
     SHAPE("a header without a colon", GET "nocolon\r\n\r\n"),
@@ -167,10 +163,7 @@ TEST(good_requests_arrive_in_pieces_of_any_size_and_in_a_row) {
         REQUIRE(cairn_raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"));
     size_t answered = 0;
     CAIRN_AUTO(buf) all = {0};
-    while (answered < 200) {
-        if (cairn_raw_reply(&raw, 5000, &reply) < 0) break;
-        /* A piece may begin or end inside a reply: what counts is the whole. */
-        REQUIRE(!cairn_buf_append(&all, reply.data, reply.size, NULL));
+    while (answered < 200 && cairn_raw_more(&raw, 5000, &all)) {
         answered = 0;
         for (const char *at = all.data; (at = strstr(at, "{\"status\":\"alive\"}")); at++)
             answered++;

@@ -127,13 +127,18 @@ static enum cairn_code spawn(const struct cairn_daemon_options *options, const c
                              struct cairn_daemon *daemon, struct cairn_error *err) {
     char path[600];
     CAIRN_TRY(program_path(options->program, path, sizeof(path), err));
-    char *argv[ARGUMENTS_MAX + 4] = {path};
+    char *argv[ARGUMENTS_MAX + 5] = {path};
     size_t count = 1;
     for (; options->args && options->args[count - 1] && count <= ARGUMENTS_MAX; count++)
         memcpy(&argv[count], &options->args[count - 1], sizeof(argv[0]));
     char port_flag[700];
     snprintf(port_flag, sizeof(port_flag), "--port-file=%s", port_file);
-    if (!options->no_port) argv[count] = port_flag;
+    char parent_flag[32];
+    snprintf(parent_flag, sizeof(parent_flag), "--parent=%d", (int)getpid());
+    if (!options->no_port) {
+        argv[count] = port_flag;
+        argv[count + 1] = parent_flag; /* also when the test program itself is killed */
+    }
     CAIRN_AUTO_HEAP char **environment = environment_with(options->env);
     if (!environment) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the environment");
     posix_spawn_file_actions_t actions;

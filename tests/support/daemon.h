@@ -25,12 +25,13 @@ struct cairn_daemon {
 };
 
 struct cairn_daemon_options {
-    const char *program;     /* "cairn-server": looked up in $CAIRN_BIN_DIR */
-    const char *folder;      /* where port file and log go */
-    const char *const *args; /* NULL-terminated; --port-file is added unless no_port */
-    const char *const *env;  /* NULL-terminated "NAME=value", added to the environment; or NULL */
-    bool no_port;            /* started when spawned; nothing to wait for */
-    uint32_t ready_ms;       /* 0 = 20,000 */
+    const char *program; /* "cairn-server": looked up in $CAIRN_BIN_DIR */
+    const char *folder;  /* where port file and log go */
+    const char *const
+        *args; /* NULL-terminated; both port and parent flags are added unless no_port */
+    const char *const *env; /* NULL-terminated "NAME=value", added to the environment; or NULL */
+    bool no_port;           /* started when spawned; nothing to wait for */
+    uint32_t ready_ms;      /* 0 = 20,000 */
 };
 
 /* CAIRN_UNAVAILABLE when it ended instead of listening; the message holds the end of its log. */

@@ -58,15 +58,26 @@ static bool whole(const struct cairn_buf *reply) {
     return reply->size >= (size_t)(end + 4 - reply->data) + body;
 }
 
+/* Number of bytes; 0 at the end; -1 when nothing came in time. */
+static ssize_t append_next(struct cairn_raw *raw, uint64_t deadline_ms, struct cairn_buf *ret) {
+    char piece[4096];
+    if (!readable(raw, deadline_ms)) return -1;
+    ssize_t got = recv(raw->fd, piece, sizeof(piece), 0);
+    if (got <= 0) return 0;
+    return cairn_buf_append(ret, piece, (size_t)got, NULL) ? -1 : got;
+}
+
+bool cairn_raw_more(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *ret) {
+    return append_next(raw, cairn_mono_ms() + wait_ms, ret) > 0;
+}
+
 int cairn_raw_reply(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *ret) {
     uint64_t deadline_ms = cairn_mono_ms() + wait_ms;
     cairn_buf_clear(ret);
     while (!whole(ret)) {
-        char piece[4096];
-        if (!readable(raw, deadline_ms)) return -1;
-        ssize_t got = recv(raw->fd, piece, sizeof(piece), 0);
-        if (got <= 0) break;
-        if (cairn_buf_append(ret, piece, (size_t)got, NULL)) return -1;
+        ssize_t got = append_next(raw, deadline_ms, ret);
+        if (got < 0) return -1;
+        if (!got) break;
     }
     if (ret->size < 12 || strncmp(ret->data, "HTTP/1.1 ", 9)) return 0;
     return (int)strtol(ret->data + 9, NULL, 10);

@@ -23,6 +23,8 @@ bool cairn_raw_text(struct cairn_raw *raw, const char *text);
 /* Bytes up to and with the end of one reply (by its Content-Length; without: until the end).
  * Returns its status, 0 when the peer closed without one, -1 when nothing came in wait_ms. */
 int cairn_raw_reply(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *ret);
+/* Appends what comes next, at least a byte; false at the end or after wait_ms. */
+bool cairn_raw_more(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *ret);
 /* Did the peer close (or reset) within wait_ms? */
 bool cairn_raw_closed(struct cairn_raw *raw, uint32_t wait_ms);
 /* Send one request on a connection of its own; the status of its reply, as above. */

@@ -20,6 +20,10 @@ static void follow_script(struct cairn_responder_request *request) {
 
 enum cairn_code cairn_rig_open(struct cairn_rig *rig, const struct cairn_s3_line *script,
                                size_t size, struct cairn_store_s3_options options) {
+    static const char *const others[] = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+                                         "AWS_REGION",       "AWS_DEFAULT_REGION",
+                                         "AWS_PROFILE",      "AWS_SESSION_TOKEN"};
+    for (size_t i = 0; i < CAIRN_COUNT(others); i++) unsetenv(others[i]);
     setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "canary-of-a-secret", 1);
     rig->script = script;

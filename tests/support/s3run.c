@@ -48,13 +48,20 @@ static void sending_done(struct cairn_store_request *request) {
 
 static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
     switch (kind) {
-    case CAIRN_MULTIPART_PUT: return CAIRN_STORE_PUT;
-    case CAIRN_MULTIPART_CREATE: return CAIRN_STORE_UPLOAD_CREATE;
-    case CAIRN_MULTIPART_PART: return CAIRN_STORE_UPLOAD_PART;
-    case CAIRN_MULTIPART_COMPLETE: return CAIRN_STORE_UPLOAD_COMPLETE;
-    case CAIRN_MULTIPART_LIST_PARTS: return CAIRN_STORE_UPLOAD_PARTS;
-    case CAIRN_MULTIPART_ABORT: return CAIRN_STORE_UPLOAD_ABORT;
-    default: return CAIRN_STORE_HEAD;
+    case CAIRN_MULTIPART_PUT:
+        return CAIRN_STORE_PUT;
+    case CAIRN_MULTIPART_CREATE:
+        return CAIRN_STORE_UPLOAD_CREATE;
+    case CAIRN_MULTIPART_PART:
+        return CAIRN_STORE_UPLOAD_PART;
+    case CAIRN_MULTIPART_COMPLETE:
+        return CAIRN_STORE_UPLOAD_COMPLETE;
+    case CAIRN_MULTIPART_LIST_PARTS:
+        return CAIRN_STORE_UPLOAD_PARTS;
+    case CAIRN_MULTIPART_ABORT:
+        return CAIRN_STORE_UPLOAD_ABORT;
+    default:
+        return CAIRN_STORE_HEAD;
     }
 }
 
@@ -81,8 +88,7 @@ static void fill_request(struct runner *runner, struct sending *sending) {
             (struct cairn_view){runner->run->bytes + action->offset, (size_t)action->length};
     if (!complete && action->kind != CAIRN_MULTIPART_LIST_PARTS) return;
     sending->parts = calloc(mp->part_count + 1, sizeof *sending->parts);
-    for (uint32_t i = 0; complete && i < mp->part_count; i++)
-        sending->parts[i] = mp->parts[i].sent;
+    for (uint32_t i = 0; complete && i < mp->part_count; i++) sending->parts[i] = mp->parts[i].sent;
     request->parts = sending->parts;
     request->part_count = mp->part_count;
 }
@@ -158,8 +164,7 @@ static enum cairn_code run_machine(struct runner *runner) {
             run->error = runner->mp.error;
             return run->error.code;
         }
-        if (cairn_mono_ms() > end)
-            return cairn_fail(err, CAIRN_TIMEOUT, "the shard had no end");
+        if (cairn_mono_ms() > end) return cairn_fail(err, CAIRN_TIMEOUT, "the shard had no end");
         CAIRN_TRY(cairn_store_poll(runner->world->worker, run->advance_ms ? 2 : 50, err));
         if (run->advance_ms) cairn_clock_virtual_advance(&runner->world->clock, run->advance_ms);
     }
@@ -174,8 +179,10 @@ static enum cairn_code stage(struct runner *runner) {
         run->bytes = malloc(run->size_bytes + 8);
         cairn_s3world_pattern(run->bytes, run->size_bytes);
     }
-    if (run->token) snprintf(run->used_token, sizeof run->used_token, "%s", run->token);
-    else cairn_uuid_random(run->used_token);
+    if (run->token)
+        snprintf(run->used_token, sizeof run->used_token, "%s", run->token);
+    else
+        cairn_uuid_random(run->used_token);
     run->crc32c = cairn_crc32c(0, run->bytes, run->size_bytes);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = i * CAIRN_BLOCK_BYTES;

@@ -17,24 +17,43 @@ static int log_fd = -1;
 
 /* ---- secrets in the log ---- */
 
-static bool log_holds(const char *bytes, size_t size, const char *text) {
-    return memmem(bytes, size, text, strlen(text)) != NULL;
+/* Where it stands, unless what follows it is hidden. */
+static const char *find_in_log(const char *bytes, size_t size, const char *text, bool shown_only) {
+    static const char hidden[] = "<hidden>";
+    const char *end = bytes + size, *at = bytes;
+    while ((at = memmem(at, (size_t)(end - at), text, strlen(text)))) {
+        const char *value = at + strlen(text);
+        bool is_hidden =
+            (size_t)(end - value) >= sizeof hidden - 1 && !memcmp(value, hidden, sizeof hidden - 1);
+        if (!shown_only || !is_hidden) return at;
+        at = value;
+    }
+    return NULL;
+}
+
+static void expect_absent(const char *bytes, size_t size, const char *text, bool shown_only) {
+    const char *at = find_in_log(bytes, size, text, shown_only);
+    if (EXPECT(!at)) return;
+    while (at > bytes && at[-1] != '\n') at--;
+    int length = (int)cairn_min_u64(300, (uint64_t)(bytes + size - at));
+    fprintf(stderr, "the log holds %s: %.*s\n", text, length, at);
 }
 
 /* Keys, tokens, signatures: none may be there, encoded or not. */
-static void expect_clean_log(void) {
-    static const char *const canaries[] = {CAIRN_S3WORLD_SECRET,   "canary%2Bsecret",
-                                           CAIRN_S3WORLD_TOKEN,    "canary%2Fsession",
-                                           "Signature=",           "Signature%3D",
-                                           "Credential=" CAIRN_S3WORLD_ACCESS};
+static void expect_clean_log(bool traced) {
+    static const char *const canaries[] = {CAIRN_S3WORLD_SECRET, "canary%2Bsecret",
+                                           CAIRN_S3WORLD_TOKEN, "canary%2Fsession", "Signature%3D"};
+    static const char *const hidden[] = {"Signature=", "Credential=", "Token=", "Authorization: "};
     off_t size = lseek(log_fd, 0, SEEK_END);
     if (size <= 0) return;
     char *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, log_fd, 0);
     if (!EXPECT(bytes != MAP_FAILED)) return;
     for (size_t i = 0; i < CAIRN_COUNT(canaries); i++)
-        if (!EXPECT(!log_holds(bytes, (size_t)size, canaries[i])))
-            fprintf(stderr, "the log holds %s\n", canaries[i]);
-    EXPECT(log_holds(bytes, (size_t)size, "HTTP/1.1")); /* it was at trace level */
+        expect_absent(bytes, (size_t)size, canaries[i], false);
+    for (size_t i = 0; i < CAIRN_COUNT(hidden); i++)
+        expect_absent(bytes, (size_t)size, hidden[i], true);
+    /* It was at trace level. */
+    EXPECT(!traced || find_in_log(bytes, (size_t)size, "HTTP/1.1", false));
     munmap(bytes, (size_t)size);
     EXPECT(ftruncate(log_fd, 0) == 0);
 }
@@ -55,8 +74,10 @@ static void set_keys(const struct cairn_s3world_options *options) {
     if (options->own_keys) return;
     setenv("AWS_ACCESS_KEY_ID", CAIRN_S3WORLD_ACCESS, 1);
     setenv("AWS_SECRET_ACCESS_KEY", CAIRN_S3WORLD_SECRET, 1);
-    if (options->token) setenv("AWS_SESSION_TOKEN", CAIRN_S3WORLD_TOKEN, 1);
-    else unsetenv("AWS_SESSION_TOKEN");
+    if (options->token)
+        setenv("AWS_SESSION_TOKEN", CAIRN_S3WORLD_TOKEN, 1);
+    else
+        unsetenv("AWS_SESSION_TOKEN");
 }
 
 static enum cairn_code start_server(struct cairn_s3world *world,
@@ -64,12 +85,13 @@ static enum cairn_code start_server(struct cairn_s3world *world,
     char page[16], seed[24];
     snprintf(page, sizeof page, "%u", options->page_max ? options->page_max : 1000);
     snprintf(seed, sizeof seed, "%" PRIu64, cairn_test_seed() >> 1);
-    const char *args[32] = {
-        "--access-key", CAIRN_S3WORLD_ACCESS, "--secret-key", CAIRN_S3WORLD_SECRET,
-        "--bucket",     "lab",                "--page-max",   page,
-        "--seed",       seed,                 "--region",     options->region ? options->region
-                                                                              : "us-east-1",
-        "--profile",    options->profile ? options->profile : "aws"};
+    const char *args[32] = {"--access-key", CAIRN_S3WORLD_ACCESS,
+                            "--secret-key", CAIRN_S3WORLD_SECRET,
+                            "--bucket",     "lab",
+                            "--page-max",   page,
+                            "--seed",       seed,
+                            "--region",     options->region ? options->region : "us-east-1",
+                            "--profile",    options->profile ? options->profile : "aws"};
     size_t count = 14;
     if (options->token) {
         args[count++] = "--session-token";
@@ -78,6 +100,10 @@ static enum cairn_code start_server(struct cairn_s3world *world,
     if (options->rules) {
         args[count++] = "--rules";
         args[count++] = options->rules;
+    }
+    if (options->receive_buffer) {
+        args[count++] = "--receive-buffer";
+        args[count++] = options->receive_buffer;
     }
     if (options->tls_certificate) {
         args[count++] = "--tls-cert";
@@ -88,6 +114,8 @@ static enum cairn_code start_server(struct cairn_s3world *world,
     struct cairn_daemon_options daemon = {
         .program = "s3fault", .folder = cairn_test_folder(), .args = args};
     CAIRN_TRY(cairn_daemon_start(&daemon, &world->daemon, &world->error));
+    if (options->tls_certificate)
+        snprintf(world->ca_bundle, sizeof world->ca_bundle, "%s", options->tls_certificate);
     snprintf(world->endpoint, sizeof world->endpoint, "%s://%s:%u",
              options->tls_certificate ? "https" : "http",
              options->host ? options->host : "127.0.0.1", world->daemon.port);
@@ -99,6 +127,7 @@ enum cairn_code cairn_s3world_open(struct cairn_s3world *world,
     struct cairn_store_s3_options s3 = options->s3;
     cairn_store_worker_free(CAIRN_TAKE(world->worker));
     cairn_store_free(CAIRN_TAKE(world->store));
+    world->elsewhere = s3.endpoint != NULL;
     if (!s3.endpoint) s3.endpoint = world->endpoint;
     if (!s3.region) s3.region = "us-east-1";
     s3.verbose_trace = true;
@@ -122,7 +151,7 @@ void cairn_s3world_release(struct cairn_s3world *world) {
     if (world->worker) cairn_store_worker_free(world->worker);
     if (world->store) cairn_store_free(world->store);
     cairn_daemon_release(&world->daemon);
-    if (used) expect_clean_log();
+    if (used) expect_clean_log(!world->elsewhere);
 }
 
 /* ---- asking and steering ---- */
@@ -134,10 +163,11 @@ static bool talk(struct cairn_s3world *world, const char *method, const char *wh
     struct cairn_http_options options = {0};
     struct cairn_error err = {0};
     char url[300], port[64];
-    bool tls = !strncmp(world->endpoint, "https", 5);
+    bool tls = world->ca_bundle[0];
+    if (tls) options.ca_bundle = world->ca_bundle;
     snprintf(port, sizeof port, "%s", strrchr(world->endpoint, ':') + 1);
-    snprintf(url, sizeof url, "http://127.0.0.1:%s/-/%s", port, what);
-    if (tls || cairn_http_engine_new(&options, &engine, &err) != CAIRN_OK) return false;
+    snprintf(url, sizeof url, "http%s://127.0.0.1:%s/-/%s", tls ? "s" : "", port, what);
+    if (cairn_http_engine_new(&options, &engine, &err) != CAIRN_OK) return false;
     ret->limit = 64 * CAIRN_MIB;
     struct cairn_http_request request = {.method = method,
                                          .url = url,
@@ -234,7 +264,8 @@ static void count_line(const json_t *line, void *owner) {
     const json_t *value = json_object_get(line, asked->field);
     if (json_is_integer(value))
         snprintf(asked->text, 256, "%lld", (long long)json_integer_value(value));
-    else snprintf(asked->text, 256, "%s", text_of(line, asked->field));
+    else
+        snprintf(asked->text, 256, "%s", text_of(line, asked->field));
 }
 
 uint64_t cairn_s3world_journaled(struct cairn_s3world *world, const char *op, int status) {

@@ -32,6 +32,7 @@ struct cairn_s3world_options {
     bool no_store;                         /* the caller opens it */
     bool virtual_clock;                    /* the store's time is world->clock */
     uint32_t page_max;
+    const char *receive_buffer; /* of the server's sockets */
     struct cairn_store_s3_options s3;
 };
 struct cairn_s3world {
@@ -39,7 +40,8 @@ struct cairn_s3world {
     struct cairn_store *store;
     struct cairn_store_worker *worker;
     struct cairn_clock_virtual clock;
-    char endpoint[128];
+    char endpoint[128], ca_bundle[600];
+    bool elsewhere; /* the store's endpoint is not the server */
     struct cairn_error error;
 };
 enum cairn_code cairn_s3world_start(struct cairn_s3world *world,
@@ -78,7 +80,8 @@ struct cairn_s3run {
     const char *token;   /* NULL: drawn */
     uint32_t limit_ms;   /* 0: 20 s */
     uint32_t advance_ms; /* of a virtual clock, after each poll */
-    const char *recover; /* as after a restart: this upload id is in the journal, no bytes are there */
+    const char
+        *recover; /* as after a restart: this upload id is in the journal, no bytes are there */
     bool recover_blocks; /* the checksums are in the journal, too */
     bool (*stop)(struct cairn_s3world *world, const struct cairn_multipart_action *action,
                  struct cairn_s3run *run); /* true: the process ends before this action */

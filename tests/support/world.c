@@ -77,8 +77,18 @@ enum cairn_code cairn_world_uploader_start(struct cairn_world *world, uint32_t n
     snprintf(ready, sizeof ready, "%s/ready-%u", world->folder, node);
     snprintf(flag, sizeof flag, "--ready-file=%s", ready);
     snprintf(crash, sizeof crash, "CAIRN_CRASH_AT=%s", crash_at ? crash_at : "");
-    const char *const arguments[] = {
-        name, server, store, run, state, socket, budget, part, flag, "--heartbeat=200ms", NULL};
+    const char *const arguments[] = {name,
+                                     server,
+                                     store,
+                                     run,
+                                     state,
+                                     socket,
+                                     budget,
+                                     part,
+                                     flag,
+                                     "--heartbeat=200ms",
+                                     "--log-level=debug",
+                                     NULL};
     const char *const environment[] = {crash_at ? crash : NULL, NULL};
     const struct cairn_daemon_options options = {.program = "cairn-uploader",
                                                  .folder = world->folder,

@@ -16,12 +16,13 @@ struct seen {
     size_t count;
 };
 
-static enum cairn_code note(void *owner, const struct cairn_up_replayed *record, struct cairn_error *err) {
+static enum cairn_code note(void *owner, const struct cairn_up_replayed *record,
+                            struct cairn_error *err) {
     (void)err;
     struct seen *seen = owner;
     size_t used = strlen(seen->text);
-    snprintf(seen->text + used, sizeof(seen->text) - used, "%" PRIu64 ":%s:%.*s ", record->entry, record->name,
-             (int)record->blob.size, (const char *)record->blob.data);
+    snprintf(seen->text + used, sizeof(seen->text) - used, "%" PRIu64 ":%s:%.*s ", record->entry,
+             record->name, (int)record->blob.size, (const char *)record->blob.data);
     seen->count++;
     return CAIRN_OK;
 }
@@ -33,15 +34,19 @@ static const char *journal_path(void) {
     return path;
 }
 
-static enum cairn_code open_journal(struct cairn_up_journal **ret, struct seen *seen, struct cairn_error *err) {
-    struct cairn_up_journal_options options = {
-        .path = journal_path(), .node = "n1", .replay = note, .owner = seen, .rewrite_bytes = 64 * CAIRN_KIB};
+static enum cairn_code open_journal(struct cairn_up_journal **ret, struct seen *seen,
+                                    struct cairn_error *err) {
+    struct cairn_up_journal_options options = {.path = journal_path(),
+                                               .node = "n1",
+                                               .replay = note,
+                                               .owner = seen,
+                                               .rewrite_bytes = 64 * CAIRN_KIB};
     *seen = (struct seen){0};
     return cairn_up_journal_open(&options, ret, err);
 }
 
-static enum cairn_code add(struct cairn_up_journal *journal, uint64_t entry, const char *name, const char *blob,
-                           bool closes, struct cairn_error *err) {
+static enum cairn_code add(struct cairn_up_journal *journal, uint64_t entry, const char *name,
+                           const char *blob, bool closes, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", name);
     struct cairn_up_record record = {
         .entry = entry, .closes = closes, .message = message, .blob = {blob, strlen(blob)}};
@@ -83,7 +88,8 @@ TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) /* J2 */
     CAIRN_AUTO(buf) bytes = {0};
     REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
     for (uint64_t cut = whole; cut < all; cut++) {
-        REQUIRE_OK(cairn_file_replace(journal_path(), (struct cairn_view){bytes.data, (size_t)cut}, 0600, &err));
+        REQUIRE_OK(cairn_file_replace(journal_path(), (struct cairn_view){bytes.data, (size_t)cut},
+                                      0600, &err));
         REQUIRE_OK(open_journal(&journal, &seen, &err));
         EXPECT_EQ_TEXT(seen.text, "1:begin: ");
         EXPECT_EQ_U64(cairn_up_journal_bytes(journal), whole);
@@ -169,7 +175,8 @@ TEST(posted_records_are_done_in_order_and_before_a_later_append_returns) /* J1 *
     uint64_t entry = cairn_up_journal_entry_new(journal);
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "begin");
     struct cairn_up_record record = {.entry = entry, .message = message};
-    for (int i = 0; i < 100; i++) REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, count, &counted, &err));
+    for (int i = 0; i < 100; i++)
+        REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, count, &counted, &err));
     REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, NULL, NULL, &err));
     cairn_up_journal_free(journal);
     EXPECT_EQ_U64(counted.done, 100);

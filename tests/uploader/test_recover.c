@@ -27,6 +27,7 @@ static void expect_clean(struct cairn_up_world *world, struct cairn_trainer *tra
 
 TEST(a_kill_after_the_seal_is_made_good_when_the_trainer_offers_its_slab) /* Q15, Q17 */
 {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:2+:hang"}));
@@ -49,6 +50,7 @@ TEST(a_kill_after_the_seal_is_made_good_when_the_trainer_offers_its_slab) /* Q15
 
 TEST(what_the_store_holds_whole_needs_no_trainer_after_a_restart) /* V18 */
 {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){.fault = "complete:*:*:hang"}));
@@ -72,10 +74,12 @@ TEST(what_the_store_holds_whole_needs_no_trainer_after_a_restart) /* V18 */
 
 TEST(bytes_that_nobody_brings_again_fail_the_save_and_name_node_and_rank) /* Q17, P8b */
 {
+    NEEDS_POINTS();
     static const char *const soon[] = {"--offer-wait=300ms", NULL};
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:2+:hang", .uploader_args = soon}));
+    REQUIRE(world_open(&world,
+                       &(struct world_options){.fault = "part:*:2+:hang", .uploader_args = soon}));
     REQUIRE(trainer_open(&trainer, opened(&world)));
     struct trainer_save save;
     REQUIRE(trainer_save(&trainer, 1, 0, 1, 3000000, &save));
@@ -90,13 +94,13 @@ TEST(bytes_that_nobody_brings_again_fail_the_save_and_name_node_and_rank) /* Q17
     snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", save.version);
     CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
     const char *reason = json_string_value(json_object_get(version, "reason"));
-    EXPECT(reason && strstr(reason, "node n1") && strstr(reason, "rank 0") && strstr(reason, "part-0.bin"));
+    EXPECT(reason && strstr(reason, "node n1") && strstr(reason, "rank 0") &&
+           strstr(reason, "part-0.bin"));
     printf("  reason: %s\n", reason ? reason : "none");
     expect_clean(&world, NULL);
 }
 
-TEST(a_save_that_was_only_begun_goes_on_after_a_restart)
-{
+TEST(a_save_that_was_only_begun_goes_on_after_a_restart) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
@@ -116,6 +120,7 @@ TEST(a_save_that_was_only_begun_goes_on_after_a_restart)
 
 TEST(an_offer_of_other_memory_is_refused) /* S3, U02 */
 {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     CAIRN_AUTO(trainer) good = {0};
@@ -136,8 +141,8 @@ TEST(an_offer_of_other_memory_is_refused) /* S3, U02 */
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
 }
 
-TEST(a_version_that_ended_just_before_the_death_is_told_by_the_server)
-{
+TEST(a_version_that_ended_just_before_the_death_is_told_by_the_server) {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
@@ -175,17 +180,19 @@ static void die_at(const char *point) {
         EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
     if (begun && !sealed && !strcmp(states[0], "continues")) {
         CAIRN_AUTO_JSON json_t *ok =
-            trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)save.number,
-                                             "reason", "not sealed"));
-        EXPECT(ok != NULL || trainer.err.code == CAIRN_ALREADY_COMMITTED || trainer.err.code == CAIRN_NOT_FOUND);
+            trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save",
+                                             (json_int_t)save.number, "reason", "not sealed"));
+        EXPECT(ok != NULL || trainer.err.code == CAIRN_ALREADY_COMMITTED ||
+               trainer.err.code == CAIRN_NOT_FOUND);
         (void)trainer_verdict(&trainer, save.number, 5000, state);
     }
     if (sealed) EXPECT(world_await_state(&world, save.version, "committed", 5000));
     if (begun && !sealed && strcmp(state, "committed") != 0)
         EXPECT(world_await_state(&world, save.version, "aborting", 5000));
     if (!begun) { /* the trainer counted it and says so (Q8) */
-        CAIRN_AUTO_JSON json_t *ok = trainer_call(
-            &trainer, json_pack("{s:s, s:i, s:i, s:s}", "t", "count", "step", 1, "n", 1, "reason", "no answer"));
+        CAIRN_AUTO_JSON json_t *ok =
+            trainer_call(&trainer, json_pack("{s:s, s:i, s:i, s:s}", "t", "count", "step", 1, "n",
+                                             1, "reason", "no answer"));
         EXPECT(ok != NULL);
         REQUIRE(trainer_save(&trainer, 2, 0, 1, 1000, &save));
         EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
@@ -193,16 +200,55 @@ static void die_at(const char *point) {
     expect_clean(&world, &trainer);
 }
 
-TEST(a_death_at_the_begin_record) { die_at("uploader.begin.journaled"); }
-TEST(a_death_when_the_server_has_heard_the_begin) { die_at("uploader.begin.told"); }
-TEST(a_death_at_the_first_intent) { die_at("uploader.send.journaled"); }
-TEST(a_death_at_a_later_record_of_the_senders) { die_at("uploader.send.journaled:3"); }
-TEST(a_death_between_create_and_its_record) { die_at("uploader.create.done"); }
-TEST(a_death_after_the_record_of_create) { die_at("uploader.upload.journaled"); }
-TEST(a_death_after_the_first_part) { die_at("uploader.part.done"); }
-TEST(a_death_after_the_third_part) { die_at("uploader.part.done:3"); }
-TEST(a_death_at_the_seal_record) { die_at("uploader.seal.journaled"); }
-TEST(a_death_after_complete) { die_at("uploader.complete.done"); }
-TEST(a_death_before_the_registration) { die_at("uploader.shards.before_told"); }
-TEST(a_death_when_the_server_has_heard_the_registration) { die_at("uploader.shards.told"); }
-TEST(a_death_before_the_entry_is_closed) { die_at("uploader.over.before_close"); }
+TEST(a_death_at_the_begin_record) {
+    NEEDS_POINTS();
+    die_at("uploader.begin.journaled");
+}
+TEST(a_death_when_the_server_has_heard_the_begin) {
+    NEEDS_POINTS();
+    die_at("uploader.begin.told");
+}
+TEST(a_death_at_the_first_intent) {
+    NEEDS_POINTS();
+    die_at("uploader.send.journaled");
+}
+TEST(a_death_at_a_later_record_of_the_senders) {
+    NEEDS_POINTS();
+    die_at("uploader.send.journaled:3");
+}
+TEST(a_death_between_create_and_its_record) {
+    NEEDS_POINTS();
+    die_at("uploader.create.done");
+}
+TEST(a_death_after_the_record_of_create) {
+    NEEDS_POINTS();
+    die_at("uploader.upload.journaled");
+}
+TEST(a_death_after_the_first_part) {
+    NEEDS_POINTS();
+    die_at("uploader.part.done");
+}
+TEST(a_death_after_the_third_part) {
+    NEEDS_POINTS();
+    die_at("uploader.part.done:3");
+}
+TEST(a_death_at_the_seal_record) {
+    NEEDS_POINTS();
+    die_at("uploader.seal.journaled");
+}
+TEST(a_death_after_complete) {
+    NEEDS_POINTS();
+    die_at("uploader.complete.done");
+}
+TEST(a_death_before_the_registration) {
+    NEEDS_POINTS();
+    die_at("uploader.shards.before_told");
+}
+TEST(a_death_when_the_server_has_heard_the_registration) {
+    NEEDS_POINTS();
+    die_at("uploader.shards.told");
+}
+TEST(a_death_before_the_entry_is_closed) {
+    NEEDS_POINTS();
+    die_at("uploader.over.before_close");
+}

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saves with the real server behind, and what happens when it or the trainer is not there. */
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/manifest.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "tests/uploader/trainer.h"
 
 static const struct cairn_view none = {NULL, 0};
@@ -13,12 +16,12 @@ static bool say_bye(struct cairn_trainer *trainer) {
     return ok && trainer_is_cut(trainer, 2000);
 }
 
-TEST(a_save_of_two_shards_is_committed)
-{
+TEST(a_save_of_two_shards_is_committed) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     EXPECT_EQ_U64(trainer.slab_count, 2);
     struct trainer_save save;
     char state[32];
@@ -42,7 +45,8 @@ TEST(the_notice_of_a_commit_comes_within_moments) /* W2 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     uint64_t best_ms = UINT64_MAX;
     for (uint32_t i = 0; i < 4; i++) {
         struct trainer_save save;
@@ -56,8 +60,7 @@ TEST(the_notice_of_a_commit_comes_within_moments) /* W2 */
     EXPECT(best_ms < 500); /* about 50 without sanitizers */
 }
 
-TEST(ranks_of_one_node_make_one_version)
-{
+TEST(ranks_of_one_node_make_one_version) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) first = {0};
     CAIRN_AUTO(trainer) second = {0};
@@ -78,12 +81,12 @@ TEST(ranks_of_one_node_make_one_version)
     EXPECT_EQ_TEXT(trainer_verdict(&second, b.number, 10000, state), "committed");
 }
 
-TEST(a_save_may_hold_nothing_or_empty_shards)
-{
+TEST(a_save_may_hold_nothing_or_empty_shards) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save;
     char state[32];
     REQUIRE(trainer_begin(&trainer, 1, 1, &save));
@@ -98,7 +101,8 @@ TEST(a_server_that_is_away_costs_neither_a_stall_nor_a_save) /* S1, N06 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     world_server_kill(&world);
     struct trainer_save saves[3];
     for (uint32_t i = 0; i < 3; i++) {
@@ -120,7 +124,8 @@ TEST(a_trainer_that_dies_before_the_seal_fails_its_save) /* K03 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save;
     REQUIRE(trainer_begin(&trainer, 1, 1, &save));
     REQUIRE(trainer_stage(&trainer, &save, 0, 2, 1500000));
@@ -132,10 +137,12 @@ TEST(a_trainer_that_dies_before_the_seal_fails_its_save) /* K03 */
 
 TEST(a_trainer_that_dies_after_the_seal_loses_nothing) /* K03 */
 {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:1:delay@300"}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save;
     REQUIRE(trainer_save(&trainer, 1, 0, 2, 2000000, &save));
     cairn_trainer_release(&trainer);
@@ -147,16 +154,18 @@ TEST(a_trainer_that_dies_after_the_seal_loses_nothing) /* K03 */
 
 TEST(a_save_given_up_after_its_seal_is_aborted_for_all) /* Q40 */
 {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:*:delay@500"}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save;
     char state[32];
     REQUIRE(trainer_save(&trainer, 1, 0, 1, 3000000, &save));
     CAIRN_AUTO_JSON json_t *ok =
-        trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)save.number,
-                                         "reason", "no more"));
+        trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save",
+                                         (json_int_t)save.number, "reason", "no more"));
     EXPECT(ok != NULL);
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "failed");
     CAIRN_AUTO_JSON json_t *freed = trainer_event(&trainer, "free", UINT32_MAX, 5000);
@@ -169,21 +178,23 @@ TEST(a_fail_after_the_commit_is_told_that_it_is_too_late) /* Q40 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save;
     char state[32];
     REQUIRE(trainer_save(&trainer, 1, 0, 1, 30000, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
-    EXPECT(trainer_call(&trainer, json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save.number)) == NULL);
+    EXPECT(trainer_call(&trainer, json_pack("{s:s, s:I}", "t", "fail", "save",
+                                            (json_int_t)save.number)) == NULL);
     EXPECT(trainer.err.code == CAIRN_ALREADY_COMMITTED || trainer.err.code == CAIRN_NOT_FOUND);
 }
 
-TEST(a_step_that_exists_is_refused_and_the_slab_comes_back)
-{
+TEST(a_step_that_exists_is_refused_and_the_slab_comes_back) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save, again;
     char state[32];
     REQUIRE(trainer_save(&trainer, 1, 0, 1, 30000, &save));
@@ -209,8 +220,9 @@ TEST(begins_that_a_rank_passed_are_failed_for_it) /* Q12 */
     char state[32];
     REQUIRE(trainer_begin(&trainer, 5, 1, &a1));
     REQUIRE(trainer_save(&other, 5, 0, 1, 1000, &b2)); /* n is 1 there too */
-    CAIRN_AUTO_JSON json_t *ok = trainer_call(
-        &trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)a1.number, "reason", "x"));
+    CAIRN_AUTO_JSON json_t *ok =
+        trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save",
+                                         (json_int_t)a1.number, "reason", "x"));
     EXPECT(ok != NULL);
     EXPECT_EQ_TEXT(trainer_verdict(&other, b2.number, 10000, state), "aborted");
     /* Rank 0 goes on to n 3; nobody ever hears of its n 2. */
@@ -224,8 +236,9 @@ TEST(a_file_larger_than_the_buffers_is_a_shard) /* E2 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){
-                                       .socket = world.socket_path, .job = "job-1", .no_slabs = true}));
+    REQUIRE(trainer_open(
+        &trainer,
+        &(struct trainer_options){.socket = world.socket_path, .job = "job-1", .no_slabs = true}));
     char path[300];
     uint64_t bytes = 13 * CAIRN_MIB + 77;
     snprintf(path, sizeof(path), "%s/big.bin", world.folder);
@@ -238,9 +251,11 @@ TEST(a_file_larger_than_the_buffers_is_a_shard) /* E2 */
     char state[32];
     REQUIRE(trainer_begin(&trainer, 1, 1, &save));
     CAIRN_AUTO(frame) frame = {0};
-    EXPECT(trainer_ask(&trainer, json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save.number,
-                                           "name", "tree/big.bin", "bytes", (json_int_t)bytes),
-                       none, &fd, 1, &frame) == CAIRN_OK);
+    EXPECT(
+        trainer_ask(&trainer,
+                    json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save.number,
+                              "name", "tree/big.bin", "bytes", (json_int_t)bytes),
+                    none, &fd, 1, &frame) == CAIRN_OK);
     close(fd);
     REQUIRE(trainer_seal(&trainer, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 15000, state), "committed");
@@ -248,11 +263,14 @@ TEST(a_file_larger_than_the_buffers_is_a_shard) /* E2 */
 
 TEST(a_file_that_changes_while_it_is_sent_fails_the_save) /* E3, P4 */
 {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:1:delay@400; part:*:1:busy"}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){
-                                       .socket = world.socket_path, .job = "job-1", .no_slabs = true}));
+    REQUIRE(
+        world_open(&world, &(struct world_options){.fault = "part:*:1:delay@400; part:*:1:busy"}));
+    REQUIRE(trainer_open(
+        &trainer,
+        &(struct trainer_options){.socket = world.socket_path, .job = "job-1", .no_slabs = true}));
     char path[300];
     snprintf(path, sizeof(path), "%s/changing.bin", world.folder);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -261,9 +279,11 @@ TEST(a_file_that_changes_while_it_is_sent_fails_the_save) /* E3, P4 */
     struct trainer_save save;
     REQUIRE(trainer_begin(&trainer, 1, 1, &save));
     CAIRN_AUTO(frame) frame = {0};
-    EXPECT(trainer_ask(&trainer, json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save.number,
-                                           "name", "changing.bin", "bytes", (json_int_t)bytes),
-                       none, &fd, 1, &frame) == CAIRN_OK);
+    EXPECT(
+        trainer_ask(&trainer,
+                    json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save.number,
+                              "name", "changing.bin", "bytes", (json_int_t)bytes),
+                    none, &fd, 1, &frame) == CAIRN_OK);
     EXPECT(pwrite(fd, "x", 1, 39 * (off_t)CAIRN_MIB) == 1);
     close(fd);
     (void)trainer_seal(&trainer, &save);
@@ -274,10 +294,12 @@ TEST(a_file_that_changes_while_it_is_sent_fails_the_save) /* E3, P4 */
 
 TEST(a_slab_that_is_written_while_it_is_sent_fails_the_save) /* N07, P4 */
 {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){.fault = "create:*:1:delay@400"}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save;
     REQUIRE(trainer_save(&trainer, 1, 0, 1, 3000000, &save));
     trainer.slabs[0].data[2999999] ^= 1;
@@ -293,8 +315,9 @@ TEST(a_budget_that_is_too_small_is_refused_with_the_numbers) /* Q13, R9 */
     CAIRN_AUTO(trainer) trainer = {0};
     CAIRN_AUTO(trainer) one = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    EXPECT(!trainer_open(&trainer, &(struct trainer_options){
-                                       .socket = world.socket_path, .job = "job-1", .bytes = CAIRN_GIB}));
+    EXPECT(!trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path,
+                                                             .job = "job-1",
+                                                             .bytes = CAIRN_GIB}));
     EXPECT(trainer.err.code == CAIRN_NO_MEMORY);
     EXPECT(strstr(trainer.err.message, "1073741824") != NULL);
     EXPECT(strstr(trainer.err.message, "100663296") != NULL);
@@ -313,8 +336,9 @@ TEST(memory_of_a_job_that_ended_is_there_for_the_next) /* Q13, P8b */
         CAIRN_AUTO(trainer) trainer = {0};
         char job[16];
         snprintf(job, sizeof(job), "job-%d", i);
-        REQUIRE(trainer_open(&trainer, &(struct trainer_options){
-                                           .socket = world.socket_path, .job = job, .bytes = 40 * CAIRN_MIB}));
+        REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path,
+                                                                 .job = job,
+                                                                 .bytes = 40 * CAIRN_MIB}));
         EXPECT_EQ_U64(trainer.attempt, (uint64_t)i + 1);
     }
 }
@@ -325,12 +349,14 @@ TEST(a_newer_attempt_fences_the_older_one) /* Q6 */
     CAIRN_AUTO(trainer) old = {0};
     CAIRN_AUTO(trainer) young = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&old, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(
+        trainer_open(&old, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save;
     char state[32];
     REQUIRE(trainer_begin(&old, 1, 1, &save));
-    REQUIRE(trainer_open(&young, &(struct trainer_options){
-                                     .socket = world.socket_path, .job = "job-2", .no_slabs = true}));
+    REQUIRE(trainer_open(
+        &young,
+        &(struct trainer_options){.socket = world.socket_path, .job = "job-2", .no_slabs = true}));
     EXPECT_EQ_TEXT(trainer_verdict(&old, save.number, 10000, state), "aborted");
     struct trainer_save late;
     EXPECT(!trainer_begin(&old, 2, 1, &late));
@@ -343,7 +369,8 @@ TEST(a_job_string_cannot_be_used_by_two_processes_of_one_rank) /* Q2 */
     CAIRN_AUTO(trainer) first = {0};
     CAIRN_AUTO(trainer) second = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    struct trainer_options options = {.socket = world.socket_path, .job = "job-1", .no_slabs = true};
+    struct trainer_options options = {
+        .socket = world.socket_path, .job = "job-1", .no_slabs = true};
     REQUIRE(trainer_open(&first, &options));
     EXPECT(!trainer_open(&second, &options));
     EXPECT(second.err.code == CAIRN_JOB_REUSED);
@@ -351,14 +378,87 @@ TEST(a_job_string_cannot_be_used_by_two_processes_of_one_rank) /* Q2 */
 
 TEST(a_drain_finishes_what_was_staged) /* K06 */
 {
+    NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:1:delay@500"}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     struct trainer_save save;
     char state[32];
     REQUIRE(trainer_save(&trainer, 1, 0, 2, 2000000, &save));
     EXPECT_EQ_U64(world_uploader_stop(&world), 0);
     EXPECT(world_await_state(&world, save.version, "committed", 5000));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 1000, state), "committed");
+}
+
+TEST(a_restarted_server_is_told_everything_again) /* Q19 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) first = {0};
+    CAIRN_AUTO(trainer) second = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {
+        .socket = world.socket_path, .job = "job-1", .world_size = 2, .local_world_size = 2};
+    REQUIRE(trainer_open(&first, &options));
+    options.rank = 1;
+    REQUIRE(trainer_open(&second, &options));
+    struct trainer_save a, b;
+    char state[32];
+    REQUIRE(trainer_save(&first, 7, 0, 2, 1500000, &a));
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(&first, "durable", a.number, 5000);
+    EXPECT(durable != NULL);
+    EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 500, state), "none");
+    world_server_kill(&world);
+    REQUIRE(world_server_start(&world));
+    REQUIRE(trainer_save(&second, 7, 0, 1, 1000, &b));
+    EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 15000, state), "committed");
+    EXPECT_EQ_TEXT(trainer_verdict(&second, b.number, 15000, state), "committed");
+}
+
+TEST(what_a_drain_cannot_finish_goes_on_with_the_next_start) /* K06 */
+{
+    static const char *const brief[] = {"--drain-timeout=300ms", NULL};
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = brief}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    world_server_kill(&world);
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 2, 1500000, &save));
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, 5000);
+    EXPECT(durable != NULL);
+    EXPECT_EQ_U64(world_uploader_stop(&world), 0);
+    cairn_trainer_release(&trainer);
+    trainer = (struct cairn_trainer){0};
+    REQUIRE(world_server_start(&world));
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(world_await_state(&world, save.version, "committed", 10000));
+}
+
+TEST(a_stranger_to_the_store_refuses_to_work) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    world_uploader_kill(&world);
+    char other[300];
+    snprintf(other, sizeof(other), "--store=%s/elsewhere", world.folder);
+    const char *const args[] = {other, NULL};
+    world.uploader_args = args;
+    REQUIRE(world_uploader_start(&world, NULL, NULL)); /* nothing is there yet: it waits */
+    REQUIRE(trainer_open(
+        &trainer,
+        &(struct trainer_options){.socket = world.socket_path, .job = "job-1", .no_slabs = true}));
+    snprintf(other, sizeof(other), "%s/elsewhere/.cairn", world.folder);
+    EXPECT(mkdir(other, 0755) == 0);
+    struct cairn_store_record record = {
+        .uuid = "11111111-1111-4111-8111-111111111111", .owner = "x", .format = 1, .generation = 1};
+    CAIRN_AUTO(buf) text = {0};
+    char file[400];
+    snprintf(file, sizeof(file), "%s/elsewhere/.cairn/store.json", world.folder);
+    REQUIRE(cairn_store_record_encode(&record, &text, &world.err) == CAIRN_OK);
+    REQUIRE(cairn_file_replace(file, cairn_buf_view(&text), 0644, &world.err) == CAIRN_OK);
+    EXPECT(cairn_daemon_ended(&world.uploader, 5000));
+    EXPECT(cairn_daemon_logged(&world.uploader, "11111111-1111-4111-8111-111111111111"));
 }

@@ -16,7 +16,8 @@ static void expect_alive(struct cairn_up_world *world, const char *job) {
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
     char state[32];
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world->socket_path, .job = job}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world->socket_path, .job = job}));
     static uint64_t step;
     REQUIRE(trainer_save(&trainer, ++step, 0, 1, 5000, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
@@ -34,14 +35,14 @@ TEST(broken_frames_end_their_session_alone) /* U01 */
         const char *bytes;
         size_t size;
     } cases[] = {
-        {"\0\0\0\0\0\0\0\0", 8},                         /* no JSON */
-        {"\xff\xff\xff\xff\0\0\0\0", 8},                 /* 4 GiB of JSON */
-        {"\x02\0\0\0\xff\xff\xff\xff{}", 10},            /* 4 GiB of blob */
-        {"\x02\0\0\0\0\0\0\0{}", 10},                    /* no name */
-        {"\x02\0\0\0\0\0\0\0[]", 10},                    /* no object */
-        {"\x08\0\0\0\0\0\0\0{\"t\":1}x", 16},            /* name is no text, JSON is followed */
-        {"\x09\0\0\0\0\0\0\0{\"t\":\"x\"}", 17},         /* unknown message */
-        {"\x0d\0\0\0\0\0\0\0{\"t\":\"hello\"}", 21},     /* hello without an id */
+        {"\0\0\0\0\0\0\0\0", 8},                            /* no JSON */
+        {"\xff\xff\xff\xff\0\0\0\0", 8},                    /* 4 GiB of JSON */
+        {"\x02\0\0\0\xff\xff\xff\xff{}", 10},               /* 4 GiB of blob */
+        {"\x02\0\0\0\0\0\0\0{}", 10},                       /* no name */
+        {"\x02\0\0\0\0\0\0\0[]", 10},                       /* no object */
+        {"\x08\0\0\0\0\0\0\0{\"t\":1}x", 16},               /* name is no text, JSON is followed */
+        {"\x09\0\0\0\0\0\0\0{\"t\":\"x\"}", 17},            /* unknown message */
+        {"\x0d\0\0\0\0\0\0\0{\"t\":\"hello\"}", 21},        /* hello without an id */
         {"\x10\0\0\0\0\0\0\0{\"id\":1,\"t\":\"bye\"}", 26}, /* cut or wrong length */
     };
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
@@ -61,8 +62,8 @@ TEST(frames_cut_at_each_byte_are_put_together) /* U01 */
     REQUIRE(connect_raw(&world, &raw));
     CAIRN_AUTO(buf) bytes = {0};
     CAIRN_AUTO_JSON json_t *hello =
-        json_pack("{s:s, s:i, s:i, s:i, s:s, s:b}", "t", "hello", "id", 1, "min", 1, "max", 1, "run", "llm/seven",
-                  "read_only", 1);
+        json_pack("{s:s, s:i, s:i, s:i, s:s, s:b}", "t", "hello", "id", 1, "min", 1, "max", 1,
+                  "run", "llm/seven", "read_only", 1);
     REQUIRE(cairn_frame_encode(hello, none, &bytes, &raw.err) == CAIRN_OK);
     for (size_t i = 0; i < bytes.size; i++) EXPECT(write(raw.fd, bytes.data + i, 1) == 1);
     CAIRN_AUTO_JSON json_t *welcome = trainer_event(&raw, "welcome", UINT32_MAX, 3000);
@@ -77,19 +78,21 @@ TEST(messages_out_of_order_are_refused) /* U01, N1 */
 {
     CAIRN_AUTO(up_world) world = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    static const char *const early[] = {"attempt", "slabs", "begin", "seal", "offer", "restore", "bye"};
+    static const char *const early[] = {"attempt", "slabs",   "begin", "seal",
+                                        "offer",   "restore", "bye"};
     for (size_t i = 0; i < CAIRN_COUNT(early); i++) {
         CAIRN_AUTO(trainer) raw = {0};
         REQUIRE(connect_raw(&world, &raw));
         (void)trainer_call(&raw, json_pack("{s:s}", "t", early[i]));
         if (!EXPECT(trainer_is_cut(&raw, 3000))) printf("  %s before hello\n", early[i]);
     }
-    struct trainer_options options = {.socket = world.socket_path, .job = "job-1", .no_slabs = true};
+    struct trainer_options options = {
+        .socket = world.socket_path, .job = "job-1", .no_slabs = true};
     {
         CAIRN_AUTO(trainer) twice = {0};
         REQUIRE(trainer_open(&twice, &options));
-        EXPECT(trainer_call(&twice, json_pack("{s:s, s:i, s:i, s:s}", "t", "hello", "min", 1, "max", 1, "run",
-                                              "llm/seven")) == NULL);
+        EXPECT(trainer_call(&twice, json_pack("{s:s, s:i, s:i, s:s}", "t", "hello", "min", 1, "max",
+                                              1, "run", "llm/seven")) == NULL);
         EXPECT(twice.err.code == CAIRN_PROTOCOL);
         EXPECT(trainer_is_cut(&twice, 3000));
     }
@@ -103,25 +106,27 @@ TEST(messages_out_of_order_are_refused) /* U01, N1 */
     EXPECT(trainer_call(&trainer, json_pack("{s:s, s:I, s:i, s:[]}", "t", "stage", "save",
                                             (json_int_t)save.number, "slab", 0, "shards")) == NULL);
     EXPECT(trainer.err.code == CAIRN_INVALID);
-    EXPECT(trainer_send(&trainer, json_pack("{s:s, s:I, s:i, s:i}", "t", "staged", "save",
-                                            (json_int_t)save.number, "shard", 0, "bytes", 5),
+    EXPECT(trainer_send(&trainer,
+                        json_pack("{s:s, s:I, s:i, s:i}", "t", "staged", "save",
+                                  (json_int_t)save.number, "shard", 0, "bytes", 5),
                         none, NULL, 0));
     EXPECT(trainer_is_cut(&trainer, 3000));
     expect_alive(&world, "job-3");
 }
 
-TEST(wrong_shards_are_refused_by_name)
-{
+TEST(wrong_shards_are_refused_by_name) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     static const char *const wrong[] = {
         "[{\"name\":\"../x\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1}]",
         "[{\"name\":\"x\",\"kind\":\"other\",\"offset\":0,\"bytes\":1}]",
         "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":1,\"bytes\":1}]",
         "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":0,\"bytes\":99999999}]",
-        "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":4611686018427379712,\"bytes\":4611686018427379712}]",
+        "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":4611686018427379712,\"bytes\":"
+        "4611686018427379712}]",
         "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1},"
         "{\"name\":\"y\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1}]",
         "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":0}]",
@@ -131,8 +136,10 @@ TEST(wrong_shards_are_refused_by_name)
     for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
         json_t *shards = json_loads(wrong[i], 0, NULL);
         EXPECT(trainer_call(&trainer, json_pack("{s:s, s:I, s:i, s:o}", "t", "stage", "save",
-                                                (json_int_t)save.number, "slab", 0, "shards", shards)) == NULL);
-        if (!EXPECT(trainer.err.code == CAIRN_INVALID)) printf("  case %zu: %s\n", i, trainer.err.message);
+                                                (json_int_t)save.number, "slab", 0, "shards",
+                                                shards)) == NULL);
+        if (!EXPECT(trainer.err.code == CAIRN_INVALID))
+            printf("  case %zu: %s\n", i, trainer.err.message);
     }
     REQUIRE(trainer_stage(&trainer, &save, 0, 1, 1000));
     REQUIRE(trainer_seal(&trainer, &save));
@@ -144,13 +151,15 @@ static void offer_fd(struct cairn_up_world *world, int fd, uint64_t bytes, const
     CAIRN_AUTO(trainer) trainer = {0};
     struct stat status = {0};
     fstat(fd, &status);
-    REQUIRE(trainer_hello(&trainer, &(struct trainer_options){.socket = world->socket_path, .job = "job-1"}));
+    REQUIRE(trainer_hello(&trainer,
+                          &(struct trainer_options){.socket = world->socket_path, .job = "job-1"}));
     CAIRN_AUTO(frame) frame = {0};
     enum cairn_code code = trainer_ask(
         &trainer,
-        json_pack("{s:s, s:I, s:s, s:s, s:[{s:I, s:I, s:I}], s:[]}", "t", "offer", "attempt", (json_int_t)1,
-                  "nonce", "00000000000000000000000000000000", "job", "job-1", "slabs", "bytes", (json_int_t)bytes,
-                  "device", (json_int_t)status.st_dev, "inode", (json_int_t)status.st_ino, "saves"),
+        json_pack("{s:s, s:I, s:s, s:s, s:[{s:I, s:I, s:I}], s:[]}", "t", "offer", "attempt",
+                  (json_int_t)1, "nonce", "00000000000000000000000000000000", "job", "job-1",
+                  "slabs", "bytes", (json_int_t)bytes, "device", (json_int_t)status.st_dev, "inode",
+                  (json_int_t)status.st_ino, "saves"),
         none, &fd, 1, &frame);
     if (!EXPECT(code == CAIRN_PROTOCOL)) printf("  %s: %s\n", what, trainer.err.message);
 }
@@ -170,7 +179,8 @@ TEST(descriptors_that_are_no_sealed_memory_are_refused) /* U02, N07 */
     int pipes[2];
     EXPECT(pipe2(pipes, O_CLOEXEC) == 0);
     offer_fd(&world, pipes[0], size, "pipe");
-    int zero = open("/dev/zero", O_RDWR | O_CLOEXEC), dir = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int zero = open("/dev/zero", O_RDWR | O_CLOEXEC),
+        dir = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int path = open("/", O_PATH | O_CLOEXEC);
     offer_fd(&world, zero, size, "/dev/zero");
     offer_fd(&world, dir, size, "folder");
@@ -201,7 +211,8 @@ TEST(descriptors_that_no_message_takes_are_closed) /* U02 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_hello(&trainer, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_hello(&trainer,
+                          &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     int pipes[2];
     EXPECT(pipe2(pipes, O_CLOEXEC) == 0);
     unsigned before = fds_of(world.uploader.pid);
@@ -209,9 +220,10 @@ TEST(descriptors_that_no_message_takes_are_closed) /* U02 */
         int fds[4] = {pipes[0], pipes[1], pipes[0], pipes[1]};
         CAIRN_AUTO(frame) frame = {0};
         (void)!trainer_ask(&trainer, json_pack("{s:s}", "t", "mapped"), none, fds, 4, &frame);
-        (void)!trainer_ask(&trainer, json_pack("{s:s, s:i, s:s, s:i}", "t", "file", "save", 1, "name", "x",
-                                               "bytes", 5),
-                           none, fds, 1, NULL);
+        (void)!trainer_ask(
+            &trainer,
+            json_pack("{s:s, s:i, s:s, s:i}", "t", "file", "save", 1, "name", "x", "bytes", 5),
+            none, fds, 1, NULL);
     }
     EXPECT(fds_of(world.uploader.pid) <= before + 1);
     close(pipes[0]);
@@ -254,7 +266,8 @@ TEST(a_peer_that_never_reads_stops_nobody) /* U03 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) deaf = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_hello(&deaf, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_hello(&deaf,
+                          &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     for (int i = 0; i < 20000; i++) {
         json_t *message = json_pack("{s:s, s:i}", "t", "mapped", "id", i + 10);
         CAIRN_AUTO(buf) bytes = {0};

@@ -13,7 +13,8 @@
 static const struct cairn_view nothing = {NULL, 0};
 
 uint8_t trainer_byte(uint64_t seed, uint64_t offset) {
-    uint64_t word = (offset / 8 + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ seed * UINT64_C(0xbf58476d1ce4e5b9);
+    uint64_t word =
+        (offset / 8 + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ seed * UINT64_C(0xbf58476d1ce4e5b9);
     return (uint8_t)(word >> (8 * (offset % 8)));
 }
 
@@ -42,11 +43,14 @@ bool trainer_send(struct cairn_trainer *trainer, json_t *take_message, struct ca
 }
 
 /* One more frame; false: closed, broken or none in time. */
-static bool next_frame(struct cairn_trainer *trainer, uint64_t deadline_ms, struct cairn_frame *ret) {
+static bool next_frame(struct cairn_trainer *trainer, uint64_t deadline_ms,
+                       struct cairn_frame *ret) {
     for (;;) {
         bool closed = false, ready = false;
-        if (cairn_frame_fill(&trainer->reader, trainer->fd, &closed, &trainer->err) != CAIRN_OK) return false;
-        if (cairn_frame_next(&trainer->reader, ret, &ready, &trainer->err) != CAIRN_OK) return false;
+        if (cairn_frame_fill(&trainer->reader, trainer->fd, &closed, &trainer->err) != CAIRN_OK)
+            return false;
+        if (cairn_frame_next(&trainer->reader, ret, &ready, &trainer->err) != CAIRN_OK)
+            return false;
         if (ready) return true;
         uint64_t now_ms = cairn_mono_ms();
         if (closed) cairn_fail(&trainer->err, CAIRN_UPLOADER_GONE, "the uploader hung up");
@@ -80,7 +84,8 @@ static enum cairn_code keep_or_take(struct cairn_trainer *trainer, struct cairn_
     if (strcmp(frame->name, "error") != 0) return CAIRN_OK;
     const char *slug = json_string_value(json_object_get(frame->message, "code"));
     const char *text = json_string_value(json_object_get(frame->message, "message"));
-    return cairn_fail(&trainer->err, cairn_code_from_slug(slug ? slug : "internal"), "%s", text ? text : "");
+    return cairn_fail(&trainer->err, cairn_code_from_slug(slug ? slug : "internal"), "%s",
+                      text ? text : "");
 }
 
 enum cairn_code trainer_ask(struct cairn_trainer *trainer, json_t *take_message,
@@ -136,7 +141,8 @@ json_t *trainer_event(struct cairn_trainer *trainer, const char *name, uint32_t 
     }
 }
 
-const char *trainer_verdict(struct cairn_trainer *trainer, uint32_t save, uint32_t ms, char ret[32]) {
+const char *trainer_verdict(struct cairn_trainer *trainer, uint32_t save, uint32_t ms,
+                            char ret[32]) {
     CAIRN_AUTO_JSON json_t *event = trainer_event(trainer, "verdict", save, ms);
     const char *state = json_string_value(json_object_get(event, "state"));
     snprintf(ret, 32, "%s", state ? state : "none");
@@ -148,19 +154,21 @@ const char *trainer_verdict(struct cairn_trainer *trainer, uint32_t save, uint32
 /* ---- opening ---- */
 
 bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *options) {
-    if (cairn_net_connect_unix(options->socket, &trainer->fd, &trainer->err) != CAIRN_OK) return false;
+    if (cairn_net_connect_unix(options->socket, &trainer->fd, &trainer->err) != CAIRN_OK)
+        return false;
     trainer->rank = options->rank;
     trainer->world_size = options->world_size ? options->world_size : 1;
     if (!trainer->proc[0]) cairn_uuid_random(trainer->proc);
     uint32_t local = options->local_world_size ? options->local_world_size : 1;
     CAIRN_AUTO_JSON json_t *welcome = trainer_call(
-        trainer, json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t",
-                           "hello", "min", 1, "max", 1, "client", "test", "pid", (json_int_t)getpid(), "run",
-                           "llm/seven", "rank", (json_int_t)trainer->rank, "world_size",
-                           (json_int_t)trainer->world_size, "local_rank", (json_int_t)trainer->rank,
-                           "local_world_size", (json_int_t)local, "bytes",
-                           (json_int_t)(options->bytes ? options->bytes : 4 * CAIRN_MIB), "node_bytes",
-                           (json_int_t)0, "read_only", !options->job, "proc", trainer->proc));
+        trainer,
+        json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t",
+                  "hello", "min", 1, "max", 1, "client", "test", "pid", (json_int_t)getpid(), "run",
+                  "llm/seven", "rank", (json_int_t)trainer->rank, "world_size",
+                  (json_int_t)trainer->world_size, "local_rank", (json_int_t)trainer->rank,
+                  "local_world_size", (json_int_t)local, "bytes",
+                  (json_int_t)(options->bytes ? options->bytes : 4 * CAIRN_MIB), "node_bytes",
+                  (json_int_t)0, "read_only", !options->job, "proc", trainer->proc));
     const char *session = json_string_value(json_object_get(welcome, "session"));
     snprintf(trainer->session, sizeof(trainer->session), "%s", session ? session : "");
     return welcome != NULL;
@@ -168,9 +176,9 @@ bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *
 
 static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_options *options) {
     snprintf(trainer->job, sizeof(trainer->job), "%s", options->job);
-    CAIRN_AUTO_JSON json_t *attempted =
-        trainer_call(trainer, json_pack("{s:s, s:s, s:s, s:i}", "t", "attempt", "job", options->job, "resume",
-                                        options->resume ? options->resume : "latest", "wait_staged_ms", 10000));
+    CAIRN_AUTO_JSON json_t *attempted = trainer_call(
+        trainer, json_pack("{s:s, s:s, s:s, s:i}", "t", "attempt", "job", options->job, "resume",
+                           options->resume ? options->resume : "latest", "wait_staged_ms", 10000));
     const char *nonce = json_string_value(json_object_get(attempted, "nonce"));
     snprintf(trainer->nonce, sizeof(trainer->nonce), "%s", nonce ? nonce : "");
     trainer->attempt = (uint64_t)json_integer_value(json_object_get(attempted, "attempt"));
@@ -179,14 +187,15 @@ static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_opt
 
 static bool open_slabs(struct cairn_trainer *trainer) {
     CAIRN_AUTO(frame) frame = {0};
-    if (trainer_ask(trainer, json_pack("{s:s, s:i}", "t", "slabs", "wait_staged_ms", 1000), nothing, NULL, 0,
-                    &frame) != CAIRN_OK)
+    if (trainer_ask(trainer, json_pack("{s:s, s:i}", "t", "slabs", "wait_staged_ms", 1000), nothing,
+                    NULL, 0, &frame) != CAIRN_OK)
         return false;
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(frame.message, "bytes"));
     for (size_t i = 0; i < frame.fd_count; i++) {
         int fd = frame.fds[i];
         frame.fds[i] = -1;
-        if (cairn_slab_attach(fd, bytes, true, &trainer->slabs[i], &trainer->err) != CAIRN_OK) return false;
+        if (cairn_slab_attach(fd, bytes, true, &trainer->slabs[i], &trainer->err) != CAIRN_OK)
+            return false;
         trainer->slab_count++;
     }
     CAIRN_AUTO_JSON json_t *ok = trainer_call(trainer, json_pack("{s:s}", "t", "mapped"));
@@ -203,28 +212,33 @@ bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *o
 
 /* ---- saving ---- */
 
-bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n, struct trainer_save *ret) {
-    CAIRN_AUTO_JSON json_t *begun =
-        trainer_call(trainer, json_pack("{s:s, s:I, s:I, s:s, s:b, s:n, s:n, s:n, s:n}", "t", "begin", "step",
-                                        (json_int_t)step, "n", (json_int_t)n, "on_exists", "error", "skip", 0,
-                                        "format", "labels", "meta", "split"));
+bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n,
+                   struct trainer_save *ret) {
+    CAIRN_AUTO_JSON json_t *begun = trainer_call(
+        trainer, json_pack("{s:s, s:I, s:I, s:s, s:b, s:n, s:n, s:n, s:n}", "t", "begin", "step",
+                           (json_int_t)step, "n", (json_int_t)n, "on_exists", "error", "skip", 0,
+                           "format", "labels", "meta", "split"));
     const char *version = json_string_value(json_object_get(begun, "version"));
-    *ret = (struct trainer_save){.number = (uint32_t)json_integer_value(json_object_get(begun, "save"))};
+    *ret = (struct trainer_save){.number =
+                                     (uint32_t)json_integer_value(json_object_get(begun, "save"))};
     snprintf(ret->version, sizeof(ret->version), "%s", version ? version : "");
     return begun != NULL;
 }
 
-static bool send_staged(struct cairn_trainer *trainer, const struct trainer_save *save, size_t shard) {
+static bool send_staged(struct cairn_trainer *trainer, const struct trainer_save *save,
+                        size_t shard) {
     uint64_t bytes = save->shards[shard].bytes;
     const uint8_t *data = trainer->slabs[save->slab].data + save->shards[shard].offset;
     uint8_t blob[4 * 64];
     size_t count = 0;
     for (uint64_t at = 0; at < bytes; at += CAIRN_BLOCK_BYTES)
-        cairn_store_u32le(blob + 4 * count++,
-                          cairn_crc32c(0, data + at, (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at)));
+        cairn_store_u32le(
+            blob + 4 * count++,
+            cairn_crc32c(0, data + at, (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at)));
     return trainer_send(trainer,
-                        json_pack("{s:s, s:I, s:I, s:I}", "t", "staged", "save", (json_int_t)save->number,
-                                  "shard", (json_int_t)shard, "bytes", (json_int_t)bytes),
+                        json_pack("{s:s, s:I, s:I, s:I}", "t", "staged", "save",
+                                  (json_int_t)save->number, "shard", (json_int_t)shard, "bytes",
+                                  (json_int_t)bytes),
                         (struct cairn_view){blob, 4 * count}, NULL, 0);
 }
 
@@ -235,34 +249,37 @@ bool trainer_stage(struct cairn_trainer *trainer, struct trainer_save *save, uin
     save->slab = slab;
     save->shard_count = shard_count;
     for (size_t i = 0; i < shard_count; i++) {
-        snprintf(save->shards[i].name, sizeof(save->shards[i].name), "rank-%05u/part-%zu.bin", trainer->rank, i);
+        snprintf(save->shards[i].name, sizeof(save->shards[i].name), "rank-%05u/part-%zu.bin",
+                 trainer->rank, i);
         save->shards[i].offset = offset;
         save->shards[i].bytes = bytes;
         uint8_t *data = trainer->slabs[slab].data + offset;
         uint64_t seed = trainer->rank * 16 + i;
         for (uint64_t k = 0; k < bytes; k++) data[k] = trainer_byte(seed, k);
-        json_array_append_new(shards, json_pack("{s:s, s:s, s:I, s:I}", "name", save->shards[i].name, "kind",
-                                                "raw", "offset", (json_int_t)offset, "bytes", (json_int_t)bytes));
+        json_array_append_new(shards, json_pack("{s:s, s:s, s:I, s:I}", "name",
+                                                save->shards[i].name, "kind", "raw", "offset",
+                                                (json_int_t)offset, "bytes", (json_int_t)bytes));
         offset = cairn_round_up(offset + bytes, 4096);
     }
-    CAIRN_AUTO_JSON json_t *ok =
-        trainer_call(trainer, json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save", (json_int_t)save->number,
-                                        "slab", (json_int_t)slab, "shards", shards));
+    CAIRN_AUTO_JSON json_t *ok = trainer_call(
+        trainer, json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save", (json_int_t)save->number,
+                           "slab", (json_int_t)slab, "shards", shards));
     bool sent = ok != NULL;
     for (size_t i = 0; sent && i < shard_count; i++) sent = send_staged(trainer, save, i);
     return sent;
 }
 
 bool trainer_seal(struct cairn_trainer *trainer, const struct trainer_save *save) {
-    CAIRN_AUTO_JSON json_t *sealed = trainer_call(
-        trainer, json_pack("{s:s, s:I, s:[]}", "t", "seal", "save", (json_int_t)save->number, "replicated"));
+    CAIRN_AUTO_JSON json_t *sealed =
+        trainer_call(trainer, json_pack("{s:s, s:I, s:[]}", "t", "seal", "save",
+                                        (json_int_t)save->number, "replicated"));
     return sealed != NULL;
 }
 
 bool trainer_save(struct cairn_trainer *trainer, uint64_t step, uint32_t slab, size_t shard_count,
                   uint64_t bytes, struct trainer_save *ret) {
-    return trainer_begin(trainer, step, 1, ret) && trainer_stage(trainer, ret, slab, shard_count, bytes) &&
-           trainer_seal(trainer, ret);
+    return trainer_begin(trainer, step, 1, ret) &&
+           trainer_stage(trainer, ret, slab, shard_count, bytes) && trainer_seal(trainer, ret);
 }
 
 bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *options,
@@ -277,22 +294,24 @@ bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *
     for (uint32_t i = 0; i < trainer->slab_count; i++) {
         const struct cairn_slab *slab = &trainer->slabs[i];
         fds[i] = slab->fd;
-        json_array_append_new(slabs, json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes,
-                                               "device", (json_int_t)slab->device, "inode",
-                                               (json_int_t)slab->inode));
+        json_array_append_new(
+            slabs, json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes, "device",
+                             (json_int_t)slab->device, "inode", (json_int_t)slab->inode));
     }
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_pack("{s:I, s:I, s:s, s:I, s:I, s:b}", "save",
-                                              (json_int_t)saves[i].number, "slab", (json_int_t)saves[i].slab,
-                                              "version", saves[i].version, "step", (json_int_t)0, "n",
-                                              (json_int_t)1, "sealed", sealed));
+        json_array_append_new(
+            list, json_pack("{s:I, s:I, s:s, s:I, s:I, s:b}", "save", (json_int_t)saves[i].number,
+                            "slab", (json_int_t)saves[i].slab, "version", saves[i].version, "step",
+                            (json_int_t)0, "n", (json_int_t)1, "sealed", sealed));
     CAIRN_AUTO(frame) frame = {0};
-    enum cairn_code code = trainer_ask(
-        trainer, json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:O, s:O, s:I}", "t", "offer", "session",
-                           old, "run", "llm/seven", "attempt", (json_int_t)trainer->attempt, "nonce",
-                           trainer->nonce, "rank", (json_int_t)trainer->rank, "job", trainer->job, "proc",
-                           trainer->proc, "slabs", slabs, "saves", list, "bytes", (json_int_t)4194304),
-        nothing, fds, trainer->slab_count, &frame);
+    enum cairn_code code =
+        trainer_ask(trainer,
+                    json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:O, s:O, s:I}", "t",
+                              "offer", "session", old, "run", "llm/seven", "attempt",
+                              (json_int_t)trainer->attempt, "nonce", trainer->nonce, "rank",
+                              (json_int_t)trainer->rank, "job", trainer->job, "proc", trainer->proc,
+                              "slabs", slabs, "saves", list, "bytes", (json_int_t)4194304),
+                    nothing, fds, trainer->slab_count, &frame);
     if (code != CAIRN_OK) fprintf(stderr, "offer: %s\n", trainer->err.message);
     const json_t *answers = json_object_get(frame.message, "saves");
     for (size_t i = 0; i < count && code == CAIRN_OK; i++) {

@@ -28,10 +28,10 @@ struct cairn_trainer {
 };
 struct trainer_options {
     const char *socket;
-    const char *job;          /* NULL: no attempt is opened */
-    const char *resume;       /* NULL: latest */
+    const char *job;                             /* NULL: no attempt is opened */
+    const char *resume;                          /* NULL: latest */
     uint32_t rank, world_size, local_world_size; /* 0 = 1 */
-    uint64_t bytes;           /* of one save; 0 = 4 MiB */
+    uint64_t bytes;                              /* of one save; 0 = 4 MiB */
     bool no_slabs;
 };
 bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *options);
@@ -39,15 +39,20 @@ bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *
 void cairn_trainer_release(struct cairn_trainer *trainer);
 void trainer_hang_up(struct cairn_trainer *trainer); /* keeps its memory */
 /* Send only. */
-bool trainer_send(struct cairn_trainer *trainer, json_t *take_message, struct cairn_view blob, const int *fds, size_t fd_count);
+bool trainer_send(struct cairn_trainer *trainer, json_t *take_message, struct cairn_view blob,
+                  const int *fds, size_t fd_count);
 /* Send with an id and wait for its answer; an `error` answer is its code. */
-enum cairn_code trainer_ask(struct cairn_trainer *trainer, json_t *take_message, struct cairn_view blob, const int *fds, size_t fd_count, struct cairn_frame *ret);
+enum cairn_code trainer_ask(struct cairn_trainer *trainer, json_t *take_message,
+                            struct cairn_view blob, const int *fds, size_t fd_count,
+                            struct cairn_frame *ret);
 /* trainer_ask without blob and descriptors; the answer's fields, or NULL. */
 json_t *trainer_call(struct cairn_trainer *trainer, json_t *take_message);
-/* The first event of that name about that save (any: UINT32_MAX); the caller owns it. NULL: none in time. */
+/* The first event of that name about that save (any: UINT32_MAX); the caller owns it. NULL: none in
+ * time. */
 json_t *trainer_event(struct cairn_trainer *trainer, const char *name, uint32_t save, uint32_t ms);
 /* Its verdict; ret holds 32 bytes; "none" when none came in time. */
-const char *trainer_verdict(struct cairn_trainer *trainer, uint32_t save, uint32_t ms, char ret[32]);
+const char *trainer_verdict(struct cairn_trainer *trainer, uint32_t save, uint32_t ms,
+                            char ret[32]);
 /* Is the connection closed by the other side within that time? */
 bool trainer_is_cut(struct cairn_trainer *trainer, uint32_t ms);
 
@@ -61,12 +66,16 @@ struct trainer_save {
         uint64_t offset, bytes;
     } shards[4];
 };
-bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n, struct trainer_save *ret);
+bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n,
+                   struct trainer_save *ret);
 /* shard_count shards of `bytes` each, patterned, described and staged. */
-bool trainer_stage(struct cairn_trainer *trainer, struct trainer_save *save, uint32_t slab, size_t shard_count, uint64_t bytes);
+bool trainer_stage(struct cairn_trainer *trainer, struct trainer_save *save, uint32_t slab,
+                   size_t shard_count, uint64_t bytes);
 bool trainer_seal(struct cairn_trainer *trainer, const struct trainer_save *save);
 /* begin, stage, seal */
-bool trainer_save(struct cairn_trainer *trainer, uint64_t step, uint32_t slab, size_t shard_count, uint64_t bytes, struct trainer_save *ret);
+bool trainer_save(struct cairn_trainer *trainer, uint64_t step, uint32_t slab, size_t shard_count,
+                  uint64_t bytes, struct trainer_save *ret);
 /* Connect again and offer the slabs; the state of each given save, 32 bytes each. */
-bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *options, const struct trainer_save *saves, size_t count, bool sealed, char states[][32]);
+bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *options,
+                   const struct trainer_save *saves, size_t count, bool sealed, char states[][32]);
 uint8_t trainer_byte(uint64_t seed, uint64_t offset);

@@ -33,7 +33,8 @@ bool world_server_start(struct cairn_up_world *world) {
     snprintf(store, sizeof(store), "--store=%s", world->store_path);
     snprintf(data, sizeof(data), "--data-dir=%s/server", world->folder);
     const char *args[] = {listen, store, data, "--adopt-store=true", NULL};
-    struct cairn_daemon_options options = {.program = "cairn-server", .folder = world->folder, .args = args};
+    struct cairn_daemon_options options = {
+        .program = "cairn-server", .folder = world->folder, .args = args};
     if (cairn_daemon_start(&options, &world->server, &world->err) != CAIRN_OK) {
         fprintf(stderr, "%s\n", world->err.message);
         return false;
@@ -42,7 +43,9 @@ bool world_server_start(struct cairn_up_world *world) {
     return true;
 }
 
-void world_server_kill(struct cairn_up_world *world) { cairn_daemon_release(&world->server); }
+void world_server_kill(struct cairn_up_world *world) {
+    cairn_daemon_release(&world->server);
+}
 
 struct ready {
     struct cairn_up_world *world;
@@ -65,23 +68,64 @@ bool world_uploader_start(struct cairn_up_world *world, const char *crash_at, co
     if (crash_at) snprintf(crash, sizeof(crash), "CAIRN_CRASH_AT=%s", crash_at);
     if (fault) snprintf(broken, sizeof(broken), "CAIRN_STORE_FAULT=%s", fault);
     const char *env[] = {crash, broken, NULL};
-    const char *args[24] = {server, store, state, socket, flag, "--node=n1", "--memory-budget=96MiB",
-                            "--part-size=1MiB", "--heartbeat=200ms", "--log-level=debug"};
+    const char *args[24] = {server,
+                            store,
+                            state,
+                            socket,
+                            flag,
+                            "--node=n1",
+                            "--memory-budget=96MiB",
+                            "--part-size=1MiB",
+                            "--heartbeat=200ms",
+                            "--log-level=debug"};
     size_t count = 10;
-    for (size_t i = 0; world->uploader_args && world->uploader_args[i]; i++) args[count++] = world->uploader_args[i];
+    for (size_t i = 0; world->uploader_args && world->uploader_args[i]; i++)
+        args[count++] = world->uploader_args[i];
     unlink(file);
-    struct cairn_daemon_options options = {
-        .program = "cairn-uploader", .folder = world->folder, .args = args, .env = env, .no_port = true};
+    struct cairn_daemon_options options = {.program = "cairn-uploader",
+                                           .folder = world->folder,
+                                           .args = args,
+                                           .env = env,
+                                           .no_port = true};
     if (cairn_daemon_start(&options, &world->uploader, &world->err) != CAIRN_OK) return false;
     struct ready ready = {world, file};
     return world_await(is_ready, &ready, READY_MS) && world->uploader.pid;
 }
 
-void world_uploader_kill(struct cairn_up_world *world) { cairn_daemon_release(&world->uploader); }
+void world_uploader_kill(struct cairn_up_world *world) {
+    cairn_daemon_release(&world->uploader);
+}
 
 int world_uploader_stop(struct cairn_up_world *world) {
     int status = cairn_daemon_stop(&world->uploader, SIGTERM, 20000);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool world_s3_rules(struct cairn_up_world *world, const char *rules) {
+    struct cairn_rest_options options = {.url = world->s3.url, .timeout_ms = 5000};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    return cairn_rest_new(&options, &rest, &world->err) == CAIRN_OK &&
+           cairn_rest_bytes(rest, "POST", "/-/rules", "text/plain", cairn_view_of(rules), NULL,
+                            NULL, &world->err) == CAIRN_OK;
+}
+
+/* The daemons inherit the keys from this process. */
+static bool start_s3(struct cairn_up_world *world) {
+    const char *args[] = {"--bucket=lab", "--access-key=AKTEST", "--secret-key=verysecret", NULL};
+    struct cairn_daemon_options options = {
+        .program = "s3fault", .folder = world->folder, .args = args};
+    if (cairn_daemon_start(&options, &world->s3, &world->err) != CAIRN_OK) {
+        fprintf(stderr, "%s\n", world->err.message);
+        return false;
+    }
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    setenv("AWS_ACCESS_KEY_ID", "AKTEST", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "verysecret", 1);
+    setenv("AWS_ENDPOINT_URL", world->s3.url, 1);
+    snprintf(world->store_path, sizeof(world->store_path), "s3://lab/prod");
+    return true;
 }
 
 bool world_open(struct cairn_up_world *world, const struct world_options *options) {
@@ -89,16 +133,21 @@ bool world_open(struct cairn_up_world *world, const struct world_options *option
     snprintf(world->folder, sizeof(world->folder), "%s", cairn_test_folder());
     snprintf(world->store_path, sizeof(world->store_path), "%s/store", world->folder);
     snprintf(world->socket_path, sizeof(world->socket_path), "%.90s/up.sock", world->folder);
-    snprintf(world->journal_path, sizeof(world->journal_path), "%s/state/n1.journal", world->folder);
+    snprintf(world->journal_path, sizeof(world->journal_path), "%s/state/n1.journal",
+             world->folder);
     world->uploader_args = options->uploader_args;
+    if (options->s3_rules && !start_s3(world)) return false;
     if (!world_server_start(world)) return false;
     if (options->no_server) world_server_kill(world);
-    return world_uploader_start(world, options->crash_at, options->fault);
+    if (!world_uploader_start(world, options->crash_at, options->fault)) return false;
+    /* Both daemons try the store out when they start; the rules are for what comes after. */
+    return !options->s3_rules || world_s3_rules(world, options->s3_rules);
 }
 
 void cairn_up_world_release(struct cairn_up_world *world) {
     cairn_daemon_release(&world->uploader);
     cairn_daemon_release(&world->server);
+    cairn_daemon_release(&world->s3);
 }
 
 json_t *world_get(struct cairn_up_world *world, const char *path) {
@@ -129,9 +178,11 @@ static bool has_state(void *owner) {
     char state[32];
     world_state(awaited->world, awaited->version, state);
     /* A swept version is as aborted as one that waits for its sweep. */
-    return !strcmp(state, awaited->state) || (!strcmp(state, "gone") && !strcmp(awaited->state, "aborting"));
+    return !strcmp(state, awaited->state) ||
+           (!strcmp(state, "gone") && !strcmp(awaited->state, "aborting"));
 }
-bool world_await_state(struct cairn_up_world *world, const char *version, const char *state, uint32_t ms) {
+bool world_await_state(struct cairn_up_world *world, const char *version, const char *state,
+                       uint32_t ms) {
     struct awaited awaited = {world, version, state};
     return world_await(has_state, &awaited, ms);
 }
@@ -149,7 +200,8 @@ uint64_t world_open_entries(struct cairn_up_world *world) {
 }
 
 static unsigned temporaries;
-static int count_temporary(const char *path, const struct stat *status, int kind, struct FTW *place) {
+static int count_temporary(const char *path, const struct stat *status, int kind,
+                           struct FTW *place) {
     (void)status;
     if (kind == FTW_F && strstr(path + place->base, ".tmp")) temporaries++;
     return 0;

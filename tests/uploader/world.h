@@ -19,21 +19,33 @@
 #include "tests/harness.h"
 #include "tests/support/daemon.h"
 
+/* Points and faults are compiled into dev builds only. */
+#ifdef CAIRN_CRASHPOINTS
+#define NEEDS_POINTS()                                                                             \
+    do {                                                                                           \
+    } while (0)
+#else
+#define NEEDS_POINTS() SKIP("this build has no crash points and no fault script")
+#endif
+
 struct world_options {
     bool no_server;
     const char *const *uploader_args; /* more, NULL-terminated; or NULL */
     const char *crash_at;             /* CAIRN_CRASH_AT of the uploader; or NULL */
     const char *fault;                /* CAIRN_STORE_FAULT of the uploader; or NULL */
+    const char *s3_rules;             /* not NULL: the store is an S3 server with these rules */
 };
 struct cairn_up_world {
     char folder[256], store_path[300], socket_path[108], journal_path[400];
     uint16_t port;
-    struct cairn_daemon server, uploader;
+    struct cairn_daemon server, uploader, s3;
     const char *const *uploader_args;
     struct cairn_error err; /* of the last call */
 };
 bool world_open(struct cairn_up_world *world, const struct world_options *options);
 void cairn_up_world_release(struct cairn_up_world *world);
+/* Other rules for the S3 server; "" takes them away. */
+bool world_s3_rules(struct cairn_up_world *world, const char *rules);
 bool world_server_start(struct cairn_up_world *world);
 void world_server_kill(struct cairn_up_world *world);
 bool world_uploader_start(struct cairn_up_world *world, const char *crash_at, const char *fault);
@@ -44,7 +56,8 @@ int world_uploader_stop(struct cairn_up_world *world);
 json_t *world_get(struct cairn_up_world *world, const char *path);
 /* The state the server gives a version: "committed", "aborting", ... ret holds 32 bytes. */
 const char *world_state(struct cairn_up_world *world, const char *version, char ret[32]);
-bool world_await_state(struct cairn_up_world *world, const char *version, const char *state, uint32_t ms);
+bool world_await_state(struct cairn_up_world *world, const char *version, const char *state,
+                       uint32_t ms);
 /* Live entries of the journal of an uploader that does not run; UINT64_MAX: unreadable. */
 uint64_t world_open_entries(struct cairn_up_world *world);
 /* Files of the store whose names look like temporaries. */

@@ -139,11 +139,11 @@ static void say_counters(const struct cairn_s3f_server *server, struct cairn_buf
     cairn_s3f_say(body,
                   "\"counters\":{\"requests\":%" PRIu64 ",\"connections\":%" PRIu64
                   ",\"connections_now\":%" PRIu64 ",\"pending\":%" PRIu64 ",\"errors\":%" PRIu64
-                  ",\"bytes_in\":%" PRIu64 ",\"bytes_out\":%" PRIu64 ",\"memory_bytes\":%" PRIu64
-                  ",\"journal_dropped\":%" PRIu64,
+                  ",\"bytes_in\":%" PRIu64 ",\"bytes_out\":%" PRIu64 ",\"bytes_sent\":%" PRIu64
+                  ",\"memory_bytes\":%" PRIu64 ",\"journal_dropped\":%" PRIu64,
                   server->requests, server->connections, server->connections_now, server->pending,
-                  server->errors, server->bytes_in, server->bytes_out, server->state.memory_bytes,
-                  server->journal_dropped);
+                  server->errors, server->bytes_in, server->bytes_out, server->bytes_sent,
+                  server->state.memory_bytes, server->journal_dropped);
     for (unsigned i = 0; i < CAIRN_S3F_OP_COUNT; i++)
         if (server->op_count[i])
             cairn_s3f_say(body, ",\"op_%s\":%" PRIu64, cairn_s3f_op_name((enum cairn_s3f_op)i),
@@ -211,7 +211,7 @@ static void reset(struct cairn_s3f_server *server) {
     cairn_buf_clear(&server->journal);
     server->state.clock_offset_ms = 0;
     server->requests = server->connections = server->errors = 0;
-    server->bytes_in = server->bytes_out = server->journal_dropped = 0;
+    server->bytes_in = server->bytes_out = server->bytes_sent = server->journal_dropped = 0;
     memset(server->op_count, 0, sizeof server->op_count);
     for (size_t i = 0; i < server->key_count; i++) server->keys[i].expired = false;
 }
@@ -231,6 +231,9 @@ void cairn_s3f_control(struct cairn_s3f_server *server, const struct cairn_s3f_r
         good = set_rules(server, body, &err);
     } else if (post && !strcmp(what, "keys")) {
         good = set_key(server, body, &err);
+    } else if (post && !strcmp(what, "clock")) {
+        CAIRN_HOLD(&server->lock);
+        server->state.clock_offset_ms = strtoll(body.size ? body.data : "0", NULL, 10) * 1000;
     } else if (post && !strcmp(what, "reset")) {
         reset(server);
         good = set_rules(server, (struct cairn_view){0}, &err);

@@ -21,6 +21,8 @@ struct exchange {
 
 static void exchange_release(struct exchange *x) {
     cairn_lock_take(&x->server->lock);
+    x->server->bytes_sent += x->connection->wire.sent_bytes;
+    x->connection->wire.sent_bytes = 0;
     cairn_s3f_body_drop(&x->server->state, x->intake.body);
     cairn_s3f_object_drop(&x->server->state, x->reply.object);
     cairn_lock_give(&x->server->lock);
@@ -156,7 +158,7 @@ static bool answer(struct exchange *x, bool allowed) {
     bool applies = !instead || find(x, CAIRN_S3F_DO_APPLY) || find(x, CAIRN_S3F_DO_LOSE_REPLY);
     if (allowed && applies && !early) make_reply(x);
     if (delay) wait_ms(delay->number);
-    if (instead && (allowed || find(x, CAIRN_S3F_DO_STATUS)))
+    if (instead && (allowed || find(x, CAIRN_S3F_DO_STATUS) || find(x, CAIRN_S3F_DO_REDIRECT)))
         cairn_s3f_override(x->server, &x->plan, &x->reply);
     else if (early)
         cairn_s3f_refuse(&x->reply, 503, "SlowDown", "Please reduce your request rate.");

@@ -11,6 +11,7 @@
 
 #include "common/file.h"
 #include "common/net.h"
+#include "common/parent.h"
 #include "common/text.h"
 #include "tests/support/s3fault/server.h"
 
@@ -20,12 +21,15 @@ static const char usage[] =
     "    [--profile aws|minio|r2|b2|parts1000|radosgw] [--region R] [--bucket B]...\n"
     "    [--access-key K --secret-key S [--session-token T]]... (each triple adds one)\n"
     "    [--tls-cert FILE --tls-key FILE] [--memory-max SIZE] [--page-max N] [--discard]\n"
-    "    [--cap-bytes-per-s N] [--congestion cubic] [--etag md5|fast]\n";
+    "    [--cap-bytes-per-s N] [--congestion cubic] [--etag md5|fast]\n"
+    "    [--parent PID] [--receive-buffer SIZE]\n";
 
 struct setup {
     struct cairn_s3f_server server;
     const char *address, *port, *port_file;
     struct cairn_buf rules;
+    uint64_t parent; /* ends with it */
+    uint64_t receive_buffer;
 };
 
 static const struct option options[] = {{"address", 1, 0, 'a'},
@@ -49,6 +53,8 @@ static const struct option options[] = {{"address", 1, 0, 'a'},
                                         {"cap-bytes-per-s", 1, 0, 'C'},
                                         {"congestion", 1, 0, 'g'},
                                         {"etag", 1, 0, 'e'},
+                                        {"parent", 1, 0, 'w'},
+                                        {"receive-buffer", 1, 0, 'B'},
                                         {"help", 0, 0, 'h'},
                                         {0}};
 
@@ -116,6 +122,10 @@ static enum cairn_code take_option(struct setup *setup, int option, const char *
     case 'd':
         o->discard = true;
         return CAIRN_OK;
+    case 'B':
+        return cairn_parse_size(view, &setup->receive_buffer, err);
+    case 'w':
+        return cairn_parse_u64(view, &setup->parent, err);
     case 'C':
         return cairn_parse_size(view, &o->cap_bytes_per_s, err);
     case 'g':
@@ -169,6 +179,7 @@ static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
             (struct cairn_s3f_key){.access = "s3fault", .secret = "s3fault-secret"};
     if (!server->state.bucket_count) CAIRN_TRY(take_bucket(&server->state, "test", err));
     server->state.seed = o->seed;
+    CAIRN_TRY(cairn_parent_follow(setup->parent, err));
     cairn_lock_init(&server->lock, CAIRN_LOCK_test_support);
     CAIRN_TRY(cairn_s3f_rules_new(setup->rules.size ? setup->rules.data : "", o->seed,
                                   &server->rules, err));
@@ -181,6 +192,10 @@ static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
                                     (socklen_t)strlen(o->congestion)) != 0)
         return cairn_fail_errno(err, "congestion control %s", o->congestion);
     if (fcntl(listener, F_SETFL, 0) != 0) return cairn_fail_errno(err, "fcntl");
+    int receive_buffer = (int)cairn_min_u64(setup->receive_buffer, CAIRN_GIB);
+    if (receive_buffer &&
+        setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer) != 0)
+        return cairn_fail_errno(err, "receive buffer");
     CAIRN_TRY(tell_port(setup, port, err));
     cairn_s3f_serve(server, listener);
     return cairn_fail_errno(err, "accept");

@@ -67,7 +67,7 @@ struct cairn_s3f_server {
     size_t key_count;
     struct cairn_buf journal; /* the newest 16 MiB */
     uint64_t journal_dropped, requests, connections, connections_now, pending;
-    uint64_t op_count[CAIRN_S3F_OP_COUNT], errors, bytes_in, bytes_out;
+    uint64_t op_count[CAIRN_S3F_OP_COUNT], errors, bytes_in, bytes_out, bytes_sent;
 };
 
 /* Takes the listening socket; returns only when accept fails for good. */

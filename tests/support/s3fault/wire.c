@@ -87,6 +87,7 @@ bool cairn_s3f_wire_send(struct cairn_s3f_wire *wire, const void *data, size_t s
         if (cap && piece > cap / 10 + 1) piece = cap / 10 + 1;
         ssize_t sent = send_raw(wire, at, piece, more && piece == size);
         if (sent <= 0) return false;
+        wire->sent_bytes += (uint64_t)sent;
         pace(wire, 1, (size_t)sent);
         at += sent;
         size -= (size_t)sent;

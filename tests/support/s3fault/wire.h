@@ -25,6 +25,7 @@ struct cairn_s3f_wire {
     uint64_t owed_until_us[2]; /* when what was received and sent so far would be through */
     char *buffer;              /* CAIRN_S3F_HEAD_BYTES_MAX: bytes that came beyond a head */
     size_t buffer_from, buffer_size;
+    uint64_t sent_bytes; /* handed to the kernel */
 };
 
 /* 0: ended; negative: broken. What stands in the buffer comes first. */

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A world whose store is an S3 bucket: of s3fault, or of the server that AWS_* variables name."""
+import contextlib
+import json
+import os
+import re
+import subprocess
+import urllib.request
+
+from world import BIN, Daemon, World, wait_until
+
+# Nobody else has these; any trace of them outside of the environment is a leak.
+ACCESS, SECRET, TOKEN = "AKIDCANARYACCESS", "canary/Secret+Zx81Qp", "canary-token-77aXq=="
+BUCKET = "lab"
+LEAKS = (SECRET, TOKEN, "X-Amz-Signature=", "Signature=", "X-Amz-Credential=")
+
+
+class S3Fault:
+    """The scripted S3 server of tests/support/s3fault, with canary keys."""
+
+    def __init__(self, folder, arguments=()):
+        self.folder = folder
+        self.daemon = Daemon(
+            "s3fault",
+            ["--port", "0", "--port-file", folder / "s3fault.port", "--bucket", BUCKET,
+             "--access-key", ACCESS, "--secret-key", SECRET, "--session-token", TOKEN,
+             "--parent", os.getpid(), *arguments],
+            folder / "s3fault.port", folder / "s3fault.log").start()
+        self.port = int((folder / "s3fault.port").read_text().split()[0])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def env(self):
+        return {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET,
+                "AWS_SESSION_TOKEN": TOKEN, "AWS_ENDPOINT_URL": self.url,
+                "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+
+    def ask(self, what, body=None):
+        data = body.encode() if body is not None else None
+        with urllib.request.urlopen(f"{self.url}/-/{what}", data=data, timeout=30) as reply:
+            return reply.read().decode()
+
+    def rules(self, text):
+        self.ask("rules", text)
+
+    def state(self):
+        return json.loads(self.ask("state"))
+
+    def journal(self, **wanted):
+        lines = [json.loads(line) for line in self.ask("journal").splitlines()]
+        return [line for line in lines
+                if all(line.get(key) == value for key, value in wanted.items())]
+
+    def acted(self, rule=0):
+        return self.state()["rules"][rule]["acted"]
+
+    def stop(self):
+        self.daemon.stop()
+
+    # What an auditor looks at; the same names as in RealS3.
+    def keys(self, prefix):
+        return {o["key"]: o["size"] for o in self.state()["objects"] if o["key"].startswith(prefix)}
+
+    def uploads(self, prefix):
+        return [u["key"] for u in self.state()["uploads"] if u["key"].startswith(prefix)]
+
+
+class RealS3:
+    """The endpoint that AWS_ENDPOINT_URL names, looked at with boto3; CAIRN_TEST_BUCKET or lab."""
+
+    def __init__(self):
+        import boto3
+        from botocore.config import Config
+        self.bucket = os.environ.get("CAIRN_TEST_BUCKET", BUCKET)
+        self.client = boto3.client(
+            "s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"],
+            region_name=os.environ.get("AWS_REGION", "us-east-1"),
+            config=Config(request_checksum_calculation="when_required",
+                          response_checksum_validation="when_required",
+                          s3={"addressing_style": "path"}))
+
+    def env(self):
+        return {}
+
+    def keys(self, prefix):
+        pages = self.client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=prefix)
+        return {o["Key"]: o["Size"] for page in pages for o in page.get("Contents", [])}
+
+    def uploads(self, prefix):
+        pages = self.client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self.bucket, Prefix=prefix)
+        return [u["Key"] for page in pages for u in page.get("Uploads", [])]
+
+    def stop(self):
+        pass
+
+
+class S3World(World):
+    """server, uploaders and command on s3://BUCKET/PREFIX, everything logged at debug level."""
+
+    def __init__(self, s3, prefix="cairn", bucket=BUCKET, debug=True, **options):
+        self.s3, self.prefix = s3, prefix
+        level = ["--log-level", "debug", "--trace-store"] if debug else []
+        options["server_arguments"] = [*options.get("server_arguments", ()), *level]
+        options["uploader_arguments"] = [*options.get("uploader_arguments", ()), *level]
+        options["env"] = {**s3.env(), **options.get("env", {})}
+        super().__init__(store=f"s3://{bucket}/{prefix}", **options)
+
+    def keys(self, part=""):
+        return {key: size for key, size in self.s3.keys(self.prefix + "/").items() if part in key}
+
+    def audit(self):
+        """After it went quiet: no open upload, no object of a version that is not committed, no
+        test object."""
+        wait_until(self.is_clean, 40, 0.2)
+
+    def is_clean(self):
+        self.findings = self.find_leftovers()
+        return not self.findings
+
+    def find_leftovers(self):
+        keys = self.keys()
+        committed = {version_of(key) for key in keys if key.endswith("/committed.json")}
+        found = [("upload", key) for key in self.s3.uploads(self.prefix + "/")]
+        found += [("orphan", key) for key in keys
+                  if version_of(key) and version_of(key) not in committed]
+        found += [("test object", key) for key in keys if "/.cairn/doctor-" in key]
+        return found
+
+    def leaks(self):
+        """Lines of any log, and arguments of any process, that hold a secret."""
+        found = []
+        for path in self.root.rglob("*.log"):
+            for line in path.read_text(errors="replace").splitlines():
+                found += [f"{path.name}: {line}" for secret in LEAKS if secret in line]
+        for daemon in [self.server, *self.uploaders]:
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{daemon.process.pid}/cmdline", "rb") as file:
+                    text = file.read().decode(errors="replace")
+                found += [text for secret in LEAKS if secret in text]
+        return found
+
+
+def version_of(key):
+    match = re.search(r"/(ckpt_[^/]+)/", key)
+    return match.group(1) if match else None
+
+
+def run(arguments, **options):
+    return subprocess.run([str(a) for a in arguments], capture_output=True, text=True, check=False,
+                          timeout=120, **options)
+
+
+__all__ = ["ACCESS", "BIN", "BUCKET", "RealS3", "S3Fault", "S3World", "SECRET", "TOKEN", "run",
+           "version_of", "wait_until"]

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole chain on S3: put, get, verify, a save of 8 ranks, restore with the server down, and no
+secret anywhere. On s3fault, or with --endpoint-from-environment on what AWS_* variables name."""
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import uuid
+
+from s3world import BIN, BUCKET, RealS3, S3Fault, S3World, run, wait_until
+
+MIB = 1 << 20
+REAL = "--endpoint-from-environment" in sys.argv
+RANKS = 8
+
+
+def tree_of(folder):
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def trainer(world, step, rank, ranks=RANKS, run_name="s/run", job="job"):
+    """(status, what it said) of one rank."""
+    done = run([BIN / "tests/trainer", run_name, rank, ranks, step],
+               env={**os.environ, "CAIRN_SOCKET": world.socket(rank % len(world.uploaders)),
+                    "CAIRN_JOB": job})
+    return done.returncode, done.stderr
+
+
+def save_all(world, step, ranks=RANKS, run_name="s/run", job="job"):
+    with concurrent.futures.ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(lambda rank: trainer(world, step, rank, ranks, run_name, job),
+                             range(ranks)))
+
+
+class OnS3(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-s3-"))
+        cls.s3 = RealS3() if REAL else S3Fault(cls.folder)
+        cls.prefix = f"cairn-{uuid.uuid4()}"
+        cls.world = S3World(cls.s3, cls.prefix, bucket=cls.s3.bucket if REAL else BUCKET, nodes=2,
+                            server_arguments=["--sweep-interval", "200ms"],
+                            uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+        cls.s3.stop()
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def make_tree(self, name):
+        tree = self.world.root / name
+        (tree / "déjà vu").mkdir(parents=True)
+        (tree / "many parts.bin").write_bytes(os.urandom(23 * MIB + 17))
+        (tree / "one-part").write_bytes(os.urandom(MIB))
+        (tree / "empty").write_bytes(b"")
+        (tree / "déjà vu" / "a+b = 100%#?&").write_bytes(os.urandom(3 * MIB + 1))
+        return tree
+
+    def test_a_tree_comes_back_from_the_server_and_from_the_bucket_alone(self):
+        tree, world = self.make_tree("tree"), self.world
+        world.cairn("put", tree, "t/tree@1")
+        world.cairn("verify", "t/tree@1")
+        world.cairn("get", "t/tree@1", "-d", world.root / "back")
+        self.assertEqual(tree_of(tree), tree_of(world.root / "back"))
+        world.server.stop()
+        try:
+            for name, arguments in (("by-step", "t/tree@1"), ("by-latest", "t/tree")):
+                world.cairn("get", arguments, "--store", world.store, "-d", world.root / name)
+                self.assertEqual(tree_of(tree), tree_of(world.root / name))
+            world.cairn("verify", "t/tree@1", "--store", world.store)
+        finally:
+            world.start_server()
+        world.cairn("verify", "t/tree@1")
+        world.audit()
+
+    def test_a_save_of_eight_ranks_is_committed_and_verifies(self):
+        codes = save_all(self.world, 1)
+        self.assertTrue(all(code == 0 for code, _ in codes), (codes, self.world.logs()))
+        self.world.cairn("verify", "s/run@1")
+        self.world.cairn("verify", "s/run@1", "--store", self.world.store)
+        self.world.audit()
+
+    def test_the_example_model_comes_back_to_another_number_of_ranks(self):
+        env = {**os.environ, "CAIRN_JOB": "example", "CAIRN_SOCKET": self.world.socket(0)}
+        saving = [subprocess.Popen([BIN / "examples/transformer-save", "e/model", "7", str(rank),
+                                    "4"], env=env, stdout=subprocess.DEVNULL) for rank in range(4)]
+        self.assertEqual([process.wait(120) for process in saving], [0] * 4)
+        env["CAIRN_JOB"] = "example-2"
+        out = self.world.root / "example"
+        out.mkdir()
+        loading = [subprocess.Popen([BIN / "examples/transformer-restore", "e/model", str(rank),
+                                     "3", out], env=env, stdout=subprocess.DEVNULL)
+                   for rank in range(3)]
+        self.assertEqual([process.wait(120) for process in loading], [0] * 3)
+        checked = run([BIN / "examples/transformer-check", out, 3, 4])
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+    def test_a_deleted_checkpoint_leaves_the_bucket(self):
+        world = S3World(self.s3, f"{self.prefix}-rm", nodes=1,
+                        bucket=self.s3.bucket if REAL else BUCKET,
+                        server_arguments=["--sweep-interval", "100ms", "--trash-grace", "0ms"],
+                        uploader_arguments=["--part-size", "5MiB", "--heartbeat", "100ms"])
+        try:
+            source = world.root / "f"
+            source.write_bytes(os.urandom(11 * MIB))
+            for step in (1, 2):
+                world.cairn("put", source, f"x/run@{step}")
+            gone = json.loads(world.cairn("show", "x/run@1", "--json").stdout)["version"]
+            world.cairn("rm", "x/run@1")
+            wait_until(lambda: not world.keys(gone), 30)
+            world.cairn("verify", "x/run@2")
+            world.audit()
+        finally:
+            world.close()
+
+    def test_a_stranger_in_store_json_is_refused_by_both_daemons(self):
+        strange = S3World(self.s3, f"{self.prefix}-other", nodes=0,
+                          bucket=self.s3.bucket if REAL else BUCKET)
+        try:
+            # An uploader whose server speaks of another store than the one that it was given.
+            strange.store = self.world.store
+            strange.uploaders.append(strange.make_uploader(0).start())
+            source = strange.root / "f"
+            source.write_bytes(b"x" * 100)
+            said = strange.cairn("put", source, "x/run@1", "--timeout", "5s", status=None)
+            self.assertNotEqual(said.returncode, 0)
+            self.assertRegex(said.stderr + strange.logs(), "the server writes to store|speaks of store")
+            # A server whose catalog belongs to another store.
+            strange.server.stop()
+            with self.assertRaisesRegex(AssertionError, "this catalog belongs to"):
+                strange.start_server()
+            self.assertFalse([key for key in self.world.keys() if "/x/run/" in key])
+        finally:
+            strange.close()
+
+    def test_a_second_server_with_an_empty_catalog_writes_nothing(self):
+        before = self.world.keys()
+        second = S3World(self.s3, self.prefix, nodes=0, bucket=self.s3.bucket if REAL else BUCKET)
+        try:
+            status, _, _ = second.get("/v1/runs/y/run", method="PUT")
+            self.assertGreaterEqual(status, 400)
+            self.assertEqual(before.keys(), self.world.keys().keys())
+        finally:
+            second.close()
+
+    def test_zz_no_secret_is_in_any_log_or_argument(self):  # A04
+        text = self.world.logs()
+        self.assertIn("http.line", (self.world.root / "uploader-0.log").read_text())
+        self.assertEqual(self.world.leaks(), [], text)
+
+
+if __name__ == "__main__":
+    if REAL and not os.environ.get("AWS_ENDPOINT_URL"):
+        print("no AWS_ENDPOINT_URL: skipped")
+        sys.exit(77)
+    unittest.main(argv=[a for a in sys.argv if not a.startswith("--endpoint")], verbosity=2)

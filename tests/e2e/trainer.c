@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rank that saves checkpoints of its own making; a victim for kill -9, and a witness of what
+ * libcairn tells a job:  trainer RUN RANK WORLD STEP...   One JSON line for the opening and for each
+ * step. TRAINER_ROWS is the size in MiB; TRAINER_HOLD names a path: step N waits for PATH.N. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cairn/cairn.h>
+
+#define ROWS_PER_RANK 16
+#define COLUMNS (1024 * 256)
+#define TIMEOUT_MS 60000
+#define STEPS_MAX 64
+#define RAW_BYTES 12345
+
+struct job {
+    const char *hold;
+    unsigned rank, ranks;
+    uint64_t rows, steps[STEPS_MAX];
+    int step_count;
+};
+
+static uint32_t *memory_of(const struct job *job, uint64_t step) {
+    uint64_t count = job->rows * COLUMNS;
+    uint32_t *memory = malloc(count * sizeof *memory + RAW_BYTES);
+    if (!memory) exit(1);
+    for (uint64_t i = 0; i < count; i++)
+        memory[i] = (uint32_t)((i + step) * 2654435761u) ^ (job->rank << 20);
+    return memory;
+}
+
+static enum cairn_code save_step(struct cairn_session *session, const struct job *job,
+                                 uint64_t step, const uint32_t *memory, struct cairn_error *err) {
+    struct cairn_save *save = NULL;
+    uint64_t shape[2] = {job->rows * job->ranks, COLUMNS};
+    uint64_t start[2] = {job->rows * job->rank, 0}, count[2] = {job->rows, COLUMNS};
+    struct cairn_tensor_piece piece = {.name = "w",
+                                       .dtype = "U32",
+                                       .dimension_count = 2,
+                                       .shape = shape,
+                                       .kind = CAIRN_SHARDED,
+                                       .form = CAIRN_BOX,
+                                       .start = start,
+                                       .count = count,
+                                       .source = memory,
+                                       .source_bytes = sizeof *memory * job->rows * COLUMNS};
+    enum cairn_code code = cairn_save_begin(session, step, NULL, &save, err);
+    if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
+    if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);
+    if (code == CAIRN_OK) code = cairn_save_stage(save, err);
+    if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_COMMITTED, TIMEOUT_MS, err);
+    cairn_save_free(save);
+    return code;
+}
+
+static void pause_for(const char *prefix, uint64_t step) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%llu", prefix, (unsigned long long)step);
+    while (access(path, F_OK)) (void)poll(NULL, 0, 5);
+}
+
+static enum cairn_code play(const struct job *job, struct cairn_session *session,
+                            struct cairn_error *err) {
+    enum cairn_code worst = CAIRN_OK;
+    for (int i = 0; i < job->step_count; i++) {
+        uint64_t step = job->steps[i];
+        if (job->hold) pause_for(job->hold, step);
+        uint32_t *memory = memory_of(job, step);
+        enum cairn_code code = save_step(session, job, step, memory, err);
+        free(memory);
+        printf("{\"step\":%llu,\"code\":\"%s\"}\n", (unsigned long long)step,
+               cairn_code_info(code)->slug);
+        fflush(stdout);
+        if (code != CAIRN_OK) fprintf(stderr, "%s\n", err->message);
+        if (code != CAIRN_OK) worst = code;
+    }
+    return worst;
+}
+
+int main(int argc, char **argv) {
+    struct job job = {.rows = ROWS_PER_RANK, .hold = getenv("TRAINER_HOLD")};
+    struct cairn_session *session = NULL;
+    struct cairn_resume resume = {0};
+    struct cairn_error err;
+    memset(&err, 0, sizeof err);
+    if (argc < 5) return 2;
+    const char *rows = getenv("TRAINER_ROWS");
+    if (rows) job.rows = strtoull(rows, NULL, 10);
+    job.rank = (unsigned)strtoul(argv[2], NULL, 10);
+    job.ranks = (unsigned)strtoul(argv[3], NULL, 10);
+    for (int i = 4; i < argc && job.step_count < STEPS_MAX; i++)
+        job.steps[job.step_count++] = strtoull(argv[i], NULL, 10);
+    struct cairn_open_options options = {.run = argv[1],
+                                         .rank = job.rank,
+                                         .world_size = job.ranks,
+                                         .local_world_size = job.ranks > 1 ? job.ranks / 2 : 1,
+                                         .bytes = job.rows * COLUMNS * 4 + (UINT64_C(4) << 20),
+                                         .resume = getenv("CAIRN_RESUME"),
+                                         .timeout_ms = TIMEOUT_MS};
+    enum cairn_code code = cairn_open(&options, &session, &resume, &err);
+    if (code != CAIRN_OK) {
+        printf("{\"open\":\"%s\"}\n", cairn_code_info(code)->slug);
+        fprintf(stderr, "%s\n", err.message);
+        return 1;
+    }
+    printf("{\"open\":\"ok\",\"attempt\":%llu,\"resumed\":%lld}\n",
+           (unsigned long long)resume.attempt, resume.found ? (long long)resume.step : -1);
+    fflush(stdout);
+    code = play(&job, session, &err);
+    cairn_close(session);
+    return code == CAIRN_OK ? 0 : 1;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* s3_settings: what is said in settings is in the requests; what means nothing is refused. */
+#include "store/s3_settings.h"
+
+#include "tests/support/s3_script.h"
+
+static const struct {
+    const char *variable, *value;
+} said[] = {
+    {"CAIRN_SSE", "aws:kms"},
+    {"CAIRN_SSE_KMS_KEY_ID", "arn:aws:kms:eu-west-1:1:key/k"},
+    {"CAIRN_STORAGE_CLASS", "STANDARD_IA"},
+    {"CAIRN_OBJECT_TAGS", "team=nlp&kind=checkpoint"},
+    {"CAIRN_BUCKET_OWNER", "123456789012"},
+    {"CAIRN_CHECKSUM", "md5"},
+    {"CAIRN_REGION", "eu-west-1"},
+};
+
+static void forget_variables(void) {
+    static const char *const others[] = {"CAIRN_INTERFACES",    "CAIRN_ADDRESSING",
+                                         "CAIRN_BANDWIDTH_MAX", "CAIRN_HEDGE",
+                                         "CAIRN_ENDPOINT",      "CAIRN_ALLOW_PLAIN_HTTP"};
+    for (size_t i = 0; i < CAIRN_COUNT(said); i++) unsetenv(said[i].variable);
+    for (size_t i = 0; i < CAIRN_COUNT(others); i++) unsetenv(others[i]);
+}
+
+/* The environment is what a test can set without a program around it; flags and files go through
+ * the same table. */
+TEST(encryption_class_tags_and_owner_are_in_the_requests_that_make_objects) {
+    struct cairn_store_s3_environment environment;
+    struct cairn_error failure = {0};
+    forget_variables();
+    for (size_t i = 0; i < CAIRN_COUNT(said); i++) setenv(said[i].variable, said[i].value, 1);
+    enum cairn_code code = cairn_store_s3_environment_load(&environment, &failure);
+    forget_variables();
+    REQUIRE(code == CAIRN_OK);
+    environment.choice.options.deadline_ms = 3000;
+    static const char created[] = "<InitiateMultipartUploadResult><UploadId>u</UploadId>"
+                                  "</InitiateMultipartUploadResult>";
+    RIG(environment.choice.options, {200, STORED, ""}, {200, "", created}, {200, STORED, ""});
+    cairn_store_s3_environment_release(&environment);
+    struct cairn_store_request put = PUT_REQUEST;
+    struct cairn_store_request create = {.op = CAIRN_STORE_UPLOAD_CREATE, .key = "k", .token = "t"};
+    struct cairn_store_request part = {.op = CAIRN_STORE_UPLOAD_PART,
+                                       .key = "k",
+                                       .upload_id_in = "u",
+                                       .part_number = 1,
+                                       .body = CAIRN_VIEW("123456789")};
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    REQUIRE_OK(cairn_store_perform(rig.worker, &create, &err));
+    REQUIRE_OK(cairn_store_perform(rig.worker, &part, &err));
+    for (size_t i = 0; i < 2; i++) {
+        EXPECT(strstr(rig.heads[i], "x-amz-server-side-encryption: aws:kms\r\n"));
+        EXPECT(strstr(rig.heads[i], "x-amz-server-side-encryption-aws-kms-key-id: "
+                                    "arn:aws:kms:eu-west-1:1:key/k\r\n"));
+        EXPECT(strstr(rig.heads[i], "x-amz-storage-class: STANDARD_IA\r\n"));
+        EXPECT(strstr(rig.heads[i], "x-amz-tagging: team=nlp&kind=checkpoint\r\n"));
+    }
+    EXPECT(!strstr(rig.heads[2], "x-amz-server-side-encryption"));
+    for (size_t i = 0; i < 3; i++)
+        EXPECT(strstr(rig.heads[i], "x-amz-expected-bucket-owner: 123456789012\r\n"));
+    EXPECT(strstr(rig.heads[0], "Content-MD5: JfnnlDI7RTiF9RgfG2JNCw==\r\n"));
+}
+
+static enum cairn_code choose(const char *variable, const char *value,
+                              struct cairn_store_s3_environment *ret, struct cairn_error *ret_err) {
+    forget_variables();
+    setenv(variable, value, 1);
+    enum cairn_code code = cairn_store_s3_environment_load(ret, ret_err);
+    forget_variables();
+    return code;
+}
+
+TEST(words_that_mean_nothing_are_refused_by_name) { /* G01 */
+    static const struct {
+        const char *variable, *value, *named;
+    } wrong[] = {
+        {"CAIRN_ADDRESSING", "host", "addressing"},
+        {"CAIRN_CHECKSUM", "sha1", "checksum"},
+        {"CAIRN_SSE", "AES-256", "sse"},
+        {"CAIRN_SSE_KMS_KEY_ID", "k", "sse_kms_key_id"},
+        {"CAIRN_INTERFACES", "eth2,,eth3", "interfaces"},
+        {"CAIRN_INTERFACES", "eth2,", "interfaces"},
+        {"CAIRN_INTERFACES", "a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a", "interfaces"},
+        {"CAIRN_HEDGE", "perhaps", "hedge"},
+        {"CAIRN_BANDWIDTH_MAX", "-1", "bandwidth_max"},
+        {"CAIRN_STORE_CONNECTIONS", "0", "store_connections"},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        struct cairn_store_s3_environment environment;
+        CAIRN_AUTO(rig) rig = {0};
+        EXPECT_CODE(choose(wrong[i].variable, wrong[i].value, &environment, &err), CAIRN_INVALID);
+        EXPECT(strstr(err.message, wrong[i].named));
+        unsetenv(wrong[i].variable);
+    }
+}
+
+TEST(interfaces_cap_and_hedge_become_options) {
+    struct cairn_store_s3_environment environment;
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE_OK(choose("CAIRN_INTERFACES", "eth2,eth3", &environment, &err));
+    EXPECT_EQ_U64(environment.choice.options.interface_count, 2);
+    EXPECT_EQ_TEXT(environment.choice.options.interfaces[1], "eth3");
+    cairn_store_s3_environment_release(&environment);
+    REQUIRE_OK(choose("CAIRN_BANDWIDTH_MAX", "10MiB", &environment, &err));
+    EXPECT_EQ_U64(environment.choice.options.bandwidth_bytes_per_s, 10 * CAIRN_MIB);
+    EXPECT(!environment.choice.options.no_hedge);
+    cairn_store_s3_environment_release(&environment);
+    REQUIRE_OK(choose("CAIRN_HEDGE", "false", &environment, &err));
+    EXPECT(environment.choice.options.no_hedge);
+    cairn_store_s3_environment_release(&environment);
+}
+
+TEST(an_endpoint_in_the_clear_on_another_machine_must_be_allowed) { /* G02 */
+    for (int allowed = 0; allowed < 2; allowed++) {
+        struct cairn_store_s3_environment environment;
+        CAIRN_AUTO(rig) rig = {0};
+        struct cairn_store *store = NULL;
+        setenv("CAIRN_ALLOW_PLAIN_HTTP", allowed ? "true" : "false", 1);
+        setenv("CAIRN_ENDPOINT", "http://192.0.2.1:9000", 1);
+        REQUIRE_OK(cairn_store_s3_environment_load(&environment, &err));
+        forget_variables();
+        struct cairn_store_options open = {.url = "s3://bucket", .s3 = &environment.choice.options};
+        EXPECT_CODE(cairn_store_s3_open(&open, &store, &err), allowed ? CAIRN_OK : CAIRN_INVALID);
+        if (store) cairn_store_free(store);
+        cairn_store_s3_environment_release(&environment);
+    }
+}

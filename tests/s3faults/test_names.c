@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* S28: names that do not resolve, addresses that are dead, and certificates that are wrong. */
+#include "tests/s3faults/cases.h"
+#include "tests/support/certificate.h"
+
+static enum cairn_code head(struct cairn_s3world *world) {
+    struct cairn_store_request request = {.op = CAIRN_STORE_HEAD, .key = "k"};
+    return cairn_store_perform(world->worker, &request, &world->error);
+}
+
+TEST(s28_a_name_that_does_not_resolve_is_waited_for_within_the_deadline) {
+    WORLD(.s3 = {.endpoint = "http://no-such-host.invalid:9",
+                 .allow_plain_http = true,
+                 .connect_ms = 300,
+                 .deadline_ms = 1200});
+    uint64_t began = cairn_mono_ms();
+    enum cairn_code code = head(&world);
+    EXPECT(code == CAIRN_TIMEOUT || code == CAIRN_UNAVAILABLE);
+    EXPECT(strstr(err.message, "no-such-host.invalid") != NULL);
+    EXPECT(cairn_mono_ms() - began < 6000);
+}
+
+TEST(s28_a_dead_address_of_a_name_is_passed_over) {
+    WORLD(.host = "localhost"); /* also ::1, where nobody listens */
+    EXPECT(cairn_case_is_durable(&world, "", "shard"));
+}
+
+TEST(s28_a_refused_connection_is_waited_for_within_the_deadline) {
+    WORLD(.s3 = {.deadline_ms = 1000});
+    cairn_daemon_release(&world.daemon);
+    uint64_t began = cairn_mono_ms();
+    enum cairn_code code = head(&world);
+    EXPECT(code == CAIRN_TIMEOUT || code == CAIRN_UNAVAILABLE);
+    EXPECT(cairn_mono_ms() - began < 3000);
+}
+
+/* A server with this certificate; what a client says that trusts only `trusted`. */
+static enum cairn_code head_over_tls(const struct cairn_certificate *tls, const char *trusted,
+                                     const char *rules, uint64_t *ret_ms, char ret_message[320]) {
+    CAIRN_AUTO(s3world) world = {0};
+    struct cairn_s3world_options options = {
+        .tls_certificate = tls->certificate,
+        .tls_key = tls->key,
+        .rules = rules,
+        .s3 = {.ca_bundle = trusted, .deadline_ms = 4000, .stall_ms = 1000}};
+    if (!EXPECT(cairn_s3world_start(&world, &options) == CAIRN_OK)) return CAIRN_INTERNAL;
+    uint64_t began = cairn_mono_ms();
+    enum cairn_code code = head(&world);
+    *ret_ms = cairn_mono_ms() - began;
+    snprintf(ret_message, 320, "%s", err.message);
+    return code;
+}
+#undef err
+
+TEST(s28_a_wrong_certificate_fails_closed_and_at_once) {
+    struct cairn_certificate good, ended, later, other;
+    struct cairn_error err = {0};
+    cairn_certificate_make("good", "IP:127.0.0.1", -3600, 3600, &good);
+    cairn_certificate_make("ended", "IP:127.0.0.1", -7200, -3600, &ended);
+    cairn_certificate_make("later", "IP:127.0.0.1", 7200, 14400, &later);
+    cairn_certificate_make("other", "DNS:s3.example", -3600, 3600, &other);
+    const struct {
+        const struct cairn_certificate *tls;
+        const char *trusted;
+        enum cairn_code code;
+    } cases[] = {{&good, good.certificate, CAIRN_NOT_FOUND},  /* it works, and the key is absent */
+                 {&good, other.certificate, CAIRN_FORBIDDEN}, /* self-signed, not trusted */
+                 {&good, NULL, CAIRN_FORBIDDEN},
+                 {&ended, ended.certificate, CAIRN_FORBIDDEN},
+                 {&later, later.certificate, CAIRN_FORBIDDEN},
+                 {&other, other.certificate, CAIRN_FORBIDDEN}}; /* of another host */
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        uint64_t ms = 0;
+        enum cairn_code code = head_over_tls(cases[i].tls, cases[i].trusted, "", &ms, err.message);
+        EXPECT_CODE(code, cases[i].code);
+        if (!EXPECT(ms < 1000)) fprintf(stderr, "case %zu: %s\n", i, err.message);
+    }
+}
+
+TEST(s28_a_cut_handshake_is_tried_again) {
+    struct cairn_certificate tls;
+    struct cairn_error err = {0};
+    cairn_certificate_make("good", "IP:127.0.0.1", -3600, 3600, &tls);
+    static const char *const cuts[] = {"op=connect nth=1 : rst@0", "op=connect nth=1 : rst@1",
+                                       "op=connect nth=1 : fin@1", "op=head nth=1 : rst@h10"};
+    for (size_t i = 0; i < CAIRN_COUNT(cuts); i++) {
+        uint64_t ms = 0;
+        enum cairn_code code = head_over_tls(&tls, tls.certificate, cuts[i], &ms, err.message);
+        EXPECT_CODE(code, CAIRN_NOT_FOUND);
+    }
+}
+#define err (world.error)
+
+TEST(s28_tls_carries_a_whole_shard_and_a_cut_reply_without_close_notify_is_no_success) {
+    struct cairn_certificate tls;
+    cairn_certificate_make("good", "IP:127.0.0.1", -3600, 3600, &tls);
+    WORLD(.tls_certificate = tls.certificate, .tls_key = tls.key,
+          .s3 = {.ca_bundle = tls.certificate});
+    ALL_BECOME_DURABLE("op=complete nth=1 : fin@50%", "op=part nth=2 : req-fin@50%",
+                       "op=complete nth=1 : drop-header=Content-Length, fin@-5");
+}
+
+TEST(s28_from_https_nothing_leads_to_plain_http) {
+    struct cairn_certificate tls;
+    cairn_certificate_make("good", "IP:127.0.0.1", -3600, 3600, &tls);
+    WORLD(.tls_certificate = tls.certificate, .tls_key = tls.key,
+          .s3 = {.ca_bundle = tls.certificate});
+    EXPECT(cairn_case_fails(&world, "op=part : redirect=http://127.0.0.1:9/x/307", CAIRN_STORE));
+    EXPECT(cairn_s3world_acted(&world, 0) <= 3);
+}
+
+TEST(s28_a_plain_answer_where_tls_is_due_fails) {
+    WORLD(.no_store = true); /* speaks plain HTTP */
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "https://127.0.0.1:%u", world.daemon.port);
+    world_options.s3 = (struct cairn_store_s3_options){.endpoint = endpoint, .deadline_ms = 1000};
+    REQUIRE_OK(cairn_s3world_open(&world, &world_options));
+    EXPECT(head(&world) != CAIRN_OK);
+    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_head"), 0);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The same promises over S3: an S3 server that checks every signature and checksum, and fails on
+ * request. */
+#include "tests/uploader/trainer.h"
+
+#define SHARD_BYTES (11 * CAIRN_MIB + 333) /* three parts of 5 MiB at most */
+
+static struct trainer_options rank_of(const struct cairn_up_world *world) {
+    return (struct trainer_options){
+        .socket = world->socket_path, .job = "job-1", .bytes = 24 * CAIRN_MIB};
+}
+
+static void expect_committed(const char *rules) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = rules}));
+    struct trainer_options options = rank_of(&world);
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 2, SHARD_BYTES, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+}
+
+TEST(a_save_in_parts_is_committed_over_s3) {
+    expect_committed("");
+}
+TEST(a_lost_reply_to_complete_is_no_failure) {
+    expect_committed("op=complete nth=1 : lose-reply");
+}
+TEST(a_lost_reply_to_a_part_is_no_failure) {
+    expect_committed("op=part nth=2 : lose-reply");
+}
+TEST(a_store_that_is_slow_down_for_a_while_is_waited_for) {
+    expect_committed("op=part nth=1-3 : status=503/SlowDown");
+}
+
+TEST(a_kill_in_mid_upload_goes_on_where_the_parts_stopped) /* Q17 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(
+        world_open(&world, &(struct world_options){.s3_rules = "op=part nth=3+ : stall@0/60000"}));
+    struct trainer_options options = rank_of(&world);
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    char states[1][32], state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, SHARD_BYTES, &save));
+    CAIRN_AUTO_JSON json_t *released = trainer_event(&trainer, "released", save.number, 10000);
+    EXPECT(released != NULL);
+    world_uploader_kill(&world);
+    REQUIRE(world_s3_rules(&world, "op=create : status=500/InternalError"));
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(trainer_offer(&trainer, &options, &save, 1, true, states));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+}
+
+TEST(what_s3_holds_whole_needs_no_trainer_after_a_restart) /* V18 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = "op=complete : stall@0/60000"}));
+    struct trainer_options options = rank_of(&world);
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, SHARD_BYTES, &save));
+    for (int i = 0; i < 3; i++) {
+        CAIRN_AUTO_JSON json_t *released = trainer_event(&trainer, "released", save.number, 10000);
+        REQUIRE(released != NULL);
+    }
+    world_uploader_kill(&world);
+    cairn_trainer_release(&trainer);
+    trainer = (struct cairn_trainer){0};
+    REQUIRE(world_s3_rules(&world, ""));
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(world_await_state(&world, save.version, "committed", 20000));
+}
