@@ -15,10 +15,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "release")
 SPREAD_MAX = 0.20
+IDLE_MIN = 0.9
 GIB = 1 << 30
 
 
@@ -97,6 +99,8 @@ class Lab:
     def __init__(self, options):
         self.pairs_wanted = options.pairs
         self.bytes = options.bytes
+        self.patience = options.patience
+        self.idle = None
         self.isolated = bool(os.environ.get("CAIRN_BENCH_INSIDE"))
         self.commit = commit()
         self.lines = []
@@ -156,7 +160,7 @@ class Lab:
                   ours=None, theirs=None, pairs=0, reason=reason, **more)
 
     def line(self, **fields):
-        fields = {"bench": self.bench, **fields, "commit": self.commit}
+        fields = {"bench": self.bench, **fields, "idle": self.idle, "commit": self.commit}
         self.lines.append(fields)
         print(json.dumps(fields), flush=True)
 
@@ -175,9 +179,33 @@ class Lab:
                     [b.cpu / b.bytes * 1e9 for b in theirs], **more)
 
 
+def idle_share(seconds=0.5):
+    """How much of the CPUs nobody used just now."""
+    def read():
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+        return ticks[3] + ticks[4], sum(ticks)
+
+    idle, total = read()
+    time.sleep(seconds)
+    later_idle, later_total = read()
+    return (later_idle - idle) / max(1, later_total - total)
+
+
+def wait_quiet(patience):
+    """The machine is idle, or patience is at its end. Returns the idle share."""
+    until = time.monotonic() + patience
+    share = idle_share()
+    while share < IDLE_MIN and time.monotonic() < until:
+        time.sleep(1)
+        share = idle_share(1)
+    return share
+
+
 def run_one(lab, name, figure):
     lab.bench = name
-    say(name)
+    lab.idle = round(wait_quiet(lab.patience), 2)
+    say("%s (%d %% of the CPUs idle)" % (name, 100 * lab.idle))
     try:
         figure.run(lab)
     except Skip as skip:
@@ -228,6 +256,8 @@ def parse(arguments):
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--pairs", type=int, default=9, help="interleaved pairs; default 9")
     parser.add_argument("--bytes", type=size_of, default=GIB, help="of one object; default 1GiB")
+    parser.add_argument("--patience", type=int, default=0, metavar="SECONDS",
+                        help="wait so long before each figure for idle CPUs; default 0")
     parser.add_argument("--list", action="store_true", help="names of the figures")
     parser.add_argument("--no-build", action="store_true", help="use what build/release holds")
     parser.add_argument("--no-install", action="store_true", help="never install a peer")

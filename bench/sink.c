@@ -8,6 +8,7 @@
  */
 #include "bench/sink.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
@@ -65,14 +66,13 @@ static void wait_until_us(uint64_t when_us) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR) continue;
 }
 
-/* K2: an idle time earns no credit, so a connection never exceeds its rate. */
+/* K2: a body begins without credit. Within it what was lost by waking late is caught up, so that the
+ * mean is the rate. */
 static void pace(struct sink_connection *connection, size_t size) {
     uint64_t rate = sink.faults.bytes_per_second;
     if (!rate) return;
-    uint64_t now_us = cairn_mono_us();
-    if (connection->next_us < now_us) connection->next_us = now_us;
     connection->next_us += size * 1000000 / rate;
-    wait_until_us(connection->next_us);
+    if (connection->next_us > cairn_mono_us()) wait_until_us(connection->next_us);
 }
 
 static void reset_connection(struct sink_connection *connection) {
@@ -90,6 +90,7 @@ bool sink_read_body(struct sink_connection *connection, const struct sink_reques
     if (request->expects_continue && left) {
         if (!sink_send(connection, "HTTP/1.1 100 Continue\r\n\r\n", 25)) return false;
     }
+    connection->next_us = cairn_max_u64(connection->next_us, cairn_mono_us());
     while (left) {
         const uint8_t *bytes = connection->chunk;
         size_t buffered = connection->head_size - connection->head_used;
@@ -274,6 +275,7 @@ int main(int count, char **values) {
         fprintf(stderr, "bench_sink: %s\n", error.message);
         return 2;
     }
+    fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) & ~O_NONBLOCK); /* accept must wait */
     bench_be_steady(listener);
     printf("{\"ready\":true,\"port\":%u,\"crc32c\":\"%08x\"}\n", port, sink.served_crc32c);
     fflush(stdout);

@@ -22,7 +22,7 @@ struct cairn_cli_daemon {
     char name[32];
     char ready_file[512];
 };
-/* program stands beside this binary. arguments end with NULL. ready_file appears when it is ready. */
+/* program stands beside this binary; arguments end with NULL; ready_file tells that it is ready. */
 enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const char *folder,
                                        const char *program, const char *const *arguments,
                                        const char *ready_file, uint32_t timeout_ms,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn get: a version, one rank's shards or one shard, verified, into a folder or standard output. */
+/* cairn get: a version, one rank's shards or one shard, verified, into a folder or a pipe. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static bool chosen(const struct cairn_cli *cli, const struct cairn_manifest_shar
     return !cli->rank_given || shard->rank == cli->rank;
 }
 
-/* Folders on the way to name, below root_fd; each component was checked by the manifest's decoder. */
+/* Folders on the way to name, below root_fd; the manifest's decoder checked each component. */
 static enum cairn_code make_folders(int root_fd, const char *name, struct cairn_error *err) {
     char path[CAIRN_SHARD_NAME_BYTES_MAX + 1];
     for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {

@@ -76,7 +76,7 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_resume, cairn_cli_verb_rm, cairn_cli_verb_undelete, cairn_cli_verb_nodes,
     cairn_cli_verb_bench;
 
-/* Flags that every verb takes: --server, --token-file, --socket, --output, --json, --progress, ... */
+/* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];
 extern const size_t cairn_cli_common_flag_count;
 

@@ -148,7 +148,8 @@ enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
     CAIRN_AUTO_JSON json_t *body = ask->take_message;
     CAIRN_AUTO_PTR(client_message) message = NULL;
     uint64_t id = session->next_id++, answered = 0;
-    if (!body || json_object_set_new(body, "id", json_integer((json_int_t)id)) != 0)
+    if (!body ||
+        (ask->wanted && json_object_set_new(body, "id", json_integer((json_int_t)id)) != 0))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     CAIRN_TRY(cairn_client_message_new(body, ask->blob, ask->fds, ask->fd_count, &message, err));
     enum cairn_code code = cairn_net_send(session->link.fd, cairn_buf_view(&message->bytes),
@@ -156,7 +157,7 @@ enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
     if (code && code != CAIRN_TIMEOUT)
         return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader's socket ended");
     CAIRN_TRY(code);
-    for (;;) {
+    while (ask->wanted) {
         CAIRN_AUTO(frame) frame = {0};
         CAIRN_TRY(next_alone(session, ask->deadline_ms, &frame, err));
         if (cairn_client_u64_of(frame.message, "id", &answered) && answered == id) {
@@ -169,6 +170,7 @@ enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
         if (!cairn_client_dispatch(session, &frame))
             return cairn_fail(err, CAIRN_PROTOCOL, "the uploader sent an unknown event");
     }
+    return CAIRN_OK;
 }
 
 /* ---- the thread ---- */

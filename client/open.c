@@ -14,6 +14,8 @@
 
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 #define CLOSE_WAIT_MS 10000
+#define OPEN_AGAIN_MS 10000
+#define OPEN_PAUSE_MS 50
 
 /* ---- options ---- */
 
@@ -185,6 +187,34 @@ static enum cairn_code converse(struct cairn_session *session, struct cairn_erro
     return cairn_client_thread_start(session, err);
 }
 
+/* What an uploader that died over the opening had given. */
+static void forget(struct cairn_session *session) {
+    cairn_client_link_close(&session->link);
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        cairn_client_process_unwatch(session->slabs[i].fd);
+        cairn_slab_release(&session->slabs[i]);
+    }
+    session->slab_count = 0;
+    session->uuid[0] = '\0';
+}
+
+/* An uploader that dies over the opening is met again when it is back: the same process gets the
+ * same attempt (Q2). One that was not there to begin with is reported at once. */
+static enum cairn_code converse_again(struct cairn_session *session, struct cairn_error *err) {
+    uint64_t until_ms =
+        cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + OPEN_AGAIN_MS);
+    bool met = false;
+    for (;;) {
+        enum cairn_code code = converse(session, err);
+        met |= session->uuid[0] != '\0';
+        if (code != CAIRN_UPLOADER_GONE || !met || cairn_mono_ms() >= until_ms) return code;
+        forget(session);
+        CAIRN_HOLD(&session->lock);
+        (void)cairn_condition_wait(&session->changed, &session->lock,
+                                   cairn_mono_ms() + OPEN_PAUSE_MS);
+    }
+}
+
 /* ---- life ---- */
 
 static void session_free(struct cairn_session *session) {
@@ -233,7 +263,7 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
     cairn_client_window_init(session);
     cairn_client_process_nonce(session->proc);
     CAIRN_TRY(read_options(options, session, err));
-    enum cairn_code code = converse(session, err);
+    enum cairn_code code = converse_again(session, err);
     if (code) return cairn_within(err, code, "%s rank %u", session->run, session->rank);
     if (ret_resume) *ret_resume = session->resumed;
     *ret = CAIRN_TAKE(session);
@@ -245,7 +275,9 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
 static bool something_is_owed(const struct cairn_session *session) {
     if (session->locked.tells) return true;
     for (const struct cairn_save *save = session->locked.saves; save; save = save->next)
-        if (save->sealed && !save->durable && !cairn_client_save_over(save)) return true;
+        if ((save->sealed || save->owed || save->finishing) && !save->durable &&
+            !cairn_client_save_over(save))
+            return true;
     return false;
 }
 

@@ -134,7 +134,9 @@ static enum cairn_code connect_again(struct cairn_session *session, struct cairn
     uint64_t deadline_ms = cairn_deadline_in(&cairn_clock_real, OFFER_MS);
     CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
     CAIRN_TRY(cairn_client_hello(session, deadline_ms, err));
-    return session->read_only ? CAIRN_OK : offer(session, deadline_ms, err);
+    if (session->read_only) return CAIRN_OK;
+    CAIRN_TRY(offer(session, deadline_ms, err));
+    return cairn_client_stage_owed(session, deadline_ms, err);
 }
 
 enum cairn_code cairn_client_reoffer(struct cairn_session *session, struct cairn_error *err) {

@@ -10,6 +10,7 @@
 
 #define META_BYTES_MAX (64 * CAIRN_KIB)
 #define SKIP_WAIT_MS 1000
+#define BEGIN_TRIES 3
 
 /* ---- life ---- */
 
@@ -47,6 +48,7 @@ void cairn_client_save_drop_pieces(struct cairn_save *save) {
 void cairn_client_save_destroy(struct cairn_save *save) {
     if (!save) return;
     cairn_client_save_drop_pieces(save);
+    cairn_client_stager_free(save->owed);
     json_decref(save->begin);
     free(save);
 }
@@ -55,7 +57,8 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     struct cairn_save **at = &session->locked.saves;
     while (*at) {
         struct cairn_save *save = *at;
-        bool done = save->freed && (save->committed || (save->problem.code && save->told));
+        bool done = save->freed && !save->finishing &&
+                    (save->committed || (save->problem.code && save->told));
         if (!done) {
             at = &save->next;
             continue;
@@ -65,7 +68,7 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     }
 }
 
-static void generation_give(struct cairn_save *save) {
+void cairn_client_save_give(struct cairn_save *save) {
     if (save->generation < 0) return;
     struct cairn_client_generation *own = &save->session->locked.generations[save->generation];
     if (own->held == save) own->held = NULL;
@@ -97,7 +100,7 @@ bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *
     bool open = !cairn_client_save_over(save);
     cairn_client_save_end(save, why);
     save->told = true;
-    generation_give(save);
+    cairn_client_save_give(save);
     cairn_lock_give(&save->session->lock);
     cairn_client_save_drop_pieces(save);
     return open;
@@ -118,7 +121,7 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
 void cairn_client_save_sealed(struct cairn_save *save) {
     cairn_lock_take(&save->session->lock);
     save->sealed = true;
-    generation_give(save);
+    cairn_client_save_give(save);
     cairn_lock_give(&save->session->lock);
     cairn_client_save_drop_pieces(save);
 }
@@ -168,7 +171,7 @@ static enum cairn_code begin_body(struct cairn_save *save, const struct cairn_sa
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch,
+enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
                                               uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = save->session;
     CAIRN_AUTO(frame) answer = {0};
@@ -176,7 +179,8 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
                                          .wanted = "begun",
                                          .epoch = epoch,
                                          .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_call(session, &ask, &answer, err));
+    CAIRN_TRY(alone ? cairn_client_ask_alone(session, &ask, &answer, err)
+                    : cairn_client_call(session, &ask, &answer, err));
     const char *version = cairn_client_text_of(answer.message, "version");
     uint64_t id = 0;
     if (!cairn_client_u64_of(answer.message, "save", &id) || !id || !version ||
@@ -227,12 +231,22 @@ static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *er
     return cairn_fail(err, CAIRN_SKIPPED, "an earlier save is still being sent");
 }
 
+/* An uploader that died over the question is asked again as soon as it is back: the same n is the
+ * same begin (Q8). One that stays away ends this within CAIRN_CLIENT_GONE_MS. */
+static enum cairn_code ask_begin(struct cairn_save *save, uint64_t deadline_ms,
+                                 struct cairn_error *err) {
+    enum cairn_code code = CAIRN_UPLOADER_GONE;
+    for (int tries = 0; tries < BEGIN_TRIES && code == CAIRN_UPLOADER_GONE; tries++)
+        code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
+    return code;
+}
+
 static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_options *options,
                              struct cairn_error *err) {
     struct cairn_session *session = save->session;
     uint64_t deadline_ms = cairn_client_deadline(session, options->timeout_ms);
     CAIRN_TRY(begin_body(save, options, err));
-    CAIRN_TRY(cairn_client_save_begin_again(save, 0, deadline_ms, err));
+    CAIRN_TRY(ask_begin(save, deadline_ms, err));
     CAIRN_HOLD(&session->lock);
     if (session->slab_count && options->skip) CAIRN_TRY(skip_wait(save, err));
     if (session->slab_count && !options->skip) CAIRN_TRY(generation_take(save, deadline_ms, err));
@@ -320,14 +334,15 @@ void cairn_save_free(struct cairn_save *save) {
     if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
     cairn_client_save_drop_pieces(save);
     cairn_lock_take(&session->lock);
-    bool unsealed = !save->sealed && !cairn_client_save_over(save);
+    bool owed = save->owed || save->finishing; /* goes on without the handle, as a sealed one */
+    bool unsealed = !save->sealed && !owed && !cairn_client_save_over(save);
     uint64_t id = save->id, step = save->step;
     uint32_t n = save->n;
     if (unsealed) {
         (void)cairn_fail(&save->problem, CAIRN_CANCELLED, "freed before it was staged");
         save->told = true;
     }
-    generation_give(save);
+    if (!owed) cairn_client_save_give(save);
     save->freed = true;
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);

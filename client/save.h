@@ -9,6 +9,8 @@
  *          Q14  a save waits for its own slab generation only.
  *          P4   sources are read during cairn_save_stage only, each byte once.
  *          S1   every save ends committed or with one problem, which is told at least once.
+ *          S2   a save that was copied while the uploader was away is sealed by the I/O thread with
+ *               the one that comes back, also when its handle was freed.
  * Limits:  8 dimensions; 1 MiB of names in one `stage` frame and in the replicated checksums.
  * Threads: pieces, raws and files belong to the handle's caller; the fields under "by the session's
  *          lock" are guarded by it.
@@ -47,6 +49,8 @@ struct cairn_client_raw {
 };
 /* What arranging made of them; see client/arrange.h. */
 struct cairn_client_arrangement;
+/* A copy and what is known of it; see client/stage.c. */
+struct cairn_client_stager;
 
 struct cairn_save {
     struct cairn_session *session; /* NULL once the session is closed */
@@ -68,6 +72,8 @@ struct cairn_save {
     uint64_t total_bytes, durable_bytes;
     bool staging, sealed, durable, committed, freed;
     bool told; /* the problem was returned by some call */
+    struct cairn_client_stager *owed; /* copied while no uploader was there; owned */
+    bool finishing;                   /* the I/O thread is telling it to the new one */
     struct cairn_error problem;
 };
 
@@ -93,7 +99,15 @@ void cairn_client_save_sealed(struct cairn_save *save);
 /* Fail the save with *err: remember, tell the uploader, give the generation back. Returns code. */
 enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
                                        struct cairn_error *err);
-/* Send `begin` again to an uploader that does not know the save; on success save->id is new. */
-enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch,
+/* Send `begin` again to an uploader that does not know the save; on success save->id is new. alone:
+ * over a link that only this thread uses. */
+enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
                                               uint64_t deadline_ms,
                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* Give the save's generation back; the lock is held. */
+void cairn_client_save_give(struct cairn_save *save);
+void cairn_client_stager_free(struct cairn_client_stager *stager);
+/* On the I/O thread, over a link that it alone uses, after the offer: every save that is owed is
+ * told and sealed, or fails. Not CAIRN_OK: the link ended; what is left stays owed. */
+enum cairn_code cairn_client_stage_owed(struct cairn_session *session, uint64_t deadline_ms,
+                                        struct cairn_error *err) CAIRN_MUST_USE;

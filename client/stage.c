@@ -4,7 +4,8 @@
  * makes the block checksums; while it runs, the uploader is told how far each shard is, so that it
  * sends the first parts while the last ones are copied. Where the uploader dies meanwhile, the copy
  * goes on, and everything is told again to the one that comes back: the checksums of the one pass
- * are kept until the seal.
+ * are kept until the seal. Where none comes back within a second of the copy's end, the caller is
+ * told so and the session's thread does the telling (`owed`).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ struct progress {
     uint64_t staged, told;
     uint32_t crc; /* of the block that is being filled */
 };
-struct stager {
+struct cairn_client_stager {
     struct cairn_save *save;
     struct cairn_session *session;
     struct cairn_client_arrangement arrangement;
@@ -35,23 +36,40 @@ struct stager {
     uint32_t epoch; /* link over which `stage` was told; 0: it must be told */
     bool seal_sent; /* over an earlier link or this one */
     bool sealed;    /* the uploader died after it had journaled the seal */
+    bool copied;
+    bool alone;         /* on the session's thread: names and sources are gone */
+    json_t *shard_list; /* of `stage` */
+    json_t *replicated; /* of `seal` */
 };
-static void stager_release_at(struct stager *stager) {
+
+void cairn_client_stager_free(struct cairn_client_stager *stager) {
+    if (!stager) return;
     cairn_client_arrangement_release(&stager->arrangement);
+    json_decref(stager->shard_list);
+    json_decref(stager->replicated);
     free(stager->shards);
     free(stager->blocks);
+    free(stager);
 }
+CAIRN_DEFINE_AUTO_PTR(client_stager);
 
 /* ---- telling ---- */
 
 /* The link died: go on without it, a later one hears everything. */
-static enum cairn_code excuse(struct stager *stager, enum cairn_code code) {
-    if (code != CAIRN_UPLOADER_GONE) return code;
+static enum cairn_code excuse(struct cairn_client_stager *stager, enum cairn_code code) {
+    if (code != CAIRN_UPLOADER_GONE || stager->alone) return code;
     stager->epoch = 0;
     return CAIRN_OK;
 }
 
-static json_t *stage_message(const struct stager *stager) {
+static enum cairn_code call(const struct cairn_client_stager *stager,
+                            const struct cairn_client_ask *ask, struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    if (stager->alone) return cairn_client_ask_alone(stager->session, ask, &answer, err);
+    return cairn_client_call(stager->session, ask, NULL, err);
+}
+
+static json_t *shard_list(const struct cairn_client_stager *stager) {
     CAIRN_AUTO_JSON json_t *shards = json_array();
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
         const struct cairn_client_shard *shard = &stager->arrangement.shards[i];
@@ -61,11 +79,10 @@ static json_t *stage_message(const struct stager *stager) {
                                                     (json_int_t)shard->bytes)))
             return NULL;
     }
-    return json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save", (json_int_t)stager->save->id,
-                     "slab", (json_int_t)stager->save->generation, "shards", shards);
+    return CAIRN_TAKE(shards);
 }
 
-static enum cairn_code tell_staged(struct stager *stager, size_t index, struct cairn_error *err) {
+static enum cairn_code tell_staged(struct cairn_client_stager *stager, size_t index, struct cairn_error *err) {
     struct progress *shard = &stager->shards[index];
     uint64_t bytes = stager->arrangement.shards[index].bytes;
     uint64_t first = shard->told / CAIRN_BLOCK_BYTES;
@@ -84,24 +101,28 @@ static enum cairn_code tell_staged(struct stager *stager, size_t index, struct c
         .blob = {blob, (size_t)(end - first) * 4},
         .epoch = stager->epoch,
         .deadline_ms = cairn_client_deadline(stager->session, 0)};
-    CAIRN_TRY(excuse(stager, cairn_client_call(stager->session, &ask, NULL, err)));
+    CAIRN_TRY(excuse(stager, call(stager, &ask, err)));
     if (stager->epoch) shard->told = told;
     return CAIRN_OK;
 }
 
 /* The uploader holds the generation from here on, unless it refuses: then it never sends `free`. */
-static enum cairn_code tell_slab(struct stager *stager, uint32_t epoch, uint64_t deadline_ms,
+static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t epoch, uint64_t deadline_ms,
                                  struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     struct cairn_client_generation *own = &session->locked.generations[stager->save->generation];
-    const struct cairn_client_ask ask = {.take_message = stage_message(stager),
-                                         .wanted = "ok",
-                                         .epoch = epoch,
-                                         .deadline_ms = deadline_ms};
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save",
+                                  (json_int_t)stager->save->id, "slab",
+                                  (json_int_t)stager->save->generation, "shards",
+                                  stager->shard_list),
+        .wanted = "ok",
+        .epoch = epoch,
+        .deadline_ms = deadline_ms};
     cairn_lock_take(&session->lock);
     own->lent = true;
     cairn_lock_give(&session->lock);
-    enum cairn_code code = cairn_client_call(session, &ask, NULL, err);
+    enum cairn_code code = call(stager, &ask, err);
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
     /* Only our own seal can have sealed it: the old uploader journaled it and died before its
      * answer. What it was told then is what stands in the slab. */
@@ -112,13 +133,14 @@ static enum cairn_code tell_slab(struct stager *stager, uint32_t epoch, uint64_t
 }
 
 /* Over the present link: begin where the uploader does not know the save, then `stage`. */
-static enum cairn_code tell_stage(struct stager *stager, uint64_t deadline_ms,
+static enum cairn_code tell_stage(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                   struct cairn_error *err) {
     struct cairn_save *save = stager->save;
     struct cairn_session *session = stager->session;
-    uint32_t epoch = 0;
+    uint32_t epoch = 1; /* of no meaning when alone */
     cairn_lock_take(&session->lock);
-    enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
+    enum cairn_code code =
+        stager->alone ? CAIRN_OK : cairn_client_reach(session, deadline_ms, &epoch, err);
     bool known = save->id != 0;
     stager->sealed = !code && save->sealed;
     if (!code && save->problem.code) {
@@ -130,7 +152,8 @@ static enum cairn_code tell_stage(struct stager *stager, uint64_t deadline_ms,
     if (save->file_epoch && save->file_epoch != epoch)
         return cairn_fail(err, CAIRN_SOURCE_GONE,
                           "the uploader was restarted and lost the files that it had been given");
-    if (!known) CAIRN_TRY(cairn_client_save_begin_again(save, epoch, deadline_ms, err));
+    if (!known)
+        CAIRN_TRY(cairn_client_save_begin_again(save, epoch, stager->alone, deadline_ms, err));
     if (stager->arrangement.shard_count) CAIRN_TRY(tell_slab(stager, epoch, deadline_ms, err));
     if (stager->sealed) return CAIRN_OK;
     stager->epoch = epoch;
@@ -141,7 +164,7 @@ static enum cairn_code tell_stage(struct stager *stager, uint64_t deadline_ms,
     return CAIRN_OK;
 }
 
-static enum cairn_code replicated_list(const struct stager *stager, json_t **ret,
+static enum cairn_code replicated_list(const struct cairn_client_stager *stager, json_t **ret,
                                        struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *list = json_array();
     size_t bytes = 0;
@@ -161,20 +184,19 @@ static enum cairn_code replicated_list(const struct stager *stager, json_t **ret
     return CAIRN_OK;
 }
 
-static enum cairn_code tell_seal(struct stager *stager, uint64_t deadline_ms,
+static enum cairn_code tell_seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                  struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *replicated = NULL;
-    CAIRN_TRY(replicated_list(stager, &replicated, err));
     bool again = stager->seal_sent;
     stager->seal_sent = true;
     const struct cairn_client_ask ask = {
         .take_message = json_pack("{s:s, s:I, s:O}", "t", "seal", "save",
-                                  (json_int_t)stager->save->id, "replicated", replicated),
+                                  (json_int_t)stager->save->id, "replicated",
+                                  stager->replicated),
         .blob = cairn_buf_view(&stager->arrangement.table),
         .wanted = "sealed",
         .epoch = stager->epoch,
         .deadline_ms = deadline_ms};
-    enum cairn_code code = cairn_client_call(stager->session, &ask, NULL, err);
+    enum cairn_code code = call(stager, &ask, err);
     return code == CAIRN_CONFLICT && again ? CAIRN_OK : code; /* as in tell_slab */
 }
 
@@ -191,7 +213,7 @@ static void copy_some(struct progress *shard, uint8_t *to, const uint8_t *from, 
     piece->crc32c = cairn_crc32c_combine(piece->crc32c, crc, size);
 }
 
-static enum cairn_code copy_run(struct stager *stager, size_t index,
+static enum cairn_code copy_run(struct cairn_client_stager *stager, size_t index,
                                 const struct cairn_client_run *run, struct cairn_error *err) {
     const struct cairn_client_shard *place = &stager->arrangement.shards[index];
     struct progress *shard = &stager->shards[index];
@@ -214,7 +236,7 @@ static enum cairn_code copy_run(struct stager *stager, size_t index,
     return CAIRN_OK;
 }
 
-static enum cairn_code copy_shard(struct stager *stager, size_t index, struct cairn_error *err) {
+static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index, struct cairn_error *err) {
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
     cairn_lock_take(&stager->session->lock);
     enum cairn_code code = stager->save->problem.code;
@@ -227,7 +249,7 @@ static enum cairn_code copy_shard(struct stager *stager, size_t index, struct ca
     return tell_staged(stager, index, err);
 }
 
-static enum cairn_code check_room(const struct stager *stager, struct cairn_error *err) {
+static enum cairn_code check_room(const struct cairn_client_stager *stager, struct cairn_error *err) {
     const struct cairn_save *save = stager->save;
     const struct cairn_session *session = stager->session;
     if (!stager->arrangement.shard_count) return CAIRN_OK;
@@ -244,7 +266,7 @@ static enum cairn_code check_room(const struct stager *stager, struct cairn_erro
     return CAIRN_OK;
 }
 
-static enum cairn_code prepare(struct stager *stager, struct cairn_error *err) {
+static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     CAIRN_TRY(cairn_client_arrange(stager->save, session->rank, &stager->arrangement, err));
     CAIRN_TRY(check_room(stager, err));
@@ -253,7 +275,8 @@ static enum cairn_code prepare(struct stager *stager, struct cairn_error *err) {
         blocks += cairn_block_count(stager->arrangement.shards[i].bytes);
     stager->blocks = calloc((size_t)blocks + 1, sizeof *stager->blocks);
     stager->shards = calloc(stager->arrangement.shard_count + 1, sizeof *stager->shards);
-    if (!stager->blocks || !stager->shards)
+    stager->shard_list = shard_list(stager);
+    if (!stager->blocks || !stager->shards || !stager->shard_list)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
     uint32_t *at = stager->blocks;
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
@@ -266,29 +289,132 @@ static enum cairn_code prepare(struct stager *stager, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-static enum cairn_code stage(struct stager *stager, struct cairn_error *err) {
+/* Until the uploader has journaled the seal, over as many links as it takes. */
+static enum cairn_code tell_all(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                                struct cairn_error *err) {
+    enum cairn_code code = stager->epoch ? CAIRN_OK : tell_stage(stager, deadline_ms, err);
+    if (!code && !stager->sealed) code = tell_seal(stager, deadline_ms, err);
+    if (code == CAIRN_UPLOADER_GONE) stager->epoch = 0;
+    return code;
+}
+
+static enum cairn_code stage(struct cairn_client_stager *stager, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     CAIRN_TRY(prepare(stager, err));
     enum cairn_code code = tell_stage(stager, cairn_client_deadline(session, 0), err);
     if (code == CAIRN_UPLOADER_GONE)
         code = tell_stage(stager, cairn_client_deadline(session, 0), err);
+    if (code == CAIRN_UPLOADER_GONE && !stager->save->file_epoch) code = CAIRN_OK;
     CAIRN_TRY(code);
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
         code = copy_shard(stager, i, err);
         if (code) return cairn_within(err, code, "shard %s", stager->arrangement.shards[i].name);
     }
+    CAIRN_TRY(replicated_list(stager, &stager->replicated, err));
+    stager->copied = true;
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
     code = CAIRN_UPLOADER_GONE;
-    for (int tries = 0; tries < TRIES_MAX && code == CAIRN_UPLOADER_GONE; tries++) {
-        code = stager->epoch ? CAIRN_OK : tell_stage(stager, deadline_ms, err);
-        if (!code && !stager->sealed) code = tell_seal(stager, deadline_ms, err);
-        if (code == CAIRN_UPLOADER_GONE) stager->epoch = 0;
-    }
+    for (int tries = 0; tries < TRIES_MAX && code == CAIRN_UPLOADER_GONE; tries++)
+        code = tell_all(stager, deadline_ms, err);
     return code;
 }
 
-enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err) {
+/* ---- owed: the copy is whole, and no uploader is there to hear of it ---- */
+
+/* The session's thread tells it to the one that comes back. False: that one is there already. */
+static bool owe(struct cairn_client_stager *stager) {
+    struct cairn_save *save = stager->save;
+    CAIRN_HOLD(&stager->session->lock);
+    if (stager->session->locked.state != CAIRN_CLIENT_AWAY || cairn_client_save_over(save) ||
+        save->file_epoch)
+        return false;
+    stager->alone = true;
+    save->owed = stager;
+    return true;
+}
+
+static struct cairn_client_stager *take_owed(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
+        if (!save->owed) continue;
+        save->finishing = true;
+        return CAIRN_TAKE(save->owed);
+    }
+    return NULL;
+}
+
+static bool link_ended(enum cairn_code code) {
+    return code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT || code == CAIRN_CANCELLED;
+}
+
+/* True: it failed here, and the uploader must be told. The lock is held. */
+static bool settle_owed(struct cairn_save *save, enum cairn_code code, struct cairn_error *why) {
+    bool failed = code && !cairn_client_save_over(save);
+    (void)cairn_within(why, code, "staged while the uploader was away");
+    if (failed) cairn_client_save_end(save, why);
+    if (!code) save->sealed = true;
+    cairn_client_save_give(save);
+    return failed;
+}
+
+static enum cairn_code finish_owed(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                                   struct cairn_error *err) {
+    struct cairn_save *save = stager->save;
+    struct cairn_session *session = stager->session;
+    struct cairn_error why = {0};
+    stager->epoch = 0;
+    enum cairn_code code = tell_all(stager, deadline_ms, &why);
+    cairn_lock_take(&session->lock);
+    bool over = cairn_client_save_over(save);
+    bool later = link_ended(code) && !over;
+    bool failed = !later && settle_owed(save, code, &why);
+    uint64_t id = save->id, step = save->step;
+    uint32_t n = save->n;
+    save->finishing = false;
+    if (later) save->owed = stager;
+    cairn_lock_give(&session->lock);
+    if (failed) cairn_client_tell(session, id, step, n, why.message);
+    if (!later) cairn_client_stager_free(stager);
+    if (later && err) *err = why;
+    return later ? code : CAIRN_OK;
+}
+
+enum cairn_code cairn_client_stage_owed(struct cairn_session *session, uint64_t deadline_ms,
+                                        struct cairn_error *err) {
+    for (;;) {
+        struct cairn_client_stager *stager = take_owed(session);
+        if (!stager) return CAIRN_OK;
+        CAIRN_TRY(finish_owed(stager, deadline_ms, err));
+    }
+}
+
+/* ---- the call ---- */
+
+static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(client_stager) stager = calloc(1, sizeof *stager);
+    if (!stager)
+        return cairn_client_save_fail(
+            save, cairn_fail(err, CAIRN_NO_MEMORY, "no memory to stage"), err);
+    stager->save = save;
+    stager->session = save->session;
     uint64_t started_us = cairn_mono_us();
+    enum cairn_code code = stage(stager, err);
+    save->stall_us += cairn_mono_us() - started_us;
+    if (code == CAIRN_UPLOADER_GONE && stager->copied && owe(stager)) {
+        (void)CAIRN_TAKE(stager);
+        cairn_client_save_drop_pieces(save);
+        return cairn_fail(err, code,
+                          "%s step %" PRIu64 " rank %u: the uploader at %s is away; the bytes are "
+                          "copied and are sealed with the one that comes back",
+                          save->session->run, save->step, save->session->rank,
+                          save->session->socket);
+    }
+    if (code) return cairn_client_save_fail(save, code, err);
+    cairn_client_save_sealed(save);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_save_enter(save, err));
     cairn_lock_take(&save->session->lock);
     bool again = save->staging, over = save->problem.code != CAIRN_OK;
@@ -301,13 +427,6 @@ enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *er
     if (again)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
                           save->session->run, save->step);
-    __attribute__((cleanup(stager_release_at))) struct stager stager = {.save = save,
-                                                                        .session = save->session};
     struct cairn_error own = {0};
-    if (!err) err = &own;
-    enum cairn_code code = stage(&stager, err);
-    save->stall_us += cairn_mono_us() - started_us;
-    if (code) return cairn_client_save_fail(save, code, err);
-    cairn_client_save_sealed(save);
-    return CAIRN_OK;
+    return stage_once(save, err ? err : &own);
 }

@@ -120,6 +120,7 @@ static void forget_reply(struct cairn_http_request *request) {
     request->status = 0;
     request->reply_bytes = request->sent_bytes = request->first_byte_us = 0;
     request->sent_at_us = request->reply_at_us = 0;
+    request->starts = 0;
     request->reached = false;
     request->content_length = UINT64_MAX;
     request->error = (struct cairn_error){0};
@@ -189,8 +190,8 @@ static enum cairn_code code_of_curl(const struct cairn_http_transfer *transfer, 
     case CURLE_URL_MALFORMAT:
     case CURLE_SSL_CACERT_BADFILE:
         return CAIRN_INVALID;
-    case CURLE_OUT_OF_MEMORY:
-        return CAIRN_NO_MEMORY;
+    case CURLE_OUT_OF_MEMORY: /* also: a reply's header line longer than libcurl takes */
+        return was_sent(transfer) ? CAIRN_PROTOCOL : CAIRN_NO_MEMORY;
     default:
         return transfer->request->status ? CAIRN_PROTOCOL : CAIRN_UNAVAILABLE;
     }

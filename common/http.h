@@ -67,6 +67,8 @@ struct cairn_http_request {
     uint64_t content_length;  /* UINT64_MAX: not said */
     uint64_t sent_bytes;      /* handed to the kernel; may be ahead of the peer */
     bool reached;             /* a connection was made: the peer may have received it */
+    uint32_t starts;          /* connections it was begun on: the second follows by itself when a
+                                 kept one was dead, and the peer may have received the first */
     uint64_t first_byte_us;   /* from sending to the first reply byte; 0: none came */
     uint64_t sent_at_us;      /* mono clock, also while under way: when the last body byte was
                                  handed over; 0: not yet */

@@ -191,6 +191,14 @@ static void set_safety(CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 }
 
+/* Before the request goes out, each time. */
+static int on_start(void *owner, char *peer, char *local, int peer_port, int local_port) {
+    struct cairn_http_transfer *transfer = owner;
+    (void)peer, (void)local, (void)peer_port, (void)local_port;
+    transfer->request->starts++;
+    return CURL_PREREQFUNC_OK;
+}
+
 static void set_callbacks(struct cairn_http_transfer *transfer) {
     CURL *easy = transfer->easy;
     curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
@@ -204,6 +212,8 @@ static void set_callbacks(struct cairn_http_transfer *transfer) {
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, transfer);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_start);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, transfer);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->curl_text);
     if (!transfer->engine->options.verbose_trace) return;

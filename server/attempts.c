@@ -228,8 +228,8 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
     if (busy && !ask->must_wait && !strcmp(ask->resume, "keep") && !ask->force)
         return cairn_fail(err, CAIRN_RUN_BUSY,
-                          "trainers of attempt %" PRIu64 " of %s/%s are connected to a node that was "
-                          "heard within 10 minutes; end them, or force it",
+                          "trainers of attempt %" PRIu64 " of %s/%s are connected to a node that "
+                          "was heard within 10 minutes; end them, or force it",
                           ask->run.attempt, ask->name->project, ask->name->run);
     return CAIRN_OK;
 }

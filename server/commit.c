@@ -17,6 +17,7 @@
 #include "server/jobs.h"
 #include "server/replicas.h"
 #include "server/saves.h"
+#include "server/sweep_objects.h"
 
 struct rank_table {
     uint32_t rank;
@@ -358,6 +359,7 @@ static enum cairn_code write_record(struct work *work, struct cairn_error *err) 
     cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
               work->id, version->name.project, version->name.run, version->step, version->bytes);
     cairn_srv_save_changed(work->server, version);
+    cairn_srv_sweep_uploads(work->server, work->worker, version);
     return CAIRN_OK;
 }
 

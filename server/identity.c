@@ -88,7 +88,15 @@ static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_w
     (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
     /* The catalog first: a store must never be of a uuid that no catalog knows. */
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
-    CAIRN_TRY(put_record(worker, &record, true, err));
+    /* One that is there already is ours, when the reply to its first put was lost, or a stranger's:
+     * it is read and compared in either case. */
+    struct cairn_error failure = {0};
+    enum cairn_code code = put_record(worker, &record, true, &failure);
+    if (code == CAIRN_PRECONDITION) return CAIRN_OK;
+    if (code) {
+        if (err) *err = failure;
+        return code;
+    }
     cairn_log(INFO, "store.created", "store=%s uuid=%s", cairn_store_url(server->store),
               record.uuid);
     return CAIRN_OK;

@@ -59,12 +59,20 @@ static int without_flag(int argc, char **argv, const char *flag) {
     return kept;
 }
 
+/* The table of docs/config.md, as this build has it. */
+static enum cairn_code print_docs(struct cairn_config *config, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_config_docs(config, &text, err));
+    printf("%s", text.data ? text.data : "");
+    return CAIRN_OK;
+}
+
 static enum cairn_code print_help(struct cairn_config *config, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(cairn_config_help(config, &text, err));
     printf("cairn-server: keeps the checkpoints of training jobs; REST API of Cairn.\n\n"
            "Usage: cairn-server --store FOLDER|s3://BUCKET/PREFIX [settings]\n"
-           "       cairn-server --print-config | --version | --help\n\n%s",
+           "       cairn-server --print-config | --print-docs | --version | --help\n\n%s",
            text.data ? text.data : "");
     return CAIRN_OK;
 }
@@ -79,6 +87,7 @@ enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_conf
     }
     CAIRN_TRY(cairn_config_init(config, rows, CAIRN_COUNT(rows), ret, err));
     if (has_flag(argc, argv, "--help")) return print_help(config, err);
+    if (has_flag(argc, argv, "--print-docs")) return print_docs(config, err);
     bool print = has_flag(argc, argv, "--print-config");
     if (print) argc = without_flag(argc, argv, "--print-config");
     int used = 0;

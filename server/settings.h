@@ -19,8 +19,8 @@ struct cairn_srv_settings {
 #undef CONFIG
 };
 
-/* Flags, environment and file; --help, --version and --print-config are answered on standard output
- * and set *ret_done. config is to be released after the settings' last use. */
+/* Flags, environment and file; --help, --version, --print-config and --print-docs are answered on
+ * standard output and set *ret_done. config is to be released after the settings' last use. */
 enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_config *config,
                                         struct cairn_srv_settings *ret, bool *ret_done,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -101,13 +101,14 @@ static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct
                    ROUND_VERSIONS_MAX, err);
 }
 
-/* Q30: once more after 1, 24 and 48 h, for late writes of paused processes. */
+/* Q30: again after 10 s, for a request that was on the wire when its version was given up, and
+ * after 1, 24 and 48 h, for late writes of paused processes. */
 static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return collect(
         tx, argument,
-        "SELECT version FROM versions WHERE state = 4 AND sweeps BETWEEN 1 AND 3 AND "
-        "gone_tick + CASE sweeps WHEN 1 THEN 3600000 WHEN 2 THEN 86400000 ELSE 172800000 "
-        "END <= ?1",
+        "SELECT version FROM versions WHERE state = 4 AND sweeps BETWEEN 1 AND 4 AND "
+        "gone_tick + CASE sweeps WHEN 1 THEN 10000 WHEN 2 THEN 3600000 WHEN 3 THEN 86400000 "
+        "ELSE 172800000 END <= ?1",
         cairn_srv_tick(tx), err);
 }
 _Static_assert(CAIRN_STATE_DELETING == 2 && CAIRN_STATE_ABORTING == 3 && CAIRN_STATE_GONE == 4,

@@ -155,6 +155,19 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
     return code;
 }
 
+void cairn_srv_sweep_uploads(struct cairn_srv *server, struct cairn_store_worker *worker,
+                             const struct cairn_srv_version *version) {
+    struct dead dead = {.server = server, .worker = worker, .id = version->id.text};
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    struct cairn_error err = {0};
+    if (!cairn_store_profile(server->store)->lists_uploads) return;
+    cairn_key_version_prefix(&place, &key);
+    if (remove_prefix(&dead, key.text, true, &err) != CAIRN_OK)
+        cairn_log(INFO, "sweep.uploads_left", "version=%s cause=\"%s\"", version->id.text,
+                  err.message);
+}
+
 /* ---- layouts and tables ---- */
 
 #define LAYOUTS_MAX 100

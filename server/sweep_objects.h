@@ -14,10 +14,15 @@
 #pragma once
 
 #include "server/server.h"
+#include "server/versions.h"
 
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
                                         const char *version_id,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Uploads that are still open below a version that committed: begun, but the reply that named them
+ * was lost, so nobody else knows of them. What fails is left to the store's life cycle rule. */
+void cairn_srv_sweep_uploads(struct cairn_srv *server, struct cairn_store_worker *worker,
+                             const struct cairn_srv_version *version);
 /* Layout objects and rank tables that nothing refers to any more. */
 enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
                                         uint64_t unused_ms, struct cairn_error *err) CAIRN_MUST_USE;

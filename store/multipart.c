@@ -119,12 +119,13 @@ enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready
     }
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = first_block + i;
-        if (at < mp->blocks_known && mp->blocks[at] != blocks[i]) {
+        if (at >= mp->blocks_known) {
+            mp->blocks[at] = blocks[i];
+        } else if (mp->blocks[at] != blocks[i]) {
             return cairn_fail(err, CAIRN_SOURCE_CHANGED,
                               "block %" PRIu64 " has checksum %08" PRIx32 ", it had %08" PRIx32, at,
                               blocks[i], mp->blocks[at]);
         }
-        mp->blocks[at] = blocks[i];
     }
     mp->blocks_known = cairn_max_u64(mp->blocks_known, end);
     mp->ready_bytes = ready_bytes;
@@ -134,6 +135,11 @@ enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready
 void cairn_multipart_source(struct cairn_multipart *mp) {
     mp->has_source = true;
     if (mp->blocks_known == block_count(mp)) mp->ready_bytes = mp->size_bytes;
+}
+
+void cairn_multipart_restage(struct cairn_multipart *mp) {
+    mp->has_source = true;
+    mp->ready_bytes = 0;
 }
 
 /* Checksum of [offset, offset + length), which must be of whole blocks or reach the end. */

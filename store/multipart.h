@@ -93,6 +93,9 @@ enum cairn_code cairn_multipart_ready(struct cairn_multipart *mp, uint64_t ready
                                       uint64_t block_count, struct cairn_error *err) CAIRN_MUST_USE;
 /* The source is there (again), wholly staged. After a recovery without one. */
 void cairn_multipart_source(struct cairn_multipart *mp);
+/* After a recovery without one: the source is there and is staged once more, so its bytes become
+ * ready from the front again, with the checksums that they had. */
+void cairn_multipart_restage(struct cairn_multipart *mp);
 /* Abort what was begun, then FAILED with this code and message. */
 void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_error *why);
 

@@ -417,6 +417,8 @@ enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task) {
     const struct cairn_http_request *http = &task->http;
     struct cairn_xml_problem problem = {0};
     bool cut_error = http->code == CAIRN_PROTOCOL && http->status >= 300;
+    /* Whether a kept connection died before or after the store took the request, nobody knows. */
+    if (http->starts > 1 && cairn_s3_op_writes(task->request->op)) task->may_be_applied = true;
     if (http->code != CAIRN_OK && !cut_error) return take_loss(task);
     enum cairn_store_op op = task->request->op;
     bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || is_removal(task); /* in a 200 */

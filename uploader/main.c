@@ -20,6 +20,7 @@ static const char usage[] =
     "  cairn-uploader --store s3://checkpoints/prod --server http://cairn:7420\n"
     "  cairn-uploader --store /mnt/checkpoints --memory-budget 200GiB\n"
     "  cairn-uploader --print-config\n"
+    "  cairn-uploader --print-docs                     (the settings as docs/config.md has them)\n"
     "  cairn-uploader --store ... --print-journal      (what a stopped one still owes)\n"
     "\n"
     "SIGTERM: nothing new is taken, what was staged is sent within drain_timeout, the rest stays "
@@ -108,6 +109,7 @@ int main(int argc, char **argv) {
     static struct cairn_up up;
     struct cairn_config config;
     bool help = take_flag(&argc, argv, "--help"), shown = take_flag(&argc, argv, "--print-config");
+    bool docs = take_flag(&argc, argv, "--print-docs");
     bool journal_only = take_flag(&argc, argv, "--print-journal");
     if (take_flag(&argc, argv, "--version")) {
         puts("cairn-uploader " CAIRN_UP_VERSION);
@@ -122,6 +124,8 @@ int main(int argc, char **argv) {
     if (help) {
         fputs(usage, stdout);
         status = print(cairn_config_help, &config);
+    } else if (docs) {
+        status = print(cairn_config_docs, &config);
     } else if (cairn_config_load(&config, argc, argv, &used, &error) != CAIRN_OK) {
         fprintf(stderr, "cairn-uploader: %s\n", error.message);
     } else if (used + 1 < argc) {

@@ -123,12 +123,6 @@ static void join_slab(struct cairn_up *up, struct cairn_up_save *save, struct ca
     }
 }
 
-static bool is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab) {
-    return save->staged_in.bytes == slab->memory.size_bytes &&
-           save->staged_in.device == slab->memory.device &&
-           save->staged_in.inode == slab->memory.inode;
-}
-
 static const char *join_save(struct cairn_up_session *session, struct cairn_up_save *save,
                              uint32_t number, const json_t *slab_index) {
     struct cairn_up *up = session->up;
@@ -141,12 +135,14 @@ static const char *join_save(struct cairn_up_session *session, struct cairn_up_s
         save->durable_said = true;
         return "durable";
     }
+    for (size_t i = 0; save->restages && i < save->shard_count; i++)
+        cairn_up_send_await(up->send, save->shards[i]);
     if (!save->sealed || !save->stage_count) return "continues";
     struct cairn_up_slab *slab =
         json_is_integer(slab_index)
             ? cairn_up_slab_of_locked(up, session->conn, (uint32_t)json_integer_value(slab_index))
             : NULL;
-    if (slab && !slab->save && is_staged_in(save, slab)) join_slab(up, save, slab);
+    if (slab && !slab->save && cairn_up_save_is_staged_in(save, slab)) join_slab(up, save, slab);
     return "continues";
 }
 

@@ -90,6 +90,13 @@ static bool was_sent(const struct cairn_up_past *past) {
     return false;
 }
 
+static bool has_files(const struct cairn_up_past *past) {
+    for (size_t i = 0; i < past->shard_count; i++) {
+        if (past->shards[i].is_file) return true;
+    }
+    return false;
+}
+
 /* What was begun on the store is looked at, to be finished or to be aborted. */
 static void queue_shards(struct cairn_up *up, struct cairn_up_save *save,
                          const struct cairn_up_past *past) {
@@ -124,9 +131,12 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
                    reason ? reason : "failed before the restart");
         for (size_t i = 0; i < save->shard_count; i++)
             cairn_up_send_give_up(up->send, save->shards[i], &save->why);
-    } else if (!past->seal && was_sent(past)) {
-        cairn_up_save_fail_locked(up, save, CAIRN_UPLOADER_GONE,
-                                  "the uploader restarted before the save was sealed");
+    } else if (!past->seal && has_files(past)) {
+        cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
+                                  "the uploader restarted before the save was sealed and lost the "
+                                  "files that it had been given");
+    } else if (!past->seal) {
+        save->restages = save->described;
     }
     cairn_log(INFO, "recover.save",
               "run=%s step=%" PRIu64 " rank=%u version=%s sealed=%d shards=%zu",

@@ -168,13 +168,6 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
     return CAIRN_OK;
 }
 
-void cairn_up_save_undescribe_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    for (size_t i = 0; i < save->shard_count; i++) cairn_up_shard_free(up->send, save->shards[i]);
-    save->shard_count = save->stage_first = save->stage_count = 0;
-    save->total_bytes = 0;
-    save->described = false;
-}
-
 /* ---- ending ---- */
 
 static void post_record(struct cairn_up *up, uint64_t entry, json_t *take_message, bool closes) {
@@ -261,6 +254,13 @@ void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
 
 bool cairn_up_save_is_durable_locked(const struct cairn_up_save *save) {
     return save->sealed && save->durable_count == save->shard_count;
+}
+
+bool cairn_up_save_is_staged_in(const struct cairn_up_save *save,
+                                const struct cairn_up_slab *slab) {
+    return save->staged_in.bytes == slab->memory.size_bytes &&
+           save->staged_in.device == slab->memory.device &&
+           save->staged_in.inode == slab->memory.inode;
 }
 
 static bool all_quiet(struct cairn_up *up, const struct cairn_up_save *save) {

@@ -57,6 +57,7 @@ struct cairn_up_save {
     bool begun, sealing, sealed; /* begun, sealed: on the disk */
     bool failing, over, closed;
     bool recovered; /* came from the journal and no trainer has come for it yet */
+    bool restages;  /* described before a restart, not sealed: `stage` comes once more, as it was */
     struct cairn_buf table;
     char table_hex[65]; /* "": none */
     json_t *replicated; /* array, or NULL */
@@ -102,8 +103,6 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
                                                struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
                        struct cairn_key *ret);
-/* Shards that were never sent are dropped, so that it can be described again. */
-void cairn_up_save_undescribe_locked(struct cairn_up *up, struct cairn_up_save *save);
 
 /* The save fails at the server; its shards are given up. Nothing happens when it is over. */
 void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
@@ -117,6 +116,8 @@ void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process *
 /* A trainer's connection ended: unsealed saves fail, sealed ones go on. */
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn);
 bool cairn_up_save_is_durable_locked(const struct cairn_up_save *save);
+/* Is that the memory which the journal names? */
+bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab);
 /* How many saves must still be sent, told or cleared away; ret_open (or NULL): all that the journal
  * holds open but for those that wait for a trainer. */
 uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open);

@@ -36,15 +36,23 @@ static void begin_journaled(void *owner, enum cairn_code code, const struct cair
     CAIRN_CRASHPOINT("uploader.begin.journaled");
     cairn_lock_take(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, pending->entry);
-    if (code != CAIRN_OK)
+    struct cairn_error ended = {0};
+    if (code != CAIRN_OK) {
         cairn_up_socket_refuse(up->socket, pending->reply.conn, pending->reply.request, why);
-    if (save && code == CAIRN_OK) { /* the answer first: no event of the save comes before it */
+    } else if (!save || save->over) {
+        /* Another rank's failure ended the version while the journal wrote: the trainer does not
+         * know the save's number yet, so this answer is the only one it can hear. */
+        cairn_fail(&ended, CAIRN_ABORTED, "the version was given up for all ranks");
+        cairn_up_socket_refuse(up->socket, pending->reply.conn, pending->reply.request,
+                               save && save->why.code ? &save->why : &ended);
+    } else { /* the answer first: no event of the save comes before it */
         save->begun = true;
         cairn_up_socket_answer(up->socket, pending->reply.conn, pending->reply.request, "begun",
                                json_pack("{s:I, s:s}", "save", (json_int_t)save->number, "version",
                                          save->place.id.text));
         cairn_up_outbox_wake(up->outbox);
-    } else if (save) {
+    }
+    if (save && code != CAIRN_OK) {
         save->conn = 0; /* it hears the error instead of a verdict */
         cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, code, why->message);
     }
@@ -275,6 +283,36 @@ static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_sav
     return cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
 }
 
+/* The uploader died between `stage` and the seal, and the trainer tells everything again. Some of
+ * it may be on the store already, so it must be the same shards in the same memory; the journal has
+ * them, and the checksums are compared as they come (Q15). */
+static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *save,
+                                   struct cairn_up_slab *slab, const json_t *shards,
+                                   struct cairn_error *err) {
+    bool same = cairn_up_save_is_staged_in(save, slab) &&
+                json_array_size(shards) == save->stage_count;
+    for (size_t i = 0; same && i < save->stage_count; i++) {
+        const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+        struct wanted_shard wanted = {0};
+        CAIRN_TRY(read_wanted(json_array_get(shards, i), &wanted, err));
+        same = !strcmp(wanted.name, shard->name) && wanted.offset == shard->slab_offset &&
+               wanted.bytes == shard->size_bytes &&
+               shard->tensors == !strcmp(wanted.kind, "tensors");
+    }
+    if (!same)
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                          "the shards or their memory are not those that were staged before the "
+                          "uploader was restarted");
+    save->restages = false;
+    save->slab = slab;
+    slab->save = save->entry;
+    for (size_t i = 0; i < save->stage_count; i++) {
+        struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+        cairn_up_send_restage(up->send, shard, slab->memory.data + shard->slab_offset);
+    }
+    return CAIRN_OK;
+}
+
 static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t first) {
     while (save->shard_count > first) {
         save->total_bytes -= save->shards[save->shard_count - 1]->size_bytes;
@@ -299,6 +337,7 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
     if (!slab) return cairn_fail(err, CAIRN_INVALID, "this session has no slab %" PRIu64, index);
     if (slab->save)
         return cairn_fail(err, CAIRN_BUSY, "slab %" PRIu64 " is still being sent", index);
+    if (save->restages) return stage_again(up, save, slab, shards, err);
     if (save->described)
         return cairn_fail(err, CAIRN_PROTOCOL, "save %" PRIu64 " was staged already", number);
     size_t first = save->shard_count;

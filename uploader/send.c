@@ -271,7 +271,7 @@ enum cairn_code cairn_up_send_ready(struct cairn_up_send *send, struct cairn_up_
                           "shard %s: %" PRIu64 " checksums for bytes %" PRIu64 " to %" PRIu64
                           " of %" PRIu64,
                           shard->name, crc_count, mp->ready_bytes, ready_bytes, mp->size_bytes);
-    else if (!shard->queue.giving_up && !shard->queue.ended)
+    else /* also when it has ended: a save is sealed by what was staged, not by what was sent */
         code = cairn_multipart_ready(mp, ready_bytes, crcs, before, crc_count, err);
     cairn_lock_give(&send->lock);
     cairn_up_send_wake(send);
@@ -293,6 +293,26 @@ void cairn_up_send_source(struct cairn_up_send *send, struct cairn_up_shard *sha
     }
     cairn_lock_give(&send->lock);
     cairn_up_send_wake(send);
+}
+
+void cairn_up_send_await(struct cairn_up_send *send, struct cairn_up_shard *shard) {
+    CAIRN_HOLD(&send->lock);
+    shard->queue.source_until_ms = 0;
+}
+
+void cairn_up_send_restage(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                           const uint8_t *data) {
+    cairn_lock_take(&send->lock);
+    shard->queue.data = data;
+    shard->queue.needs_source = false;
+    shard->queue.source_until_ms = 0;
+    cairn_multipart_restage(&shard->queue.mp);
+    bool idle = !shard->queue.queued && !shard->queue.ended;
+    cairn_lock_give(&send->lock);
+    if (idle)
+        cairn_up_send_add(send, shard);
+    else
+        cairn_up_send_wake(send);
 }
 
 /* A second state machine for the same shard: its blocks and token are kept, its source is gone. */

@@ -91,6 +91,11 @@ enum cairn_code cairn_up_send_ready(struct cairn_up_send *send, struct cairn_up_
 uint64_t cairn_up_send_ready_bytes(struct cairn_up_send *send, const struct cairn_up_shard *shard);
 void cairn_up_send_source(struct cairn_up_send *send, struct cairn_up_shard *shard,
                           const uint8_t *data);
+/* After a recovery, before the seal: the trainer is back and will stage the shard once more, so its
+ * bytes are waited for without an end; and then it does, from `data`. */
+void cairn_up_send_await(struct cairn_up_send *send, struct cairn_up_shard *shard);
+void cairn_up_send_restage(struct cairn_up_send *send, struct cairn_up_shard *shard,
+                           const uint8_t *data);
 /* Before it is queued: what the journal holds of it (Q17). */
 struct cairn_up_shard_past {
     bool intent;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checker of the example: reads the pieces that restore wrote, recomputes every element from its
+/* The checker of the example: reads the pieces that restore wrote, recomputes each element from its
  * name and index, and demands that the pieces cover every tensor exactly once per copy. It knows
  * nothing of Cairn:  check FOLDER RESTORED_RANKS SAVED_RANKS  */
 #include <stdio.h>

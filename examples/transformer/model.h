@@ -140,7 +140,7 @@ static inline void model_fill(const char *name, unsigned element_bytes, uint64_t
     }
 }
 
-/* Rank's part [*start, *start + *count) of a flat space of `elements` over `ranks`: ceil-divided, as
+/* Rank's part [*start, *start + *count) of a flat space of `elements` over `ranks`: ceil-divided as
  * ZeRO does, so the last rank's is shorter and may be empty. */
 static inline void model_split(uint64_t elements, unsigned rank, unsigned ranks, uint64_t *start,
                                uint64_t *count) {

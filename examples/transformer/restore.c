@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of a job of another size that restores the example model and writes what it got to files:
+/* One rank of a job of another size that restores the example model and writes it to files:
  *   restore RUN RANK WORLD_SIZE FOLDER
  * Weights come as slices of rows, optimizer state as flat ranges, raw shards whole. Each piece is
  * listed in FOLDER/pieces-RANK.txt for the checker, which knows nothing of Cairn. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of a job that saves the example model: flat ZeRO-like pieces, a replicated buffer, a tied
- * tensor and a raw shard. Start one per rank:  save RUN STEP RANK WORLD_SIZE  */
+/* One rank of a job that saves the example model: flat ZeRO-like pieces, a replicated buffer, a
+ * tied tensor and a raw shard. Start one per rank:  save RUN STEP RANK WORLD_SIZE  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

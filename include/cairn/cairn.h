@@ -70,7 +70,8 @@ struct cairn_resume {
     char version[48]; /* "ckpt_..." */
 };
 
-/* Connect, open or join the attempt, map the slabs. CAIRN_UPLOADER_GONE: nothing listens there.
+/* Connect, open or join the attempt, map the slabs. CAIRN_UPLOADER_GONE: nothing listens there, or
+ * the uploader died over it and was not back within ten seconds.
  * CAIRN_JOB_REUSED, CAIRN_STALE_ATTEMPT: another incarnation holds the run. CAIRN_NO_MEMORY: the
  * node's budget cannot hold one save of every rank; the message has the numbers. */
 enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
@@ -147,11 +148,13 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err);
 /* Copy everything into the slab and seal. When it returns the sources may be changed: this is the
- * only time training stands still. */
+ * only time training stands still. CAIRN_UPLOADER_GONE: the bytes are copied, but the uploader is
+ * away; the session seals the save with the one that comes back. cairn_save_wait says whether it
+ * did; the handle may also be freed and training go on. Any other error is final. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
-/* Wait for a milestone. CAIRN_TIMEOUT: not yet, ask again. CAIRN_UPLOADER_GONE: the uploader is away,
- * which is told within a second; the save is offered to the one that comes back, so ask again or go
- * on training. Any other error is final. */
+/* Wait for a milestone. CAIRN_TIMEOUT: not yet, ask again. CAIRN_UPLOADER_GONE: the uploader is
+ * away, which is told within a second; the save is offered to the one that comes back, so ask
+ * again or go on training. Any other error is final. */
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err);
 /* Give the save up for all ranks. CAIRN_ALREADY_COMMITTED when it was too late. */

@@ -47,8 +47,7 @@ TEST(a_refusal_at_each_step_of_opening_is_passed_on) {
                  {"attempt", "job-reused", CAIRN_JOB_REUSED},
                  {"attempt", "stale-attempt", CAIRN_STALE_ATTEMPT},
                  {"slabs", "no-memory", CAIRN_NO_MEMORY},
-                 {"mapped", "io-error", CAIRN_IO},
-                 {"attempt", "drop", CAIRN_UPLOADER_GONE}};
+                 {"mapped", "io-error", CAIRN_IO}};
     for (size_t i = 0; i < CAIRN_COUNT(steps); i++) {
         CAIRN_AUTO(rank) rank = {0};
         REQUIRE_OK(rank_uploader(&rank, 1, &err));
@@ -56,6 +55,39 @@ TEST(a_refusal_at_each_step_of_opening_is_passed_on) {
         cairn_fake_uploader_script(rank.fake, steps[i].name, steps[i].slug);
         EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), steps[i].code);
     }
+}
+
+TEST(an_uploader_that_dies_over_the_opening_is_met_again) { /* Q2, K04 */
+    struct cairn_error err = {0};
+    const char *deaths[] = {"hello", "attempt", "slabs", "mapped"};
+    for (size_t i = 0; i < CAIRN_COUNT(deaths); i++) {
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        REQUIRE_OK(rank_uploader(&rank, 1, &err));
+        struct cairn_open_options options = rank_options(&rank);
+        cairn_fake_uploader_script(rank.fake, deaths[i], "drop");
+        enum cairn_code wanted = i ? CAIRN_OK : CAIRN_UPLOADER_GONE; /* it never said welcome */
+        EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), wanted);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "hello"), i ? 2 : 1);
+        if (!i) continue;
+        EXPECT_CODE(rank_save(rank.session, 1, &save, &err), CAIRN_OK);
+        cairn_save_free(save);
+    }
+}
+
+TEST(a_begin_that_the_uploader_died_over_is_asked_again_with_the_same_n) { /* Q8 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    struct cairn_fake_message begin;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    cairn_fake_uploader_script(rank.fake, "begin", "drop");
+    EXPECT_CODE(rank_save(rank.session, 1, &save, &err), CAIRN_OK);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 2);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 0);
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 2, &begin));
+    EXPECT_EQ_U64(u64_of(begin.message, "n"), 1);
+    cairn_save_free(save);
 }
 
 TEST(every_call_ends_by_its_deadline_when_the_uploader_is_silent) { /* P9 */
@@ -240,6 +272,72 @@ TEST(an_uploader_that_dies_in_mid_stage_hears_everything_again) {
         REQUIRE(cairn_fake_uploader_saw(rank.fake, "staged", 1, &staged));
         EXPECT_EQ_U64(staged.blob.size, 4);
         EXPECT_EQ_U64(u64_of(staged.message, "bytes"), 10);
+        cairn_save_free(save);
+    }
+}
+
+/* UPLOADER_GONE is not final: ask again. */
+static enum cairn_code wait_patiently(struct cairn_save *save, enum cairn_milestone milestone,
+                                      struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_mono_ms() + 5000;
+    enum cairn_code code;
+    do code = cairn_save_wait(save, milestone, 2000, err);
+    while (code == CAIRN_UPLOADER_GONE && cairn_mono_ms() < deadline_ms);
+    return code;
+}
+
+TEST(what_was_copied_while_the_uploader_was_away_is_sealed_with_the_next) { /* K04 */
+    const char *states[] = {"continues", "unknown"};
+    for (size_t i = 0; i < 4; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL, *next = NULL;
+        struct cairn_fake_message staged, seal;
+        bool freed = i / 2;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+        REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
+        cairn_fake_uploader_offer_state(rank.fake, states[i % 2]);
+        cairn_fake_uploader_down(rank.fake);
+        uint64_t started_ms = cairn_mono_ms();
+        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT(cairn_mono_ms() - started_ms < 1500);
+        EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
+        if (freed) cairn_save_free(save);
+        EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &next, &err), CAIRN_UPLOADER_GONE);
+        REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "seal", 1, &seal));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "staged", 1, &staged));
+        EXPECT_EQ_U64(staged.blob.size, 4);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 1 + i % 2);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "fail"), 0);
+        if (!freed) EXPECT_CODE(wait_patiently(save, CAIRN_STAGED, &err), CAIRN_OK);
+        if (!freed) cairn_save_free(save);
+    }
+}
+
+TEST(what_was_copied_while_the_uploader_was_away_can_be_given_up_or_left_behind) {
+    for (size_t i = 0; i < 3; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+        REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
+        cairn_fake_uploader_down(rank.fake);
+        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        if (i == 0) EXPECT_CODE(cairn_save_fail(save, "no", &err), CAIRN_UPLOADER_GONE);
+        if (i == 1) cairn_fake_uploader_offer_state(rank.fake, "failed");
+        if (i < 2) {
+            REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+            REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
+            enum cairn_code wanted = i == 0 ? CAIRN_CANCELLED : CAIRN_SOURCE_GONE;
+            EXPECT_CODE(wait_patiently(save, CAIRN_COMMITTED, &err), wanted);
+            struct cairn_save *next = NULL; /* the generation came back */
+            EXPECT_CODE(rank_save(rank.session, 2, &next, &err), CAIRN_OK);
+            cairn_save_free(next);
+            EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "seal"), 1);
+        }
         cairn_save_free(save);
     }
 }

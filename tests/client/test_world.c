@@ -278,6 +278,37 @@ TEST(a_seal_whose_answer_was_lost_is_not_repeated) {
     survive("uploader.seal.journaled");
 }
 
+TEST(a_save_of_which_something_was_sent_before_its_seal_goes_on) { /* K04 */
+    survive("uploader.part.done");
+}
+
+TEST(a_save_whose_intent_was_journaled_before_its_seal_goes_on) { /* K04 */
+    survive("uploader.send.journaled");
+}
+
+TEST(a_begin_whose_answer_was_lost_is_repeated) { /* Q8 */
+    survive("uploader.begin.journaled");
+}
+
+TEST(a_save_that_was_copied_while_the_uploader_was_away_commits) { /* K04 */
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    REQUIRE_OK(job_open(&world, "job-1", 2, &job, &err));
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        REQUIRE_OK(cairn_save_begin(job.sessions[rank], 5, NULL, &job.saves[rank], &err));
+        REQUIRE_OK(cairn_model_describe(&model, job.saves[rank], rank, 2, &err));
+    }
+    cairn_world_uploader_kill(&world, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        EXPECT_CODE(cairn_save_stage(job.saves[rank], &err), CAIRN_UPLOADER_GONE);
+    EXPECT(strstr(err.message, "the bytes are copied") != NULL);
+    REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+    EXPECT_CODE(check_all(&world, "latest", 3, 2, &err), CAIRN_OK);
+    REQUIRE_OK(job_save(&job, 6, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+}
+
 TEST(a_save_that_was_begun_goes_on_with_the_next_uploader) {
     OPEN_WORLD(NODES(1));
     AUTO_JOB job = {0};

@@ -19,7 +19,7 @@ class S3Fault:
     """The scripted S3 server of tests/support/s3fault, with canary keys."""
 
     def __init__(self, folder, arguments=()):
-        self.folder = folder
+        self.folder, self.bucket = folder, BUCKET
         self.daemon = Daemon(
             "s3fault",
             ["--port", "0", "--port-file", folder / "s3fault.port", "--bucket", BUCKET,
@@ -112,7 +112,10 @@ class S3World(World):
     def audit(self):
         """After it went quiet: no open upload, no object of a version that is not committed, no
         test object."""
-        wait_until(self.is_clean, 40, 0.2)
+        try:
+            wait_until(self.is_clean, 40, 0.2)
+        except AssertionError:
+            raise AssertionError(f"left over: {self.findings}") from None
 
     def is_clean(self):
         self.findings = self.find_leftovers()
@@ -126,6 +129,14 @@ class S3World(World):
                   if version_of(key) and version_of(key) not in committed]
         found += [("test object", key) for key in keys if "/.cairn/doctor-" in key]
         return found
+
+    def logs(self):
+        """Without the trace of the protocol: what is left tells the story."""
+        return "\n".join(
+            f"--- {path.name}\n" + "\n".join(
+                [line for line in path.read_text(errors="replace").splitlines()
+                 if " http.line " not in line][-60:])
+            for path in sorted(self.root.glob("*.log")))
 
     def leaks(self):
         """Lines of any log, and arguments of any process, that hold a secret."""

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank that saves checkpoints of its own making; a victim for kill -9, and a witness of what
- * libcairn tells a job:  trainer RUN RANK WORLD STEP...   One JSON line for the opening and for each
+ * libcairn tells a job:  trainer RUN RANK WORLD STEP...   One JSON line for the opening and each
  * step. TRAINER_ROWS is the size in MiB; TRAINER_HOLD names a path: step N waits for PATH.N. */
 #include <poll.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #define ROWS_PER_RANK 16
 #define COLUMNS (1024 * 256)
 #define TIMEOUT_MS 60000
+#define GONE_PAUSE_MS 100
 #define STEPS_MAX 64
 #define RAW_BYTES 12345
 
@@ -30,6 +31,15 @@ static uint32_t *memory_of(const struct job *job, uint64_t step) {
     for (uint64_t i = 0; i < count; i++)
         memory[i] = (uint32_t)((i + step) * 2654435761u) ^ (job->rank << 20);
     return memory;
+}
+
+static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_error *err) {
+    enum cairn_code code = CAIRN_UPLOADER_GONE;
+    for (int tries = 0; tries < TIMEOUT_MS / GONE_PAUSE_MS && code == CAIRN_UPLOADER_GONE; tries++) {
+        if (tries) (void)poll(NULL, 0, GONE_PAUSE_MS);
+        code = cairn_save_wait(save, CAIRN_COMMITTED, TIMEOUT_MS, err);
+    }
+    return code;
 }
 
 static enum cairn_code save_step(struct cairn_session *session, const struct job *job,
@@ -51,7 +61,8 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
     if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);
     if (code == CAIRN_OK) code = cairn_save_stage(save, err);
-    if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_COMMITTED, TIMEOUT_MS, err);
+    /* Gone: it is sealed with the uploader that comes back, or the wait says why not. */
+    if (code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save)) code = wait_committed(save, err);
     cairn_save_free(save);
     return code;
 }

@@ -101,6 +101,16 @@ TEST(a_guard_that_fails_after_a_lost_reply_is_ambiguous) { /* S25 */
     EXPECT(put.ambiguous);
 }
 
+/* On a kept connection libcurl sends the put a second time by itself. */
+TEST(a_guard_that_fails_after_a_kept_connection_died_is_ambiguous) {
+    RIG(plain, {200, STORED, ""}, {0, "", ""}, {412, "", ERROR_BODY("PreconditionFailed")});
+    struct cairn_store_request first = PUT_REQUEST, second = PUT_REQUEST;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &first, &err));
+    EXPECT(!first.ambiguous);
+    EXPECT_CODE(cairn_store_perform(rig.worker, &second, &err), CAIRN_PRECONDITION);
+    EXPECT(second.ambiguous);
+}
+
 TEST(nothing_that_was_never_sent_is_ambiguous) {
     CAIRN_AUTO(rig) rig = {0};
     struct cairn_store_s3_options options = {.endpoint = "http://127.0.0.1:1", .deadline_ms = 200};

@@ -139,6 +139,20 @@ TEST(s29_a_huge_error_is_not_read_to_its_end) {
     EXPECT(cairn_mono_ms() - began < 15000);
 }
 
+/* A HEAD is answered with a body: what follows its head is not the next reply. */
+TEST(s29_bytes_behind_a_reply_are_not_taken_for_the_next_one) {
+    WORLD(0);
+    CAIRN_AUTO(s3run) run = {.size_bytes = 1000};
+    REQUIRE_OK(cairn_s3run_send(&world, &run));
+    for (int i = 0; i < 10; i++) {
+        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "shard"};
+        cairn_s3world_rules(&world, "op=head nth=1 : huge-error=8");
+        REQUIRE_OK(cairn_store_perform(world.worker, &head, &err));
+        EXPECT_EQ_U64(head.object_bytes, 1000);
+        EXPECT_EQ_TEXT(head.object_token, run.used_token);
+    }
+}
+
 TEST(s29_documents_that_are_meant_to_hurt_are_refused) {
     WORLD(0);
     ALL_BECOME_DURABLE("op=complete nth=1 : entity-bomb", "op=complete nth=1 : entity-bomb, apply",

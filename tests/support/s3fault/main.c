@@ -4,9 +4,12 @@
 #include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/file.h"
@@ -22,13 +25,14 @@ static const char usage[] =
     "    [--access-key K --secret-key S [--session-token T]]... (each triple adds one)\n"
     "    [--tls-cert FILE --tls-key FILE] [--memory-max SIZE] [--page-max N] [--discard]\n"
     "    [--cap-bytes-per-s N] [--congestion cubic] [--etag md5|fast]\n"
-    "    [--parent PID] [--receive-buffer SIZE]\n";
+    "    [--parent PID] [--receive-buffer SIZE] [-- PROGRAM ARGUMENT...]\n";
 
 struct setup {
     struct cairn_s3f_server server;
     const char *address, *port, *port_file;
     struct cairn_buf rules;
     uint64_t parent; /* ends with it */
+    char **command;  /* is run with the server's address in its environment; NULL: none */
     uint64_t receive_buffer;
 };
 
@@ -168,6 +172,35 @@ static enum cairn_code tell_port(const struct setup *setup, uint16_t port,
     return cairn_file_replace(setup->port_file, (struct cairn_view){text, (size_t)size}, 0644, err);
 }
 
+/* The command ends, and the server with it, with the same status. */
+static void *wait_for_command(void *argument) {
+    int status = 0;
+    while (waitpid(*(pid_t *)argument, &status, 0) < 0 && errno == EINTR) continue;
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+static enum cairn_code start_command(const struct setup *setup, uint16_t port,
+                                     struct cairn_error *err) {
+    static pid_t child;
+    const struct cairn_s3f_server *server = &setup->server;
+    char url[160];
+    pthread_t thread;
+    if (!setup->command) return CAIRN_OK;
+    snprintf(url, sizeof url, "%s://%s:%u", server->tls ? "https" : "http", setup->address, port);
+    setenv("AWS_ENDPOINT_URL", url, 1);
+    setenv("AWS_ACCESS_KEY_ID", server->keys[0].access, 1);
+    setenv("AWS_SECRET_ACCESS_KEY", server->keys[0].secret, 1);
+    if (server->keys[0].token[0]) setenv("AWS_SESSION_TOKEN", server->keys[0].token, 1);
+    setenv("AWS_REGION", server->options.region, 1);
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    snprintf(url, sizeof url, "s3://%s/test", server->state.buckets[0]);
+    setenv("CAIRN_TEST_S3_URL", url, 1);
+    errno = posix_spawnp(&child, setup->command[0], NULL, NULL, setup->command, environ);
+    if (errno) return cairn_fail_errno(err, "cannot start %s", setup->command[0]);
+    errno = pthread_create(&thread, NULL, wait_for_command, &child);
+    return errno ? cairn_fail_errno(err, "no thread") : CAIRN_OK;
+}
+
 static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
     struct cairn_s3f_server *server = &setup->server;
     struct cairn_s3f_options *o = &server->options;
@@ -197,6 +230,7 @@ static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
         setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer) != 0)
         return cairn_fail_errno(err, "receive buffer");
     CAIRN_TRY(tell_port(setup, port, err));
+    CAIRN_TRY(start_command(setup, port, err));
     cairn_s3f_serve(server, listener);
     return cairn_fail_errno(err, "accept");
 }
@@ -220,12 +254,12 @@ int main(int argc, char **argv) {
     signal(SIGINT, end);
     bool fast = false;
     for (int option;
-         code == CAIRN_OK && (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+         code == CAIRN_OK && (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         code = take_option(&setup, option, optarg, &err);
         fast = fast || option == 'd';
     }
     if (fast) setup.server.options.md5_etags = false;
-    if (code == CAIRN_OK && optind < argc) code = cairn_fail(&err, CAIRN_INVALID, "%s", usage);
+    if (optind < argc) setup.command = argv + optind;
     if (code == CAIRN_OK) code = run(&setup, &err);
     fprintf(stderr, "s3fault: %s\n", err.message);
     return 2;
