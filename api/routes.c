@@ -191,6 +191,10 @@ void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_AL
         memcpy(ret_allow + used, routes[i].method, size + 1);
         used += size;
     }
+    /* HEAD is answered wherever GET is; only a route of its own says so in the table. */
+    if (strstr(ret_allow, "GET") && !strstr(ret_allow, "HEAD") &&
+        used + sizeof(", HEAD") <= CAIRN_ROUTE_ALLOW_BYTES)
+        memcpy(ret_allow + used, ", HEAD", sizeof(", HEAD"));
 }
 
 static enum cairn_code name_read(const char *what, const char *segment,

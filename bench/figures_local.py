@@ -84,7 +84,8 @@ def folder_save(lab):
     store, other = os.path.join(lab.folder, "store"), os.path.join(lab.folder, "other")
     os.makedirs(store), os.makedirs(other)
     ours = lab.keep(Side([program("bench_put"), "--store", store, "--journal", lab.folder,
-                          "--bytes", str(lab.bytes), "--part", str(PART)], peers.environment()))
+                          "--bytes", str(lab.bytes), "--part", str(PART), "--staged", "1"],
+                         peers.environment()))
     sides = {kind: lab.keep(Side([program("bench_disk"), kind, "--folder", other, "--bytes",
                                   str(lab.bytes)])) for kind in ("direct", "buffered")}
     objects = os.path.join(store)

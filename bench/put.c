@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_put --store URL --journal DIR --bytes N [--objects K] [--part N] [--workers N]
- *           [--connections N]
+ *           [--connections N] [--staged 1]
  *
  * The uploader's data plane as it is (uploader/send*.c with its journal) over a real store, without
  * socket, server and trainer: K shards are queued whose bytes lie in one collapsed slab, and their
- * block checksums are made while they are sent. The three functions that the senders call of
+ * block checksums are made while they are sent (--staged 1: were made before, as after a save that a
+ * trainer has staged). The three functions that the senders call of
  * uploader/save.h are here, so that nothing else of the uploader is linked.
  */
 #include <inttypes.h>
@@ -29,7 +30,8 @@ struct put {
     struct cairn_up up;
     struct cairn_slab slab;
     uint64_t bytes, runs;
-    uint32_t object_count, *crcs;
+    uint32_t object_count, *crcs; /* crcs: of each block, once made */
+    bool staged;
     char folder[3000];
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -72,7 +74,9 @@ static enum cairn_code feed(struct cairn_up_shard *shard, uint32_t *ret_crc32c,
         uint8_t crcs[16 * 4];
         for (uint64_t block = at; block < end; block += CAIRN_BLOCK_BYTES) {
             uint64_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, end - block);
-            uint32_t crc32c = cairn_crc32c(0, put.slab.data + block, size);
+            uint32_t *made = &put.crcs[block / CAIRN_BLOCK_BYTES];
+            if (!put.staged) *made = cairn_crc32c(0, put.slab.data + block, size);
+            uint32_t crc32c = *made;
             whole = cairn_crc32c_combine(whole, crc32c, size);
             cairn_store_u32le(crcs + 4 * count++, crc32c);
         }
@@ -172,6 +176,16 @@ static enum cairn_code open_journal(int count, char **values, struct cairn_error
     return cairn_up_journal_open(&options, &put.up.journal, err);
 }
 
+static enum cairn_code make_checksums(int count, char **values, struct cairn_error *err) {
+    put.staged = bench_flag_number(count, values, "--staged", 0) != 0;
+    put.crcs = calloc(cairn_div_up(put.bytes, CAIRN_BLOCK_BYTES), sizeof *put.crcs);
+    if (!put.crcs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for checksums");
+    for (uint64_t at = 0; at < put.bytes; at += CAIRN_BLOCK_BYTES)
+        put.crcs[at / CAIRN_BLOCK_BYTES] =
+            cairn_crc32c(0, put.slab.data + at, cairn_min_u64(CAIRN_BLOCK_BYTES, put.bytes - at));
+    return CAIRN_OK;
+}
+
 static enum cairn_code prepare(int count, char **values, struct cairn_error *err) {
     put.bytes = bench_flag_number(count, values, "--bytes", CAIRN_MIB * 1024);
     put.object_count =
@@ -184,6 +198,7 @@ static enum cairn_code prepare(int count, char **values, struct cairn_error *err
     CAIRN_TRY(open_journal(count, values, err));
     CAIRN_TRY(cairn_slab_create("bench-put", put.bytes, false, &put.slab, err));
     bench_pattern(put.slab.data, put.bytes);
+    CAIRN_TRY(make_checksums(count, values, err));
     CAIRN_TRY(cairn_up_send_new(&put.up, &put.up.send, err));
     return cairn_up_send_start(put.up.send, err);
 }

@@ -27,6 +27,9 @@
 #include "common/net.h"
 #include "common/text.h"
 
+/* A paced connection waits when it is this far ahead: fewer wake-ups than once a piece. */
+#define PACE_US 8000
+
 struct sink_state sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static SSL_CTX *tls;
 
@@ -72,7 +75,7 @@ static void pace(struct sink_connection *connection, size_t size) {
     uint64_t rate = sink.faults.bytes_per_second;
     if (!rate) return;
     connection->next_us += size * 1000000 / rate;
-    if (connection->next_us > cairn_mono_us()) wait_until_us(connection->next_us);
+    if (connection->next_us > cairn_mono_us() + PACE_US) wait_until_us(connection->next_us);
 }
 
 static void reset_connection(struct sink_connection *connection) {

@@ -22,7 +22,7 @@
 #include "common/buf.h"
 #include "common/slab.h"
 
-#define SINK_CHUNK_BYTES (512 * CAIRN_KIB)
+#define SINK_CHUNK_BYTES (128 * CAIRN_KIB) /* stays in the L2 cache for its checksum */
 #define SINK_KEPT_BYTES (64 * CAIRN_KIB)
 #define SINK_UPLOADS_MAX 256
 #define SINK_OBJECTS_MAX 1024

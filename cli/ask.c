@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn show, wait, resume, rm, undelete and nodes: one question to the server each. */
+#include <poll.h>
 #include <stdio.h>
 
 #include "cli/output.h"
@@ -10,6 +11,7 @@
 
 #define WAIT_DEFAULT_MS 600000
 #define POLL_MS 30000
+#define LOOK_AGAIN_MS 500
 #define TENSORS_SHOWN 1000
 
 static const struct cairn_cli_flag wait_flags[] = {
@@ -140,7 +142,14 @@ static enum cairn_code run_wait(struct cairn_cli *cli, struct cairn_error *err) 
         uint64_t poll_ms = cairn_min_u64(left, POLL_MS);
         char tail[64];
         snprintf(tail, sizeof tail, "?for=committed&wait=%llums", (unsigned long long)poll_ms);
-        CAIRN_TRY(call(cli, "GET", tail, (uint32_t)poll_ms + 10000, &version, err));
+        enum cairn_code code = call(cli, "GET", tail, (uint32_t)poll_ms + 10000, &version, err);
+        if (code == CAIRN_NOT_FOUND && left) { /* nobody has begun it yet */
+            (void)poll(NULL, 0, (int)cairn_min_u64(left, LOOK_AGAIN_MS));
+            continue;
+        }
+        if (code == CAIRN_NOT_FOUND)
+            return cairn_fail(err, CAIRN_TIMEOUT, "nobody has begun %s", cli->arguments[0]);
+        if (code != CAIRN_OK) return code;
         const char *state = cairn_cli_text_of(version, "state");
         if (!strcmp(state, "committed")) {
             if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(version, true, err);

@@ -40,7 +40,7 @@ static void show(struct cairn_cli_meter *meter, bool last) {
     double part = meter->total_bytes ? (double)done_bytes / (double)meter->total_bytes : last;
     if (!last && part > 0.99) part = 0.99; /* 100 % is said at the end only */
     uint64_t rate_bytes = done_bytes * 1000 / elapsed;
-    char done[24], total[24], rate[24], left[32] = "", time[32];
+    char done[24], total[24], rate[24], left[32] = "", time[32], items[64] = "";
     cairn_size_text(done_bytes, done);
     cairn_size_text(meter->total_bytes, total);
     cairn_size_text(rate_bytes, rate);
@@ -67,10 +67,12 @@ static void show(struct cairn_cli_meter *meter, bool last) {
         break;
     default:
         cairn_time_text(cairn_clock_real.wall_ms(&cairn_clock_real), false, time);
-        fprintf(stderr, "%s %s pct=%.0f bytes=%s/%s rate=%s/s items=%llu/%llu %s\n", time,
-                meter->job, part * 100, done, total, rate,
-                (unsigned long long)meter->locked.done_items,
-                (unsigned long long)meter->total_items, left);
+        if (meter->total_items)
+            snprintf(items, sizeof items, " items=%llu/%llu",
+                     (unsigned long long)meter->locked.done_items,
+                     (unsigned long long)meter->total_items);
+        fprintf(stderr, "%s %s pct=%.0f bytes=%s/%s rate=%s/s%s %s\n", time, meter->job, part * 100,
+                done, total, rate, items, left);
     }
     meter->locked.shown_ms = now;
 }
@@ -111,6 +113,7 @@ void cairn_cli_meter_set(struct cairn_cli_meter *meter, uint64_t done_bytes, con
 
 void cairn_cli_meter_end(struct cairn_cli_meter *meter, bool ended_well) {
     cairn_lock_take(&meter->lock);
+    if (ended_well) meter->locked.phase = NULL;
     if (meter->form != CAIRN_CLI_PROGRESS_NONE) show(meter, ended_well);
     cairn_lock_give(&meter->lock);
     if (!ended_well && meter->form == CAIRN_CLI_PROGRESS_BAR) fputc('\n', stderr);

@@ -118,7 +118,7 @@ static enum cairn_code put_tree(const struct cairn_cli *cli, struct cairn_sessio
     char job[320];
     snprintf(job, sizeof job, "put %s", cli->arguments[1]);
     CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
-    cairn_cli_meter_init(&meter, cli, job, tree->total_bytes, tree->count);
+    cairn_cli_meter_init(&meter, cli, job, tree->total_bytes, 0);
     enum cairn_code code = add_files(save, tree, err);
     if (code == CAIRN_OK) code = cairn_cli_describe_tensors(save, tree, ret_tensors, err);
     if (code == CAIRN_OK) code = cairn_save_stage(save, err);

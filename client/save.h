@@ -71,7 +71,7 @@ struct cairn_save {
     char version[48];
     uint64_t total_bytes, durable_bytes;
     bool staging, sealed, durable, committed, freed;
-    bool told; /* the problem was returned by some call */
+    bool told;                        /* the problem was returned by some call */
     struct cairn_client_stager *owed; /* copied while no uploader was there; owned */
     bool finishing;                   /* the I/O thread is telling it to the new one */
     struct cairn_error problem;

@@ -82,7 +82,8 @@ static json_t *shard_list(const struct cairn_client_stager *stager) {
     return CAIRN_TAKE(shards);
 }
 
-static enum cairn_code tell_staged(struct cairn_client_stager *stager, size_t index, struct cairn_error *err) {
+static enum cairn_code tell_staged(struct cairn_client_stager *stager, size_t index,
+                                   struct cairn_error *err) {
     struct progress *shard = &stager->shards[index];
     uint64_t bytes = stager->arrangement.shards[index].bytes;
     uint64_t first = shard->told / CAIRN_BLOCK_BYTES;
@@ -107,15 +108,14 @@ static enum cairn_code tell_staged(struct cairn_client_stager *stager, size_t in
 }
 
 /* The uploader holds the generation from here on, unless it refuses: then it never sends `free`. */
-static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t epoch, uint64_t deadline_ms,
-                                 struct cairn_error *err) {
+static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t epoch,
+                                 uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     struct cairn_client_generation *own = &session->locked.generations[stager->save->generation];
     const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save",
-                                  (json_int_t)stager->save->id, "slab",
-                                  (json_int_t)stager->save->generation, "shards",
-                                  stager->shard_list),
+        .take_message =
+            json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save", (json_int_t)stager->save->id,
+                      "slab", (json_int_t)stager->save->generation, "shards", stager->shard_list),
         .wanted = "ok",
         .epoch = epoch,
         .deadline_ms = deadline_ms};
@@ -190,8 +190,7 @@ static enum cairn_code tell_seal(struct cairn_client_stager *stager, uint64_t de
     stager->seal_sent = true;
     const struct cairn_client_ask ask = {
         .take_message = json_pack("{s:s, s:I, s:O}", "t", "seal", "save",
-                                  (json_int_t)stager->save->id, "replicated",
-                                  stager->replicated),
+                                  (json_int_t)stager->save->id, "replicated", stager->replicated),
         .blob = cairn_buf_view(&stager->arrangement.table),
         .wanted = "sealed",
         .epoch = stager->epoch,
@@ -236,7 +235,8 @@ static enum cairn_code copy_run(struct cairn_client_stager *stager, size_t index
     return CAIRN_OK;
 }
 
-static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index, struct cairn_error *err) {
+static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index,
+                                  struct cairn_error *err) {
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
     cairn_lock_take(&stager->session->lock);
     enum cairn_code code = stager->save->problem.code;
@@ -249,7 +249,8 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
     return tell_staged(stager, index, err);
 }
 
-static enum cairn_code check_room(const struct cairn_client_stager *stager, struct cairn_error *err) {
+static enum cairn_code check_room(const struct cairn_client_stager *stager,
+                                  struct cairn_error *err) {
     const struct cairn_save *save = stager->save;
     const struct cairn_session *session = stager->session;
     if (!stager->arrangement.shard_count) return CAIRN_OK;
@@ -393,8 +394,8 @@ enum cairn_code cairn_client_stage_owed(struct cairn_session *session, uint64_t 
 static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_AUTO_PTR(client_stager) stager = calloc(1, sizeof *stager);
     if (!stager)
-        return cairn_client_save_fail(
-            save, cairn_fail(err, CAIRN_NO_MEMORY, "no memory to stage"), err);
+        return cairn_client_save_fail(save, cairn_fail(err, CAIRN_NO_MEMORY, "no memory to stage"),
+                                      err);
     stager->save = save;
     stager->session = save->session;
     uint64_t started_us = cairn_mono_us();

@@ -320,11 +320,13 @@ static json_t *result_of(const struct batch *batch, const struct begin *begin) {
     struct cairn_error problem = {0};
     enum cairn_code code = refusal(begin, &problem);
     int status = code ? cairn_code_info(code)->http_status : begin->first ? 201 : 200;
-    json_t *json = json_pack("{s:s, s:i, s:s}", "version", begin->version.id.text, "status", status,
-                             "state", cairn_state_text(cairn_srv_version_shown(&begin->version)));
-    if (json && code &&
-        json_object_set_new(json, "problem",
-                            cairn_srv_problem(code, problem.message, batch->request->path))) {
+    json_t *json = cairn_srv_version_brief(&begin->version);
+    bool failed = json_object_set_new(json, "status", json_integer(status)) != 0;
+    if (code)
+        failed |= json_object_set_new(
+                      json, "problem",
+                      cairn_srv_problem(code, problem.message, batch->request->path)) != 0;
+    if (failed) {
         json_decref(json);
         return NULL;
     }

@@ -112,6 +112,8 @@ static bool add_headers(struct MHD_Response *response, const struct cairn_srv_re
                                            reply->headers[i].value) == MHD_YES;
         cached = cached || !strcmp(reply->headers[i].name, "Cache-Control");
     }
+    if (reply->location.size)
+        ok = ok && MHD_add_response_header(response, "Location", reply->location.data) == MHD_YES;
     return ok &&
            (cached || MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES);
 }

@@ -29,8 +29,7 @@ static enum cairn_code test_store(struct cairn_srv *server, struct cairn_error *
         char keys[224];
         CAIRN_TRY(cairn_store_s3_credentials(server->store, keys, err));
         cairn_log(INFO, "store.keys", "from=\"%s\"", keys);
-        if (server->settings->test_store)
-            CAIRN_TRY(cairn_store_s3_learn(server->store, NULL, err));
+        if (server->settings->test_store) CAIRN_TRY(cairn_store_s3_learn(server->store, NULL, err));
     }
     if (*profile->note)
         cairn_log(WARN, "store.profile", "url=%s note=\"%s\"", cairn_store_url(server->store),
@@ -64,8 +63,8 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
 }
 
 static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
-    struct cairn_srv_pool_options requests = {server->store, (uint32_t)server->settings->workers,
-                                              "work"};
+    struct cairn_srv_pool_options requests = {server->store,
+                                              (uint32_t)server->settings->request_workers, "work"};
     struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read"};
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));

@@ -8,6 +8,9 @@
 #include "server/request.h"
 #include "server/shard_rows.h"
 #include "server/stream.h"
+#include "store/s3.h"
+
+#define REDIRECT_S_MAX 300
 
 /* ---- manifest, checksums and layout, as stored ---- */
 
@@ -93,6 +96,38 @@ static enum cairn_code judge_conditions(struct read *read, bool *ret_done,
     return CAIRN_OK;
 }
 
+/* A03, C03: a URL for this one object that ends before the object could: within the grace of the
+ * trash, 5 minutes, and the life of the keys. What it gives is the stored bytes, not checked. */
+static enum cairn_code redirect(struct read *read, struct cairn_error *err) {
+    struct cairn_srv *server = read->request->server;
+    struct cairn_version_place place = cairn_srv_version_place(&read->version);
+    struct cairn_key key;
+    uint64_t grace_s = server->settings->trash_grace_ms / 1000;
+    uint64_t life_s = cairn_max_u64(1, cairn_min_u64(REDIRECT_S_MAX, grace_s));
+    cairn_key_shard(&place, cairn_view_of(read->shard->name), &key);
+    CAIRN_TRY(cairn_store_presign(server->store, key.text, (uint32_t)life_s, &read->reply->location,
+                                  NULL, err));
+    read->reply->status = 307;
+    cairn_srv_reply_header(read->reply, "Cache-Control", "no-store");
+    cairn_srv_reply_header(read->reply, "Referrer-Policy", "no-referrer");
+    return CAIRN_OK;
+}
+
+/* ?via=proxy, which is the default, or redirect. A URL that is signed for GET serves no HEAD. */
+static enum cairn_code wants_redirect(const struct cairn_srv_request *request, bool *ret,
+                                      struct cairn_error *err) {
+    static const char *const allowed[] = {"via"};
+    CAIRN_TRY(cairn_query_only(&request->query, allowed, CAIRN_COUNT(allowed), err));
+    const char *via = cairn_query_get(&request->query, "via");
+    if (via && strcmp(via, "proxy") != 0 && strcmp(via, "redirect") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "via is proxy or redirect");
+    *ret = via && !strcmp(via, "redirect") && !request->head_only;
+    if (*ret && strcmp(cairn_store_profile(request->server->store)->kind, "s3") != 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "via=redirect: this server's store is a folder, which has no URLs");
+    return CAIRN_OK;
+}
+
 static enum cairn_code send_bytes(struct read *read, struct cairn_error *err) {
     struct cairn_srv_request *request = read->request;
     bool done = false;
@@ -121,6 +156,8 @@ static enum cairn_code send_bytes(struct read *read, struct cairn_error *err) {
 
 static enum cairn_code read_shard(struct read *read, struct cairn_error *err) {
     struct cairn_srv_request *request = read->request;
+    bool elsewhere = false;
+    CAIRN_TRY(wants_redirect(request, &elsewhere, err));
     CAIRN_TRY(cairn_srv_readable(request, &read->version, err));
     CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &read->version, &read->held,
                                        err));
@@ -130,7 +167,7 @@ static enum cairn_code read_shard(struct read *read, struct cairn_error *err) {
                           request->params.shard);
     snprintf(read->tag, sizeof(read->tag), "\"%08x-%" PRIu64 "\"", read->shard->crc32c,
              read->shard->size_bytes);
-    return send_bytes(read, err);
+    return elsewhere ? redirect(read, err) : send_bytes(read, err);
 }
 
 enum cairn_code cairn_srv_on_shard_data(struct cairn_srv_request *request,

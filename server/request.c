@@ -10,6 +10,7 @@
 
 void cairn_srv_reply_release(struct cairn_srv_reply *reply) {
     cairn_buf_release(&reply->body);
+    cairn_buf_release(&reply->location);
     json_decref(reply->extra);
     reply->extra = NULL;
 }

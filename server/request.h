@@ -46,7 +46,8 @@ struct cairn_srv_reply {
         char value[512];
     } headers[8];
     size_t header_count;
-    json_t *extra; /* further members of a problem; dropped with the reply */
+    struct cairn_buf location; /* a URL for one reader; header Location */
+    json_t *extra;             /* further members of a problem; dropped with the reply */
     char hint[200];
     struct cairn_srv_stream *stream; /* instead of body */
     uint64_t head_bytes;             /* of a HEAD: Content-Length without a body; 0 = the body's */

@@ -65,10 +65,10 @@ struct cairn_multipart {
     bool certain;     /* PUT or COMPLETE was answered with OK */
     bool upload_gone; /* the upload of upload_id is no longer there */
     bool parts_doubted, parts_resent;
-    bool crc32c_known, found_has_crc32c;    /* found: by HEAD, while checksums were unknown */
+    bool crc32c_known, found_has_crc32c; /* found: by HEAD, while checksums were unknown */
     uint32_t found_crc32c, tries;
     uint32_t attempts, refusals; /* in this round: PUT or COMPLETE, and refused parts */
-    uint64_t blocks_known;                  /* blocks[] is valid below this */
+    uint64_t blocks_known;       /* blocks[] is valid below this */
 };
 
 /* Part size for a shard: a multiple of 1 MiB, at least wanted_bytes, within the profile's limits

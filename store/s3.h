@@ -76,3 +76,14 @@ enum cairn_code cairn_store_s3_learn(struct cairn_store *store, struct cairn_buf
 enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,
                                     struct cairn_buf *ret_url, uint32_t *ret_expires_s,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* What a bucket says of itself: GET of its "lifecycle", "versioning" or "object-lock", tried once.
+ * CAIRN_OK: there was an answer, of any status. */
+struct cairn_store_s3_answer {
+    int status;
+    bool has_clock;
+    int64_t clock_ahead_ms; /* the store's Date before ours, to a second */
+    struct cairn_buf document;
+};
+enum cairn_code cairn_store_s3_ask(struct cairn_store *store, const char *subresource,
+                                   struct cairn_store_s3_answer *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/encode.h"
 #include "common/text.h"
@@ -45,6 +46,16 @@ static enum cairn_code open_file_url(const struct cairn_store_options *options,
     return cairn_store_dir_open(options, plain.data, ret, err);
 }
 
+/* "./store" as people type it: from the folder they stand in. */
+static enum cairn_code open_relative(const struct cairn_store_options *options,
+                                     struct cairn_store **ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_AUTO_HEAP char *here = getcwd(NULL, 0);
+    if (!here) return cairn_fail_errno(err, "the folder this was started in");
+    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", here, options->url));
+    return cairn_store_dir_open(options, path.data, ret, err);
+}
+
 enum cairn_code cairn_store_open(const struct cairn_store_options *options,
                                  struct cairn_store **ret, struct cairn_error *err) {
     const char *url = options->url;
@@ -52,8 +63,9 @@ enum cairn_code cairn_store_open(const struct cairn_store_options *options,
     if (cairn_text_starts(url, "s3://")) return open_s3(options, ret, err);
     if (cairn_text_starts(url, "file://")) return open_file_url(options, ret, err);
     if (url[0] == '/') return cairn_store_dir_open(options, url, ret, err);
+    if (!strstr(url, "://")) return open_relative(options, ret, err);
     return cairn_fail(err, CAIRN_INVALID,
-                      "store \"%s\": expected /path, file:///path or s3://bucket/prefix", url);
+                      "store \"%s\": expected a folder, file:///path or s3://bucket/prefix", url);
 }
 
 /* ---- passing on ---- */

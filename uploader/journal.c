@@ -418,8 +418,13 @@ static void index_group(struct cairn_up_journal *journal, const struct group *gr
         struct cairn_up_journal_span span = {journal->own.size, noted->bytes};
         struct cairn_error error;
         if (cairn_up_journal_index_add(&journal->own.index, noted->entry, noted->closes, span,
-                                       &error) != CAIRN_OK)
+                                       &error) != CAIRN_OK) {
+            /* It is on the disk, but a rewrite would leave it out: nothing more may be promised. */
             cairn_log(ERROR, "journal.index", "cause=\"%s\"", error.message);
+            CAIRN_HOLD(&journal->lock);
+            journal->locked.broken = true;
+            journal->locked.why = error;
+        }
         journal->own.size += noted->bytes;
     }
 }

@@ -289,8 +289,8 @@ static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_sav
 static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *save,
                                    struct cairn_up_slab *slab, const json_t *shards,
                                    struct cairn_error *err) {
-    bool same = cairn_up_save_is_staged_in(save, slab) &&
-                json_array_size(shards) == save->stage_count;
+    bool same =
+        cairn_up_save_is_staged_in(save, slab) && json_array_size(shards) == save->stage_count;
     for (size_t i = 0; same && i < save->stage_count; i++) {
         const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         struct wanted_shard wanted = {0};

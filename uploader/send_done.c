@@ -94,6 +94,9 @@ static const char *kind_text(enum cairn_multipart_kind kind) {
 static void log_failure(const struct cairn_up_sending *sending) {
     enum cairn_code code = sending->request.code;
     if (code == CAIRN_OK || code == CAIRN_CANCELLED || code == CAIRN_NOT_FOUND) return;
+    /* A store that fails for an hour must not fill a disk (P11): the 1st, 2nd, 4th, 8th ... */
+    uint64_t failures = ++sending->sender->failures;
+    if (failures & (failures - 1)) return;
     cairn_log(WARN, "send.retry", "shard=%s action=%s part=%u cause=\"%s\"", sending->shard->name,
               kind_text(sending->action.kind), sending->action.part_number,
               sending->request.error.message);

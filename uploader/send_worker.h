@@ -55,6 +55,7 @@ struct cairn_up_sender {
     struct cairn_store_worker *store;
     struct cairn_up_sending *flying; /* submitted */
     uint32_t flying_count;
+    uint64_t failures; /* of its requests, ever */
     struct cairn_up_fill fill;
 };
 

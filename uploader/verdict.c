@@ -61,7 +61,8 @@ bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *sav
                                   const struct cairn_up_news *news) {
     bool committed = !strcmp(news->state, "committed") && news->recorded;
     bool left = !strcmp(news->state, "deleting") || !strcmp(news->state, "gone");
-    if (committed || !strcmp(news->state, "deleting") || (left && news->was_committed)) {
+    if (committed || !strcmp(news->state, "deleting") ||
+        (left && (news->was_committed || news->recorded))) {
         cairn_up_save_over_locked(up, save, CAIRN_UP_COMMITTED, CAIRN_OK, "");
         return true;
     }

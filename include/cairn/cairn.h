@@ -52,11 +52,11 @@ struct cairn_open_options {
                         Slurm's job id and restart count; with world_size 1 a random one */
     uint32_t rank, world_size;             /* world_size 0 = 1 */
     uint32_t local_rank, local_world_size; /* local_world_size 0 = 1 */
-    uint64_t bytes; /* most bytes one save of this rank stages; 0 = files only */
+    uint64_t bytes;      /* most bytes one save of this rank stages; 0 = files only */
     uint64_t node_bytes; /* the same for the node's ranks together; 0 = local_world_size * bytes */
-    const char *resume;      /* NULL or "latest", "none", "keep", a step number or a version id */
-    const char *socket;      /* NULL: CAIRN_SOCKET, else /run/cairn/uploader.sock */
-    uint32_t timeout_ms;     /* default of all calls; 0 = 60,000 */
+    const char *resume;  /* NULL or "latest", "none", "keep", a step number or a version id */
+    const char *socket;  /* NULL: CAIRN_SOCKET, else /run/cairn/uploader.sock */
+    uint32_t timeout_ms; /* default of all calls; 0 = 60,000 */
     uint32_t wait_staged_ms; /* how long opening waits for an older attempt's saves and memory;
                                 0 = 30,000 */
     int read_only;           /* no attempt is opened; only restore and list work */

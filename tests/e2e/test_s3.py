@@ -3,6 +3,7 @@
 secret anywhere. On s3fault, or with --endpoint-from-environment on what AWS_* variables name."""
 import concurrent.futures
 import hashlib
+import http.client
 import json
 import os
 import pathlib
@@ -11,9 +12,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
 import uuid
 
-from s3world import BIN, RealS3, S3Fault, S3World, run, wait_until
+from s3world import BIN, LEAKS, RealS3, S3Fault, S3World, run, wait_until
 
 MIB = 1 << 20
 REAL = "--endpoint-from-environment" in sys.argv
@@ -121,6 +125,47 @@ class OnS3(unittest.TestCase):
             world.audit()
         finally:
             world.close()
+
+    def test_a_redirect_leads_to_the_object_for_five_minutes_at_most(self):  # A03
+        tree, world = self.make_tree("redirect"), self.world
+        world.cairn("put", tree, "t/redirect@1")
+        for name in ("one-part", "déjà vu/a+b = 100%#?&"):
+            path = ("/v1/runs/t/redirect/checkpoints/1/shards/"
+                    f"{urllib.parse.quote(name, safe='')}/data")
+            connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=30)
+            connection.request("GET", path + "?via=redirect")
+            reply = connection.getresponse()
+            self.assertEqual((reply.status, reply.read()), (307, b""))
+            self.assertEqual(reply.headers["Cache-Control"], "no-store")
+            url = reply.headers["Location"]
+            query = urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)
+            self.assertLessEqual(int(query["X-Amz-Expires"][0]), 300)
+            with urllib.request.urlopen(url, timeout=30) as got:
+                self.assertEqual(got.read(), (tree / name).read_bytes())
+            for other in (url.replace("redirect", "tree"), url[:-1] + "0"):
+                with self.assertRaises(urllib.error.HTTPError):  # this one object, signed
+                    if other != url:
+                        urllib.request.urlopen(other, timeout=30)
+                    raise urllib.error.HTTPError(other, 403, "the same by chance", None, None)
+            status, _, body = world.get(path + "?via=proxy")
+            self.assertEqual((status, body), (200, (tree / name).read_bytes()))
+            self.assertEqual(world.get(path + "?via=redirect", method="HEAD")[0], 200)
+            connection.close()
+
+    def test_doctor_finds_nothing_wrong_and_leaves_nothing(self):
+        said = self.world.cairn("doctor", self.world.store, "--json")
+        findings = {f["check"]: f["level"] for f in json.loads(said.stdout)["findings"]}
+        for check in ("keys", "put", "range", "multipart", "abort", "list parts", "delete",
+                      "presigned", "server", "uploader", "clock"):
+            self.assertEqual(findings[check], "ok", (check, said.stdout))
+        self.assertFalse([secret for secret in LEAKS if secret in said.stdout + said.stderr])
+        self.world.audit()
+        self.assertFalse([key for key in self.world.keys() if "doctor" in key])
+        self.world.cairn("doctor", "s3://no-such-bucket-here/x", status=1)
+        self.world.cairn("doctor", self.world.store, "--for", "nobody", status=2)
+        refused = self.world.cairn("doctor", self.world.store, status=1,
+                                   env={"AWS_SECRET_ACCESS_KEY": "wrong"})
+        self.assertIn("FAIL", refused.stdout)
 
     def test_a_stranger_in_store_json_is_refused_by_both_daemons(self):
         strange = S3World(self.s3, f"{self.prefix}-other", nodes=0,

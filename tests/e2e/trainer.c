@@ -35,7 +35,8 @@ static uint32_t *memory_of(const struct job *job, uint64_t step) {
 
 static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_error *err) {
     enum cairn_code code = CAIRN_UPLOADER_GONE;
-    for (int tries = 0; tries < TIMEOUT_MS / GONE_PAUSE_MS && code == CAIRN_UPLOADER_GONE; tries++) {
+    for (int tries = 0; tries < TIMEOUT_MS / GONE_PAUSE_MS && code == CAIRN_UPLOADER_GONE;
+         tries++) {
         if (tries) (void)poll(NULL, 0, GONE_PAUSE_MS);
         code = cairn_save_wait(save, CAIRN_COMMITTED, TIMEOUT_MS, err);
     }

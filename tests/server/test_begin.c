@@ -151,3 +151,29 @@ TEST(a_batch_of_begins_is_answered_in_its_order) {
         EXPECT_EQ_U64(cairn_world_number(one, "status"), wanted[i]);
     }
 }
+
+TEST(a_begin_that_comes_after_another_rank_failed_is_told_why) /* P9 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/fail", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path,
+                                json_pack("{s:s, s:s, s:i, s:s}", "grant", hand.grant, "node",
+                                          "node-a", "rank", 0, "reason", "the disk is full"),
+                                NULL));
+    json_t *one = cairn_hand_begin_body(&hand, 5, 1, 1, "error");
+    json_object_del(one, "grant");
+    json_object_del(one, "node");
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    REQUIRE_OK(begin(
+        &hand, json_pack("{s:s, s:s, s:[o]}", "grant", hand.grant, "node", "node-b", "begins", one),
+        &reply));
+    const json_t *result = json_array_get(json_object_get(reply, "results"), 0);
+    EXPECT(strstr(cairn_world_text(result, "reason"), "the disk is full") != NULL);
+    EXPECT_EQ_TEXT(cairn_world_text(result, "code"), "checkpoint-aborted");
+}

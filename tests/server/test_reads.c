@@ -212,3 +212,31 @@ TEST(open_and_aborted_versions_have_no_bytes) {
     REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "reason", "test"), NULL));
     EXPECT(ask(&world, &save, "GET", "", &reply) == 410);
 }
+
+static int ask_via(struct cairn_world *world, const struct cairn_hand_save *save, const char *query,
+                   struct cairn_buf *ret) {
+    char request[800];
+    snprintf(
+        request, sizeof(request),
+        "GET %s/shards/rank-00000%%2Fx/data%s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        save->path, query);
+    ret->limit = 16 * CAIRN_MIB;
+    return cairn_raw_ask(world->server.port, request, strlen(request), ret);
+}
+
+TEST(a_folder_has_no_redirect_and_only_two_ways_are_known) {
+    static const struct {
+        const char *query;
+        int status;
+    } ways[] = {{"?via=proxy", 200}, {"?via=redirect", 400}, {"?via=carrier-pigeon", 400},
+                {"?via=", 400},      {"?by=proxy", 400},     {"", 200}};
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(saved(&world, &save, 100));
+    for (size_t i = 0; i < CAIRN_COUNT(ways); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        EXPECT_EQ_U64(ask_via(&world, &save, ways[i].query, &reply), ways[i].status);
+        EXPECT(!strstr(reply.data, "Location"));
+    }
+}

@@ -2,6 +2,8 @@
 /* URLs, registration and the blocking helpers. */
 #include <pthread.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include "common/clock.h"
 #include "store/store.h"
 #include "tests/harness.h"
@@ -29,7 +31,7 @@ static enum cairn_code refuse_s3(const struct cairn_store_options *options,
 TEST(a_url_chooses_its_store_or_is_refused) {
     struct cairn_error err = {0};
     struct cairn_store *store = NULL;
-    const char *bad[] = {"", "relative", "file://host/x", "file://", "http://x/y", "S3://x"};
+    const char *bad[] = {"", "ftp://relative", "file://host/x", "file://", "http://x/y", "S3://x"};
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
         struct cairn_store_options options = {.url = bad[i]};
         EXPECT_CODE(cairn_store_open(&options, &store, &err), CAIRN_INVALID);
@@ -43,6 +45,22 @@ TEST(a_url_chooses_its_store_or_is_refused) {
     struct cairn_store_options absent = {.url = "/proc/none/none"};
     EXPECT_CODE(cairn_store_open(&absent, &store, &err), CAIRN_IO);
     EXPECT(strstr(err.message, "/proc/none"));
+}
+
+TEST(a_relative_folder_is_taken_from_where_the_program_was_started) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_PTR(store) store = NULL;
+    CAIRN_AUTO_HEAP char *here = getcwd(NULL, 0);
+    char folder[4200];
+    REQUIRE(here && !chdir(cairn_test_folder()));
+    snprintf(folder, sizeof folder, "%s/objects", cairn_test_folder());
+    bool made = !mkdir(folder, 0700);
+    struct cairn_store_options options = {.url = "./objects"};
+    enum cairn_code code = cairn_store_open(&options, &store, &err);
+    REQUIRE(!chdir(here));
+    EXPECT(made);
+    REQUIRE_OK(code);
+    EXPECT(strstr(cairn_store_url(store), "objects"));
 }
 
 TEST(put_same_is_content_with_equal_bytes_and_conflicts_with_others) { /* Q22 */
