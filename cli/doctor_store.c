@@ -67,6 +67,8 @@ static const struct {
      "`cairn verify` finds what was damaged on the way"},
     {"open uploads can be listed by prefix", "list uploads",
      "set a life cycle rule that aborts incomplete uploads after a day"},
+    {"uploads may have 10,000 parts", "part count",
+     "nothing to do: shards above 1,000 parts get larger parts"},
     {"a complete can be told not to replace (If-None-Match)", "conditional complete",
      "nothing to do: keys are never reused"},
 };

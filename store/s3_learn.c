@@ -14,6 +14,7 @@
 #define CHECK_MS 30000
 #define WRONG_MS 300 /* a store that checks is asked again and again until then */
 #define PREFIX ".cairn/doctor-"
+#define PART_COUNT_SMALL 1000
 #define LEFT_OVER_MS 3600000 /* by the store's clock: of a process that died or may not delete */
 
 struct check {
@@ -120,6 +121,28 @@ static enum cairn_code check_uploads_listed(struct check *check, const char *upl
     return say(check, "open uploads can be listed by prefix", listed, err);
 }
 
+/* Some stores take no part above 1,000. */
+static enum cairn_code check_part_count(struct check *check, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    struct cairn_store_request create = request_of(check, CAIRN_STORE_UPLOAD_CREATE);
+    CAIRN_TRY(cairn_store_perform(check->worker, &create, err));
+    struct cairn_store_request part = put_of(check);
+    part.op = CAIRN_STORE_UPLOAD_PART;
+    part.upload_id_in = create.upload_id;
+    part.part_number = check->profile->part_count_max;
+    enum cairn_code code = cairn_store_perform(check->worker, &part, &why);
+    struct cairn_store_request abort_it = request_of(check, CAIRN_STORE_UPLOAD_ABORT);
+    abort_it.upload_id_in = create.upload_id;
+    CAIRN_TRY(cairn_store_perform(check->worker, &abort_it, err));
+    bool refused = why.http_status >= 400 && why.http_status < 500;
+    if (code && !refused) {
+        if (err) *err = why;
+        return code;
+    }
+    if (refused) check->profile->part_count_max = PART_COUNT_SMALL;
+    return say(check, "uploads may have 10,000 parts", !refused, err);
+}
+
 /* One part, completed onto a key that is taken. */
 static enum cairn_code check_multipart(struct check *check, struct cairn_error *err) {
     struct cairn_store_request create = request_of(check, CAIRN_STORE_UPLOAD_CREATE);
@@ -195,6 +218,7 @@ static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
     CAIRN_TRY(check_range(check, err));
     CAIRN_TRY(check_checksum(check, err));
     CAIRN_TRY(check_multipart(check, err));
+    CAIRN_TRY(check_part_count(check, err));
     int64_t now_ms = 0; /* nothing is older than that */
     remove_left_over(check, CAIRN_STORE_LIST, &now_ms);
     remove_left_over(check, CAIRN_STORE_UPLOADS, &now_ms);

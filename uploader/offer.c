@@ -130,6 +130,9 @@ static const char *join_save(struct cairn_up_session *session, struct cairn_up_s
     save->conn = session->conn;
     save->number = number;
     save->recovered = false;
+    /* Over, but still on the wire or in the journal: the end is known already. */
+    if (save->over && save->end == CAIRN_UP_COMMITTED) return "committed";
+    if (save->over && save->end != CAIRN_UP_FAILED) return "aborted";
     if (save->over || save->failing) return "failed";
     if (cairn_up_save_is_durable_locked(save)) {
         save->durable_said = true;

@@ -10,7 +10,7 @@
 static enum cairn_code show_record(void *owner, const struct cairn_up_replayed *record,
                                    struct cairn_error *err) {
     (void)owner;
-    CAIRN_AUTO_JSON json_t *message = record->message;
+    json_t *message = record->message; /* borrowed, and nobody reads it afterwards */
     CAIRN_AUTO(buf) text = {0};
     json_object_del(message, "grant");
     json_object_set_new(message, "entry", json_integer((json_int_t)record->entry));

@@ -182,6 +182,8 @@ def main():
         s3 = start_store(arguments.store, folder)
         for seed in range(arguments.first, arguments.first + arguments.seeds):
             one(seed, s3)
+            if isinstance(s3, S3Fault):
+                s3.ask("reset", "")  # it keeps everything in memory
     finally:
         if s3:
             s3.stop()

@@ -176,6 +176,7 @@ static void die_at(const char *point) {
     REQUIRE(world_uploader_start(&world, NULL, NULL));
     char states[1][32] = {"none"}, state[32] = "none";
     REQUIRE(trainer_offer(&trainer, opened(&world), &save, begun ? 1 : 0, sealed, states));
+    printf("  offered: %s\n", states[0]);
     if (sealed && strcmp(states[0], "committed") != 0)
         EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
     if (begun && !sealed && !strcmp(states[0], "continues")) {
