@@ -2,8 +2,8 @@
 /*
  * bench_copy memcpy|staged --bytes N
  *
- * What a save costs a trainer at the least: its bytes are copied into a slab. memcpy does only that;
- * staged makes the checksum of each block on the way, as libcairn does.
+ * What a save costs a trainer at the least: its bytes are copied into a slab. memcpy does only
+ * that; staged makes the checksum of each block on the way, as libcairn does.
  */
 #include <stdio.h>
 #include <string.h>

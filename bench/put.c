@@ -5,8 +5,8 @@
  *
  * The uploader's data plane as it is (uploader/send*.c with its journal) over a real store, without
  * socket, server and trainer: K shards are queued whose bytes lie in one collapsed slab, and their
- * block checksums are made while they are sent (--staged 1: were made before, as after a save that a
- * trainer has staged). The three functions that the senders call of
+ * block checksums are made while they are sent (--staged 1: were made before, as after a save that
+ * a trainer has staged). The three functions that the senders call of
  * uploader/save.h are here, so that nothing else of the uploader is linked.
  */
 #include <inttypes.h>

@@ -3,9 +3,9 @@
  * bench_raw put|get --peer HOST:PORT --bytes N [--part N] [--threads 2]
  *
  * The reference: what this machine can do with sockets and CRC32C and nothing else. put: each
- * thread makes the checksum of a part, then send()s it from the slab in 4 MiB pieces under a minimal
- * UploadPart. get: each thread recv()s a range into the slab and makes its checksum piece by piece.
- * No retry, no state, no copy.
+ * thread makes the checksum of a part, then send()s it from the slab in 4 MiB pieces under a
+ * minimal UploadPart. get: each thread recv()s a range into the slab and makes its checksum
+ * piece by piece. No retry, no state, no copy.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

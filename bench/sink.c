@@ -69,8 +69,8 @@ static void wait_until_us(uint64_t when_us) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR) continue;
 }
 
-/* K2: a body begins without credit. Within it what was lost by waking late is caught up, so that the
- * mean is the rate. */
+/* K2: a body begins without credit. Within it what was lost by waking late is caught up, so that
+ * the mean is the rate. */
 static void pace(struct sink_connection *connection, size_t size) {
     uint64_t rate = sink.faults.bytes_per_second;
     if (!rate) return;

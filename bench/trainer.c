@@ -3,8 +3,8 @@
  * bench_trainer --socket PATH --run PROJECT/RUN --bytes N
  *
  * A training job of one rank against real daemons. Each "go" is one save; its time is the stall
- * alone (begin and stage), then it waits until the save is durable, as a training step would give it
- * the time to be. It never waits for the commit: the server may be away.
+ * alone (begin and stage), then it waits until the save is durable, as a training step would give
+ * it the time to be. It never waits for the commit: the server may be away.
  */
 #include <cairn/cairn.h>
 #include <stdio.h>

@@ -173,9 +173,11 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
     return cairn_client_ask_alone(session, &mapped, &done, err);
 }
 
-static enum cairn_code converse(struct cairn_session *session, struct cairn_error *err) {
+static enum cairn_code converse(struct cairn_session *session, bool *ret_met,
+                                struct cairn_error *err) {
     uint64_t soon_ms = cairn_client_deadline(session, 0);
     CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
+    *ret_met = true;
     CAIRN_TRY(cairn_client_hello(session, soon_ms, err));
     if (!session->read_only) {
         CAIRN_TRY(open_attempt(session, soon_ms + session->wait_staged_ms, err));
@@ -205,8 +207,7 @@ static enum cairn_code converse_again(struct cairn_session *session, struct cair
         cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + OPEN_AGAIN_MS);
     bool met = false;
     for (;;) {
-        enum cairn_code code = converse(session, err);
-        met |= session->uuid[0] != '\0';
+        enum cairn_code code = converse(session, &met, err);
         if (code != CAIRN_UPLOADER_GONE || !met || cairn_mono_ms() >= until_ms) return code;
         forget(session);
         CAIRN_HOLD(&session->lock);

@@ -187,8 +187,10 @@ static void note_bad(struct cairn_retry *retry, enum cairn_retry_outcome outcome
     }
 }
 
-/* Did the endpoint work for anybody since this request's first failure? Only then is the fault
- * the request's own. Otherwise the endpoint is about to be paused, and nothing counts. */
+/* Did the endpoint work for anybody since this request failed the last time? Only then is the
+ * fault the request's own; otherwise the endpoint is about to be paused, and nothing counts. A good
+ * answer since the first failure would not do: when an outage begins, what was on the wire still
+ * ends well, and five tries fit into the time before the pause. */
 static bool works_for_others(const struct cairn_retry *retry,
                              const struct cairn_retry_ticket *ticket) {
     return retry->good_answers != ticket->good_seen;
@@ -226,11 +228,13 @@ enum cairn_retry_verdict cairn_retry_result(struct cairn_retry *retry,
     }
     note_bad(retry, outcome, ticket->probe, now);
     forgive(retry, ticket);
-    if (!retry->paused && ticket->tries_counted++ == 0) ticket->good_seen = retry->good_answers;
+    if (!retry->paused) ticket->tries_counted++;
     ticket_back_off(retry, ticket, retry_after_ms, now);
     ticket->probe = false;
     bool used_up = ticket->tries_counted >= retry->options.tries_max;
-    return used_up && works_for_others(retry, ticket) ? CAIRN_RETRY_GIVE_UP : CAIRN_RETRY_AGAIN;
+    bool gives_up = used_up && works_for_others(retry, ticket);
+    ticket->good_seen = retry->good_answers;
+    return gives_up ? CAIRN_RETRY_GIVE_UP : CAIRN_RETRY_AGAIN;
 }
 
 void cairn_retry_drop(struct cairn_retry *retry, struct cairn_retry_ticket *ticket) {

@@ -59,8 +59,8 @@ struct cairn_retry_ticket {
     uint32_t tries_sent;    /* all, for the log */
     uint32_t tries_counted; /* those at a healthy endpoint */
     uint64_t not_before_ms; /* mono clock */
-    uint64_t good_seen; /* private: good answers of the endpoint before the first counted failure */
-    uint64_t pauses_seen; /* private */
+    uint64_t good_seen;     /* private: good answers of the endpoint before the last failure */
+    uint64_t pauses_seen;   /* private */
     bool under_way, probe;
 };
 

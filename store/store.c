@@ -206,12 +206,17 @@ enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const ch
         bool ambiguous = false;
         code = put_once(worker, key, body, true, &ambiguous, err);
         if (code == CAIRN_OK && worker->store->profile.create_only_put) return CAIRN_OK;
-        if (code != CAIRN_OK && code != CAIRN_PRECONDITION && !ambiguous) return code;
+        /* CONFLICT is S3's 409: another conditional request on the key was under way. It says
+         * nothing about the content, which alone may make a conflict of ours. */
+        if (code != CAIRN_OK && code != CAIRN_PRECONDITION && code != CAIRN_CONFLICT && !ambiguous)
+            return code;
         /* Looked at again: our own lost answer, another server's same bytes, or a conflict. */
         look_first = true;
     }
     enum cairn_code looked = compare_small(worker, key, body, err);
-    return looked == CAIRN_NOT_FOUND && code != CAIRN_OK ? code : looked;
+    if (looked != CAIRN_NOT_FOUND || code == CAIRN_OK) return looked;
+    return code == CAIRN_CONFLICT ? cairn_fail(err, CAIRN_BUSY, "put %s: refused with 409", key)
+                                  : code;
 }
 
 static enum cairn_code get_whole(struct cairn_store_worker *worker,

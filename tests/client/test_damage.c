@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Damage on the store, seen through libcairn: a restore gives the bytes that were saved, or it fails
- * and names run, step and what is damaged (P3). */
+/* Damage on the store, seen through libcairn: a restore gives the bytes that were saved, or it
+ * fails and names run, step and what is damaged (P3). */
 #include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>

@@ -88,6 +88,15 @@ TEST(small_puts_survive_lost_replies) {
                 CAIRN_PRECONDITION);
 }
 
+TEST(a_409_of_the_store_is_not_another_content) { /* Q22, Q36 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(open_with(&place, "put:a:1:conflict; put:b:*:conflict", &err));
+    EXPECT_CODE(cairn_store_put_same(place.worker, "a", CAIRN_VIEW("x"), &err), CAIRN_OK);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "b", CAIRN_VIEW("x"), &err), CAIRN_BUSY);
+    EXPECT_CODE(cairn_store_put_same(place.worker, "a", CAIRN_VIEW("y"), &err), CAIRN_CONFLICT);
+}
+
 TEST(gets_can_flip_a_bit_or_lose_their_tail) {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};

@@ -111,6 +111,23 @@ TEST(what_failed_before_the_pause_does_not_count) { /* Y2 */
     EXPECT_EQ_U64(cairn_retry_concurrency(&b.retry), 1);
 }
 
+TEST(what_still_ends_well_when_an_outage_begins_makes_no_other_give_up) { /* Y2 */
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        struct bench b;
+        bench_init(&b, 16);
+        b.retry.random += seed;
+        struct cairn_retry_ticket ticket = {0}, other = {0};
+        send(&b, &other);
+        send(&b, &ticket);
+        EXPECT(result(&b, &ticket, CAIRN_RETRY_FAILURE) == CAIRN_RETRY_AGAIN);
+        EXPECT(result(&b, &other, CAIRN_RETRY_GOOD) == CAIRN_RETRY_DONE);
+        while (!cairn_retry_paused(&b.retry)) {
+            send(&b, &ticket);
+            EXPECT(result(&b, &ticket, CAIRN_RETRY_FAILURE) == CAIRN_RETRY_AGAIN);
+        }
+    }
+}
+
 TEST(a_failed_probe_lets_another_request_try) { /* Y2 */
     struct bench b;
     bench_init(&b, 16);

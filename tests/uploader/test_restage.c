@@ -3,6 +3,7 @@
  * had staged, and the save goes on; whatever differs is refused. */
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
+#include "uploader/show.h"
 
 static const struct trainer_options *opened(struct cairn_up_world *world) {
     static struct trainer_options options;
@@ -107,4 +108,19 @@ TEST(a_save_that_nobody_stages_again_fails_when_the_wait_is_over) /* Q17 */
     EXPECT_EQ_U64(world_uploader_stop(&world), 0);
     EXPECT_EQ_U64(world_temporaries(&world), 0);
     EXPECT_EQ_U64(world_open_entries(&world), 0);
+}
+
+TEST(the_journal_of_a_dead_uploader_can_be_shown) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save = {0};
+    struct cairn_up_places places = {.node = "n1"};
+    struct cairn_error err = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    world_uploader_kill(&world);
+    snprintf(places.journal_path, sizeof(places.journal_path), "%s", world.journal_path);
+    EXPECT_CODE(cairn_up_show_journal(&places, &err), CAIRN_OK);
+    EXPECT(world_open_entries(&world) > 0); /* looking changes nothing */
 }
