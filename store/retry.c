@@ -7,6 +7,7 @@
 #define BUDGET_START (10 * BUDGET_UNIT)
 /* Requests of one flight all answer 503 at once: they are one sign, not many. */
 #define CUT_EVERY_MS 1000
+#define CROWDED_PART 8 /* an eighth of the answers are slow-downs: halve */
 /* Fewer bad answers than this say nothing about the endpoint, however far apart they are. */
 #define PAUSE_RESULTS_MIN 3
 /* After a pause the endpoint is met again with a quarter of the full number. */
@@ -142,13 +143,22 @@ enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry,
 
 /* ---- results ---- */
 
+/* A store that refuses one request in twenty is not crowded: halving for each would leave two
+ * connections of 32 and a save that takes fifteen times as long (docs/bench.md, throttled). */
+static bool is_crowded(const struct cairn_retry *retry) {
+    return retry->slow_since_cut > 1 &&
+           retry->slow_since_cut * CROWDED_PART >= retry->slow_since_cut + retry->good_since_cut;
+}
+
 static void window_cut(struct cairn_retry *retry, uint32_t to, uint64_t now) {
     retry->cut_to = to ? to : 1;
+    retry->slow_since_cut = retry->good_since_cut = 0;
     retry->cut_ms = now;
 }
 
 static void note_good(struct cairn_retry *retry, uint64_t now) {
     retry->good_answers++;
+    retry->good_since_cut++;
     retry->failing = false;
     retry->probes_failed = 0;
     if (!retry->paused) return;
@@ -171,7 +181,8 @@ static void note_bad(struct cairn_retry *retry, enum cairn_retry_outcome outcome
         retry->failing_results = 0;
     }
     retry->failing_results++;
-    if (outcome == CAIRN_RETRY_SLOW_DOWN && !retry->paused &&
+    if (outcome == CAIRN_RETRY_SLOW_DOWN) retry->slow_since_cut++;
+    if (outcome == CAIRN_RETRY_SLOW_DOWN && !retry->paused && is_crowded(retry) &&
         (retry->cut_ms == 0 || now - retry->cut_ms >= CUT_EVERY_MS)) {
         window_cut(retry, cairn_retry_concurrency(retry) / 2, now);
     }

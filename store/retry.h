@@ -12,8 +12,9 @@
  *              time counts as a try, what failed just before it neither. The first good answer
  *              ends the pause.
  *          Y3  delays have full jitter and never fall below what Retry-After asked for.
- *          Y4  a slow-down halves the number of requests under way, at most once a second; it is
- *              back at the full number recover_ms after the last one.
+ *          Y4  when an eighth of the answers (and more than one) are slow-downs, the number of
+ *              requests under way is halved, at most once a second; it is back at the full number
+ *              recover_ms after the last halving.
  * Limits:  deadlines are the caller's: a ticket waits for ever if nobody drops it.
  * Threads: none of its own: the caller's lock. No I/O, no allocation, no sleep; time comes from
  *          the clock, chance from the seed.
@@ -73,6 +74,8 @@ struct cairn_retry {
     uint64_t failing_since_ms, next_probe_ms;
     uint32_t probes_failed, failing_results;
     uint64_t pauses, good_answers;
+    uint64_t slow_since_cut,
+        good_since_cut; /* slow-downs and good answers since the last halving */
     /* Window of concurrency: cut_to at cut_ms, then climbing. */
     uint32_t cut_to;
     uint64_t cut_ms;

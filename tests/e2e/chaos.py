@@ -132,8 +132,7 @@ def one(seed, s3=None):
         delay = chance.random() * 0.6
         time.sleep(delay)
         strike(world, victim, trainers, chance)
-        for process in trainers:
-            process.communicate(timeout=90)
+        said = [process.communicate(timeout=90)[1] for process in trainers]
         codes = [process.returncode for process in trainers]
         third = save_all(world, 3, f"job-{seed}-c")
         assert all(code == 0 for code, _, _ in third), (seed, third)
@@ -142,6 +141,8 @@ def one(seed, s3=None):
         assert states[1] == "committed" and states[3] == "committed", (seed, states)
         if all(code == 0 for code in codes):
             assert states[2] == "committed", (seed, states)
+        if states.get(2) == "committed" and any(code > 0 for code in codes):
+            print(f"seed {seed}: committed, but ranks were told {said}", file=sys.stderr)
         print(json.dumps({"seed": seed, "victim": victim, "after_s": round(delay, 3),
                           "trainers": codes, "step2": states.get(2, "none")}), flush=True)
     except BaseException:

@@ -208,3 +208,15 @@ TEST(a_slow_down_halves_the_requests_under_way_and_they_climb_back_in_30_s) { /*
     }
     EXPECT_EQ_U64(before, 64);
 }
+
+TEST(one_slow_down_in_twenty_answers_halves_nothing) { /* Y4 */
+    struct bench b;
+    bench_init(&b, 64);
+    for (int i = 0; i < 2000; i++) {
+        struct cairn_retry_ticket ticket = {0};
+        send(&b, &ticket);
+        result(&b, &ticket, i % 20 == 7 ? CAIRN_RETRY_SLOW_DOWN : CAIRN_RETRY_GOOD);
+        cairn_clock_virtual_advance(&b.clock, 10);
+    }
+    EXPECT_EQ_U64(cairn_retry_concurrency(&b.retry), 64);
+}
