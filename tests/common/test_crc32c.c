@@ -135,5 +135,6 @@ TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* C3 */
 
 TEST(the_implementation_in_use_has_a_name) {
     const char *name = cairn_crc32c_implementation();
-    EXPECT(!strcmp(name, "avx512") || !strcmp(name, "sse4.2") || !strcmp(name, "armv8") || !strcmp(name, "table"));
+    EXPECT(!strcmp(name, "avx512") || !strcmp(name, "sse4.2") || !strcmp(name, "armv8") ||
+           !strcmp(name, "table"));
 }
