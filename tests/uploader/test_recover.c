@@ -123,7 +123,6 @@ TEST(an_offer_of_other_memory_is_refused) /* S3, U02 */
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
-    CAIRN_AUTO(trainer) good = {0};
     REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:2+:hang"}));
     REQUIRE(trainer_open(&trainer, opened(&world)));
     struct trainer_save save;
