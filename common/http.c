@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One libcurl multi per engine. A transfer is a kept easy handle lent to one request at a time:
- * waiting (more requests than connections) -> active -> idle. Deadlines and stalls are counted
+ * waiting (more requests than connections) -> active -> idle. A direct request is active on a link
+ * instead, and libcurl runs nothing but the opening of that. Deadlines and stalls are counted
  * here and not by libcurl, so that every way of giving up ends in the same function and resets the
  * connection.
  */
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/http_transfer.h"
+#include "common/http_direct.h"
 
 #define STALL_MS_DEFAULT 30000
 /* The longest single wait; it only keeps the number within libcurl's int. */
@@ -66,8 +67,16 @@ enum cairn_code cairn_http_engine_new(const struct cairn_http_options *options,
     }
     if (!engine->options.connections_max) engine->options.connections_max = 64;
     if (!engine->options.connect_ms) engine->options.connect_ms = 5000;
+    uint32_t most = engine->options.connections_max;
+    engine->waits = calloc(most, sizeof *engine->waits);
+    engine->waiter = calloc(most, sizeof *engine->waiter);
+    if (!engine->waits || !engine->waiter) {
+        cairn_http_engine_free(engine);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an http engine");
+    }
     curl_multi_setopt(engine->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    curl_multi_setopt(engine->multi, CURLMOPT_MAXCONNECTS, (long)engine->options.connections_max);
+    /* Links are among those that libcurl counts. */
+    curl_multi_setopt(engine->multi, CURLMOPT_MAXCONNECTS, 2 * (long)most);
     *ret = engine;
     return CAIRN_OK;
 }
@@ -76,6 +85,7 @@ static void free_transfers(struct cairn_http_transfer *list) {
     while (list) {
         struct cairn_http_transfer *next = list->next;
         curl_easy_cleanup(list->easy);
+        cairn_buf_release(&list->head);
         free(list);
         list = next;
     }
@@ -85,7 +95,10 @@ void cairn_http_engine_free(struct cairn_http_engine *engine) {
     if (!engine) return;
     while (engine->waiting) cairn_http_cancel(engine, engine->waiting->request);
     while (engine->active) cairn_http_cancel(engine, engine->active->request);
+    while (engine->links) cairn_http_link_drop(engine->links);
     free_transfers(engine->idle);
+    free(engine->waits);
+    free(engine->waiter);
     if (engine->multi) curl_multi_cleanup(engine->multi);
     free(engine->ca_bundle);
     free(engine->interface_name);
@@ -99,7 +112,8 @@ static enum cairn_code take_transfer(struct cairn_http_engine *engine,
     if (transfer) {
         list_remove(&engine->idle, transfer);
         curl_easy_reset(transfer->easy);
-        *transfer = (struct cairn_http_transfer){.easy = transfer->easy, .engine = engine};
+        *transfer = (struct cairn_http_transfer){
+            .easy = transfer->easy, .engine = engine, .head = transfer->head};
         *ret = transfer;
         return CAIRN_OK;
     }
@@ -144,7 +158,10 @@ enum cairn_code cairn_http_submit(struct cairn_http_engine *engine,
     forget_reply(request);
     transfer->request = request;
     transfer->submitted_us = cairn_mono_us();
-    enum cairn_code code = cairn_http_transfer_prepare(transfer, err);
+    transfer->direct =
+        request->direct && !request->unix_socket && strcmp(request->method, "HEAD") != 0;
+    enum cairn_code code = transfer->direct ? cairn_http_direct_prepare(transfer, err)
+                                            : cairn_http_transfer_prepare(transfer, err);
     if (code) {
         release_transfer(transfer);
         return code;
@@ -169,7 +186,7 @@ static bool was_sent(const struct cairn_http_transfer *transfer) {
     return before_us > 0;
 }
 
-static enum cairn_code code_of_curl(const struct cairn_http_transfer *transfer, CURLcode result) {
+enum cairn_code cairn_http_code_of(CURLcode result, const char *text, bool sent, int status) {
     switch (result) {
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_COULDNT_RESOLVE_HOST:
@@ -181,44 +198,39 @@ static enum cairn_code code_of_curl(const struct cairn_http_transfer *transfer, 
     case CURLE_INTERFACE_FAILED:
         return CAIRN_UNAVAILABLE;
     case CURLE_SSL_CONNECT_ERROR: /* a cut handshake may pass, a port without TLS will not */
-        return strstr(transfer->curl_text, "wrong version number") ? CAIRN_INVALID
-                                                                   : CAIRN_UNAVAILABLE;
+        return strstr(text, "wrong version number") ? CAIRN_INVALID : CAIRN_UNAVAILABLE;
     case CURLE_PEER_FAILED_VERIFICATION:
         return CAIRN_FORBIDDEN;
     case CURLE_UNSUPPORTED_PROTOCOL: /* also: an answer that is no HTTP/1 */
-        return was_sent(transfer) ? CAIRN_PROTOCOL : CAIRN_INVALID;
+        return sent ? CAIRN_PROTOCOL : CAIRN_INVALID;
     case CURLE_URL_MALFORMAT:
     case CURLE_SSL_CACERT_BADFILE:
         return CAIRN_INVALID;
-    case CURLE_OUT_OF_MEMORY: /* also: a reply's header line longer than libcurl takes */
-        return was_sent(transfer) ? CAIRN_PROTOCOL : CAIRN_NO_MEMORY;
     default:
-        return transfer->request->status ? CAIRN_PROTOCOL : CAIRN_UNAVAILABLE;
+        return status ? CAIRN_PROTOCOL : CAIRN_UNAVAILABLE;
     }
 }
 
-/* CURLE_OK proves little: a clean close in the middle of a body is CURLE_OK when no length was
- * announced, so the caller must compare with what it expects when content_length is not said. */
+static enum cairn_code fail_with_curl(struct cairn_http_engine *engine, CURLcode result,
+                                      const char *text, bool sent, int status,
+                                      struct cairn_error *err) {
+    bool link_local = engine->was_link_local && result == CURLE_COULDNT_CONNECT;
+    engine->was_link_local = false;
+    if (link_local)
+        return cairn_fail(
+            err, CAIRN_FORBIDDEN,
+            "the address is link-local: no store is there, but an instance's keys are");
+    return cairn_fail(err, cairn_http_code_of(result, text, sent, status), "%s",
+                      text[0] ? text : curl_easy_strerror(result));
+}
+
+/* CURLE_OK proves little: see cairn_http_reply_judge. */
 static enum cairn_code judge(struct cairn_http_transfer *transfer, CURLcode result,
                              struct cairn_error *err) {
-    const struct cairn_http_request *request = transfer->request;
-    if (transfer->refused) {
-        if (err) *err = transfer->error;
-        return transfer->refused;
-    }
-    if (result != CURLE_OK)
-        return cairn_fail(err, code_of_curl(transfer, result), "%s",
-                          transfer->curl_text[0] ? transfer->curl_text
-                                                 : curl_easy_strerror(result));
-    if (!transfer->headers_over) return cairn_fail(err, CAIRN_PROTOCOL, "no whole reply came");
-    bool bodiless =
-        !strcmp(request->method, "HEAD") || request->status == 204 || request->status == 304;
-    if (!bodiless && request->content_length != UINT64_MAX &&
-        request->content_length != request->reply_bytes)
-        return cairn_fail(err, CAIRN_UNAVAILABLE, "the reply ended after %llu of %llu bytes",
-                          (unsigned long long)request->reply_bytes,
-                          (unsigned long long)request->content_length);
-    return CAIRN_OK;
+    if (!transfer->refused && result != CURLE_OK)
+        return fail_with_curl(transfer->engine, result, transfer->curl_text, was_sent(transfer),
+                              transfer->request->status, err);
+    return cairn_http_reply_judge(transfer, err);
 }
 
 static void note_figures(struct cairn_http_transfer *transfer) {
@@ -233,14 +245,20 @@ static void note_figures(struct cairn_http_transfer *transfer) {
     if (request->reply_at_us && !request->first_byte_us) request->first_byte_us = 1;
 }
 
-/* The one way out of a request. The code and sentence are in error when it failed. */
-static void end_request(struct cairn_http_transfer *transfer, enum cairn_code code,
-                        const struct cairn_error *error) {
+static void leave_libcurl(struct cairn_http_transfer *transfer) {
+    struct cairn_http_engine *engine = transfer->engine;
+    note_figures(transfer);
+    curl_multi_remove_handle(engine->multi, transfer->easy);
+    engine->in_multi--;
+}
+
+void cairn_http_end(struct cairn_http_transfer *transfer, enum cairn_code code,
+                    const struct cairn_error *error) {
     struct cairn_http_engine *engine = transfer->engine;
     struct cairn_http_request *request = transfer->request;
+    if (transfer->link) cairn_http_link_drop(transfer->link);
     if (transfer->is_active) {
-        note_figures(transfer);
-        curl_multi_remove_handle(engine->multi, transfer->easy);
+        if (!transfer->direct) leave_libcurl(transfer);
         list_remove(&engine->active, transfer);
         engine->active_count--;
     } else {
@@ -267,18 +285,27 @@ void cairn_http_cancel(struct cairn_http_engine *engine, struct cairn_http_reque
     if (!transfer) return;
     CAIRN_ASSERT(transfer->engine == engine);
     struct cairn_error error = {0};
-    end_request(transfer, cairn_fail(&error, CAIRN_CANCELLED, "cancelled"), &error);
+    cairn_http_end(transfer, cairn_fail(&error, CAIRN_CANCELLED, "cancelled"), &error);
 }
 
 /* ---- the loop ---- */
 
+static enum cairn_code start_one(struct cairn_http_transfer *transfer, struct cairn_error *err) {
+    struct cairn_http_engine *engine = transfer->engine;
+    if (transfer->direct) return cairn_http_direct_start(transfer, err);
+    if (curl_multi_add_handle(engine->multi, transfer->easy) != CURLM_OK)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "libcurl takes no request");
+    engine->in_multi++;
+    return CAIRN_OK;
+}
+
 static void start_waiting(struct cairn_http_engine *engine) {
     while (engine->waiting && engine->active_count < engine->options.connections_max) {
         struct cairn_http_transfer *transfer = engine->waiting;
-        if (curl_multi_add_handle(engine->multi, transfer->easy) != CURLM_OK) {
-            struct cairn_error error = {0};
-            end_request(transfer, cairn_fail(&error, CAIRN_NO_MEMORY, "libcurl takes no request"),
-                        &error);
+        struct cairn_error error = {0};
+        enum cairn_code code = start_one(transfer, &error);
+        if (code) {
+            cairn_http_end(transfer, code, &error);
             continue;
         }
         list_remove(&engine->waiting, transfer);
@@ -308,17 +335,51 @@ static bool resend(struct cairn_http_engine *engine, struct cairn_http_transfer 
     return curl_multi_add_handle(engine->multi, transfer->easy) == CURLM_OK;
 }
 
+static void end_connecting(struct cairn_http_link *link, CURLcode result) {
+    struct cairn_error error = {0};
+    if (cairn_http_link_connected(link, result)) return;
+    struct cairn_http_transfer *transfer = link->transfer;
+    if (result == CURLE_OK) result = CURLE_COULDNT_CONNECT;
+    enum cairn_code code = fail_with_curl(link->engine, result, link->curl_text, false, 0, &error);
+    cairn_http_end(transfer, code, &error); /* and the link with it */
+}
+
 static void reap(struct cairn_http_engine *engine) {
     int left;
     for (CURLMsg *message; (message = curl_multi_info_read(engine->multi, &left));) {
         if (message->msg != CURLMSG_DONE) continue;
         CURLcode result = message->data.result;
-        struct cairn_http_transfer *transfer = NULL;
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+        enum cairn_http_kind *kind = NULL;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &kind);
+        if (*kind == CAIRN_HTTP_LINK) {
+            end_connecting((struct cairn_http_link *)(void *)kind, result);
+            continue;
+        }
+        struct cairn_http_transfer *transfer = (struct cairn_http_transfer *)(void *)kind;
         if (resend(engine, transfer, result)) continue;
         struct cairn_error error = {0};
         enum cairn_code code = judge(transfer, result, &error);
-        end_request(transfer, code, &error);
+        cairn_http_end(transfer, code, &error);
+    }
+}
+
+static bool is_ready(const struct cairn_http_transfer *transfer) {
+    return transfer->link && transfer->link->fd >= 0 && transfer->link->ready;
+}
+
+/* One step of each direct request that can move. A step may end its request, and done() may start
+ * and cancel others, so that the list is looked through anew each time. */
+static void step_direct(struct cairn_http_engine *engine) {
+    engine->pass++;
+    struct cairn_http_transfer *transfer = engine->active;
+    while (transfer) {
+        if (is_ready(transfer) && transfer->pass != engine->pass) {
+            transfer->pass = engine->pass;
+            cairn_http_direct_step(transfer);
+            transfer = engine->active;
+        } else {
+            transfer = transfer->next;
+        }
     }
 }
 
@@ -348,6 +409,10 @@ static void end_late(struct cairn_http_engine *engine) {
         struct cairn_http_transfer *transfer = first_late(engine->active, now, &total);
         if (!transfer) transfer = first_late(engine->waiting, now, &total);
         if (!transfer) return;
+        if (!total && cairn_http_direct_drains(transfer)) {
+            transfer->moved_us = now;
+            continue;
+        }
         struct cairn_error error = {0};
         uint32_t stall_ms = transfer->request->stall_ms;
         if (total)
@@ -356,7 +421,7 @@ static void end_late(struct cairn_http_engine *engine) {
         else
             cairn_fail(&error, CAIRN_TIMEOUT, "no byte in either direction for %u ms",
                        stall_ms ? stall_ms : STALL_MS_DEFAULT);
-        end_request(transfer, CAIRN_TIMEOUT, &error);
+        cairn_http_end(transfer, CAIRN_TIMEOUT, &error);
     }
 }
 
@@ -371,22 +436,49 @@ static uint32_t wait_ms(const struct cairn_http_engine *engine, uint64_t until_u
     return (uint32_t)cairn_min_u64((due - now + 999) / 1000, WAIT_MS_MAX);
 }
 
+/* The sockets of the links, for libcurl to wait for with its own. */
+static unsigned gather_waits(struct cairn_http_engine *engine, uint64_t *ret_due_us) {
+    unsigned count = 0;
+    for (const struct cairn_http_transfer *t = engine->active; t; t = t->next) {
+        if (!t->link || t->link->fd < 0) continue;
+        if (t->link->ready) *ret_due_us = 0;
+        uint64_t due = cairn_http_direct_due_us(t);
+        if (due <= cairn_mono_us()) t->link->ready = true;
+        *ret_due_us = cairn_min_u64(*ret_due_us, due);
+        engine->waits[count] =
+            (struct curl_waitfd){.fd = t->link->fd, .events = cairn_http_direct_events(t)};
+        engine->waiter[count++] = t->link;
+    }
+    return count;
+}
+
+static enum cairn_code wait_for_sockets(struct cairn_http_engine *engine, uint64_t until_us,
+                                        struct cairn_error *err) {
+    uint64_t due_at_us = until_us;
+    unsigned count = gather_waits(engine, &due_at_us);
+    int timeout = (int)wait_ms(engine, due_at_us);
+    if (curl_multi_poll(engine->multi, engine->waits, count, timeout, NULL) != CURLM_OK)
+        return cairn_fail(err, CAIRN_INTERNAL, "libcurl cannot wait for its sockets");
+    for (unsigned i = 0; i < count; i++)
+        if (engine->waits[i].revents) engine->waiter[i]->ready = true;
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_http_poll(struct cairn_http_engine *engine, uint32_t timeout_ms,
                                 struct cairn_error *err) {
     uint64_t until_us = cairn_mono_us() + (uint64_t)timeout_ms * 1000, ended = engine->ended_count;
     for (;;) {
         int running;
         start_waiting(engine);
-        if (curl_multi_perform(engine->multi, &running) != CURLM_OK)
+        if (engine->in_multi && curl_multi_perform(engine->multi, &running) != CURLM_OK)
             return cairn_fail(err, CAIRN_INTERNAL, "libcurl's multi handle is broken");
         reap(engine);
+        step_direct(engine);
         end_late(engine);
         if (engine->ended_count != ended) return CAIRN_OK;
         if (atomic_exchange(&engine->woken, false)) return CAIRN_OK;
         if (cairn_mono_us() >= until_us) return CAIRN_OK;
-        if (curl_multi_poll(engine->multi, NULL, 0, (int)wait_ms(engine, until_us), NULL) !=
-            CURLM_OK)
-            return cairn_fail(err, CAIRN_INTERNAL, "libcurl cannot wait for its sockets");
+        CAIRN_TRY(wait_for_sockets(engine, until_us, err));
     }
 }
 

@@ -13,6 +13,8 @@
  *          Y4  done() is called exactly once per submitted request, from _poll or _cancel, on the
  *              polling thread.
  *          Y5  a header line or query that may hold a secret never reaches a trace or an error.
+ *          Y6  a direct request's body goes from the caller's memory to the kernel, and its reply
+ *              to reply_data, with no copy between; everything else holds as it stands here.
  * Limits:  CAIRN_HTTP_HEADERS_MAX request headers; reply headers 64 KiB together, those of 1xx
  *          replies and trailers counted in. on_header and on_reply may not call the engine.
  * Threads: one engine per thread, one owner; cairn_http_wake may be called by any thread.
@@ -30,6 +32,7 @@ struct cairn_http_options {     /* zero is a good default */
     uint32_t connections_max;   /* 0 = 64 */
     uint32_t connect_ms;        /* 0 = 5,000 */
     bool verbose_trace;         /* redacted protocol lines to the debug log */
+    bool refuses_link_local;    /* whatever a name resolves to: CAIRN_FORBIDDEN */
     const char *ca_bundle;      /* NULL: the system's */
     const char *interface_name; /* NULL: any */
     const char *congestion;     /* TCP_CONGESTION, benches only */
@@ -51,13 +54,16 @@ struct cairn_http_request {
     uint32_t total_ms;           /* 0 = no bound on the whole */
     uint32_t stall_ms;           /* 0 = 30,000: no byte in either direction this long */
     bool fresh_connection;       /* never reuse a kept one (retries, hedges) */
-    uint64_t send_bytes_per_s;   /* 0: as fast as it goes */
+    bool direct; /* for large bodies: they move without a copy (Y6); not over a Unix socket */
+    uint64_t send_bytes_per_s; /* 0: as fast as it goes */
     /* Called once per header line of the final reply, trimmed; may be NULL. */
     void (*on_header)(struct cairn_http_request *request, struct cairn_view name,
                       struct cairn_view value);
     /* Called once, when all headers of the final reply are known and before its first body byte;
      * may be NULL. Another code than CAIRN_OK ends the request with it, nothing written. */
     enum cairn_code (*on_reply)(struct cairn_http_request *request, struct cairn_error *err);
+    /* Called for each run of body bytes that has just come to reply_data, in order; may be NULL. */
+    void (*on_bytes)(struct cairn_http_request *request, const void *bytes, size_t size);
     void (*done)(struct cairn_http_request *request);
     void *owner;
     /* set before done() */

@@ -3,7 +3,6 @@
  * How libcurl is told what to do, and what it tells us back. The numbers and switches here are
  * what makes it fast (buffers) and safe (no redirect, no proxy, no believed reply).
  */
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <strings.h>
@@ -13,10 +12,7 @@
 #include "common/clock.h"
 #include "common/http_trace.h"
 #include "common/http_transfer.h"
-#include "common/text.h"
 
-#define REPLY_HEADER_BYTES_MAX (64 * CAIRN_KIB)
-#define DISCARDED_BYTES_MAX CAIRN_MIB
 /* The default of 64 KiB costs half of the speed; 1 MiB equals a bare send(). */
 #define UPLOAD_BUFFER_BYTES (1L << 20)
 #define DOWNLOAD_BUFFER_BYTES (1L << 19)
@@ -26,12 +22,35 @@
 static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
     const struct cairn_http_engine *engine = owner;
     if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKOPT_OK;
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
     /* Not of a Unix socket, hence no check. */
     if (engine->congestion)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, engine->congestion,
                    (socklen_t)strlen(engine->congestion));
     return CURL_SOCKOPT_OK;
+}
+
+/* A name of the outside that points to the link reaches what was never meant to be a store: the
+ * instance metadata with its keys. */
+static bool is_link_local(const struct sockaddr *address) {
+    const uint8_t *v4 =
+        (const uint8_t *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
+    const uint8_t *v6 =
+        (const uint8_t *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    if (address->sa_family == AF_INET) return v4[0] == 169 && v4[1] == 254;
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (address->sa_family != AF_INET6) return false;
+    if (!memcmp(v6, mapped, sizeof mapped)) return v6[12] == 169 && v6[13] == 254;
+    return v6[0] == 0xfe && (v6[1] & 0xc0) == 0x80;
+}
+
+static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sockaddr *address) {
+    struct cairn_http_engine *engine = owner;
+    (void)purpose;
+    if (engine->options.refuses_link_local && is_link_local(&address->addr)) {
+        engine->was_link_local = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
 /* Always a reset: a connection is closed when its request was given up (Y3: what the kernel still
@@ -60,110 +79,23 @@ static int on_progress(void *owner, curl_off_t down_total, curl_off_t down, curl
     return 0;
 }
 
-static bool name_is(struct cairn_view name, const char *wanted) {
-    return name.size == strlen(wanted) && !strncasecmp(name.data, wanted, name.size);
-}
-
-static struct cairn_view trimmed(const char *from, const char *to) {
-    while (from < to && (*from == ' ' || *from == '\t')) from++;
-    while (to > from && (to[-1] == ' ' || to[-1] == '\t' || to[-1] == '\r' || to[-1] == '\n')) to--;
-    return (struct cairn_view){from, (size_t)(to - from)};
-}
-
-static void take_content_length(struct cairn_http_transfer *transfer, struct cairn_view value) {
-    uint64_t bytes;
-    struct cairn_http_request *request = transfer->request;
-    if (cairn_parse_u64(value, &bytes, NULL) != CAIRN_OK)
-        transfer->refused = cairn_fail(&transfer->error, CAIRN_PROTOCOL, "bad Content-Length");
-    else if (request->content_length != UINT64_MAX && request->content_length != bytes)
-        transfer->refused =
-            cairn_fail(&transfer->error, CAIRN_PROTOCOL, "two different Content-Length headers");
-    else
-        request->content_length = bytes;
-}
-
-static void take_header(struct cairn_http_transfer *transfer, const char *line, size_t size) {
-    struct cairn_http_request *request = transfer->request;
-    const char *colon = memchr(line, ':', size);
-    if (!colon || *line == ' ' || *line == '\t') return;
-    struct cairn_view name = {line, (size_t)(colon - line)};
-    struct cairn_view value = trimmed(colon + 1, line + size);
-    if (name_is(name, "Content-Length")) take_content_length(transfer, value);
-    if (name_is(name, "Transfer-Encoding")) transfer->chunked = true;
-    if (request->on_header) request->on_header(request, name, value);
-}
-
-static void end_headers(struct cairn_http_transfer *transfer) {
-    struct cairn_http_request *request = transfer->request;
-    if (request->status < 200) return; /* 1xx: the final reply is still to come */
-    transfer->headers_over = true;
-    if (transfer->chunked) request->content_length = UINT64_MAX;
-    if (!transfer->refused && request->on_reply)
-        transfer->refused = request->on_reply(request, &transfer->error);
-}
-
-static void start_headers(struct cairn_http_transfer *transfer) {
-    long status = 0;
-    curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
-    transfer->request->status = (int)status;
-    transfer->request->content_length = UINT64_MAX;
-    transfer->chunked = false;
-}
-
 static size_t on_header(char *line, size_t one, size_t size, void *owner) {
     (void)one;
     struct cairn_http_transfer *transfer = owner;
-    struct cairn_http_request *request = transfer->request;
-    transfer->moved_us = cairn_mono_us();
-    if (!request->reply_at_us) request->reply_at_us = transfer->moved_us;
-    transfer->header_bytes += size;
-    if (transfer->header_bytes > REPLY_HEADER_BYTES_MAX)
-        transfer->refused =
-            cairn_fail(&transfer->error, CAIRN_PROTOCOL, "more than 64 KiB of reply headers");
-    else if (transfer->headers_over)
-        return size; /* trailers say nothing that we believe */
-    else if (size >= 5 && !memcmp(line, "HTTP/", 5))
-        start_headers(transfer);
-    else if (!trimmed(line, line + size).size)
-        end_headers(transfer);
-    else if (request->status >= 200)
-        take_header(transfer, line, size);
-    return transfer->refused ? 0 : size;
-}
-
-static enum cairn_code keep_reply(struct cairn_http_request *request, const void *bytes,
-                                  size_t size, struct cairn_error *err) {
-    bool is_error = request->status >= 300;
-    if (request->reply_buf && (is_error || !request->reply_data))
-        return cairn_buf_append(request->reply_buf, bytes, size, NULL) == CAIRN_OK
-                   ? CAIRN_OK
-                   : cairn_fail(err, CAIRN_PROTOCOL,
-                                "the reply is longer than the %zu bytes "
-                                "taken",
-                                request->reply_buf->limit);
-    if (request->reply_data && !is_error) {
-        if (size > request->reply_capacity - request->reply_bytes)
-            return cairn_fail(err, CAIRN_PROTOCOL,
-                              "the reply is longer than the %zu bytes "
-                              "asked for",
-                              request->reply_capacity);
-        memcpy((char *)request->reply_data + request->reply_bytes, bytes, size);
-        return CAIRN_OK;
+    if (size >= 5 && !memcmp(line, "HTTP/", 5) && !transfer->headers_over) {
+        long status = 0;
+        curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
+        cairn_http_reply_start(transfer, (int)status);
     }
-    if (request->reply_bytes + size > DISCARDED_BYTES_MAX)
-        return cairn_fail(err, CAIRN_PROTOCOL, "an unwanted reply body is longer than 1 MiB");
-    return CAIRN_OK;
+    cairn_http_reply_line(transfer, line, size);
+    return transfer->refused ? 0 : size;
 }
 
 static size_t on_body(char *bytes, size_t one, size_t size, void *owner) {
     (void)one;
     struct cairn_http_transfer *transfer = owner;
-    struct cairn_http_request *request = transfer->request;
-    transfer->moved_us = cairn_mono_us();
-    transfer->refused = keep_reply(request, bytes, size, &transfer->error);
-    if (transfer->refused) return 0;
-    request->reply_bytes += size;
-    return size;
+    cairn_http_reply_body(transfer, bytes, size);
+    return transfer->refused ? 0 : size;
 }
 
 static int on_trace(CURL *easy, curl_infotype type, char *text, size_t size, void *owner) {
@@ -176,7 +108,7 @@ static int on_trace(CURL *easy, curl_infotype type, char *text, size_t size, voi
 
 /* ---- one request ---- */
 
-static void set_safety(CURL *easy) {
+void cairn_http_set_safety(CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
@@ -201,10 +133,6 @@ static int on_start(void *owner, char *peer, char *local, int peer_port, int loc
 
 static void set_callbacks(struct cairn_http_transfer *transfer) {
     CURL *easy = transfer->easy;
-    curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
-    curl_easy_setopt(easy, CURLOPT_SOCKOPTDATA, transfer->engine);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, transfer->engine);
     curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, on_progress);
     curl_easy_setopt(easy, CURLOPT_XFERINFODATA, transfer);
     curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
@@ -221,19 +149,29 @@ static void set_callbacks(struct cairn_http_transfer *transfer) {
     curl_easy_setopt(easy, CURLOPT_VERBOSE, 1L);
 }
 
-static void set_connection(struct cairn_http_transfer *transfer) {
-    CURL *easy = transfer->easy;
-    const struct cairn_http_engine *engine = transfer->engine;
-    const struct cairn_http_request *request = transfer->request;
+void cairn_http_set_connection(struct cairn_http_engine *engine, CURL *easy) {
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, engine);
+    curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
+    curl_easy_setopt(easy, CURLOPT_SOCKOPTDATA, engine);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, engine);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)engine->options.connect_ms);
-    curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES);
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, DOWNLOAD_BUFFER_BYTES);
     curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
+    /* A store's name stands for many machines; whoever asks first must not name one for all. */
+    curl_easy_setopt(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
+    if (engine->ca_bundle) curl_easy_setopt(easy, CURLOPT_CAINFO, engine->ca_bundle);
+    if (engine->interface_name) curl_easy_setopt(easy, CURLOPT_INTERFACE, engine->interface_name);
+}
+
+static void set_request(struct cairn_http_transfer *transfer) {
+    CURL *easy = transfer->easy;
+    const struct cairn_http_request *request = transfer->request;
+    curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES);
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "cairn");
     curl_easy_setopt(easy, CURLOPT_MAX_SEND_SPEED_LARGE, (curl_off_t)request->send_bytes_per_s);
-    if (engine->ca_bundle) curl_easy_setopt(easy, CURLOPT_CAINFO, engine->ca_bundle);
-    if (engine->interface_name) curl_easy_setopt(easy, CURLOPT_INTERFACE, engine->interface_name);
     if (request->unix_socket)
         curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, request->unix_socket);
 }
@@ -277,9 +215,10 @@ static enum cairn_code set_headers(struct cairn_http_transfer *transfer, struct 
 
 enum cairn_code cairn_http_transfer_prepare(struct cairn_http_transfer *transfer,
                                             struct cairn_error *err) {
-    set_safety(transfer->easy);
+    cairn_http_set_safety(transfer->easy);
     set_callbacks(transfer);
-    set_connection(transfer);
+    cairn_http_set_connection(transfer->engine, transfer->easy);
+    set_request(transfer);
     set_method(transfer);
     CAIRN_TRY(set_headers(transfer, err));
     if (curl_easy_setopt(transfer->easy, CURLOPT_URL, transfer->request->url) != CURLE_OK)

@@ -28,7 +28,7 @@ cairn_parts_missing() {
     for program in cc cmake ninja pkg-config; do
         command -v "$program" >/dev/null || printf '%s\n' "$program"
     done
-    for library in jansson libcurl libmicrohttpd libcrypto sqlite3 expat "$@"; do
+    for library in jansson libcurl libmicrohttpd libcrypto libssl sqlite3 expat "$@"; do
         pkg-config --exists "$library" 2>/dev/null || printf '%s\n' "$library"
     done
 }

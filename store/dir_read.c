@@ -62,9 +62,12 @@ enum cairn_code cairn_store_dir_get(struct cairn_store_dir_worker *worker,
     if (!job->begun) CAIRN_TRY(get_begin(worker, job, err));
     uint64_t left = request->length - job->moved_bytes;
     size_t size = (size_t)cairn_min_u64(left, CAIRN_STORE_DIR_STEP_BYTES);
-    CAIRN_TRY(cairn_file_read_at(&job->file, (uint8_t *)request->into + job->moved_bytes, size,
-                                 request->offset + job->moved_bytes, err));
+    uint8_t *into = (uint8_t *)request->into + job->moved_bytes;
+    CAIRN_TRY(
+        cairn_file_read_at(&job->file, into, size, request->offset + job->moved_bytes, err));
+    if (request->wants_crc32c) job->crc32c = cairn_crc32c(job->crc32c, into, size);
     job->moved_bytes += size;
+    request->got_crc32c = job->crc32c;
     *ret_more = job->moved_bytes < request->length;
     return CAIRN_OK;
 }

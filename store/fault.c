@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "common/crc32c.h"
 #include "store/fault_script.h"
 
 struct fault_store {
@@ -120,12 +121,13 @@ static void damage(const struct cairn_store_fault_rule *rule, struct cairn_store
     if (rule->action == CAIRN_STORE_FAULT_FLIP && get && rule->argument < request->length) {
         into[rule->argument] ^= 0x10;
     }
-    if (rule->action != CAIRN_STORE_FAULT_SHORT) return;
-    if (get) {
+    if (rule->action == CAIRN_STORE_FAULT_SHORT && get) {
         uint64_t lost = cairn_min_u64(rule->argument, request->length);
         memset(into + (request->length - lost), 0, lost);
     }
-    if (request->op == CAIRN_STORE_HEAD) {
+    if (get && request->wants_crc32c)
+        request->got_crc32c = cairn_crc32c(0, request->into, request->length);
+    if (rule->action == CAIRN_STORE_FAULT_SHORT && request->op == CAIRN_STORE_HEAD) {
         request->object_bytes -= cairn_min_u64(rule->argument, request->object_bytes);
     }
 }

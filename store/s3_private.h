@@ -136,6 +136,8 @@ void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view na
                            struct cairn_view value);
 /* For GET: refuses what is not exactly the asked range, before a byte is written. */
 enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cairn_error *err);
+/* For GET with wants_crc32c: bytes that lie in `into` now. */
+void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, size_t size);
 /* FAILURE and SLOW leave the code for the case that it was the last try. */
 enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task);
 /* What Retry-After said, 0: nothing. */

@@ -117,6 +117,11 @@ enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cai
     return CAIRN_OK;
 }
 
+void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, size_t size) {
+    struct cairn_store_request *request = ((struct cairn_s3_task *)http->owner)->request;
+    request->got_crc32c = cairn_crc32c(request->got_crc32c, bytes, size);
+}
+
 /* ---- failing ---- */
 
 /* Sets the code that holds if this was the last try. */

@@ -13,6 +13,8 @@
 
 /* Bodies up to here are hashed with SHA-256 anyway: it costs 40 us and the store checks it. */
 #define HASHED_BYTES_MAX (64 * CAIRN_KIB)
+/* An object written at once goes the way of parts from here on. */
+#define DIRECT_PUT_BYTES_MIN (64 * CAIRN_KIB)
 #define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 static void add_query(struct cairn_s3_task *task, const char *name, const char *value) {
@@ -94,7 +96,7 @@ static enum cairn_code build_put(struct cairn_s3_task *task, struct cairn_error 
 }
 
 static enum cairn_code build_get(struct cairn_s3_task *task, struct cairn_error *err) {
-    const struct cairn_store_request *request = task->request;
+    struct cairn_store_request *request = task->request;
     uint64_t last;
     if (cairn_add_overflows(request->offset, request->length - 1, &last))
         return cairn_fail(err, CAIRN_RANGE, "a range beyond 2^64");
@@ -105,6 +107,8 @@ static enum cairn_code build_get(struct cairn_s3_task *task, struct cairn_error 
     task->http.reply_data = request->into;
     task->http.reply_capacity = request->length;
     task->http.on_reply = cairn_s3_reply_check;
+    request->got_crc32c = 0;
+    if (request->wants_crc32c) task->http.on_bytes = cairn_s3_reply_bytes;
     return CAIRN_OK;
 }
 
@@ -367,6 +371,12 @@ static enum cairn_code write_url(struct cairn_s3_task *task, const struct cairn_
     return cairn_sigv4_query(task->query, task->query_count, &task->url, err);
 }
 
+static bool moves_bytes(const struct cairn_s3_task *task) {
+    const struct cairn_store_request *request = task->request;
+    return request->op == CAIRN_STORE_UPLOAD_PART || request->op == CAIRN_STORE_GET ||
+           (request->op == CAIRN_STORE_PUT && request->body.size >= DIRECT_PUT_BYTES_MIN);
+}
+
 enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_error *err) {
     struct cairn_s3_worker *worker = task->worker;
     struct cairn_s3_store *store = worker->store;
@@ -391,6 +401,7 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
      * must not happen to Complete, whose lost answer is settled by HEAD (R3). */
     task->http.fresh_connection = task->ticket.tries_sent > 1 || task->hedges > 0 ||
                                   task->request->op == CAIRN_STORE_UPLOAD_COMPLETE;
+    task->http.direct = moves_bytes(task);
     task->http.send_bytes_per_s = options->bandwidth_bytes_per_s;
     task->http.on_header = cairn_s3_reply_header;
     return CAIRN_OK;

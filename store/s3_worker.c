@@ -419,6 +419,7 @@ enum cairn_code cairn_s3_worker_new(struct cairn_store *base, struct cairn_store
         .connections_max = options->connections_max,
         .connect_ms = options->connect_ms,
         .verbose_trace = options->verbose_trace,
+        .refuses_link_local = true,
         .ca_bundle = options->ca_bundle,
         .congestion = options->congestion,
         .interface_name =

@@ -93,7 +93,8 @@ struct cairn_store_request {
     uint32_t crc32c;    /* of body (PUT, PART) or of the whole object (COMPLETE) */
     const uint8_t *md5; /* 16 bytes or NULL: for stores that check only that */
     uint64_t offset, length;
-    void *into; /* GET destination, length bytes */
+    void *into;       /* GET destination, length bytes */
+    bool wants_crc32c; /* GET: also the checksum of these bytes, made while they are in the cache */
     const char *upload_id_in;
     uint32_t part_number;
     struct cairn_store_part *parts; /* COMPLETE: in; UPLOAD_PARTS: out, capacity in part_count */
@@ -109,6 +110,7 @@ struct cairn_store_request {
     char etag[128];
     char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX];
     uint64_t object_bytes; /* HEAD, GET: size of the whole object */
+    uint32_t got_crc32c;   /* GET with wants_crc32c */
     char object_token[64]; /* HEAD: "" when the store keeps none */
     bool object_has_crc32c;
     uint32_t object_crc32c;

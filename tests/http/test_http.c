@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -37,7 +38,11 @@ static bool open_bench(struct cairn_bench *bench, void (*answer)(struct cairn_re
     if (!bench->server) return false;
     snprintf(bench->url, sizeof bench->url, "%s%s", cairn_responder_url(bench->server), path);
     bench->request = (struct cairn_http_request){
-        .method = "GET", .url = bench->url, .reply_buf = &bench->reply, .owner = bench};
+        .method = "GET",
+        .url = bench->url,
+        .reply_buf = &bench->reply,
+        .direct = getenv("CAIRN_TEST_DIRECT") != NULL,
+        .owner = bench};
     struct cairn_http_options http = {.connections_max = 4};
     return bench->engine || cairn_http_engine_new(&http, &bench->engine, NULL) == CAIRN_OK;
 }
@@ -490,6 +495,24 @@ TEST(what_cannot_be_reached_or_spoken_is_named) {
     EXPECT(!strstr(err.message, "X-Amz"));
     bench.request.url = "file:///etc/passwd";
     EXPECT_CODE(perform(&bench), CAIRN_INVALID);
+}
+
+TEST(a_link_local_address_is_refused_before_anything_is_sent) { /* G02 */
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello, "/"));
+    cairn_http_engine_free(bench.engine);
+    struct cairn_http_options http = {.connect_ms = 2000, .refuses_link_local = true};
+    REQUIRE_OK(cairn_http_engine_new(&http, &bench.engine, NULL));
+    const char *const urls[] = {"http://169.254.169.254/latest", "http://[fe80::1]/",
+                                "http://[::ffff:169.254.169.254]/"};
+    for (size_t i = 0; i < CAIRN_COUNT(urls); i++) {
+        bench.request.url = urls[i];
+        EXPECT_CODE(perform(&bench), CAIRN_FORBIDDEN);
+        EXPECT(strstr(err.message, "link-local") != NULL);
+        EXPECT(!bench.request.reached);
+    }
+    bench.request.url = bench.url;
+    REQUIRE_OK(perform(&bench)); /* loopback is another thing */
 }
 
 TEST(an_error_body_beyond_its_bound_keeps_the_status) { /* S29 */

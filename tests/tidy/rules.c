@@ -152,7 +152,7 @@ static const struct {
 } foreign[] = {{"curl/", {"common/http"}},
                {"jansson.h", {"common/json"}},
                {"microhttpd.h", {"server/http", "common/httpd"}},
-               {"openssl/", {"common/hash"}},
+               {"openssl/", {"common/hash", "common/http_tls"}},
                {"sqlite3.h", {"server/catalog"}},
                {"libpq-fe.h", {"server/catalog"}},
                {"expat.h", {"store/xml"}},
