@@ -181,8 +181,16 @@ static void choose_framing(struct cairn_http_transfer *transfer) {
     }
 }
 
+/* Visible characters and then a colon; no space between them, no folded line. */
+static bool has_name(const char *line, size_t size) {
+    const char *colon = memchr(line, ':', size);
+    const char *at = line;
+    while (at<line + size && * at> ' ' && *at < 0x7f && *at != ':') at++;
+    return colon && at == colon && at > line;
+}
+
 static void take_header_line(struct cairn_http_transfer *transfer, const char *line, size_t size) {
-    if (size && (*line == ' ' || *line == '\t' || !memchr(line, ':', size))) {
+    if (size && !has_name(line, size)) {
         refuse(transfer, "a header line without a name");
         return;
     }
@@ -227,7 +235,8 @@ static void take_line(struct cairn_http_transfer *transfer, const char *line, si
         transfer->reading = CAIRN_HTTP_CHUNK_SIZE;
         return;
     case CAIRN_HTTP_TRAILERS:
-        cairn_http_reply_line(transfer, line, size);
+        if (size && !has_name(line, size)) refuse(transfer, "a trailer without a name");
+        if (!transfer->refused) cairn_http_reply_line(transfer, line, size);
         if (!size) transfer->reading = CAIRN_HTTP_WHOLE;
         return;
     case CAIRN_HTTP_BODY:
@@ -258,7 +267,7 @@ static bool read_line(struct cairn_http_transfer *transfer) {
     size = (size_t)(end - from);
     if (transfer->engine->options.verbose_trace && transfer->reading < CAIRN_HTTP_BODY)
         cairn_http_trace_lines('<', (struct cairn_view){from, size});
-    if (!size || from[size - 1] != '\r' || memchr(from, '\0', size))
+    if (!size || from[size - 1] != '\r' || memchr(from, '\0', size) || memchr(from, '\r', size - 1))
         refuse(transfer, "a reply line does not end with CR LF");
     else
         take_line(transfer, from, size - 1);
