@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The direct path reads replies by itself, so libcurl is the oracle: the same bytes, cut at the same
- * places, are given to both, and what libcurl refuses must be refused, what both accept must be the
- * same reply. Where the direct path is stricter on purpose the case says so.
+ * The direct path reads replies by itself, so libcurl is the oracle: the same bytes are given to
+ * both, cut at any place. What libcurl refuses must be refused, and what both accept must be the
+ * same reply; the direct path may be stricter.
  */
 #include <pthread.h>
 #include <stdlib.h>
