@@ -49,6 +49,41 @@ TEST(at_a_healthy_endpoint_a_request_is_tried_five_times) { /* Y1 */
     EXPECT_EQ_U64(bad.tries_sent, 5);
 }
 
+TEST(a_request_that_is_put_off_again_and_again_is_not_given_up_after_five_tries) { /* Y1, S08 */
+    struct bench b;
+    bench_init(&b, 8);
+    struct cairn_retry_ticket put_off = {0};
+    uint64_t waited = 0;
+    enum cairn_retry_verdict verdict = CAIRN_RETRY_AGAIN;
+    while (verdict == CAIRN_RETRY_AGAIN && put_off.tries_sent < 50) {
+        waited += send(&b, &put_off);
+        verdict = result(&b, &put_off, CAIRN_RETRY_SLOW_DOWN);
+        for (int i = 0; i < 20; i++) one_good(&b);
+    }
+    EXPECT(verdict == CAIRN_RETRY_GIVE_UP);
+    EXPECT_EQ_U64(put_off.tries_sent, 20);
+    EXPECT(waited > 20000); /* it does not hurry either */
+}
+
+TEST(a_quarter_of_slow_downs_over_ten_thousand_requests_fails_none) { /* Y1 */
+    struct bench b;
+    bench_init(&b, 64);
+    uint32_t chance = 1;
+    for (int i = 0; i < 10000; i++) {
+        struct cairn_retry_ticket ticket = {0};
+        enum cairn_retry_verdict verdict = CAIRN_RETRY_AGAIN;
+        while (verdict == CAIRN_RETRY_AGAIN) {
+            send(&b, &ticket);
+            chance = chance * 1664525u + 1013904223u;
+            bool slow = (chance >> 16) % 4 == 0;
+            verdict = result(&b, &ticket, slow ? CAIRN_RETRY_SLOW_DOWN : CAIRN_RETRY_GOOD);
+            if (slow) one_good(&b); /* it works for others */
+        }
+        if (!EXPECT(verdict == CAIRN_RETRY_DONE)) break;
+        cairn_clock_virtual_advance(&b.clock, 5);
+    }
+}
+
 TEST(extra_requests_stay_within_a_tenth_and_one_a_second) { /* Y1 */
     struct bench b;
     bench_init(&b, 64);
