@@ -40,7 +40,7 @@ void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_option
     struct cairn_retry_options *o = &retry->options;
     if (!o->clock) o->clock = &cairn_clock_real;
     default_u32(&o->tries_max, 5);
-    default_u32(&o->slow_downs_max, 20);
+    default_u32(&o->put_offs_max, 20);
     default_u32(&o->concurrency_max, 64);
     default_u32(&o->extra_percent, 10);
     default_u64(&o->delay_ms_min, 100);
@@ -82,7 +82,7 @@ uint64_t cairn_retry_delay_ms(struct cairn_retry *retry, uint32_t tries) {
 static void forgive(const struct cairn_retry *retry, struct cairn_retry_ticket *ticket) {
     if (ticket->pauses_seen == retry->pauses) return;
     ticket->pauses_seen = retry->pauses;
-    ticket->tries_counted = ticket->slow_downs = 0;
+    ticket->tries_counted = ticket->put_offs = 0;
 }
 
 /* ---- asking ---- */
@@ -134,7 +134,7 @@ enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry,
         return send_now(retry, ticket);
     }
     forgive(retry, ticket);
-    if (ticket->tries_counted + ticket->slow_downs == 0) return send_now(retry, ticket);
+    if (ticket->tries_counted + ticket->put_offs == 0) return send_now(retry, ticket);
     if (retry->budget < BUDGET_UNIT) {
         return wait_for((BUDGET_UNIT - retry->budget) * 1000 / BUDGET_UNIT, ret_wait_ms);
     }
@@ -210,7 +210,7 @@ static bool works_for_others(const struct cairn_retry *retry,
 
 static void ticket_back_off(struct cairn_retry *retry, struct cairn_retry_ticket *ticket,
                             uint64_t retry_after_ms, uint64_t now) {
-    uint32_t tries = ticket->tries_counted + ticket->slow_downs;
+    uint32_t tries = ticket->tries_counted + ticket->put_offs;
     uint64_t delay = cairn_retry_delay_ms(retry, tries ? tries : 1);
     /* A failed probe steps back, so that another request is the next one: this one may be the
      * only request that fails. */
@@ -240,12 +240,12 @@ enum cairn_retry_verdict cairn_retry_result(struct cairn_retry *retry,
     }
     note_bad(retry, outcome, ticket->probe, now);
     forgive(retry, ticket);
-    if (!retry->paused && outcome == CAIRN_RETRY_SLOW_DOWN) ticket->slow_downs++;
+    if (!retry->paused && outcome != CAIRN_RETRY_FAILURE) ticket->put_offs++;
     if (!retry->paused && outcome == CAIRN_RETRY_FAILURE) ticket->tries_counted++;
     ticket_back_off(retry, ticket, retry_after_ms, now);
     ticket->probe = false;
     bool used_up = ticket->tries_counted >= retry->options.tries_max ||
-                   ticket->slow_downs >= retry->options.slow_downs_max;
+                   ticket->put_offs >= retry->options.put_offs_max;
     bool gives_up = used_up && works_for_others(retry, ticket);
     ticket->good_seen = retry->good_answers;
     return gives_up ? CAIRN_RETRY_GIVE_UP : CAIRN_RETRY_AGAIN;

@@ -3,9 +3,11 @@
  * retry: decides when a request may be sent, sent again, or given up; one object per endpoint.
  *
  * Why:     a 60 s outage must not fail a save, and a storm of repeats must not prolong the outage.
- * Promise: Y1  at a healthy endpoint a request is sent at most tries_max times, slow-downs not
- *              counted in, of which it takes slow_downs_max: "later" is no failure, and five in a
- *              row come to one part of thousands while a store widens a prefix. Repeats are at
+ * Promise: Y1  at a healthy endpoint a request is sent at most tries_max times. Slow-downs are not
+ *              counted in, nor tries that made no connection while others go on over kept ones
+ *              (a name server that is away); of both together it takes put_offs_max. "Later" is no
+ *              failure, and five in a row come to one part of thousands while a store widens a
+ *              prefix. Repeats are at
  *              most extra_percent of the first sends plus one a second (so that the last requests
  *              of a save are never stuck behind an empty budget).
  *          Y2  an endpoint that gave nothing but slow-downs and failures for pause_after_ms (and
@@ -31,7 +33,7 @@ struct cairn_retry_options {
     const struct cairn_clock *clock; /* NULL: real */
     uint64_t seed;                   /* any; give each endpoint another one */
     uint32_t tries_max;              /* 5 */
-    uint32_t slow_downs_max;         /* 20: with their delays about a minute and a half */
+    uint32_t put_offs_max;           /* 20: with their delays about a minute and a half */
     uint32_t concurrency_max;        /* 64 requests under way at once */
     uint32_t extra_percent;          /* 10 */
     uint64_t delay_ms_min;           /* 100: bound of the first delay; doubles with each try */
@@ -46,7 +48,8 @@ struct cairn_retry_options {
 enum cairn_retry_outcome {
     CAIRN_RETRY_GOOD,      /* any answer that shows a working endpoint: 2xx, 404, 403, 412, ... */
     CAIRN_RETRY_SLOW_DOWN, /* 503, 429 */
-    CAIRN_RETRY_FAILURE,   /* other 5xx, time-out, refused or cut connection, a broken answer */
+    CAIRN_RETRY_FAILURE,   /* other 5xx, time-out, cut connection, a broken answer */
+    CAIRN_RETRY_UNREACHED, /* no connection was made: no name, refused, no route */
 };
 enum cairn_retry_answer {
     CAIRN_RETRY_SEND, /* send now; the ticket counts as under way until _result or _drop */
@@ -61,8 +64,8 @@ enum cairn_retry_verdict {
 /* One request over all its tries. Zeroed is a new one. */
 struct cairn_retry_ticket {
     uint32_t tries_sent;    /* all, for the log */
-    uint32_t tries_counted; /* those at a healthy endpoint, without slow-downs */
-    uint32_t slow_downs;    /* at a healthy endpoint */
+    uint32_t tries_counted; /* those at a healthy endpoint, without put_offs */
+    uint32_t put_offs;      /* slow-downs and tries without a connection, at a healthy endpoint */
     uint64_t not_before_ms; /* mono clock */
     uint64_t good_seen;     /* private: good answers of the endpoint before the last failure */
     uint64_t pauses_seen;   /* private */

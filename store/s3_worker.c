@@ -166,9 +166,10 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_verdict verdict) {
     case CAIRN_S3_SLOW:
         break;
     }
-    bool slow = verdict == CAIRN_S3_SLOW;
-    enum cairn_retry_verdict again =
-        report(task, slow ? CAIRN_RETRY_SLOW_DOWN : CAIRN_RETRY_FAILURE);
+    enum cairn_retry_outcome outcome = verdict == CAIRN_S3_SLOW ? CAIRN_RETRY_SLOW_DOWN
+                                       : task->http.reached     ? CAIRN_RETRY_FAILURE
+                                                                : CAIRN_RETRY_UNREACHED;
+    enum cairn_retry_verdict again = report(task, outcome);
     if (again == CAIRN_RETRY_GIVE_UP || is_for_head(task))
         finish(task);
     else

@@ -65,6 +65,20 @@ TEST(a_request_that_is_put_off_again_and_again_is_not_given_up_after_five_tries)
     EXPECT(waited > 20000); /* it does not hurry either */
 }
 
+TEST(a_name_server_that_is_away_fails_nothing_while_kept_connections_go_on) { /* Y1, S28 */
+    struct bench b;
+    bench_init(&b, 8);
+    struct cairn_retry_ticket nameless = {0};
+    for (int i = 0; i < 12; i++) {
+        send(&b, &nameless);
+        EXPECT(result(&b, &nameless, CAIRN_RETRY_UNREACHED) == CAIRN_RETRY_AGAIN);
+        one_good(&b);
+        EXPECT_EQ_U64(cairn_retry_concurrency(&b.retry), 8); /* that is no crowd */
+    }
+    send(&b, &nameless);
+    EXPECT(result(&b, &nameless, CAIRN_RETRY_GOOD) == CAIRN_RETRY_DONE);
+}
+
 TEST(a_quarter_of_slow_downs_over_ten_thousand_requests_fails_none) { /* Y1 */
     struct bench b;
     bench_init(&b, 64);
