@@ -6,12 +6,12 @@
  *          from the one that fails.
  * Promise: F1  every check is a real request or a look at the machine, and ends as ok, WARN (it
  *              works, with less) or FAIL (saves or restores will fail), with what to do.
- *          F2  what was written is below .cairn/doctor and is removed again, or a finding says why
- *              it could not be.
+ *          F2  what was written is below .cairn/doctor/ and is removed again, or a finding says why
+ *              it could not be; but for .cairn/profile.json, which says what was found.
  *          F3  no secret is in a finding.
  * Limits:  64 findings.
  * Threads: main thread.
- * Next:    cli/doctor_store.c, cli/doctor_machine.c.
+ * Next:    cli/doctor_store.c, cli/doctor_bucket.c, cli/doctor_machine.c.
  */
 #pragma once
 
@@ -37,4 +37,7 @@ void cairn_cli_doctor_say(struct cairn_cli_doctor *doctor, enum cairn_cli_level 
                           const char *check, const char *hint, const char *format, ...)
     CAIRN_PRINTF(5, 6);
 void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor);
+/* doctor_bucket.c: of a store in S3. */
+void cairn_cli_doctor_clock(struct cairn_cli_doctor *doctor, struct cairn_store *store);
+void cairn_cli_doctor_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *store);
 void cairn_cli_doctor_machine(struct cairn_cli_doctor *doctor);

@@ -6,13 +6,13 @@
 #include "cli/doctor.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
+#include "common/http.h"
 #include "common/id.h"
 #include "common/text.h"
 
 #define TEST_MS 15000
+#define PLAIN_MS 3000
 #define SMALL_PART_BYTES CAIRN_MIB /* below what S3 asks of every part but the last */
-#define CLOCK_WARN_MS 60000
-#define CLOCK_FAIL_MS 900000 /* S3 refuses beyond it */
 
 struct trial {
     struct cairn_cli_doctor *doctor;
@@ -40,16 +40,43 @@ static struct cairn_store_request sending(const struct trial *trial, enum cairn_
     return request;
 }
 
+/* No answer over TLS: would the port have answered without? Some wait for ever for the end of a
+ * line that no handshake has, so the error alone does not tell. Nothing of a key is sent. */
+static bool is_plain_http(const struct trial *trial) {
+    struct cairn_store_s3_place place;
+    struct cairn_http_engine *engine = NULL;
+    struct cairn_http_options options = {.connect_ms = PLAIN_MS};
+    if (trial->err.http_status || !trial->store || !cairn_store_s3_place(trial->store, &place) ||
+        strncmp(place.endpoint, "https://", 8) != 0 ||
+        cairn_http_engine_new(&options, &engine, NULL) != CAIRN_OK)
+        return false;
+    char url[sizeof place.endpoint + 1];
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
+    snprintf(url, sizeof url, "http%s", place.endpoint + 5);
+    url[strcspn(url + 7, "/") + 7] = '\0';
+    struct cairn_http_request request = {
+        .method = "GET", .url = url, .reply_buf = &reply, .total_ms = PLAIN_MS};
+    (void)!cairn_http_perform(engine, &request, NULL);
+    cairn_http_engine_free(engine);
+    return request.status != 0;
+}
+
 /* ok, or what went wrong at this level. */
 static bool judge(struct trial *trial, enum cairn_code code, enum cairn_cli_level level,
                   const char *check, const char *hint, const char *good) {
     bool works = code == CAIRN_OK;
-    cairn_cli_doctor_say(trial->doctor, works ? CAIRN_CLI_FINE : level, check, works ? "" : hint,
-                         "%s", works ? good : trial->err.message);
+    if (!works && is_plain_http(trial))
+        cairn_cli_doctor_say(trial->doctor, level, check,
+                             "ask for it as http:// (on another machine that needs "
+                             "allow_plain_http), or give the store a certificate",
+                             "the port speaks plain http, not https");
+    else
+        cairn_cli_doctor_say(trial->doctor, works ? CAIRN_CLI_FINE : level, check,
+                             works ? "" : hint, "%s", works ? good : trial->err.message);
     return works;
 }
 
-/* ---- S3: what the engine learns at every start, in words ---- */
+/* ---- S3: what the engine goes by, in words ---- */
 
 static const struct {
     const char *said, *check, *hint;
@@ -65,8 +92,10 @@ static const struct {
     {"the store checks the checksum of what it is sent", "upload checksum",
      "set checksum = md5 if the store checks Content-MD5, or sign_payload = true; use https; "
      "`cairn verify` finds what was damaged on the way"},
-    {"open uploads can be listed by prefix", "list uploads",
+    {"open uploads can be listed by prefix", "uploads by prefix",
      "set a life cycle rule that aborts incomplete uploads after a day"},
+    {"listed parts have their CRC32C", "part checksums",
+     "nothing to do: the uploader's journal knows finished parts by their ETags"},
     {"uploads may have 10,000 parts", "part count",
      "nothing to do: shards above 1,000 parts get larger parts"},
     {"a complete can be told not to replace (If-None-Match)", "conditional complete",
@@ -80,7 +109,7 @@ static void tell_lesson(struct trial *trial, const char *line, size_t size) {
         bool yes = !strncmp(line + said + 2, "yes", 3);
         /* Without consequence, so no warning. */
         bool minor = !strcmp(lessons[i].check, "stored checksum") ||
-                     (trial->doctor->for_uploader && !strcmp(lessons[i].check, "list uploads"));
+                     !strcmp(lessons[i].check, "part checksums");
         cairn_cli_doctor_say(trial->doctor, yes || minor ? CAIRN_CLI_FINE : CAIRN_CLI_WARN,
                              lessons[i].check, yes ? "" : lessons[i].hint, "%s%s", lessons[i].said,
                              yes ? "" : ": no");
@@ -89,7 +118,9 @@ static void tell_lesson(struct trial *trial, const char *line, size_t size) {
 
 static bool learn(struct trial *trial) {
     CAIRN_AUTO(buf) report = {0};
-    enum cairn_code code = cairn_store_s3_learn(trial->store, &report, &trial->err);
+    struct cairn_store_s3_meeting meeting = {
+        .by = "doctor", .may_list = !trial->doctor->for_uploader, .anew = true, .report = &report};
+    enum cairn_code code = cairn_store_s3_meet(trial->store, &meeting, NULL, &trial->err);
     const char *at = report.size ? report.data : "";
     while (*at) {
         size_t size = strcspn(at, "\n");
@@ -101,70 +132,24 @@ static bool learn(struct trial *trial) {
                  "check endpoint, region, bucket and the rights of these keys", "");
 }
 
-static void look_at_keys(struct trial *trial) {
-    char text[224];
-    enum cairn_code code = cairn_store_s3_credentials(trial->store, text, &trial->err);
-    if (!judge(trial, code, CAIRN_CLI_FAIL, "keys",
-               "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or a role", text))
-        return;
+static void look_at_place(struct trial *trial) {
+    struct cairn_store_s3_place place;
+    if (!cairn_store_s3_place(trial->store, &place)) return;
+    cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "endpoint", "",
+                         "%.200s, region %s, addressing by %s", place.endpoint, place.region,
+                         strcmp(place.addressing, "path") ? "host (BUCKET.HOST)" : "path");
 }
 
-static void look_at_clock(struct trial *trial, const struct cairn_store_s3_answer *answer) {
-    if (!answer->has_clock) return;
-    int64_t ahead = answer->clock_ahead_ms, off = ahead < 0 ? -ahead : ahead;
-    bool late = off > CLOCK_WARN_MS;
-    cairn_cli_doctor_say(trial->doctor,
-                         off > CLOCK_FAIL_MS ? CAIRN_CLI_FAIL
-                         : late              ? CAIRN_CLI_WARN
-                                             : CAIRN_CLI_FINE,
-                         "clock", late ? "let this machine's clock be set (chrony, ntpd)" : "",
-                         "the store's clock is %lld s %s this machine's", (long long)(off / 1000),
-                         ahead < 0 ? "behind" : "ahead of");
-}
-
-static void look_at_lifecycle(struct trial *trial) {
-    struct cairn_store_s3_answer answer = {0};
-    static const char hint[] = "let the bucket abort incomplete uploads after 1 to 7 days: what a "
-                               "lost node began is removed by nobody else";
-    enum cairn_code code = cairn_store_s3_ask(trial->store, "lifecycle", &answer, &trial->err);
-    const char *text = answer.document.size ? answer.document.data : "";
-    bool there = answer.status == 200 && strstr(text, "AbortIncompleteMultipartUpload");
-    bool expires = answer.status == 200 && strstr(text, "<Expiration>");
-    if (code != CAIRN_OK || (answer.status != 200 && answer.status != 404))
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "life cycle", hint,
-                             "these keys may not ask, or the store has none (status %d)",
-                             answer.status);
-    else
-        cairn_cli_doctor_say(
-            trial->doctor, there ? CAIRN_CLI_FINE : CAIRN_CLI_WARN, "life cycle", there ? "" : hint,
-            there ? "incomplete uploads are aborted" : "no rule aborts incomplete uploads");
-    if (expires)
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "expiration",
-                             "see that it does not cover this prefix, or checkpoints vanish",
-                             "a rule of the bucket deletes objects by age");
-    if (code == CAIRN_OK) look_at_clock(trial, &answer);
-    cairn_buf_release(&answer.document);
-}
-
-static void look_at_versioning(struct trial *trial) {
-    struct cairn_store_s3_answer answer = {0};
-    enum cairn_code code = cairn_store_s3_ask(trial->store, "versioning", &answer, &trial->err);
-    bool on = code == CAIRN_OK && answer.document.size &&
-              strstr(answer.document.data, "<Status>Enabled</Status>");
-    if (code == CAIRN_OK && answer.status == 200)
-        cairn_cli_doctor_say(trial->doctor, on ? CAIRN_CLI_WARN : CAIRN_CLI_FINE, "versioning",
-                             on ? "deleted checkpoints keep costing: add a rule that removes "
-                                  "noncurrent versions"
-                                : "",
-                             on ? "the bucket keeps deleted objects" : "off");
-    code = cairn_store_s3_ask(trial->store, "object-lock", &answer, &trial->err);
-    bool locked = code == CAIRN_OK && answer.status == 200 && answer.document.size &&
-                  strstr(answer.document.data, "<Rule>");
-    if (locked)
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "object lock",
-                             "retention keeps deleted and aborted checkpoints until it ends",
-                             "the bucket has a default retention");
-    cairn_buf_release(&answer.document);
+static bool look_at_keys(struct trial *trial) {
+    char from[224], text[240] = "", exposed[540];
+    enum cairn_code code = cairn_store_s3_credentials(trial->store, from, &trial->err);
+    if (!code) snprintf(text, sizeof text, "from: %s", from);
+    if (!code && cairn_store_s3_exposed(trial->store, exposed))
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "keys' file", "chmod 600 that file",
+                             "others on this machine may read it: %s", exposed);
+    return judge(trial, code, CAIRN_CLI_FAIL, "keys",
+                 "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or a role",
+                 text);
 }
 
 /* ---- both kinds of store ---- */
@@ -221,16 +206,30 @@ static enum cairn_code send_part(struct trial *trial, const char *upload_id, uin
     return CAIRN_OK;
 }
 
-static enum cairn_code list_parts(struct trial *trial, const char *upload_id) {
-    struct cairn_store_part found[4];
+/* A restart knows a part again by the checksum that is listed, else by the ETag that was noted. */
+static bool is_known_again(const struct cairn_store_part *sent,
+                           const struct cairn_store_part *found) {
+    if (found->number != sent->number || found->size_bytes != sent->size_bytes) return false;
+    if (found->has_crc32c) return found->crc32c == sent->crc32c;
+    return sent->etag[0] && !strcmp(found->etag, sent->etag);
+}
+
+static enum cairn_code list_parts(struct trial *trial, const char *upload_id,
+                                  const struct cairn_store_part sent[2]) {
+    struct cairn_store_part found[4] = {{0}};
     struct cairn_store_request list = request_of(trial, CAIRN_STORE_UPLOAD_PARTS);
     list.upload_id_in = upload_id;
     list.length = SMALL_PART_BYTES;
     list.parts = found;
     list.part_count = CAIRN_COUNT(found);
     CAIRN_TRY(cairn_store_perform(trial->worker, &list, &trial->err));
-    if (list.part_count >= 2) return CAIRN_OK;
-    return cairn_fail(&trial->err, CAIRN_STORE, "%zu of 2 parts are listed", list.part_count);
+    if (list.part_count < 2)
+        return cairn_fail(&trial->err, CAIRN_STORE, "%zu of 2 parts are listed", list.part_count);
+    for (size_t i = 0; i < 2; i++)
+        if (!is_known_again(&sent[i], &found[i]))
+            return cairn_fail(&trial->err, CAIRN_STORE,
+                              "part %zu is listed with neither its checksum nor its ETag", i + 1);
+    return CAIRN_OK;
 }
 
 /* The first of two parts is smaller than S3 allows: the refusal shows where the limit is. */
@@ -264,7 +263,7 @@ static enum cairn_code upload(struct trial *trial, char upload_id[CAIRN_UPLOAD_I
     struct cairn_view whole = {bytes, SMALL_PART_BYTES};
     CAIRN_TRY(send_part(trial, upload_id, 1, whole, &parts[0]));
     CAIRN_TRY(send_part(trial, upload_id, 2, CAIRN_VIEW("z"), &parts[1]));
-    judge(trial, list_parts(trial, upload_id), CAIRN_CLI_WARN, "list parts",
+    judge(trial, list_parts(trial, upload_id, parts), CAIRN_CLI_WARN, "list parts",
           "allow s3:ListMultipartUploadParts; else a restarted uploader sends all parts again",
           "finished parts are found again after a restart");
     complete(trial, upload_id, parts);
@@ -292,7 +291,7 @@ static void try_upload(struct trial *trial) {
 
 /* What the server needs an uploader should not have: whoever takes a node would have it, too. */
 static void tell_right(struct trial *trial, const char *right, const char *policy,
-                       enum cairn_code code) {
+                       enum cairn_cli_level without, enum cairn_code code) {
     bool has = code == CAIRN_OK, uploader = trial->doctor->for_uploader;
     bool s3 = !strcmp(cairn_store_profile(trial->store)->kind, "s3");
     bool bad = s3 && has == uploader;
@@ -305,21 +304,33 @@ static void tell_right(struct trial *trial, const char *right, const char *polic
     cairn_cli_doctor_say(trial->doctor,
                          !bad       ? CAIRN_CLI_FINE
                          : uploader ? CAIRN_CLI_WARN
-                                    : CAIRN_CLI_FAIL,
+                                    : without,
                          right, hint, has ? "these keys may %s" : "these keys may not %s", right);
 }
 
-static void try_rights(struct trial *trial) {
+static void try_listing(struct trial *trial, enum cairn_store_op op, const char *right,
+                        const char *policy, enum cairn_cli_level without) {
     struct cairn_store_listing listing = {0};
-    struct cairn_store_request list = request_of(trial, CAIRN_STORE_LIST);
-    list.key = ".cairn/doctor";
+    struct cairn_store_request list = request_of(trial, op);
+    list.key = ".cairn/doctor/";
     list.listing = &listing;
-    tell_right(trial, "list", "s3:ListBucket",
-               cairn_store_perform(trial->worker, &list, &trial->err));
+    enum cairn_code code = cairn_store_perform(trial->worker, &list, &trial->err);
+    tell_right(trial, right, policy, without, code);
     cairn_store_listing_release(&listing);
+}
+
+static void try_rights(struct trial *trial) {
+    try_listing(trial, CAIRN_STORE_LIST, "list", "s3:ListBucket", CAIRN_CLI_FAIL);
+    /* Some stores cannot; what is lost with it is only room. */
+    try_listing(trial, CAIRN_STORE_UPLOADS, "list uploads", "s3:ListBucketMultipartUploads",
+                CAIRN_CLI_WARN);
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
-    tell_right(trial, "delete", "s3:DeleteObject",
-               cairn_store_perform(trial->worker, &remove, &trial->err));
+    enum cairn_code code = cairn_store_perform(trial->worker, &remove, &trial->err);
+    tell_right(trial, "delete", "s3:DeleteObject", CAIRN_CLI_FAIL, code);
+    if (code)
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "left behind", "",
+                             "small objects below .cairn/doctor/, which the server's sweep removes "
+                             "after an hour");
 }
 
 static void try_presigned(struct trial *trial) {
@@ -333,21 +344,46 @@ static void try_presigned(struct trial *trial) {
           "redirects to the store will not work; the server passes the bytes on", text);
 }
 
+/* What server and uploaders then begin with. */
+static void keep_profile(struct trial *trial) {
+    bool written = false;
+    if (trial->doctor->for_uploader) return; /* these keys may find out less than there is */
+    judge(trial, cairn_store_s3_profile_save(trial->store, &written, &trial->err), CAIRN_CLI_WARN,
+          "profile", "server and uploaders find out for themselves at each start",
+          "written to .cairn/profile.json, for servers and uploaders that start within a week");
+}
+
+static void look_at_degraded(struct trial *trial) {
+    char text[256];
+    bool less = cairn_store_s3_degraded(trial->store, text);
+    cairn_cli_doctor_say(trial->doctor, less ? CAIRN_CLI_WARN : CAIRN_CLI_FINE, "degraded",
+                         less ? "nothing is lost; MD5 costs a core per 0.6 GB/s, and two servers "
+                                "must never share the prefix"
+                              : "",
+                         "%s", less ? text : "the store refused nothing that it was asked to do");
+}
+
+static void try_s3(struct trial *trial) {
+    look_at_place(trial);
+    if (!look_at_keys(trial)) return;
+    cairn_cli_doctor_clock(trial->doctor, trial->store);
+    if (!learn(trial)) return;
+    judge(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
+    try_upload(trial);
+    try_presigned(trial);
+    cairn_cli_doctor_bucket(trial->doctor, trial->store);
+    try_rights(trial);
+    keep_profile(trial);
+    look_at_degraded(trial);
+}
+
 static void try_all(struct trial *trial) {
-    bool s3 = !strcmp(cairn_store_profile(trial->store)->kind, "s3");
-    if (s3) {
-        look_at_keys(trial);
-        if (!learn(trial)) return;
-        judge(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "",
-              "written and read");
-        try_upload(trial);
-        try_presigned(trial);
-        look_at_lifecycle(trial);
-        look_at_versioning(trial);
-    } else {
-        try_folder(trial);
-        try_upload(trial);
+    if (!strcmp(cairn_store_profile(trial->store)->kind, "s3")) {
+        try_s3(trial);
+        return;
     }
+    try_folder(trial);
+    try_upload(trial);
     try_rights(trial);
 }
 

@@ -5,11 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/patience.h"
 #include "common/crc32c.h"
 #include "common/encode.h"
 #include "common/hash.h"
 #include "common/text.h"
 #include "store/s3_settings.h"
+
+/* Of a shard that the server reads before it sends a byte of it. */
+#define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
 
 struct cairn_cli_reader {
     const struct cairn_cli_source *source;
@@ -94,35 +98,57 @@ static enum cairn_code open_from_server(struct cairn_cli_source *source,
     return CAIRN_OK;
 }
 
-static enum cairn_code open_from_store(struct cairn_cli_source *source,
-                                       const struct cairn_cli_ref *ref, struct cairn_error *err) {
+static enum cairn_code find_in_store(struct cairn_cli_source *source,
+                                     const struct cairn_cli_ref *ref, struct cairn_error *err) {
     struct cairn_store_s3_environment said;
     CAIRN_TRY(cairn_store_s3_environment_load(&said, err));
+    uint32_t deadline_ms = (uint32_t)cairn_min_u64(source->cli->timeout_ms, UINT32_MAX);
+    if (deadline_ms) said.choice.options.deadline_ms = deadline_ms;
     struct cairn_store_options options = {
         .url = source->cli->store, .read_only = true, .s3 = &said.choice.options};
     enum cairn_code code = cairn_store_open(&options, &source->store, err);
     cairn_store_s3_environment_release(&said);
     CAIRN_TRY(code);
-    return cairn_cli_source_find(source, ref, err);
+    CAIRN_TRY(cairn_cli_source_find(source, ref, err));
+    return cairn_store_tags_new(source->manifest.shard_count, &source->tags, err);
 }
 
-enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                      struct cairn_cli_source *ret, struct cairn_error *err) {
+static enum cairn_code open_from_store(struct cairn_cli_source *source,
+                                       const struct cairn_cli_ref *ref, struct cairn_error *err) {
+    struct cairn_cli_patience patience;
+    cairn_cli_patience_start(&patience, "store", source->cli->store);
+    enum cairn_code code = find_in_store(source, ref, err);
+    cairn_cli_patience_end(&patience);
+    return code;
+}
+
+static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                 struct cairn_cli_source *ret, struct cairn_error *err) {
     *ret = (struct cairn_cli_source){.cli = cli,
                                      .name = ref->name,
                                      .layout_bytes = {.limit = CAIRN_LAYOUT_BYTES_MAX},
                                      .checksums = {.limit = CAIRN_GIB}};
-    struct cairn_cli_ref wanted = *ref;
-    if (!wanted.version[0]) cairn_text_copy(wanted.version, sizeof wanted.version, "latest");
     enum cairn_code code =
-        cli->store ? open_from_store(ret, &wanted, err) : open_from_server(ret, &wanted, err);
+        cli->store ? open_from_store(ret, ref, err) : open_from_server(ret, ref, err);
     if (code == CAIRN_OK) code = check_rest(ret, err);
-    if (code != CAIRN_OK) {
-        cairn_cli_source_release(ret);
-        return cairn_within(err, code, "%s/%s@%s", wanted.name.project, wanted.name.run,
-                            wanted.version);
+    if (code == CAIRN_OK) return code;
+    cairn_cli_source_release(ret);
+    return cairn_within(err, code, "%s/%s@%s", ref->name.project, ref->name.run, ref->version);
+}
+
+enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                      struct cairn_cli_source *ret, struct cairn_error *err) {
+    struct cairn_cli_ref wanted = *ref;
+    struct cairn_error why = {0};
+    if (!wanted.version[0]) cairn_text_copy(wanted.version, sizeof wanted.version, "latest");
+    enum cairn_code code = open_once(cli, &wanted, ret, &why);
+    /* Each try has connections of its own; what a server calls damage it has read twice. */
+    if (code == CAIRN_CORRUPT && why.http_status < 400) {
+        fprintf(stderr, "note: %s; reading it once more\n", why.message);
+        code = open_once(cli, &wanted, ret, &why);
     }
-    return CAIRN_OK;
+    if (code != CAIRN_OK && err) *err = why;
+    return code;
 }
 
 void cairn_cli_source_release(struct cairn_cli_source *source) {
@@ -130,6 +156,8 @@ void cairn_cli_source_release(struct cairn_cli_source *source) {
     cairn_buf_release(&source->layout_bytes);
     cairn_buf_release(&source->checksums);
     cairn_manifest_release(&source->manifest);
+    cairn_store_tags_free(source->tags);
+    source->tags = NULL;
     if (source->store) cairn_store_free(source->store);
     source->store = NULL;
 }
@@ -159,23 +187,6 @@ void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
     free(reader);
 }
 
-static enum cairn_code read_from_store(struct cairn_cli_reader *reader,
-                                       const struct cairn_manifest_shard *shard, uint64_t offset,
-                                       void *into, size_t size, struct cairn_error *err) {
-    struct cairn_key key;
-    cairn_key_shard(&reader->source->place, cairn_view_of(shard->name), &key);
-    struct cairn_store_request request = {
-        .op = CAIRN_STORE_GET, .key = key.text, .offset = offset, .length = size, .into = into};
-    enum cairn_code code = cairn_store_perform(reader->worker, &request, err);
-    if (code == CAIRN_NOT_FOUND || code == CAIRN_RANGE)
-        return cairn_within(err, CAIRN_CORRUPT, "the stored object is missing or too short");
-    if (code == CAIRN_OK && request.object_bytes != shard->size_bytes)
-        return cairn_fail(err, CAIRN_CORRUPT, "the stored object has %llu bytes, expected %llu",
-                          (unsigned long long)request.object_bytes,
-                          (unsigned long long)shard->size_bytes);
-    return code;
-}
-
 static enum cairn_code shard_path(struct cairn_cli_reader *reader, const char *name,
                                   struct cairn_error *err) {
     struct cairn_cli_ref ref = {.name = reader->source->name};
@@ -183,39 +194,6 @@ static enum cairn_code shard_path(struct cairn_cli_reader *reader, const char *n
     CAIRN_TRY(cairn_cli_path(&ref, "/shards/", &reader->path, err));
     CAIRN_TRY(cairn_percent_encode(cairn_view_of(name), false, &reader->path, err));
     return cairn_buf_append_text(&reader->path, "/data", err);
-}
-
-static enum cairn_code read_from_server(struct cairn_cli_reader *reader,
-                                        const struct cairn_manifest_shard *shard, uint64_t offset,
-                                        void *into, size_t size, struct cairn_error *err) {
-    char range[64];
-    CAIRN_TRY(shard_path(reader, shard->name, err));
-    snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset,
-             (unsigned long long)(offset + size - 1));
-    cairn_buf_clear(&reader->reply);
-    CAIRN_TRY(cairn_rest_bytes(reader->rest, "GET", reader->path.data, NULL, CAIRN_VIEW(""), range,
-                               &reader->reply, err));
-    if (reader->reply.size != size)
-        return cairn_fail(err, CAIRN_CORRUPT, "the server sent %zu bytes, expected %zu",
-                          reader->reply.size, size);
-    memcpy(into, reader->reply.data, size);
-    return CAIRN_OK;
-}
-
-static enum cairn_code check_blocks(const struct cairn_cli_source *source,
-                                    const struct cairn_manifest_shard *shard, uint64_t offset,
-                                    const void *bytes, size_t size, struct cairn_error *err) {
-    uint64_t block = shard->first_block + offset / CAIRN_BLOCK_BYTES;
-    for (size_t at = 0; at < size; at += CAIRN_BLOCK_BYTES, block++) {
-        size_t part = cairn_min_u64(CAIRN_BLOCK_BYTES, size - at);
-        uint32_t expected = cairn_load_u32le(source->checksums.data + 4 * block);
-        uint32_t found = cairn_crc32c(0, (const uint8_t *)bytes + at, part);
-        if (found != expected)
-            return cairn_fail(err, CAIRN_CORRUPT, "bytes %llu-%llu: CRC32C is %08x, expected %08x",
-                              (unsigned long long)(offset + at),
-                              (unsigned long long)(offset + at + part - 1), found, expected);
-    }
-    return CAIRN_OK;
 }
 
 static enum cairn_code named(const struct cairn_cli_source *source,
@@ -226,15 +204,111 @@ static enum cairn_code named(const struct cairn_cli_source *source,
                         source->name.run, (unsigned long long)source->place.step, shard->name);
 }
 
+/* Whole blocks that are being read. */
+struct piece {
+    struct cairn_cli_reader *reader;
+    const struct cairn_manifest_shard *shard;
+    uint64_t offset;
+    void *into;
+    size_t size;
+};
+
+static enum cairn_code check_blocks(void *owner, struct cairn_error *err) {
+    const struct piece *piece = owner;
+    const char *checksums = piece->reader->source->checksums.data;
+    uint64_t block = piece->shard->first_block + piece->offset / CAIRN_BLOCK_BYTES;
+    for (size_t at = 0; at < piece->size; at += CAIRN_BLOCK_BYTES, block++) {
+        size_t part = cairn_min_u64(CAIRN_BLOCK_BYTES, piece->size - at);
+        uint64_t first = piece->offset + at;
+        uint32_t expected = cairn_load_u32le(checksums + 4 * block);
+        uint32_t found = cairn_crc32c(0, (const uint8_t *)piece->into + at, part);
+        if (found != expected)
+            return cairn_fail(err, CAIRN_CORRUPT, "bytes %llu-%llu: CRC32C is %08x, expected %08x",
+                              (unsigned long long)first, (unsigned long long)(first + part - 1),
+                              found, expected);
+    }
+    return CAIRN_OK;
+}
+
+static void tell_again(void *owner, const struct cairn_error *why) {
+    const struct piece *piece = owner;
+    struct cairn_error cause = *why;
+    (void)named(piece->reader->source, piece->shard, why->code, &cause);
+    fprintf(stderr, "note: %s; reading it once more\n", cause.message);
+}
+
+static enum cairn_code read_from_store(struct piece *piece, struct cairn_error *err) {
+    const struct cairn_cli_source *source = piece->reader->source;
+    struct cairn_key key;
+    cairn_key_shard(&source->place, cairn_view_of(piece->shard->name), &key);
+    struct cairn_store_range range = {.request = {.key = key.text,
+                                                  .offset = piece->offset,
+                                                  .length = piece->size,
+                                                  .into = piece->into},
+                                      .tags = source->tags,
+                                      .object = (size_t)(piece->shard - source->manifest.shards),
+                                      .object_bytes = piece->shard->size_bytes};
+    struct cairn_store_range_check check = {
+        .check = check_blocks, .again = tell_again, .owner = piece};
+    return cairn_store_range_read(&range, piece->reader->worker, &check, err);
+}
+
+static enum cairn_code ask_server(struct piece *piece, struct cairn_error *err) {
+    struct cairn_cli_reader *reader = piece->reader;
+    char range[64];
+    CAIRN_TRY(shard_path(reader, piece->shard->name, err));
+    snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)piece->offset,
+             (unsigned long long)(piece->offset + piece->size - 1));
+    cairn_buf_clear(&reader->reply);
+    CAIRN_TRY(cairn_rest_bytes(reader->rest, "GET", reader->path.data, NULL, CAIRN_VIEW(""), range,
+                               &reader->reply, err));
+    if (reader->reply.size != piece->size)
+        return cairn_fail(err, CAIRN_CORRUPT, "the server sent %zu bytes, expected %zu",
+                          reader->reply.size, piece->size);
+    memcpy(piece->into, reader->reply.data, piece->size);
+    return check_blocks(piece, err);
+}
+
+/* What the server itself calls damage it has read twice; what only we see came wrong from it. */
+static enum cairn_code ask_twice(struct piece *piece, struct cairn_error *err) {
+    struct cairn_cli_reader *reader = piece->reader;
+    enum cairn_code code = ask_server(piece, err);
+    if (code != CAIRN_CORRUPT || err->http_status >= 400) return code;
+    struct cairn_rest *other = NULL;
+    tell_again(piece, err);
+    CAIRN_TRY(cairn_cli_connect(reader->source->cli, &other, err));
+    cairn_rest_free(reader->rest);
+    reader->rest = other;
+    return ask_server(piece, err);
+}
+
+/* Damage that the server finds after it has begun to answer breaks the connection; at the begin of
+ * an answer it is named. So what broke is asked for once more, chunk by chunk. */
+static enum cairn_code read_from_server(struct piece *piece, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = ask_twice(piece, &why);
+    bool cut = code == CAIRN_UNAVAILABLE && why.http_status < 400;
+    if (cut && piece->size > SERVER_CHUNK_BYTES) {
+        code = CAIRN_OK;
+        for (size_t at = 0; code == CAIRN_OK && at < piece->size; at += SERVER_CHUNK_BYTES) {
+            size_t size = cairn_min_u64(SERVER_CHUNK_BYTES, piece->size - at);
+            struct piece part = {piece->reader, piece->shard, piece->offset + at,
+                                 (uint8_t *)piece->into + at, size};
+            code = ask_twice(&part, &why);
+        }
+    }
+    if (code != CAIRN_OK && err) *err = why;
+    return code;
+}
+
 enum cairn_code cairn_cli_read(struct cairn_cli_reader *reader,
                                const struct cairn_manifest_shard *shard, uint64_t offset,
                                void *into, size_t size, struct cairn_error *err) {
     CAIRN_ASSERT(offset % CAIRN_BLOCK_BYTES == 0);
     CAIRN_ASSERT(offset + size <= shard->size_bytes);
-    enum cairn_code code = reader->worker
-                               ? read_from_store(reader, shard, offset, into, size, err)
-                               : read_from_server(reader, shard, offset, into, size, err);
-    if (code == CAIRN_OK) code = check_blocks(reader->source, shard, offset, into, size, err);
+    struct piece piece = {reader, shard, offset, into, size};
+    enum cairn_code code =
+        reader->worker ? read_from_store(&piece, err) : read_from_server(&piece, err);
     return named(reader->source, shard, code, err);
 }
 

@@ -6,7 +6,9 @@
  *          where the bytes came from.
  * Promise: P3  every block that is handed out was compared with checksums.bin, whose SHA-256 stands
  *              in the manifest, whose SHA-256 stands in committed.json. A difference is
- *              CAIRN_CORRUPT naming run, step, shard, byte range, expected and found.
+ *              CAIRN_CORRUPT naming run, step, shard, byte range, expected and found, after the
+ *              bytes were read once more over another connection (S17).
+ *          P4  after 5 s of waiting for a store a line on standard error says so.
  * Limits:  manifests 64 MiB, layouts 1 GiB.
  * Threads: immutable after open; each reader has one owner.
  * Next:    cli/fetch.h reads whole versions in parallel.
@@ -17,7 +19,7 @@
 #include "api/table.h"
 #include "cli/ref.h"
 #include "cli/verb.h"
-#include "store/store.h"
+#include "store/range.h"
 
 struct cairn_cli_source {
     const struct cairn_cli *cli;
@@ -27,6 +29,7 @@ struct cairn_cli_source {
     struct cairn_manifest manifest;
     struct cairn_buf layout_bytes, checksums;
     struct cairn_layout layout; /* opened when manifest.has_layout */
+    struct cairn_store_tags *tags; /* by shard; with a store only */
 };
 /* With --store the newest committed version is found by reading committed.json records. */
 enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,

@@ -234,13 +234,13 @@ static void *run(void *argument) {
     for (;;) {
         cairn_lock_take(&session->lock);
         enum cairn_client_state state = session->locked.state;
-        bool stop = session->locked.stop;
+        bool stop = session->locked.stop, leaving = session->locked.leaving;
         cairn_lock_give(&session->lock);
         if (stop) return NULL;
         if (state == CAIRN_CLIENT_UP) {
             retry_ms = RETRY_MS_MIN;
             serve(session);
-        } else if (state == CAIRN_CLIENT_REFUSED) {
+        } else if (state == CAIRN_CLIENT_REFUSED || leaving) {
             sleep_until_woken(session, 0, -1);
         } else if (cairn_client_reoffer(session, NULL) != CAIRN_OK) {
             sleep_until_woken(session, 0, (int)retry_ms);

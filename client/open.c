@@ -291,7 +291,8 @@ static void settle(struct cairn_session *session) {
                                                       : session->locked.tells != NULL)
         if (session->locked.state == CAIRN_CLIENT_REFUSED ||
             !cairn_condition_wait(&session->changed, &session->lock, until_ms))
-            return;
+            break;
+    session->locked.leaving = true;
 }
 
 void cairn_close(struct cairn_session *session) {

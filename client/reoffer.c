@@ -31,7 +31,8 @@ static json_t *offered_saves(struct cairn_session *session) {
         json_array_append_new(saves, json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save",
                                                (json_int_t)save->id, "slab", slab, "version",
                                                save->version, "step", (json_int_t)save->step, "n",
-                                               (json_int_t)save->n, "sealed", save->sealed));
+                                               (json_int_t)save->n, "sealed",
+                                               save->sealed || save->seal_sent));
     }
     return saves;
 }
@@ -47,16 +48,18 @@ static json_t *offer_message(struct cairn_session *session) {
                      (json_int_t)(session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0));
 }
 
-static void take_state(struct cairn_save *save, const char *state) {
+static void take_state(struct cairn_save *save, const char *state, bool sealed) {
     struct cairn_error why = {0};
-    if (strcmp(state, "continues") == 0) return;
+    save->elsewhere = strcmp(state, "ended") == 0;
+    save->sealed |= sealed || save->elsewhere;
+    if (save->elsewhere || strcmp(state, "continues") == 0) return;
     if (strcmp(state, "durable") == 0) {
         save->sealed = save->durable = true;
         save->durable_bytes = save->total_bytes;
         return;
     }
     if (strcmp(state, "committed") == 0) {
-        save->committed = save->durable = true;
+        save->sealed = save->committed = save->durable = true;
         return;
     }
     if (strcmp(state, "unknown") == 0) {
@@ -80,7 +83,7 @@ static void take_generations(struct cairn_session *session) {
         bool needed = false;
         for (struct cairn_save *save = session->locked.saves; save; save = save->next)
             needed |= save->generation == (int)i && save->sealed && !save->durable &&
-                      !cairn_client_save_over(save);
+                      !save->elsewhere && !cairn_client_save_over(save);
         session->locked.generations[i].lent = needed;
         session->locked.generations[i].freed = false;
     }
@@ -101,7 +104,8 @@ static void take_offered(struct cairn_session *session, const json_t *answer) {
         const char *state = cairn_client_text_of(entry, "state");
         struct cairn_save *save =
             cairn_client_u64_of(entry, "save", &id) ? cairn_client_save_find(session, id) : NULL;
-        if (save && state) take_state(save, state);
+        bool sealed = json_is_true(json_object_get(entry, "sealed"));
+        if (save && state) take_state(save, state, sealed);
     }
     take_generations(session);
     take_tells(session);

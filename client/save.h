@@ -71,7 +71,9 @@ struct cairn_save {
     char version[48];
     uint64_t total_bytes, durable_bytes;
     bool staging, sealed, durable, committed, freed;
-    bool told;                        /* the problem was returned by some call */
+    bool seal_sent; /* to some uploader; its answer may have been lost */
+    bool elsewhere; /* the present uploader sends nothing of it, but will say how it ended */
+    bool told;      /* the problem was returned by some call */
     struct cairn_client_stager *owed; /* copied while no uploader was there; owned */
     bool finishing;                   /* the I/O thread is telling it to the new one */
     struct cairn_error problem;

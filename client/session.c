@@ -49,7 +49,7 @@ enum cairn_code cairn_client_reach(struct cairn_session *session, uint64_t deadl
     while (session->locked.state == CAIRN_CLIENT_AWAY) {
         uint64_t until_ms =
             cairn_min_u64(deadline_ms, session->locked.away_since_ms + CAIRN_CLIENT_GONE_MS);
-        if (session->locked.stop || cairn_mono_ms() >= until_ms)
+        if (session->locked.stop || session->locked.leaving || cairn_mono_ms() >= until_ms)
             return cairn_fail(err, CAIRN_UPLOADER_GONE,
                               "the uploader at %s is away; it is tried again in the background",
                               session->socket);

@@ -8,6 +8,9 @@
  *               CAIRN_UPLOADER_GONE within CAIRN_CLIENT_GONE_MS of the moment it went.
  *          K04  the thread connects again, offers the slabs and the unfinished saves, and sends the
  *               failures that were not told yet (client/reoffer.c).
+ *          Q40  a save that was sealed, and whose version ended while the uploader was away, hears
+ *               how from the server by the one that comes back; no answer lost in between is an
+ *               error.
  *          K10  a forked child is refused by its pid before any lock is touched.
  *          K11  events of another session's uuid are dropped.
  *          Q8   a begin that failed stays in `tells` until an uploader has journaled it.
@@ -113,6 +116,7 @@ struct cairn_session {
         struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
         struct cairn_error refusal;
         bool broken, stop, window_taken;
+        bool leaving; /* `bye` is on its way: a link that ends now is not made again */
     } locked;
 };
 

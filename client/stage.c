@@ -17,6 +17,7 @@
 
 #define TELL_BYTES (16 * CAIRN_MIB)
 #define TRIES_MAX 3
+#define VERDICT_MS 1000
 /* Frames hold 1 MiB of JSON. Replicated checksums only serve to find silent differences, so those
  * that do not fit are left out. */
 #define REPLICATED_JSON_BYTES_MAX (900 * CAIRN_KIB)
@@ -34,7 +35,6 @@ struct cairn_client_stager {
     uint32_t *blocks;
     uint8_t *slab;
     uint32_t epoch; /* link over which `stage` was told; 0: it must be told */
-    bool seal_sent; /* over an earlier link or this one */
     bool sealed;    /* the uploader died after it had journaled the seal */
     bool copied;
     bool alone;         /* on the session's thread: names and sources are gone */
@@ -126,7 +126,7 @@ static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t ep
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
     /* Only our own seal can have sealed it: the old uploader journaled it and died before its
      * answer. What it was told then is what stands in the slab. */
-    stager->sealed = code == CAIRN_CONFLICT && stager->seal_sent;
+    stager->sealed = code == CAIRN_CONFLICT && stager->save->seal_sent;
     CAIRN_HOLD(&session->lock);
     own->lent = stager->sealed && !own->freed;
     return stager->sealed ? CAIRN_OK : code;
@@ -186,8 +186,10 @@ static enum cairn_code replicated_list(const struct cairn_client_stager *stager,
 
 static enum cairn_code tell_seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                  struct cairn_error *err) {
-    bool again = stager->seal_sent;
-    stager->seal_sent = true;
+    cairn_lock_take(&stager->session->lock);
+    bool again = stager->save->seal_sent;
+    stager->save->seal_sent = true;
+    cairn_lock_give(&stager->session->lock);
     const struct cairn_client_ask ask = {
         .take_message = json_pack("{s:s, s:I, s:O}", "t", "seal", "save",
                                   (json_int_t)stager->save->id, "replicated", stager->replicated),
@@ -391,6 +393,21 @@ enum cairn_code cairn_client_stage_owed(struct cairn_session *session, uint64_t 
 
 /* ---- the call ---- */
 
+/* Q40: then the seal had arrived, whatever became of its answer. */
+static bool is_committed(const struct cairn_save *save) {
+    CAIRN_HOLD(&save->session->lock);
+    return save->committed;
+}
+
+/* An uploader that no longer has the save has told how it ended; that is the error to report. */
+static void await_verdict(struct cairn_save *save) {
+    struct cairn_session *session = save->session;
+    uint64_t until_ms = cairn_mono_ms() + VERDICT_MS;
+    CAIRN_HOLD(&session->lock);
+    while (!cairn_client_save_over(save) && session->locked.state == CAIRN_CLIENT_UP)
+        if (!cairn_condition_wait(&session->changed, &session->lock, until_ms)) return;
+}
+
 static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_AUTO_PTR(client_stager) stager = calloc(1, sizeof *stager);
     if (!stager)
@@ -410,7 +427,8 @@ static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *e
                           save->session->run, save->step, save->session->rank,
                           save->session->socket);
     }
-    if (code) return cairn_client_save_fail(save, code, err);
+    if (code == CAIRN_NOT_FOUND) await_verdict(save);
+    if (code && !is_committed(save)) return cairn_client_save_fail(save, code, err);
     cairn_client_save_sealed(save);
     return CAIRN_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "common/hash.h"
 #include "common/lock.h"
+#include "common/log.h"
 #include "common/text.h"
 
 #define ENTRIES_MAX 64
@@ -173,15 +174,10 @@ static enum cairn_code load_layout(struct cairn_store_worker *worker,
     return check_layout(&held->layout, version->layout, held->key, err);
 }
 
-static enum cairn_code get(struct cairn_srv *server, struct cairn_store_worker *worker,
-                           const struct cairn_srv_version *version, const char *key, bool is_layout,
-                           struct cairn_srv_held **ret, struct cairn_error *err) {
-    struct cairn_srv_held *held = find(server->cache, key);
-    if (held) {
-        *ret = held;
-        return CAIRN_OK;
-    }
-    held = calloc(1, sizeof(*held));
+static enum cairn_code load(struct cairn_store_worker *worker,
+                            const struct cairn_srv_version *version, const char *key,
+                            bool is_layout, struct cairn_srv_held **ret, struct cairn_error *err) {
+    struct cairn_srv_held *held = calloc(1, sizeof(*held));
     if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
     (void)cairn_text_copy(held->key, sizeof(held->key), key);
     enum cairn_code code = is_layout ? load_layout(worker, version, held, err)
@@ -190,6 +186,30 @@ static enum cairn_code get(struct cairn_srv *server, struct cairn_store_worker *
         free_held(held);
         return cairn_within(err, code, "run %s/%s step %" PRIu64, version->name.project,
                             version->name.run, version->step);
+    }
+    *ret = held;
+    return CAIRN_OK;
+}
+
+static enum cairn_code get(struct cairn_srv *server, struct cairn_store_worker *worker,
+                           const struct cairn_srv_version *version, const char *key, bool is_layout,
+                           struct cairn_srv_held **ret, struct cairn_error *err) {
+    struct cairn_srv_held *held = find(server->cache, key);
+    if (held) {
+        *ret = held;
+        return CAIRN_OK;
+    }
+    struct cairn_error why = {0};
+    enum cairn_code code = load(worker, version, key, is_layout, &held, &why);
+    if (code == CAIRN_CORRUPT) { /* S17: once more, over connections of its own */
+        CAIRN_AUTO_PTR(store_worker) other = NULL;
+        cairn_log(WARN, "read.again", "cause=\"%s\"", why.message);
+        code = cairn_store_worker_new(server->store, &other, &why);
+        if (!code) code = load(other, version, key, is_layout, &held, &why);
+    }
+    if (code) {
+        if (err) *err = why;
+        return code;
     }
     *ret = keep(server->cache, held);
     return CAIRN_OK;

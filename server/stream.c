@@ -12,6 +12,7 @@
 #include "common/crc32c.h"
 #include "common/log.h"
 #include "server/pool.h"
+#include "store/range.h"
 
 #define CHUNK_BYTES (4 * CAIRN_MIB)
 #define READ_MS_MAX 60000
@@ -29,6 +30,7 @@ struct cairn_srv_stream {
     struct cairn_srv_stream_options options;
     uint64_t first; /* begin, down to a block */
     uint64_t last;  /* end, up to a block or the shard's end */
+    struct cairn_store_tags *tags; /* one object's; known once the first chunk was loaded */
     struct slot slots[2];
     void (*wake)(void *owner);
     void *owner;
@@ -39,6 +41,7 @@ static void drop_holder(struct cairn_srv_stream *stream) {
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
     atomic_fetch_sub(&stream->options.server->open_streams, 1);
     cairn_srv_cache_give(stream->options.server, stream->options.take_held);
+    cairn_store_tags_free(stream->tags);
     free(stream->slots[0].data);
     free(stream->slots[1].data);
     free(stream);
@@ -50,65 +53,67 @@ uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
 
 /* ---- loading one chunk ---- */
 
-static enum cairn_code corrupt(const struct cairn_srv_stream *stream, uint64_t offset,
-                               uint64_t size, const char *wanted, const char *found,
-                               struct cairn_error *err) {
-    const struct cairn_srv_stream_options *options = &stream->options;
-    return cairn_fail(err, CAIRN_CORRUPT,
-                      "run %s/%s step %" PRIu64 " shard \"%s\" bytes %" PRIu64 "-%" PRIu64
-                      ": expected %s, found %s",
-                      options->place.name.project, options->place.name.run, options->place.step,
-                      options->shard->name, offset, offset + size - 1, wanted, found);
-}
+/* One try to load one chunk. */
+struct load {
+    const struct cairn_srv_stream *stream;
+    const uint8_t *data;
+    uint64_t offset, size;
+};
 
-static enum cairn_code verify(const struct cairn_srv_stream *stream, const uint8_t *data,
-                              uint64_t offset, uint64_t size, struct cairn_error *err) {
-    const struct cairn_srv_stream_options *options = &stream->options;
+/* Compares every block; the first bad one is named. */
+static enum cairn_code verify(void *owner, struct cairn_error *err) {
+    const struct load *load = owner;
+    const struct cairn_srv_stream_options *options = &load->stream->options;
     const char *checksums = options->take_held->checksums.data;
-    for (uint64_t at = 0; at < size; at += CAIRN_BLOCK_BYTES) {
-        uint64_t block = options->shard->first_block + (offset + at) / CAIRN_BLOCK_BYTES;
-        uint64_t count = cairn_min_u64(CAIRN_BLOCK_BYTES, size - at);
+    for (uint64_t at = 0; at < load->size; at += CAIRN_BLOCK_BYTES) {
+        uint64_t offset = load->offset + at;
+        uint64_t block = options->shard->first_block + offset / CAIRN_BLOCK_BYTES;
+        uint64_t count = cairn_min_u64(CAIRN_BLOCK_BYTES, load->size - at);
         uint32_t wanted = cairn_load_u32le(checksums + 4 * block);
-        uint32_t found = cairn_crc32c(0, data + at, (size_t)count);
-        if (wanted == found) continue;
-        char wanted_text[24], found_text[24];
-        snprintf(wanted_text, sizeof(wanted_text), "CRC32C %08x", wanted);
-        snprintf(found_text, sizeof(found_text), "%08x", found);
-        return corrupt(stream, offset + at, count, wanted_text, found_text, err);
+        uint32_t found = cairn_crc32c(0, load->data + at, (size_t)count);
+        if (wanted != found)
+            return cairn_fail(err, CAIRN_CORRUPT,
+                              "bytes %" PRIu64 "-%" PRIu64 ": expected CRC32C %08" PRIx32
+                              ", found %08" PRIx32,
+                              offset, offset + count - 1, wanted, found);
     }
     return CAIRN_OK;
+}
+
+static enum cairn_code named(const struct cairn_srv_stream_options *options, enum cairn_code code,
+                             struct cairn_error *err) {
+    if (!code) return CAIRN_OK;
+    return cairn_within(err, code, "run %s/%s step %" PRIu64 " shard \"%s\"",
+                        options->place.name.project, options->place.name.run, options->place.step,
+                        options->shard->name);
+}
+
+static void tell_again(void *owner, const struct cairn_error *why) {
+    const struct load *load = owner;
+    struct cairn_error cause = *why;
+    (void)named(&load->stream->options, why->code, &cause);
+    cairn_log(WARN, "read.again", "cause=\"%s\"", cause.message);
 }
 
 static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,
                                   struct cairn_error *err) {
     struct cairn_srv_stream *stream = slot->stream;
-    uint64_t offset = stream->first + slot->chunk * CHUNK_BYTES;
-    uint64_t size = cairn_min_u64(CHUNK_BYTES, stream->last - offset);
+    const struct cairn_srv_stream_options *options = &stream->options;
+    struct load load = {.stream = stream,
+                        .data = slot->data,
+                        .offset = stream->first + slot->chunk * CHUNK_BYTES};
+    load.size = cairn_min_u64(CHUNK_BYTES, stream->last - load.offset);
     struct cairn_key key;
-    const char *name = stream->options.shard->name;
-    cairn_key_shard(&stream->options.place, cairn_view_of(name), &key);
-    struct cairn_store_request get = {.op = CAIRN_STORE_GET,
-                                      .key = key.text,
-                                      .offset = offset,
-                                      .length = size,
-                                      .into = slot->data};
-    get.deadline_ms = cairn_mono_ms() + READ_MS_MAX;
-    struct cairn_error inner = {0};
-    enum cairn_code code = cairn_store_perform(worker, &get, &inner);
-    if (code == CAIRN_NOT_FOUND || code == CAIRN_RANGE)
-        return corrupt(stream, offset, size, "the object's bytes", "none", err);
-    if (code) {
-        if (err) *err = inner;
-        return cairn_within(err, code, "shard \"%s\"", name);
-    }
-    if (get.object_bytes != stream->options.shard->size_bytes) {
-        char wanted[48], found[48];
-        snprintf(wanted, sizeof(wanted), "an object of %" PRIu64 " bytes",
-                 stream->options.shard->size_bytes);
-        snprintf(found, sizeof(found), "one of %" PRIu64, get.object_bytes);
-        return corrupt(stream, offset, size, wanted, found, err);
-    }
-    return verify(stream, slot->data, offset, size, err);
+    cairn_key_shard(&options->place, cairn_view_of(options->shard->name), &key);
+    struct cairn_store_range range = {.request = {.key = key.text,
+                                                  .offset = load.offset,
+                                                  .length = load.size,
+                                                  .into = slot->data},
+                                      .tags = stream->tags,
+                                      .object_bytes = options->shard->size_bytes,
+                                      .wait_ms = READ_MS_MAX};
+    struct cairn_store_range_check check = {.check = verify, .again = tell_again, .owner = &load};
+    return named(options, cairn_store_range_read(&range, worker, &check, err), err);
 }
 
 static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
@@ -153,16 +158,20 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
     stream->last =
         cairn_min_u64(cairn_round_up(options->end, CAIRN_BLOCK_BYTES), options->shard->size_bytes);
     atomic_store(&stream->holders, 1);
+    enum cairn_code code = cairn_store_tags_new(1, &stream->tags, err);
     uint64_t whole = stream->last - stream->first;
     for (size_t i = 0; i < 2; i++) {
         stream->slots[i].stream = stream;
         if (i && whole <= CHUNK_BYTES) break;
         stream->slots[i].data = malloc((size_t)cairn_min_u64(CHUNK_BYTES, whole));
-        if (stream->slots[i].data) continue;
-        drop_holder(stream);
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+        if (!stream->slots[i].data)
+            code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
-    enum cairn_code code = load_chunk(&stream->slots[0], options->worker, err);
+    if (code) {
+        drop_holder(stream);
+        return code;
+    }
+    code = load_chunk(&stream->slots[0], options->worker, err);
     if (code) {
         cairn_log(ERROR, "read.refused", "cause=\"%s\"", err ? err->message : "");
         drop_holder(stream);

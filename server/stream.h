@@ -5,7 +5,8 @@
  * Why:     a reader must get exact bytes or a broken connection, never a clean end after wrong
  *          ones; and the event loop must never wait for the store.
  * Promise: P3  no byte is handed out before the 1 MiB block that it lies in has had its checksum
- *              compared; reads are widened to whole blocks for that.
+ *              compared; reads are widened to whole blocks for that. What came wrong is read
+ *              once more over another connection before it counts (store/range.h).
  *          M1  the first blocks are read and compared at open, so damage there is a problem answer
  *              (CAIRN_CORRUPT naming run, step, shard, range, expected and found).
  *          M2  later damage makes take() fail for good, and one error line is logged.

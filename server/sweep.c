@@ -14,6 +14,7 @@
 #include "server/nodes.h"
 #include "server/saves.h"
 #include "server/sweep_objects.h"
+#include "store/s3.h"
 
 #define ROUND_VERSIONS_MAX 1000
 #define TICK_STEP_MS_MAX 60000
@@ -29,6 +30,7 @@ struct cairn_srv_sweep {
     struct cairn_srv_version version;
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
+    uint64_t tidied_ms; /* mono clock; 0: never */
 };
 
 /* ---- Q34: catalog time ---- */
@@ -246,6 +248,18 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
     return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
 }
 
+/* What tests of the store left behind, by keys that may not delete. */
+static void tidy(struct cairn_srv_sweep *sweep) {
+    struct cairn_store *store = sweep->server->store;
+    struct cairn_error why = {0};
+    uint64_t now_ms = cairn_mono_ms();
+    if (strcmp(cairn_store_profile(store)->kind, "s3") != 0) return;
+    if (sweep->tidied_ms && now_ms - sweep->tidied_ms < HOUR_MS) return;
+    sweep->tidied_ms = now_ms;
+    if (cairn_store_s3_tidy(store, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
+}
+
 static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                 struct cairn_error *err) {
     struct cairn_srv *server = found->server;
@@ -255,6 +269,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     for (size_t i = 0; i < found->count; i++) cairn_srv_jobs_commit(server, found->ids[i].text);
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
+    tidy(found);
     return sweep_objects(found, worker, err);
 }
 

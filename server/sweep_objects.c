@@ -18,6 +18,9 @@ struct dead {
     const char *id;
     struct cairn_srv_version version;
     bool own_layout; /* written by this version, and named by none that committed */
+    /* S27: a key that the store does not delete keeps none of the others. */
+    enum cairn_code refused;
+    struct cairn_error refusal; /* the first */
 };
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -63,15 +66,40 @@ static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* What a listing named: objects are deleted, uploads aborted. */
-static enum cairn_code remove_entries(struct dead *dead, const struct cairn_store_listing *listing,
-                                      bool uploads, struct cairn_error *err) {
+/* At most CAIRN_STORE_DELETIONS_MAX entries, in one request where the store has one for that. */
+static enum cairn_code remove_batch(struct dead *dead, const char *prefix,
+                                    const struct cairn_store_entry *entries, size_t count,
+                                    struct cairn_error *err) {
+    struct cairn_error why = {0};
+    CAIRN_AUTO_HEAP struct cairn_store_deletion *batch = calloc(count, sizeof(*batch));
+    if (!batch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
+    for (size_t i = 0; i < count; i++) batch[i].key = entries[i].key;
+    enum cairn_code code = cairn_store_delete_many(dead->worker, prefix, batch, count, &why);
+    bool each_told = true;
+    for (size_t i = 0; i < count; i++) each_told &= batch[i].deleted || batch[i].code;
+    if (!code || !each_told) {
+        if (code && err) *err = why;
+        return code;
+    }
+    if (!dead->refused) dead->refusal = why;
+    dead->refused = dead->refusal.code;
+    return CAIRN_OK;
+}
+
+static enum cairn_code remove_objects(struct dead *dead, const char *prefix,
+                                      const struct cairn_store_listing *listing,
+                                      struct cairn_error *err) {
+    for (size_t i = 0; i < listing->count; i += CAIRN_STORE_DELETIONS_MAX) {
+        uint64_t count = cairn_min_u64(listing->count - i, CAIRN_STORE_DELETIONS_MAX);
+        CAIRN_TRY(remove_batch(dead, prefix, listing->entries + i, (size_t)count, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code abort_uploads(struct dead *dead, const struct cairn_store_listing *listing,
+                                     struct cairn_error *err) {
     for (size_t i = 0; i < listing->count; i++) {
         const struct cairn_store_entry *entry = &listing->entries[i];
-        if (!uploads) {
-            CAIRN_TRY(cairn_store_delete(dead->worker, entry->key, err));
-            continue;
-        }
         struct cairn_store_request abort_upload = {
             .op = CAIRN_STORE_UPLOAD_ABORT, .key = entry->key, .upload_id_in = entry->upload_id};
         CAIRN_TRY(cairn_store_perform(dead->worker, &abort_upload, err));
@@ -90,7 +118,8 @@ static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool
                                            .page = page,
                                            .listing = &listing};
         code = cairn_store_perform(dead->worker, &list, err);
-        if (!code) code = remove_entries(dead, &listing, uploads, err);
+        if (!code && uploads) code = abort_uploads(dead, &listing, err);
+        if (!code && !uploads) code = remove_objects(dead, prefix, &listing, err);
         free(page);
         page = CAIRN_TAKE(listing.next_page);
         cairn_store_listing_release(&listing);
@@ -113,7 +142,8 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
         CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));
     }
     CAIRN_CRASHPOINT("server.sweep.before_gone");
-    return CAIRN_OK;
+    if (dead->refused && err) *err = dead->refusal;
+    return dead->refused;
 }
 
 static enum cairn_code drop_rows(struct cairn_srv_tx *tx, const char *id, struct cairn_error *err) {

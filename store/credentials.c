@@ -17,18 +17,32 @@
 /* However our clock stands to the source's: new keys are used at least this long. */
 #define LIFE_MS_MIN (60 * 1000)
 #define RETRY_AFTER_MS (10 * 1000)
-#define WAIT_MS 30000
+#define WAIT_MS 90000 /* a program may take 60 s */
+/* How often the shared files are looked at: two calls of stat. */
+#define LOOK_EVERY_MS 1000
 
-/* In the order in which they are tried (A1). */
+enum { ENVIRONMENT, PROFILE, WEB_IDENTITY, CONTAINER, METADATA };
 static const struct cairn_credentials_source sources[] = {
-    {cairn_credentials_environment}, {cairn_credentials_profile},  {cairn_credentials_web_identity},
-    {cairn_credentials_container},   {cairn_credentials_metadata},
+    [ENVIRONMENT] = {"; a running process gets no new variables: restart it with new keys, or keep "
+                     "them in a credentials file, which is read again",
+                     cairn_credentials_environment},
+    [PROFILE] = {"; the files are read again as soon as they change", cairn_credentials_profile},
+    [WEB_IDENTITY] = {"", cairn_credentials_web_identity},
+    [CONTAINER] = {"", cairn_credentials_container},
+    [METADATA] = {"", cairn_credentials_metadata},
+};
+/* In which they are tried (A1); the second where the profile was named. */
+static const int orders[2][CAIRN_COUNT(sources)] = {
+    {ENVIRONMENT, PROFILE, WEB_IDENTITY, CONTAINER, METADATA},
+    {PROFILE, ENVIRONMENT, WEB_IDENTITY, CONTAINER, METADATA},
 };
 
 struct cairn_credentials_provider {
     struct cairn_credentials_options options;
     char *profile, *region, *ca_bundle, *container_url, *metadata_url;
     _Atomic uint64_t generation, renew_at_ms; /* copies, so that a look needs no lock */
+    /* Of the shared files, when they were read last; 0: the keys are not from there. */
+    _Atomic uint64_t stamp, look_at_ms;
     struct cairn_lock lock;
     struct cairn_condition changed;
     struct {
@@ -104,6 +118,8 @@ enum cairn_code cairn_credentials_provider_new(const struct cairn_credentials_op
         .ca_bundle = provider->ca_bundle,
         .container_url = provider->container_url,
         .metadata_url = provider->metadata_url,
+        .allow_plain_http = options->allow_plain_http,
+        .process_ms = options->process_ms,
         .clock = options->clock ? options->clock : &cairn_clock_real,
     };
     *ret = CAIRN_TAKE(owned);
@@ -129,11 +145,13 @@ static enum cairn_code load_first(const struct cairn_credentials_options *option
                                   struct cairn_credentials *ret,
                                   const struct cairn_credentials_source **ret_winner,
                                   struct cairn_error *err) {
+    const int *order = orders[options->profile != NULL];
     for (size_t i = 0; i < CAIRN_COUNT(sources); i++) {
+        const struct cairn_credentials_source *source = &sources[order[i]];
         bool found = false;
-        CAIRN_TRY(sources[i].load(options, ret, &found, err));
+        CAIRN_TRY(source->load(options, ret, &found, err));
         if (!found) continue;
-        *ret_winner = &sources[i];
+        *ret_winner = source;
         return CAIRN_OK;
     }
     return cairn_fail(err, CAIRN_UNAUTHORIZED,
@@ -187,14 +205,16 @@ static enum cairn_code renew(struct cairn_credentials_provider *provider, bool r
     const struct cairn_credentials_source *winner = provider->locked.winner;
     provider->locked.loading = true;
     cairn_lock_give(&provider->lock);
+    uint64_t stamp = cairn_profile_stamp(); /* before they are read: a change after it is seen */
     enum cairn_code code = load(&provider->options, &winner, &fresh, err);
     cairn_lock_take(&provider->lock);
     provider->locked.loading = false;
     provider->locked.winner = winner;
+    atomic_store(&provider->stamp, winner == &sources[PROFILE] ? stamp : 0);
     if (!code && refused && same_keys(&fresh, &provider->locked.keys))
-        code =
-            cairn_fail(err, CAIRN_UNAUTHORIZED,
-                       "the store calls the credentials ended and %s has no others", fresh.source);
+        code = cairn_fail(err, CAIRN_UNAUTHORIZED,
+                          "the store calls the credentials ended and %s has no others%s",
+                          fresh.source, winner->advice);
     if (!code) publish(provider, &fresh);
     if (code) atomic_store(&provider->renew_at_ms, mono_ms(provider) + RETRY_AFTER_MS);
     cairn_credentials_release(&fresh);
@@ -243,7 +263,24 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
     }
 }
 
+/* Looks at the shared files now and then; when they were changed, a renewal is due. */
+static bool files_changed(struct cairn_credentials_provider *provider, uint64_t now) {
+    uint64_t stamp = atomic_load(&provider->stamp), look_at = atomic_load(&provider->look_at_ms);
+    if (!stamp || now < look_at) return false;
+    atomic_store(&provider->look_at_ms, now + LOOK_EVERY_MS);
+    if (cairn_profile_stamp() == stamp) return false;
+    atomic_store(&provider->renew_at_ms, 0);
+    return true;
+}
+
 bool cairn_credentials_current(struct cairn_credentials_provider *provider, uint64_t generation) {
+    uint64_t now = mono_ms(provider);
     return generation && atomic_load(&provider->generation) == generation &&
-           mono_ms(provider) < atomic_load(&provider->renew_at_ms);
+           now < atomic_load(&provider->renew_at_ms) && !files_changed(provider, now);
+}
+
+bool cairn_credentials_exposed(struct cairn_credentials_provider *provider,
+                               char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]) {
+    if (!atomic_load(&provider->stamp)) return false;
+    return cairn_profile_exposed(provider->options.profile, ret_text);
 }

@@ -5,17 +5,23 @@
  * Why:     on a cluster the keys come from the environment, a profile, a pod's role or the machine
  *          itself, and many of them end after an hour, in the middle of a save.
  * Promise: A1  order: environment, shared files (profile), web identity, container endpoint,
- *              instance metadata (v2 only). The first that is configured wins and stays; one that
- *              is configured and broken is an error and is not passed over.
+ *              instance metadata (v2 only); a profile that the options name comes before the
+ *              environment. The first that is configured wins and stays; one that is configured
+ *              and broken is an error and is not passed over.
  *          A2  keys that end are renewed from 5 minutes before; of several threads one does it,
  *              the others go on with the old ones while those still hold.
  *          A3  keys that a store has refused as ended are asked for anew at once, by one thread;
  *              if the source has no others, that is CAIRN_UNAUTHORIZED and final.
+ *              Files are read again when they change, before a store has refused anything.
  *          A4  what is told about them is their source and their end, never a value. Keys are sent
  *              to the source's own address only, over http only to this machine or the addresses
  *              that AWS reserves for it.
- * Limits:  1 MiB files; assumed roles by source_profile, credential_process and SSO profiles are
- *          CAIRN_UNSUPPORTED. Ends count from receipt, on the mono clock.
+ *          A5  a profile's keys are its own, those of a role (by a web identity, by another
+ *              profile's keys, or by one of the other sources), or what its program prints. A chain
+ *              of profiles that leads in a circle is refused by its names.
+ * Limits:  1 MiB files; chains of 8 profiles; programs of 60 s and 64 KiB; SSO profiles and roles
+ *          that ask for a second factor are CAIRN_UNSUPPORTED. Ends count from receipt, on the
+ *          mono clock. A changed file is noticed within a second.
  * Threads: any thread; locked by store_credentials.
  * Next:    store/sigv4.h uses them.
  */
@@ -39,6 +45,8 @@ struct cairn_credentials_options {
     const char *region;        /* for STS; NULL: its global address */
     const char *ca_bundle;     /* NULL: the system's */
     const char *container_url; /* NULL: http://169.254.170.2 */
+    bool allow_plain_http;     /* of STS, to other machines than this one */
+    uint32_t process_ms;       /* 0: 60 s; of a profile's program */
     const char *metadata_url;  /* NULL: AWS_EC2_METADATA_SERVICE_ENDPOINT, http://169.254.169.254 */
     const struct cairn_clock *clock; /* NULL: real */
 };
@@ -57,6 +65,10 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Are keys of this generation still those to use? Cheap. */
 bool cairn_credentials_current(struct cairn_credentials_provider *provider, uint64_t generation);
+/* Do the keys in use come from a file that others on this machine may read? "FILE has mode 0644" */
+#define CAIRN_CREDENTIALS_EXPOSED_BYTES 540
+bool cairn_credentials_exposed(struct cairn_credentials_provider *provider,
+                               char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]);
 /* "environment" or "container endpoint, until 2026-03-02T10:14:07Z". */
 void cairn_credentials_describe(const struct cairn_credentials *credentials, char ret_text[224]);
 

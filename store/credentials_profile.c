@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "common/file.h"
 #include "common/text.h"
@@ -178,55 +179,46 @@ enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
     return CAIRN_OK;
 }
 
-/* ---- keys of a profile ---- */
+/* ---- what the files are like ---- */
 
-static enum cairn_code refuse_profile(const struct cairn_profile *profile, bool *ret_found,
-                                      struct cairn_error *err) {
-    static const char *const unsupported[] = {"source_profile", "credential_source",
-                                              "credential_process", "sso_session", "sso_start_url"};
-    for (size_t i = 0; i < CAIRN_COUNT(unsupported); i++)
-        if (cairn_profile_get(profile, unsupported[i]))
-            return cairn_fail(err, CAIRN_UNSUPPORTED,
-                              "profile \"%s\" uses %s, which Cairn does not follow; give it keys, "
-                              "a web identity or a container endpoint",
-                              profile->name, unsupported[i]);
-    *ret_found = false;
-    return CAIRN_OK;
+static void mix(uint64_t *stamp, uint64_t value) {
+    *stamp = (*stamp ^ value) * UINT64_C(0x100000001b3);
 }
 
-static enum cairn_code take_profile(const struct cairn_credentials_options *options,
-                                    const struct cairn_profile *profile,
-                                    struct cairn_credentials *ret, bool *ret_found,
-                                    struct cairn_error *err) {
-    const char *access_key = cairn_profile_get(profile, "aws_access_key_id");
-    const char *secret = cairn_profile_get(profile, "aws_secret_access_key");
-    struct cairn_web_identity identity = {cairn_profile_get(profile, "role_arn"),
-                                          cairn_profile_get(profile, "web_identity_token_file"),
-                                          cairn_profile_get(profile, "role_session_name")};
-    *ret_found = true;
-    if (identity.role_arn && identity.token_file) {
-        CAIRN_TRY(cairn_credentials_assume(options, &identity, ret, err));
-        snprintf(ret->source, sizeof ret->source, "web identity of profile %.100s", profile->name);
-        return CAIRN_OK;
+uint64_t cairn_profile_stamp(void) {
+    char paths[2][512];
+    uint64_t stamp = UINT64_C(0xcbf29ce484222325);
+    find_path("AWS_SHARED_CREDENTIALS_FILE", "credentials", paths[0]);
+    find_path("AWS_CONFIG_FILE", "config", paths[1]);
+    for (size_t i = 0; i < CAIRN_COUNT(paths); i++) {
+        struct stat file = {0};
+        mix(&stamp, stat(paths[i], &file) == 0);
+        mix(&stamp, (uint64_t)file.st_dev);
+        mix(&stamp, (uint64_t)file.st_ino);
+        mix(&stamp, (uint64_t)file.st_size);
+        mix(&stamp, (uint64_t)file.st_mtim.tv_sec);
+        mix(&stamp, (uint64_t)file.st_mtim.tv_nsec);
+        mix(&stamp, (uint64_t)file.st_ctim.tv_nsec);
     }
-    if (identity.role_arn || (!access_key && !secret))
-        return refuse_profile(profile, ret_found, err);
-    if (!access_key || !secret)
-        return cairn_fail(err, CAIRN_UNAUTHORIZED, "profile \"%s\" has one of its two keys only",
-                          profile->name);
-    CAIRN_TRY(cairn_credentials_set(ret, access_key, secret,
-                                    cairn_profile_get(profile, "aws_session_token"), err));
-    snprintf(ret->source, sizeof ret->source, "profile %.100s", profile->name);
-    return CAIRN_OK;
+    return stamp ? stamp : 1;
 }
 
-enum cairn_code cairn_credentials_profile(const struct cairn_credentials_options *options,
-                                          struct cairn_credentials *ret, bool *ret_found,
-                                          struct cairn_error *err) {
+static bool is_exposed(const char *path, char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]) {
+    struct stat file;
+    if (stat(path, &file) != 0 || !S_ISREG(file.st_mode) || !(file.st_mode & 077)) return false;
+    snprintf(ret_text, CAIRN_CREDENTIALS_EXPOSED_BYTES, "%.500s has mode %04o", path,
+             (unsigned)file.st_mode & 07777);
+    return true;
+}
+
+/* The config file mostly holds no secret, and is open to all by custom. */
+bool cairn_profile_exposed(const char *name, char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]) {
     CAIRN_AUTO(profile) profile = {0};
-    CAIRN_TRY(cairn_profile_load(options->profile, &profile, err));
-    if (!profile.found && profile.asked_for)
-        return cairn_fail(err, CAIRN_INVALID, "there is no profile \"%s\" in %s or %s",
-                          profile.name, profile.credentials_path, profile.config_path);
-    return take_profile(options, &profile, ret, ret_found, err);
+    if (cairn_profile_load(name, &profile, NULL) != CAIRN_OK) return false;
+    if (is_exposed(profile.credentials_path, ret_text)) return true;
+    for (size_t i = 0; i < profile.count; i++)
+        if (!profile.values[i].secret_file &&
+            !strcmp(profile.values[i].name, "aws_secret_access_key"))
+            return is_exposed(profile.config_path, ret_text);
+    return false;
 }

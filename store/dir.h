@@ -50,6 +50,7 @@ struct cairn_store_dir_job {
     uint64_t moved_bytes;
     uint32_t crc32c; /* of what was moved */
     void *scratch;   /* UPLOAD_PARTS: one step's bytes */
+    size_t deletion; /* DELETE_MANY: the one that is next */
 };
 struct cairn_store_dir_worker {
     struct cairn_store_worker base; /* first */
@@ -103,7 +104,7 @@ typedef enum cairn_code cairn_store_dir_step(struct cairn_store_dir_worker *work
 /* dir_write.c */
 cairn_store_dir_step cairn_store_dir_put, cairn_store_dir_upload_create,
     cairn_store_dir_upload_part, cairn_store_dir_upload_complete, cairn_store_dir_upload_abort,
-    cairn_store_dir_delete;
+    cairn_store_dir_delete, cairn_store_dir_delete_many;
 /* dir_read.c */
 cairn_store_dir_step cairn_store_dir_get, cairn_store_dir_head, cairn_store_dir_upload_parts;
 /* dir_list.c */

@@ -9,6 +9,7 @@
 
 #include "common/crashpoint.h"
 #include "common/crc32c.h"
+#include "common/text.h"
 #include "store/dir.h"
 
 /* A folder may be pruned between making it and making a file in it. */
@@ -265,4 +266,36 @@ enum cairn_code cairn_store_dir_delete(struct cairn_store_dir_worker *worker,
     *ret_more = false;
     CAIRN_TRY(cairn_store_dir_place_of(job->request->key, &place, err));
     return remove_name(worker, job, &place, place.name, err);
+}
+
+static void remove_one(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job,
+                       struct cairn_store_deletion *deletion) {
+    struct cairn_store_dir_place place;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_dir_place_of(deletion->key, &place, &why);
+    if (!code) code = remove_name(worker, job, &place, place.name, &why);
+    if (job->folder_fd >= 0) close(job->folder_fd);
+    job->folder_fd = -1;
+    deletion->deleted = code == CAIRN_OK;
+    deletion->refused = code != CAIRN_OK;
+    deletion->code = code;
+    (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, why.message);
+}
+
+/* One key a turn. */
+enum cairn_code cairn_store_dir_delete_many(struct cairn_store_dir_worker *worker,
+                                            struct cairn_store_dir_job *job, bool *ret_more,
+                                            struct cairn_error *err) {
+    const struct cairn_store_request *request = job->request;
+    if (job->deletion < request->deletion_count) {
+        struct cairn_store_deletion *deletion = &request->deletions[job->deletion++];
+        if (!deletion->deleted) remove_one(worker, job, deletion);
+    }
+    *ret_more = job->deletion < request->deletion_count;
+    for (size_t i = 0; i < request->deletion_count && !*ret_more; i++) {
+        const struct cairn_store_deletion *deletion = &request->deletions[i];
+        if (!deletion->deleted)
+            return cairn_fail(err, deletion->code, "%.100s: %s", deletion->key, deletion->reason);
+    }
+    return CAIRN_OK;
 }

@@ -14,6 +14,7 @@ static const struct {
     {"get", CAIRN_STORE_GET},
     {"head", CAIRN_STORE_HEAD},
     {"delete", CAIRN_STORE_DELETE},
+    {"delete-many", CAIRN_STORE_DELETE_MANY},
     {"list", CAIRN_STORE_LIST},
     {"create", CAIRN_STORE_UPLOAD_CREATE},
     {"part", CAIRN_STORE_UPLOAD_PART},

@@ -31,17 +31,7 @@ enum state {
     STATE_FAILED,
 };
 
-/* ---- sizes, life ---- */
-
-uint64_t cairn_multipart_part_bytes(const struct cairn_store_profile *profile, uint64_t size_bytes,
-                                    uint64_t wanted_bytes) {
-    uint64_t least = cairn_div_up(size_bytes, profile->part_count_max ? profile->part_count_max
-                                                                      : PART_COUNT_MAX);
-    uint64_t most = profile->part_bytes_max - profile->part_bytes_max % CAIRN_MIB;
-    uint64_t bytes = cairn_max_u64(wanted_bytes, cairn_max_u64(least, profile->part_bytes_min));
-    if (bytes > most) bytes = most;
-    return cairn_max_u64(cairn_round_up(bytes, CAIRN_MIB), CAIRN_MIB);
-}
+/* ---- life ---- */
 
 static uint64_t block_count(const struct cairn_multipart *mp) {
     return cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
@@ -91,6 +81,11 @@ enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *
     mp->has_source = false;
     mp->state = STATE_HEAD;
     return CAIRN_OK;
+}
+
+void cairn_multipart_remember(struct cairn_multipart *mp, const struct cairn_store_part *part) {
+    if (!mp->parts || part->number < 1 || part->number > mp->part_count) return;
+    mp->parts[part->number - 1].sent = *part;
 }
 
 void cairn_multipart_release(struct cairn_multipart *mp) {
@@ -490,7 +485,11 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
     if (listed->has_crc32c) {
         return mp->crc32c_known && listed->crc32c == range_crc32c(mp, offset, length);
     }
-    return part->state == CAIRN_PART_ACKED && strcmp(part->sent.etag, listed->etag) == 0;
+    if (!part->sent.etag[0] || strcmp(part->sent.etag, listed->etag) != 0) return false;
+    /* What another process had acknowledged may be of bytes that were staged anew since. */
+    return part->state == CAIRN_PART_ACKED ||
+           (mp->crc32c_known && part->sent.size_bytes == length &&
+            part->sent.crc32c == range_crc32c(mp, offset, length));
 }
 
 static const struct cairn_store_part *find_listed(const struct cairn_store_request *request,

@@ -45,7 +45,7 @@ struct cairn_multipart_action {
 struct cairn_multipart_part {
     enum { CAIRN_PART_TODO, CAIRN_PART_SENDING, CAIRN_PART_ACKED } state;
     uint32_t tries;
-    struct cairn_store_part sent; /* etag, size, crc32c once acknowledged */
+    struct cairn_store_part sent; /* once acknowledged, also to an earlier process */
 };
 struct cairn_multipart {
     uint64_t size_bytes, part_bytes, ready_bytes;
@@ -71,10 +71,12 @@ struct cairn_multipart {
     uint64_t blocks_known;       /* blocks[] is valid below this */
 };
 
-/* Part size for a shard: a multiple of 1 MiB, at least wanted_bytes, within the profile's limits
- * and part count. */
+/* Part size for a shard: a multiple of 1 MiB, such that all connections (0 counts as 1) carry a
+ * part of it, but at least CAIRN_MULTIPART_LEAST_BYTES and at most most_bytes; the profile's limits
+ * and its part count come first. A shard of up to two such least parts is one. */
+#define CAIRN_MULTIPART_LEAST_BYTES (8 * CAIRN_MIB)
 uint64_t cairn_multipart_part_bytes(const struct cairn_store_profile *profile, uint64_t size_bytes,
-                                    uint64_t wanted_bytes);
+                                    uint64_t most_bytes, uint32_t connections);
 
 enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_bytes,
                                      uint64_t part_bytes, const char *token,
@@ -84,6 +86,9 @@ enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_b
 enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *upload_id,
                                         const uint32_t *blocks,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* After that: a part that an earlier process had acknowledged (number, size, crc32c, etag). It is
+ * kept if the store lists the same ETag and the source still has that checksum. */
+void cairn_multipart_remember(struct cairn_multipart *mp, const struct cairn_store_part *part);
 void cairn_multipart_release(struct cairn_multipart *mp);
 
 /* Bytes [0, ready_bytes) are in place; checksums of the blocks that became whole (the last, shorter

@@ -43,6 +43,7 @@ static void set_profile(struct cairn_s3_store *store) {
         .part_checksum = (aws && crc32c) || checksum == CAIRN_S3_CHECKSUM_MD5,
         .head_has_token = true,
         .lists_uploads = true,
+        .lists_part_checksums = aws && crc32c,
         .part_bytes_min = 5 * CAIRN_MIB,
         .part_bytes_max = 5 * GIB,
         .part_count_max = 10000,
@@ -62,6 +63,8 @@ static enum cairn_code start_parts(struct cairn_s3_store *store,
     struct cairn_credentials_options keys = {.profile = store->config.options.profile,
                                              .region = store->config.region,
                                              .ca_bundle = store->config.options.ca_bundle,
+                                             .allow_plain_http =
+                                                 store->config.options.allow_plain_http,
                                              .clock = store->clock};
     CAIRN_TRY(cairn_credentials_provider_new(&keys, &store->credentials, err));
     struct cairn_retry_options retry = {.clock = store->clock,
@@ -110,6 +113,27 @@ enum cairn_code cairn_store_s3_credentials(struct cairn_store *base, char ret_te
     cairn_credentials_describe(&keys, ret_text);
     cairn_credentials_release(&keys);
     return CAIRN_OK;
+}
+
+_Static_assert(CAIRN_CREDENTIALS_EXPOSED_BYTES == 540, "as store/s3.h says");
+bool cairn_store_s3_exposed(struct cairn_store *base, char ret_text[540]) {
+    struct cairn_s3_store *store = NULL;
+    if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
+    return cairn_credentials_exposed(store->credentials, ret_text);
+}
+
+bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place *ret) {
+    struct cairn_s3_store *store = NULL;
+    struct cairn_s3_host host;
+    if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
+    cairn_lock_take(&store->lock);
+    memcpy(ret->region, store->locked.region, sizeof ret->region);
+    cairn_lock_give(&store->lock);
+    cairn_s3_config_host(&store->config, ret->region, &host);
+    snprintf(ret->endpoint, sizeof ret->endpoint, "%s://%s%s", store->config.scheme, host.text,
+             store->config.base_path);
+    ret->addressing = store->config.by_path ? "path" : "virtual";
+    return true;
 }
 
 /* ---- what was found out while running ---- */

@@ -26,7 +26,8 @@
 
 enum cairn_store_s3_style { CAIRN_S3_STYLE_AUTO, CAIRN_S3_STYLE_PATH, CAIRN_S3_STYLE_VIRTUAL };
 enum cairn_store_s3_checksum {
-    CAIRN_S3_CHECKSUM_AUTO, /* CRC32C, or MD5 once the store has refused that */
+    CAIRN_S3_CHECKSUM_AUTO, /* CRC32C, or MD5 once the store has refused that; none where AWS's
+                               own switch says "when_required" */
     CAIRN_S3_CHECKSUM_CRC32C,
     CAIRN_S3_CHECKSUM_MD5,
     CAIRN_S3_CHECKSUM_NONE,
@@ -64,13 +65,44 @@ struct cairn_store_s3_options {
  * when there are none yet. */
 enum cairn_code cairn_store_s3_credentials(struct cairn_store *store, char ret_text[224],
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Do the keys come from a file that others on this machine may read? "FILE has mode 0644" */
+bool cairn_store_s3_exposed(struct cairn_store *store, char ret_text[540]);
 /* What the store turned out not to do, found while running (true: something). Any thread. */
 bool cairn_store_s3_degraded(struct cairn_store *store, char ret_text[256]);
-/* Finds out by trying, under keys that begin with .cairn/doctor- and are deleted again, and sets
- * the store's profile: call it before other threads use the store. One line a finding goes to
- * ret_report, which may be NULL. Fails when the store cannot be written at all. */
+/* Where requests go: a bucket's name is in the host where addressing is "virtual". Any thread. */
+struct cairn_store_s3_place {
+    char endpoint[700], region[64];
+    const char *addressing; /* "path", "virtual" */
+};
+bool cairn_store_s3_place(struct cairn_store *store, struct cairn_store_s3_place *ret);
+
+/* ---- what the store does, found out by trying ---- */
+
+struct cairn_store_s3_meeting {
+    const char *by;           /* who tests: "server", "uploader", "doctor" */
+    bool may_list;            /* keys that should be able to list; others are not tested for it */
+    bool anew;                /* whatever is known already */
+    struct cairn_buf *report; /* one line a finding; may be NULL */
+};
+/* Sets the store's profile: call it before other threads use the store. What .cairn/profile.json
+ * says of this endpoint is believed for a week; what it does not say is tried, under keys that
+ * begin with .cairn/doctor/ and are deleted again by who may. ret_from, which may be NULL: where it
+ * is known from. Fails when the store cannot be read, or had to be tested and cannot be written. */
+enum cairn_code cairn_store_s3_meet(struct cairn_store *store,
+                                    const struct cairn_store_s3_meeting *meeting,
+                                    char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
+/* The same, all anew and with all rights. */
 enum cairn_code cairn_store_s3_learn(struct cairn_store *store, struct cairn_buf *ret_report,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Is what profile.json says no longer so? Found while running (true: something). */
+bool cairn_store_s3_profile_wrong(struct cairn_store *store);
+/* Writes what is known to profile.json, if that says anything else. One thread at a time. */
+enum cairn_code cairn_store_s3_profile_save(struct cairn_store *store, bool *ret_written,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Removes what tests left below .cairn/doctor/ an hour ago or earlier: of a process that died or
+ * may not delete. */
+enum cairn_code cairn_store_s3_tidy(struct cairn_store *store,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* A URL that lets its holder GET this one key until it ends; never longer than the keys live.
  * ret_expires_s may be NULL. CAIRN_UNSUPPORTED for other stores. */
 enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,
@@ -87,3 +119,17 @@ struct cairn_store_s3_answer {
 enum cairn_code cairn_store_s3_ask(struct cairn_store *store, const char *subresource,
                                    struct cairn_store_s3_answer *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Is the answer a document with this element ("Root/Child/Leaf"), of this text where not NULL? */
+bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const char *path,
+                               const char *text);
+/* What the rules of a "lifecycle" document that are switched on do to this store's objects. */
+struct cairn_store_s3_lifecycle {
+    bool aborts;             /* incomplete uploads, of all of the store's keys */
+    bool removes_noncurrent; /* older versions of all of them */
+    bool expires;            /* some of them */
+    uint64_t abort_days;
+    char expiring_rule[64]; /* its ID */
+};
+enum cairn_code cairn_store_s3_lifecycle(struct cairn_store *store, struct cairn_view document,
+                                         struct cairn_store_s3_lifecycle *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

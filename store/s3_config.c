@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include "common/text.h"
 #include "store/credentials.h"
@@ -205,6 +206,23 @@ static enum cairn_code take_style(struct cairn_s3_config *config, const char *ad
     return CAIRN_OK;
 }
 
+/* The switch of AWS's own programs: "when_required" means that no checksum is sent where S3 does
+ * not ask for one, since the store takes none. A method that Cairn's setting names is sent all the
+ * same; what comes back is always compared with our own checksums, so the switch for replies is
+ * moot. */
+static enum cairn_code take_checksum(struct cairn_s3_config *config, const char *wanted,
+                                     struct cairn_error *err) {
+    if (!wanted || !strcasecmp(wanted, "when_supported")) return CAIRN_OK;
+    if (strcasecmp(wanted, "when_required") != 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "AWS_REQUEST_CHECKSUM_CALCULATION (request_checksum_calculation of the "
+                          "profile) is \"%.40s\"; it is when_supported or when_required",
+                          wanted);
+    if (config->options.checksum == CAIRN_S3_CHECKSUM_AUTO)
+        config->options.checksum = CAIRN_S3_CHECKSUM_NONE;
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char *url,
                                      const struct cairn_store_s3_options *options,
                                      struct cairn_error *err) {
@@ -223,6 +241,10 @@ enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char 
     const char *bundle = first_of(from->ca_bundle, variable("AWS_CA_BUNDLE"),
                                   cairn_profile_get(&profile, "ca_bundle"));
     CAIRN_TRY(own(config, bundle, &config->options.ca_bundle, err));
+    const char *checksum =
+        first_of(variable("AWS_REQUEST_CHECKSUM_CALCULATION"),
+                 cairn_profile_get(&profile, "request_checksum_calculation"), NULL);
+    CAIRN_TRY(take_checksum(config, checksum, err));
     config->options.endpoint = NULL;
     config->options.region = config->region;
     return take_style(config, cairn_profile_get(&profile, "s3.addressing_style"));

@@ -8,20 +8,19 @@
 
 #include "common/crc32c.h"
 #include "common/id.h"
-#include "store/s3_private.h"
+#include "store/s3_learn.h"
 
 #define TOKEN "00000000-0000-4000-8000-00000000d0c7"
 #define CHECK_MS 30000
 #define WRONG_MS 300 /* a store that checks is asked again and again until then */
-#define PREFIX ".cairn/doctor-"
 #define PART_COUNT_SMALL 1000
-#define LEFT_OVER_MS 3600000 /* by the store's clock: of a process that died or may not delete */
 
 struct check {
     struct cairn_s3_store *store;
     struct cairn_store_worker *worker;
     struct cairn_buf *report;
     struct cairn_store_profile *profile;
+    bool may_list;
     char key[96];
 };
 
@@ -109,7 +108,8 @@ static enum cairn_code check_uploads_listed(struct check *check, const char *upl
                                             struct cairn_error *err) {
     struct cairn_store_listing listing = {0};
     struct cairn_store_request list = request_of(check, CAIRN_STORE_UPLOADS);
-    list.key = PREFIX;
+    if (!check->may_list) return CAIRN_OK; /* nothing is found out by being refused */
+    list.key = CAIRN_S3_TEST_PREFIX;
     list.listing = &listing;
     bool listed = false;
     struct cairn_error why = {0};
@@ -119,6 +119,20 @@ static enum cairn_code check_uploads_listed(struct check *check, const char *upl
     cairn_store_listing_release(&listing);
     check->profile->lists_uploads = listed;
     return say(check, "open uploads can be listed by prefix", listed, err);
+}
+
+/* Without them a restart knows a part again only by the ETag that was noted. */
+static enum cairn_code check_parts_listed(struct check *check, const char *upload_id,
+                                          struct cairn_error *err) {
+    struct cairn_store_part found[1] = {{0}};
+    struct cairn_store_request list = request_of(check, CAIRN_STORE_UPLOAD_PARTS);
+    struct cairn_error why = {0};
+    list.upload_id_in = upload_id;
+    list.parts = found;
+    list.part_count = CAIRN_COUNT(found);
+    bool listed = cairn_store_perform(check->worker, &list, &why) == CAIRN_OK;
+    check->profile->lists_part_checksums = listed && list.part_count && found[0].has_crc32c;
+    return say(check, "listed parts have their CRC32C", check->profile->lists_part_checksums, err);
 }
 
 /* Some stores take no part above 1,000. */
@@ -153,6 +167,7 @@ static enum cairn_code check_multipart(struct check *check, struct cairn_error *
     part.upload_id_in = create.upload_id;
     part.part_number = 1;
     CAIRN_TRY(cairn_store_perform(check->worker, &part, err));
+    CAIRN_TRY(check_parts_listed(check, create.upload_id, err));
     struct cairn_store_part parts[1] = {{1, part.body.size, true, part.crc32c, ""}};
     memcpy(parts[0].etag, part.etag, sizeof parts[0].etag);
     struct cairn_store_request complete = request_of(check, CAIRN_STORE_UPLOAD_COMPLETE);
@@ -173,45 +188,6 @@ static enum cairn_code check_multipart(struct check *check, struct cairn_error *
                check->profile->create_only_complete, err);
 }
 
-static void write_note(struct check *check) {
-    struct cairn_store_profile *profile = check->profile;
-    snprintf(profile->note, sizeof profile->note, "%s%s%s%s",
-             profile->create_only_put ? "" : "puts may replace; ",
-             profile->part_checksum ? "" : "sent checksums are not checked by the store; ",
-             profile->lists_uploads ? ""
-                                    : "open uploads cannot be listed, so set a life cycle "
-                                      "rule that aborts incomplete ones; ",
-             profile->head_has_token ? "" : "upload tokens are not kept; ");
-    size_t size = strlen(profile->note);
-    if (size) profile->note[size - 2] = '\0';
-}
-
-/* ---- what earlier tests left ---- */
-
-static void remove_entry(struct check *check, const struct cairn_store_entry *entry) {
-    struct cairn_store_request remove =
-        request_of(check, entry->upload_id ? CAIRN_STORE_UPLOAD_ABORT : CAIRN_STORE_DELETE);
-    remove.key = entry->key;
-    remove.upload_id_in = entry->upload_id;
-    (void)!cairn_store_perform(check->worker, &remove, NULL);
-}
-
-/* Our own object, which is still there, tells the store's time. Who may not list or delete leaves
- * this to somebody who may. */
-static void remove_left_over(struct check *check, enum cairn_store_op op, int64_t *now_ms) {
-    struct cairn_store_listing listing = {0};
-    struct cairn_store_request list = request_of(check, op);
-    list.key = PREFIX;
-    list.listing = &listing;
-    if (cairn_store_perform(check->worker, &list, NULL) != CAIRN_OK) listing.count = 0;
-    for (size_t i = 0; i < listing.count; i++)
-        if (!strcmp(listing.entries[i].key, check->key)) *now_ms = listing.entries[i].modified_ms;
-    for (size_t i = 0; i < listing.count; i++)
-        if (listing.entries[i].modified_ms < *now_ms - LEFT_OVER_MS)
-            remove_entry(check, &listing.entries[i]);
-    cairn_store_listing_release(&listing);
-}
-
 static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
     CAIRN_TRY(check_put(check, err));
     CAIRN_TRY(check_head(check, err));
@@ -219,32 +195,35 @@ static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
     CAIRN_TRY(check_checksum(check, err));
     CAIRN_TRY(check_multipart(check, err));
     CAIRN_TRY(check_part_count(check, err));
-    int64_t now_ms = 0; /* nothing is older than that */
-    remove_left_over(check, CAIRN_STORE_LIST, &now_ms);
-    remove_left_over(check, CAIRN_STORE_UPLOADS, &now_ms);
+    return CAIRN_OK;
+}
+
+/* Who may not delete leaves the object to the server's sweep. */
+static enum cairn_code remove_own(struct check *check, struct cairn_error *err) {
     struct cairn_store_request remove = request_of(check, CAIRN_STORE_DELETE);
-    struct cairn_error why = {0};
-    enum cairn_code code = cairn_store_perform(check->worker, &remove, &why);
+    enum cairn_code code = cairn_store_perform(check->worker, &remove, NULL);
     return say(check, "objects can be deleted", code == CAIRN_OK, err);
 }
 
-enum cairn_code cairn_store_s3_learn(struct cairn_store *base, struct cairn_buf *ret_report,
-                                     struct cairn_error *err) {
-    if (strcmp(base->profile.kind, "s3") != 0)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
+enum cairn_code cairn_s3_learn(struct cairn_s3_store *store, const struct cairn_s3_learning *how,
+                               struct cairn_error *err) {
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
-    CAIRN_TRY(cairn_store_worker_new(base, &worker, err));
-    struct cairn_store_profile found = base->profile;
-    struct check check = {.store = (struct cairn_s3_store *)base,
+    CAIRN_TRY(cairn_store_worker_new(&store->base, &worker, err));
+    struct cairn_store_profile found = store->base.profile;
+    struct check check = {.store = store,
                           .worker = worker,
-                          .report = ret_report,
-                          .profile = &found};
+                          .report = how->report,
+                          .profile = &found,
+                          .may_list = how->may_list};
     char id[CAIRN_UUID_TEXT_BYTES];
     cairn_uuid_random(id);
-    snprintf(check.key, sizeof check.key, PREFIX "%s", id);
-    enum cairn_code code = check_all(&check, err);
+    snprintf(check.key, sizeof check.key, CAIRN_S3_TEST_PREFIX "%s", id);
+    enum cairn_code code = how->check_alone ? check_checksum(&check, err) : check_all(&check, err);
+    struct cairn_error ignored = {0};
+    enum cairn_code removed = remove_own(&check, code ? &ignored : err);
+    if (!code) code = removed;
     if (code) return cairn_within(err, code, "testing the store");
-    write_note(&check);
-    base->profile = found;
+    cairn_s3_profile_note(&found);
+    store->base.profile = found;
     return CAIRN_OK;
 }

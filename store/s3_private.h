@@ -36,16 +36,32 @@ enum cairn_s3_upload_checksum {
     CAIRN_S3_UPLOAD_FULL,      /* the whole object's is given at Complete          */
 };
 
+enum cairn_s3_honour { CAIRN_S3_HONOURED, CAIRN_S3_IGNORED, CAIRN_S3_REFUSED };
+
+/* What profile.json says; see store/s3_profile.h. */
+struct cairn_s3_lesson {
+    char endpoint[700], region[64], addressing[8], by[16];
+    int64_t tested_ms;                   /* wall clock of who tested; 0: nobody has */
+    enum cairn_store_s3_checksum method; /* auto: not tested */
+    enum cairn_s3_honour create_put;
+    bool create_complete, keeps_token, lists_uploads, lists_part_checksums;
+    uint64_t part_bytes_min, part_bytes_max;
+    uint32_t part_count_max;
+};
+
 struct cairn_s3_store {
     struct cairn_store base;
     struct cairn_s3_config config;
     struct cairn_credentials_provider *credentials;
     const struct cairn_clock *clock;
     bool read_only;
-    atomic_uint workers; /* made so far */
-    atomic_int checksum; /* enum cairn_store_s3_checksum in use */
+    struct cairn_s3_lesson lesson;      /* as it stands in the store, or would */
+    bool lesson_stored, lesson_foreign; /* foreign: of a later version, not to be replaced */
+    atomic_uint workers;                /* made so far */
+    atomic_int checksum;                /* enum cairn_store_s3_checksum in use */
     atomic_int upload_checksum;
     atomic_bool no_create_only; /* If-None-Match was refused with 501 */
+    atomic_bool no_delete_many; /* DeleteObjects is not there */
     _Atomic int64_t clock_offset_ms;
     struct cairn_lock lock; /* store_state */
     struct {
@@ -86,6 +102,9 @@ struct cairn_s3_task {
     uint32_t hedges, renewals, redirects, pages, tries;
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
     bool clock_fixed, may_be_applied;
+    bool one_by_one; /* DELETE_MANY: by one DELETE a key; `deletion` is the one of this try */
+    size_t deletion;
+    uint32_t deletion_rounds;
     struct cairn_error last; /* of the last try that failed */
 };
 
@@ -142,6 +161,27 @@ void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, si
 enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task);
 /* What Retry-After said, 0: nothing. */
 uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task);
+
+/* ---- s3_delete.c ---- */
+
+/* Is nothing left to ask for? Then *ret_error has the first refusal, or no code. */
+bool cairn_s3_delete_decided(const struct cairn_store_request *request,
+                             struct cairn_error *ret_error);
+/* Chooses how, and the key of this try. */
+void cairn_s3_delete_choose(struct cairn_s3_task *task);
+/* The keys that are not decided, as a Delete document into task->document. */
+enum cairn_code cairn_s3_delete_write(struct cairn_s3_task *task,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* What a good answer said. CAIRN_OK in *ret_error: all are gone. */
+enum cairn_s3_verdict cairn_s3_delete_take(struct cairn_s3_task *task,
+                                           struct cairn_error *ret_error);
+/* A refusal of the one key of this try is its own; true: it is noted, and *ret_verdict is what is
+ * next, with *ret_error as above. */
+bool cairn_s3_delete_refused(struct cairn_s3_task *task, const struct cairn_error *why,
+                             bool is_final, enum cairn_s3_verdict *ret_verdict,
+                             struct cairn_error *ret_error);
+/* Is it DeleteObjects itself that the store does not do? Then the keys go one by one. */
+bool cairn_s3_delete_split(struct cairn_s3_task *task, const char *code, bool is_final);
 
 /* ---- s3_worker.c ---- */
 

@@ -19,11 +19,12 @@
 #define PAGES_MAX 64
 /* Stores accept 15 minutes; below this the clock is not what is wrong. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
+#define RETRY_AFTER_S_MAX UINT64_C(3600)
 
 bool cairn_s3_op_writes(enum cairn_store_op op) {
     return op == CAIRN_STORE_PUT || op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_CREATE ||
            op == CAIRN_STORE_UPLOAD_PART || op == CAIRN_STORE_UPLOAD_COMPLETE ||
-           op == CAIRN_STORE_UPLOAD_ABORT;
+           op == CAIRN_STORE_UPLOAD_ABORT || op == CAIRN_STORE_DELETE_MANY;
 }
 
 /* ---- headers ---- */
@@ -71,11 +72,22 @@ static bool seen_crc32c(const struct cairn_s3_seen *seen, uint32_t *ret) {
     return true;
 }
 
+/* Seconds, or a date, which is compared with the Date of the same reply: both are of the store's
+ * clock. Where there is none, or a cache's, with ours as far as it is known to be off. */
 uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task) {
-    uint64_t seconds = 0;
-    if (cairn_parse_u64(cairn_view_of(task->seen.retry_after), &seconds, NULL) != CAIRN_OK)
-        return 0;
-    return cairn_min_u64(seconds, 3600) * 1000;
+    const struct cairn_s3_store *store = cairn_s3_store_of(task);
+    const char *text = task->seen.retry_after;
+    uint64_t seconds = RETRY_AFTER_S_MAX;
+    if (*text && !text[strspn(text, "0123456789")]) {
+        (void)!cairn_parse_u64(cairn_view_of(text), &seconds, NULL); /* beyond 2^64: the most */
+        return cairn_min_u64(seconds, RETRY_AFTER_S_MAX) * 1000;
+    }
+    int64_t until = 0, now = 0;
+    if (cairn_s3_time_http(text, &until, NULL) != CAIRN_OK) return 0;
+    if (task->seen.has_age || cairn_s3_time_http(task->seen.date, &now, NULL) != CAIRN_OK)
+        now = store->clock->wall_ms(store->clock) + atomic_load(&store->clock_offset_ms);
+    if (until <= now) return 0;
+    return cairn_min_u64((uint64_t)(until - now), RETRY_AFTER_S_MAX * 1000);
 }
 
 /* "bytes 0-99/1234" */
@@ -112,7 +124,7 @@ enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cai
     if (http->content_length != UINT64_MAX && http->content_length != request->length)
         return cairn_fail(err, CAIRN_PROTOCOL, "the range has another Content-Length");
     if (request->etag[0] && task->seen.etag[0] && strcmp(request->etag, task->seen.etag) != 0)
-        return cairn_fail(err, CAIRN_PROTOCOL, "the range is of another object");
+        return cairn_fail(err, CAIRN_PRECONDITION, "the range is of another object");
     request->object_bytes = total;
     return CAIRN_OK;
 }
@@ -261,6 +273,14 @@ static enum cairn_s3_verdict take_removal(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
+/* Each key has an outcome of its own (S27); what is not decided is asked again. */
+static enum cairn_s3_verdict take_deletions(struct cairn_s3_task *task) {
+    struct cairn_error error = {0};
+    enum cairn_s3_verdict verdict = cairn_s3_delete_take(task, &error);
+    task->request->code = CAIRN_OK;
+    return error.code ? fail_with(task, verdict, &error) : verdict;
+}
+
 static enum cairn_s3_verdict take_success(struct cairn_s3_task *task) {
     switch (task->request->op) {
     case CAIRN_STORE_PUT:
@@ -273,6 +293,8 @@ static enum cairn_s3_verdict take_success(struct cairn_s3_task *task) {
     case CAIRN_STORE_DELETE:
     case CAIRN_STORE_UPLOAD_ABORT:
         return take_removal(task);
+    case CAIRN_STORE_DELETE_MANY:
+        return take_deletions(task);
     default:
         return take_document(task);
     }
@@ -377,6 +399,21 @@ static enum cairn_s3_verdict verdict_of(const struct cairn_s3_meaning *meaning) 
     return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;
 }
 
+/* Of one key among many, where they are deleted one by one. false: it is no such thing. */
+static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
+                             const struct cairn_xml_problem *problem,
+                             enum cairn_s3_verdict *ret_verdict) {
+    struct cairn_error why = {0}, error = {0};
+    if (task->request->op != CAIRN_STORE_DELETE_MANY) return false;
+    if (meaning->code != CAIRN_NOT_FOUND)
+        cairn_fail(&why, meaning->code, "%d %s", task->http.status, problem->code);
+    bool is_final = meaning->policy != CAIRN_S3_REPEAT && meaning->policy != CAIRN_S3_SLOW_DOWN;
+    if (!cairn_s3_delete_refused(task, &why, is_final, ret_verdict, &error)) return false;
+    task->request->code = CAIRN_OK;
+    if (error.code) *ret_verdict = fail_with(task, *ret_verdict, &error);
+    return true;
+}
+
 static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
                                           const struct cairn_xml_problem *problem) {
     struct cairn_store_request *request = task->request;
@@ -386,7 +423,13 @@ static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
         request->code = CAIRN_OK;
         return CAIRN_S3_DONE;
     }
+    bool is_final = meaning.policy == CAIRN_S3_FINAL || meaning.policy == CAIRN_S3_FEATURE;
+    if (request->op == CAIRN_STORE_DELETE_MANY &&
+        cairn_s3_delete_split(task, problem->code, is_final))
+        return CAIRN_S3_CORRECTED;
     if (correct(task, &meaning, problem)) return CAIRN_S3_CORRECTED;
+    enum cairn_s3_verdict of_key;
+    if (take_refused_key(task, &meaning, problem, &of_key)) return of_key;
     if (!task->seen.request_id[0])
         (void)cairn_text_copy(task->seen.request_id, sizeof task->seen.request_id,
                               problem->request_id);
@@ -410,7 +453,7 @@ static enum cairn_s3_verdict take_loss(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     bool is_final = http->code == CAIRN_FORBIDDEN || http->code == CAIRN_INVALID ||
                     http->code == CAIRN_NO_MEMORY || http->code == CAIRN_RANGE ||
-                    http->code == CAIRN_CANCELLED;
+                    http->code == CAIRN_PRECONDITION || http->code == CAIRN_CANCELLED;
     bool sent_whole = http->reached && http->sent_bytes >= http->body.size;
     if (cairn_s3_op_writes(request->op) && sent_whole) task->may_be_applied = true;
     /* A lost answer to Complete is looked after by HEAD, not by another Complete (R3). */
@@ -426,7 +469,8 @@ enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task) {
     if (http->starts > 1 && cairn_s3_op_writes(task->request->op)) task->may_be_applied = true;
     if (http->code != CAIRN_OK && !cut_error) return take_loss(task);
     enum cairn_store_op op = task->request->op;
-    bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || is_removal(task); /* in a 200 */
+    bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || op == CAIRN_STORE_DELETE_MANY ||
+                          is_removal(task); /* in a 200 */
     bool documented = http->code == CAIRN_OK && op != CAIRN_STORE_HEAD &&
                       (http->status >= 300 || may_hold_error) &&
                       cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);

@@ -50,7 +50,7 @@ static enum cairn_code add_md5(struct cairn_s3_task *task, struct cairn_error *e
     if (request->md5)
         memcpy(digest, request->md5, sizeof digest);
     else
-        cairn_md5_of(request->body, digest);
+        cairn_md5_of(task->http.body, digest);
     CAIRN_AUTO(buf) text = {.limit = 64};
     CAIRN_TRY(cairn_base64_encode((struct cairn_view){digest, sizeof digest}, &text, err));
     snprintf(task->md5, sizeof task->md5, "%s", text.data);
@@ -222,6 +222,18 @@ static void build_parts(struct cairn_s3_task *task) {
     add_query(task, "part-number-marker", task->marker);
 }
 
+/* S3 wants a checksum of this document whatever the settings say; all stores know this one. */
+static enum cairn_code build_delete_many(struct cairn_s3_task *task, struct cairn_error *err) {
+    cairn_s3_delete_choose(task);
+    task->http.method = task->one_by_one ? "DELETE" : "POST";
+    if (task->one_by_one) return CAIRN_OK;
+    CAIRN_TRY(cairn_s3_delete_write(task, err));
+    task->http.body = cairn_buf_view(&task->document);
+    task->http.has_body = true;
+    add_query(task, "delete", "");
+    return add_md5(task, err);
+}
+
 static enum cairn_code build_op(struct cairn_s3_task *task, struct cairn_error *err) {
     switch (task->request->op) {
     case CAIRN_STORE_PUT:
@@ -252,6 +264,8 @@ static enum cairn_code build_op(struct cairn_s3_task *task, struct cairn_error *
     case CAIRN_STORE_DELETE:
         task->http.method = "DELETE";
         return CAIRN_OK;
+    case CAIRN_STORE_DELETE_MANY:
+        return build_delete_many(task, err);
     }
     CAIRN_ASSERT(false);
     return CAIRN_BROKEN;
@@ -358,8 +372,13 @@ static void forget_try(struct cairn_s3_task *task) {
     task->http = (struct cairn_http_request){.owner = task};
 }
 
-static bool is_of_bucket(enum cairn_store_op op) {
-    return op == CAIRN_STORE_LIST || op == CAIRN_STORE_UPLOADS;
+/* NULL: the request is to the bucket. */
+static const char *key_of(const struct cairn_s3_task *task) {
+    const struct cairn_store_request *request = task->request;
+    bool many = request->op == CAIRN_STORE_DELETE_MANY;
+    if (request->op == CAIRN_STORE_LIST || request->op == CAIRN_STORE_UPLOADS) return NULL;
+    if (!many) return request->key;
+    return task->one_by_one ? request->deletions[task->deletion].key : NULL;
 }
 
 static enum cairn_code write_url(struct cairn_s3_task *task, const struct cairn_s3_host *host,
@@ -390,8 +409,7 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     memcpy(task->region, worker->signer.region, sizeof task->region);
     CAIRN_TRY(build_op(task, err));
     cairn_s3_config_host(&store->config, task->region, &host);
-    const char *key = is_of_bucket(task->request->op) ? NULL : task->request->key;
-    CAIRN_TRY(cairn_s3_config_path(&store->config, key, &path, err));
+    CAIRN_TRY(cairn_s3_config_path(&store->config, key_of(task), &path, err));
     CAIRN_TRY(sign(task, &host, path.data, err));
     CAIRN_TRY(write_url(task, &host, path.data, err));
     task->http.url = task->url.data;
@@ -400,6 +418,7 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     /* libcurl repeats a request by itself when a kept connection ends before a reply came; that
      * must not happen to Complete, whose lost answer is settled by HEAD (R3). */
     task->http.fresh_connection = task->ticket.tries_sent > 1 || task->hedges > 0 ||
+                                  task->request->fresh_connection ||
                                   task->request->op == CAIRN_STORE_UPLOAD_COMPLETE;
     task->http.direct = moves_bytes(task);
     task->http.send_bytes_per_s = options->bandwidth_bytes_per_s;

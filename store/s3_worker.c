@@ -52,6 +52,7 @@ static void name_request(const struct cairn_store_request *request, char ret_tex
         [CAIRN_STORE_GET] = "get",
         [CAIRN_STORE_HEAD] = "head",
         [CAIRN_STORE_DELETE] = "delete",
+        [CAIRN_STORE_DELETE_MANY] = "delete below",
         [CAIRN_STORE_LIST] = "list",
         [CAIRN_STORE_UPLOAD_CREATE] = "begin upload of",
         [CAIRN_STORE_UPLOAD_PART] = "part",
@@ -250,7 +251,7 @@ static void refuse_unborn(struct cairn_s3_worker *worker) {
     }
 }
 
-/* Answered without the network: what is forbidden here, and the empty range. */
+/* Answered without the network: what is forbidden here, and what asks for nothing. */
 static bool is_settled(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     struct cairn_error error = {0};
@@ -259,8 +260,10 @@ static bool is_settled(struct cairn_s3_task *task) {
                     &error);
         return true;
     }
-    if (request->op != CAIRN_STORE_GET || request->length) return false;
-    finish_with(task, CAIRN_OK, &error);
+    bool nothing = request->op == CAIRN_STORE_GET && !request->length;
+    if (request->op == CAIRN_STORE_DELETE_MANY) nothing = cairn_s3_delete_decided(request, &error);
+    if (!nothing) return false;
+    finish_with(task, error.code, &error);
     return true;
 }
 
@@ -354,7 +357,8 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
     task->request = request;
     task->deadline_ms = request->deadline_ms ? request->deadline_ms
                                              : now + worker->store->config.options.deadline_ms;
-    bool lists = request->op == CAIRN_STORE_LIST || request->op == CAIRN_STORE_UPLOADS;
+    bool lists = request->op == CAIRN_STORE_LIST || request->op == CAIRN_STORE_UPLOADS ||
+                 request->op == CAIRN_STORE_DELETE_MANY;
     task->reply.limit = lists ? CAIRN_S3_DOCUMENT_BYTES_MAX : CAIRN_MIB; /* S29 */
     task->parts = (struct cairn_xml_parts){request->parts, 0, request->part_count, 0};
     request->worker_private = task;

@@ -262,3 +262,14 @@ enum cairn_code cairn_store_delete(struct cairn_store_worker *worker, const char
         if (code == CAIRN_OK || !request.ambiguous || i + 1 == SMALL_TRIES_MAX) return code;
     }
 }
+
+enum cairn_code cairn_store_delete_many(struct cairn_store_worker *worker, const char *common,
+                                        struct cairn_store_deletion *deletions, size_t count,
+                                        struct cairn_error *err) {
+    CAIRN_ASSERT(count <= CAIRN_STORE_DELETIONS_MAX);
+    struct cairn_store_request request = {.op = CAIRN_STORE_DELETE_MANY,
+                                          .key = common,
+                                          .deletions = deletions,
+                                          .deletion_count = count};
+    return count ? cairn_store_perform(worker, &request, err) : CAIRN_OK;
+}

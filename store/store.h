@@ -35,7 +35,8 @@ struct cairn_store_profile {
     bool part_checksum;  /* the store checks our CRC32C of each part */
     bool head_has_token; /* head returns the upload token */
     bool lists_uploads;
-    uint64_t part_bytes_min; /* of every part but the last */
+    bool lists_part_checksums; /* UPLOAD_PARTS says each part's CRC32C */
+    uint64_t part_bytes_min;   /* of every part but the last */
     uint64_t part_bytes_max;
     uint32_t part_count_max;
     uint64_t object_bytes_max;
@@ -48,6 +49,8 @@ enum cairn_store_op {
     CAIRN_STORE_HEAD,            /* key; token when the answer is taken for proof (a folder then
                                     makes the object durable before it answers)            */
     CAIRN_STORE_DELETE,          /* key; absent is CAIRN_OK                                */
+    CAIRN_STORE_DELETE_MANY,     /* key = what they have in common, for messages; deletions.
+                                    CAIRN_OK: all are gone                                 */
     CAIRN_STORE_LIST,            /* key = prefix, page -> listing, next_page               */
     CAIRN_STORE_UPLOAD_CREATE,   /* key, token, size hint in length -> upload_id           */
     CAIRN_STORE_UPLOAD_PART,     /* key, upload_id, part_number, offset (of the part in the object),
@@ -80,6 +83,17 @@ struct cairn_store_listing {
 };
 void cairn_store_listing_release(struct cairn_store_listing *listing);
 
+#define CAIRN_STORE_DELETIONS_MAX 1000 /* of one request: S3's bound */
+/* Zeroed by the caller but for its key. One that is neither was not decided: the request says why,
+ * and the same deletions may be submitted again. */
+struct cairn_store_deletion {
+    const char *key;
+    bool deleted;         /* or was never there */
+    bool refused;         /* for good; it keeps none of the others */
+    enum cairn_code code; /* what was last said of this key, if anything was */
+    char reason[120];
+};
+
 #define CAIRN_UPLOAD_ID_BYTES_MAX 1024
 
 struct cairn_store_request {
@@ -93,15 +107,18 @@ struct cairn_store_request {
     uint32_t crc32c;    /* of body (PUT, PART) or of the whole object (COMPLETE) */
     const uint8_t *md5; /* 16 bytes or NULL: for stores that check only that */
     uint64_t offset, length;
-    void *into;       /* GET destination, length bytes */
+    void *into;        /* GET destination, length bytes */
     bool wants_crc32c; /* GET: also the checksum of these bytes, made while they are in the cache */
     const char *upload_id_in;
     uint32_t part_number;
     struct cairn_store_part *parts; /* COMPLETE: in; UPLOAD_PARTS: out, capacity in part_count */
     size_t part_count;
-    const char *page; /* LIST, UPLOADS: NULL = first */
+    struct cairn_store_deletion *deletions; /* DELETE_MANY: in and out */
+    size_t deletion_count;                  /* up to CAIRN_STORE_DELETIONS_MAX */
+    const char *page;                       /* LIST, UPLOADS: NULL = first */
     struct cairn_store_listing *listing;
-    uint64_t deadline_ms; /* mono clock; 0 = the store's own default */
+    uint64_t deadline_ms;  /* mono clock; 0 = the store's own default */
+    bool fresh_connection; /* never over a kept connection: bytes came wrong over one (S17) */
     void (*done)(struct cairn_store_request *request);
     void *owner;
     /* set before done() */
@@ -171,6 +188,10 @@ enum cairn_code cairn_store_get_small(struct cairn_store_worker *worker, const c
                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_store_delete(struct cairn_store_worker *worker, const char *key,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Any number from 0 to CAIRN_STORE_DELETIONS_MAX. common: what the keys begin with. */
+enum cairn_code cairn_store_delete_many(struct cairn_store_worker *worker, const char *common,
+                                        struct cairn_store_deletion *deletions, size_t count,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- for implementations (dir, s3, fault) ---- */
 struct cairn_store_vtable {

@@ -50,6 +50,7 @@ static enum cairn_code take_problem(void *owner, const char *path, const char *t
     struct cairn_xml_problem *problem = owner;
     char *to = NULL;
     size_t capacity = 0;
+    if (cairn_text_starts(path, "ErrorResponse/")) path += strlen("ErrorResponse/"); /* of STS */
     if (!strcmp(path, "Error/Code")) to = problem->code, capacity = sizeof problem->code;
     if (!strcmp(path, "Error/Message")) to = problem->message, capacity = sizeof problem->message;
     if (!strcmp(path, "Error/Region")) to = problem->region, capacity = sizeof problem->region;
@@ -65,7 +66,10 @@ static enum cairn_code take_problem(void *owner, const char *path, const char *t
 bool cairn_xml_problem_read(struct cairn_view text, struct cairn_xml_problem *ret) {
     struct cairn_xml_problem problem = {0};
     struct cairn_xml_walk walk = {.root = "Error", .ended = take_problem, .owner = &problem};
-    if (cairn_xml_walk_run(&walk, text, NULL) != CAIRN_OK || !problem.code[0]) return false;
+    enum cairn_code code = cairn_xml_walk_run(&walk, text, NULL);
+    walk.root = "ErrorResponse";
+    if (code) code = cairn_xml_walk_run(&walk, text, NULL);
+    if (code || !problem.code[0]) return false;
     *ret = problem;
     return true;
 }
@@ -326,6 +330,65 @@ enum cairn_code cairn_xml_uploads(struct cairn_view text, const char *prefix,
     return read_listing(&reader, text, true, err);
 }
 
+/* ---- DeleteObjects ---- */
+
+struct deletions_reader {
+    const struct cairn_xml_deletions *deletions;
+    struct cairn_buf key; /* of the element that is being read */
+    bool has_key, is_whole;
+    char code[64], message[120];
+};
+
+static enum cairn_code deletion_started(void *owner, const char *path, struct cairn_error *err) {
+    (void)err;
+    struct deletions_reader *reader = owner;
+    if (strcmp(path, "DeleteResult/Deleted") != 0 && strcmp(path, "DeleteResult/Error") != 0)
+        return CAIRN_OK;
+    cairn_buf_clear(&reader->key);
+    reader->has_key = false;
+    reader->code[0] = reader->message[0] = '\0';
+    return CAIRN_OK;
+}
+
+static enum cairn_code deletion_ended(void *owner, const char *path, const char *text,
+                                      struct cairn_error *err) {
+    struct deletions_reader *reader = owner;
+    const struct cairn_xml_deletions *to = reader->deletions;
+    bool failed = cairn_text_starts(path, "DeleteResult/Error");
+    if (!failed && !cairn_text_starts(path, "DeleteResult/Deleted")) return CAIRN_OK;
+    const char *leaf = strchr(path + strlen("DeleteResult/"), '/');
+    if (leaf && !strcmp(leaf, "/Key")) {
+        reader->has_key = true;
+        cairn_buf_clear(&reader->key);
+        return cairn_buf_append_text(&reader->key, text, err);
+    }
+    if (leaf && failed && !strcmp(leaf, "/Code"))
+        (void)cairn_text_copy(reader->code, sizeof reader->code, text);
+    if (leaf && failed && !strcmp(leaf, "/Message"))
+        (void)cairn_text_copy(reader->message, sizeof reader->message, text);
+    if (leaf) return CAIRN_OK;
+    const char *key = reader->key.data ? reader->key.data : "";
+    size_t prefix_size = strlen(to->prefix);
+    if (!reader->has_key || (failed && !reader->code[0]))
+        return cairn_fail(err, CAIRN_PROTOCOL, "a deletion is told without its %s",
+                          reader->has_key ? "code" : "key");
+    if (reader->is_whole && strncmp(key, to->prefix, prefix_size) == 0)
+        to->told(to->owner, key + prefix_size, failed ? reader->code : NULL, reader->message);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_xml_deletions_read(struct cairn_view text,
+                                         const struct cairn_xml_deletions *deletions,
+                                         struct cairn_error *err) {
+    struct deletions_reader reader = {.deletions = deletions};
+    struct cairn_xml_walk walk = {"DeleteResult", deletion_started, deletion_ended, &reader};
+    enum cairn_code code = cairn_xml_walk_run(&walk, text, err);
+    reader.is_whole = code == CAIRN_OK; /* X1: nothing is told of one that is cut */
+    if (!code) code = cairn_xml_walk_run(&walk, text, err);
+    cairn_buf_release(&reader.key);
+    return code;
+}
+
 /* ---- STS ---- */
 
 void cairn_xml_session_release(struct cairn_xml_session *session) {
@@ -351,10 +414,9 @@ static enum cairn_code take_session(void *owner, const char *path, const char *t
     return whole ? CAIRN_OK : cairn_fail(err, CAIRN_PROTOCOL, "<%s> is too long", leaf);
 }
 
-enum cairn_code cairn_xml_session_read(struct cairn_view text, struct cairn_xml_session *ret,
-                                       struct cairn_error *err) {
-    struct cairn_xml_walk walk = {
-        .root = "AssumeRoleWithWebIdentityResponse", .ended = take_session, .owner = ret};
+enum cairn_code cairn_xml_session_read(struct cairn_view text, const char *root,
+                                       struct cairn_xml_session *ret, struct cairn_error *err) {
+    struct cairn_xml_walk walk = {.root = root, .ended = take_session, .owner = ret};
     CAIRN_TRY(cairn_xml_walk_run(&walk, text, err));
     if (!ret->access_key[0] || !ret->secret.size)
         return cairn_fail(err, CAIRN_PROTOCOL, "the answer of STS holds no key");

@@ -24,7 +24,7 @@ struct cairn_xml_problem {
     char request_id[64];
 };
 
-/* Is it an error document? false for anything else, also for no XML. */
+/* Is it an error document, of S3 or of STS? false for anything else, also for no XML. */
 bool cairn_xml_problem_read(struct cairn_view text, struct cairn_xml_problem *ret);
 enum cairn_code cairn_xml_upload_id(struct cairn_view text, char ret_id[CAIRN_UPLOAD_ID_BYTES_MAX],
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -48,14 +48,26 @@ enum cairn_code cairn_xml_uploads(struct cairn_view text, const char *prefix,
                                   struct cairn_store_listing *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 
+/* DeleteObjects: told() hears of each key that begins with prefix, without it; code NULL: deleted,
+ * else why not. */
+struct cairn_xml_deletions {
+    const char *prefix;
+    void (*told)(void *owner, const char *key, const char *code, const char *message);
+    void *owner;
+};
+enum cairn_code cairn_xml_deletions_read(struct cairn_view text,
+                                         const struct cairn_xml_deletions *deletions,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
 struct cairn_xml_session {
     char access_key[256];
     struct cairn_secret secret, token;
     char expiration[64];
 };
 void cairn_xml_session_release(struct cairn_xml_session *session);
-/* The credentials in an answer of STS. */
-enum cairn_code cairn_xml_session_read(struct cairn_view text, struct cairn_xml_session *ret,
+/* The credentials in an answer of STS. root: "AssumeRoleResponse" and the like. */
+enum cairn_code cairn_xml_session_read(struct cairn_view text, const char *root,
+                                       struct cairn_xml_session *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Text for an element's content: & < > and quotes escaped. */
 enum cairn_code cairn_xml_escape(const char *text, struct cairn_buf *ret,

@@ -18,6 +18,7 @@
 #include "uploader/attempt.h"
 #include "uploader/fetch.h"
 #include "uploader/journal.h"
+#include "uploader/lost.h"
 #include "uploader/outbox.h"
 #include "uploader/recover.h"
 #include "uploader/save.h"
@@ -83,12 +84,17 @@ enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) {
  * goes on with what is safe to assume. */
 static void test_store(struct cairn_up *up) {
     struct cairn_error error = {0};
-    char keys[224];
+    char keys[224], exposed[540], from[160] = "";
     if (strcmp(cairn_store_profile(up->store)->kind, "s3") != 0) return;
     enum cairn_code code = cairn_store_s3_credentials(up->store, keys, &error);
     if (code == CAIRN_OK) cairn_log(INFO, "store.keys", "from=\"%s\"", keys);
+    if (code == CAIRN_OK && cairn_store_s3_exposed(up->store, exposed))
+        cairn_log(WARN, "store.keys_exposed", "cause=\"%s\"", exposed);
+    struct cairn_store_s3_meeting meeting = {.by = "uploader"};
     if (code == CAIRN_OK && up->settings.test_store)
-        code = cairn_store_s3_learn(up->store, NULL, &error);
+        code = cairn_store_s3_meet(up->store, &meeting, from, &error);
+    if (code == CAIRN_OK && *from)
+        cairn_log(INFO, "store.known", "url=%s from=\"%s\"", cairn_store_url(up->store), from);
     if (code != CAIRN_OK)
         cairn_log(WARN, "store.untested", "url=%s cause=\"%s\" hint=\"cairn doctor says more\"",
                   cairn_store_url(up->store), error.message);
@@ -234,12 +240,24 @@ static void drain(struct cairn_up *up) {
                   left);
 }
 
+/* Others would believe it for up to a week. */
+static void correct_profile(struct cairn_up *up) {
+    struct cairn_error why = {0};
+    bool written = false;
+    if (!cairn_store_s3_profile_wrong(up->store)) return;
+    cairn_log(WARN, "store.profile_wrong", "url=%s", cairn_store_url(up->store));
+    if (cairn_store_s3_profile_save(up->store, &written, &why) != CAIRN_OK)
+        cairn_log(WARN, "store.profile_unwritten", "url=%s cause=\"%s\"",
+                  cairn_store_url(up->store), why.message);
+}
+
 /* What the store turns out not to do is said once. */
 static void look_at_store(struct cairn_up *up, bool *told) {
     char text[256];
     if (*told || !cairn_store_s3_degraded(up->store, text)) return;
     *told = true;
     cairn_log(WARN, "store.degraded", "url=%s note=\"%s\"", cairn_store_url(up->store), text);
+    correct_profile(up);
 }
 
 enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_error *err) {
@@ -252,6 +270,7 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         code = look_for_store(up, worker, &told, err);
         look_at_store(up, &told_degraded);
         cairn_up_recovery_tick(up);
+        cairn_up_lost_tick(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
     cairn_store_worker_free(worker);
@@ -294,6 +313,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     if (up->send) cairn_up_save_free_all(up);
     cairn_up_slabs_free_all(up);
     free_left(up);
+    cairn_up_lost_free(up);
     cairn_up_send_free(up->send);
     if (up->store) cairn_store_free(up->store);
     if (up->token) explicit_bzero(up->token, strlen(up->token));

@@ -33,6 +33,7 @@ struct cairn_up_fetch;
 struct cairn_up_save;
 struct cairn_up_slab;
 struct cairn_up_attempt;
+struct cairn_up_lost;
 
 /* A session of the process before this one, whose trainer may come back. */
 struct cairn_up_left {
@@ -64,6 +65,7 @@ struct cairn_up {
         struct cairn_up_slab *slabs;       /* all that exist */
         struct cairn_up_attempt *attempts; /* with users, and stale ones without */
         struct cairn_up_left *left;
+        struct cairn_up_lost *lost; /* ranks whose process ended */
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
         uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */
         bool draining;

@@ -11,17 +11,15 @@
 #include "uploader/fetch_inside.h"
 
 #define IDLE_POLL_MS 1000
-#define TRIES_MAX 2
 
 struct cairn_up_get { /* one request under way */
-    struct cairn_store_request request;
+    struct cairn_store_range range;
     struct cairn_up_get *next;
     struct cairn_up_reading *reading;
     const struct cairn_up_piece *piece;
     struct cairn_up_bounce *bounce;
     struct cairn_key key;
-    unsigned tries;
-    bool finished;
+    bool finished, unwanted;
 };
 
 /* ---- windows ---- */
@@ -103,26 +101,31 @@ static void get_done(struct cairn_store_request *request) {
     get->finished = true;
 }
 
-static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
+static void prepare(struct cairn_up_get *get) {
     const struct cairn_up_version *version = get->reading->version;
-    const char *name = version->manifest.shards[get->piece->shard].name;
-    cairn_key_shard(&version->place, cairn_view_of(name), &get->key);
-    get->finished = false;
-    get->tries++;
-    get->request = (struct cairn_store_request){
-        .op = CAIRN_STORE_GET,
-        .key = get->key.text,
-        .offset = get->piece->offset,
-        .length = get->piece->bytes,
-        .into =
-            get->bounce ? get->bounce->data : get->reading->window->memory.data + get->piece->at,
-        .done = get_done,
-        .owner = get,
+    const struct cairn_manifest_shard *shard = &version->manifest.shards[get->piece->shard];
+    cairn_key_shard(&version->place, cairn_view_of(shard->name), &get->key);
+    get->range = (struct cairn_store_range){
+        .request = {.key = get->key.text,
+                    .offset = get->piece->offset,
+                    .length = get->piece->bytes,
+                    .into = get->bounce ? get->bounce->data
+                                        : get->reading->window->memory.data + get->piece->at,
+                    .done = get_done,
+                    .owner = get},
+        .tags = version->tags,
+        .object = get->piece->shard,
+        .object_bytes = shard->size_bytes,
     };
+}
+
+static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
+    get->finished = false;
     get->next = reader->flying;
     reader->flying = get;
     reader->flying_count++;
-    cairn_store_submit(reader->store, &get->request);
+    cairn_store_range_begin(&get->range);
+    cairn_store_submit(reader->store, &get->range.request);
 }
 
 /* The oldest reading first. */
@@ -141,6 +144,7 @@ static struct cairn_up_get *take_piece(struct cairn_up_fetch *fetch) {
         at->taken++;
         get->reading = at;
         get->piece = piece;
+        prepare(get);
         return get;
     }
     free(get);
@@ -160,38 +164,27 @@ static enum cairn_code check_blocks(const struct cairn_up_get *get, struct cairn
     const struct cairn_up_version *version = get->reading->version;
     const struct cairn_up_piece *piece = get->piece;
     const struct cairn_manifest_shard *shard = &version->manifest.shards[piece->shard];
-    const uint8_t *data = get->request.into;
+    const uint8_t *data = get->range.request.into;
     for (uint64_t at = 0; at < piece->bytes; at += CAIRN_BLOCK_BYTES) {
         size_t size = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, piece->bytes - at);
         uint64_t block = shard->first_block + (piece->offset + at) / CAIRN_BLOCK_BYTES;
         uint32_t expected = cairn_load_u32le(version->checksums + 4 * block);
         uint32_t found = cairn_crc32c(0, data + at, size);
         if (found == expected) continue;
-        char text[900];
-        cairn_up_version_shard_text(version, piece->shard, text);
         return cairn_fail(err, CAIRN_CORRUPT,
-                          "%s bytes %" PRIu64 "-%" PRIu64 ": expected %08x, found %08x", text,
+                          "bytes %" PRIu64 "-%" PRIu64 ": expected %08x, found %08x",
                           piece->offset + at, piece->offset + at + size - 1, expected, found);
     }
     return CAIRN_OK;
 }
 
-/* A committed object that is missing or too short is damage, not a wrong question. */
-static enum cairn_code judge(const struct cairn_up_get *get, struct cairn_error *err) {
-    enum cairn_code code = get->request.code;
-    if (code == CAIRN_OK) return check_blocks(get, err);
+static enum cairn_code judge(struct cairn_up_get *get, struct cairn_error *err) {
+    enum cairn_code code = cairn_store_range_judge(&get->range, err);
+    if (code == CAIRN_OK) code = check_blocks(get, err);
+    if (code == CAIRN_OK) return CAIRN_OK;
     char text[900];
     cairn_up_version_shard_text(get->reading->version, get->piece->shard, text);
-    if (err) *err = get->request.error;
-    if (code == CAIRN_NOT_FOUND)
-        return cairn_fail(err, CAIRN_CORRUPT,
-                          "%s is missing: expected %" PRIu64 " bytes, found none", text,
-                          get->reading->version->manifest.shards[get->piece->shard].size_bytes);
-    if (code == CAIRN_RANGE || code == CAIRN_PROTOCOL)
-        return cairn_fail(err, CAIRN_CORRUPT, "%s bytes %" PRIu64 "-%" PRIu64 ": %.200s", text,
-                          get->piece->offset, get->piece->offset + get->piece->bytes - 1,
-                          get->request.error.message);
-    return cairn_within(err, code, "%s bytes from %" PRIu64, text, get->piece->offset);
+    return cairn_within(err, code, "%s", text);
 }
 
 static void place_scraps(const struct cairn_up_get *get) {
@@ -205,7 +198,7 @@ static void place_scraps(const struct cairn_up_get *get) {
 static void finish(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     struct cairn_error error = {0};
     enum cairn_code code = judge(get, &error);
-    if (code == CAIRN_CORRUPT && get->tries < TRIES_MAX) {
+    if (!get->unwanted && cairn_store_range_again(&get->range, code)) {
         cairn_log(WARN, "fetch.again", "cause=\"%s\"", error.message);
         submit(reader, get);
         return;
@@ -257,8 +250,8 @@ static void *reader_main(void *argument) {
         finish_all(reader);
     }
     for (struct cairn_up_get *get = reader->flying; get; get = get->next) {
-        get->tries = TRIES_MAX;
-        if (!get->finished) cairn_store_cancel(reader->store, &get->request);
+        get->unwanted = true;
+        if (!get->finished) cairn_store_cancel(reader->store, &get->range.request);
     }
     finish_all(reader);
     return NULL;

@@ -5,8 +5,8 @@
  * Why:     a restore is bound by the store, so many ranges are read at once; and no byte may reach
  *          a trainer before the checksum of its block was compared.
  * Promise: P3   a read ends with all its bytes verified and in place, or with CAIRN_CORRUPT that
- *               names run, step, shard, byte range, expected and found. A bad block is read once
- *               more on another request before it counts.
+ *               names run, step, shard, byte range, expected and found. What came wrong is read
+ *               once more over another connection before it counts (store/range.h).
  *          F1   whole blocks are read into the window itself and only counted when all of them
  *               were compared; parts of blocks go through a bounded pool.
  *          F2   a block that several ranges touch is read once.

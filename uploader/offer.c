@@ -6,12 +6,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal.h"
 #include "uploader/opening.h"
 #include "uploader/outbox.h"
-#include "uploader/verdict.h"
+#include "uploader/watch.h"
 
 struct offering {
     struct cairn_up_opening *opening;
@@ -23,8 +24,7 @@ struct offering {
         struct cairn_slab memory; /* fd -1: not attached */
     } slabs[CAIRN_UP_GENERATIONS_MAX];
     size_t slab_count;
-    json_t *saves;  /* owned: what the trainer knows */
-    json_t *states; /* owned: states the server told, by version */
+    json_t *saves; /* owned: what the trainer knows */
 };
 
 static void offering_free(void *owner) {
@@ -34,7 +34,6 @@ static void offering_free(void *owner) {
         if (offering->slabs[i].memory.data) cairn_slab_release(&offering->slabs[i].memory);
     }
     json_decref(offering->saves);
-    json_decref(offering->states);
     cairn_up_opening_free(offering->opening);
     free(offering);
 }
@@ -77,40 +76,6 @@ static enum cairn_code find_right(struct cairn_up_helper *helper, struct offerin
     return cairn_up_opening_settle(opening, err);
 }
 
-static bool journal_knows(struct cairn_up *up, const char *version, uint32_t rank) {
-    CAIRN_HOLD(&up->lock);
-    return cairn_up_save_known_locked(up, version, rank) != NULL;
-}
-
-/* Sealed and not in the journal: its version ended just before the restart. Only the server knows
- * how; when it does not answer, "unknown" is what is left. */
-static void ask_ends(struct cairn_up_helper *helper, struct offering *offering) {
-    struct cairn_rest *rest = NULL;
-    for (size_t i = 0; i < json_array_size(offering->saves); i++) {
-        const json_t *item = json_array_get(offering->saves, i);
-        const char *version = json_string_value(json_object_get(item, "version"));
-        if (!version || !json_is_true(json_object_get(item, "sealed")) ||
-            !cairn_version_id_valid(cairn_view_of(version)) ||
-            journal_knows(helper->up, version, offering->opening->rank))
-            continue;
-        struct cairn_error error;
-        CAIRN_AUTO(buf) path = {0};
-        CAIRN_AUTO_JSON json_t *reply = NULL;
-        if (cairn_up_helper_rest(helper, &rest, &error) != CAIRN_OK ||
-            cairn_buf_printf(&path, &error, "/v1/runs/%s/checkpoints/%s",
-                             offering->opening->run_text, version) != CAIRN_OK ||
-            cairn_rest_call(rest, "GET", path.data, NULL, 3000, &reply, &error) != CAIRN_OK)
-            continue;
-        struct cairn_up_news news;
-        cairn_up_news_read(reply, &news);
-        bool committed = news.was_committed || (!strcmp(news.state, "committed") && news.recorded);
-        bool over = !strcmp(news.state, "aborting") || !strcmp(news.state, "gone");
-        if (committed || over)
-            json_object_set_new(offering->states, version,
-                                json_string(committed ? "committed" : "aborted"));
-    }
-}
-
 /* ---- on the socket's thread ---- */
 
 static void join_slab(struct cairn_up *up, struct cairn_up_save *save, struct cairn_up_slab *slab) {
@@ -126,14 +91,16 @@ static void join_slab(struct cairn_up *up, struct cairn_up_save *save, struct ca
 static const char *join_save(struct cairn_up_session *session, struct cairn_up_save *save,
                              uint32_t number, const json_t *slab_index) {
     struct cairn_up *up = session->up;
-    if (save->conn) return "unknown";
     save->conn = session->conn;
     save->number = number;
     save->recovered = false;
+    if (save->unjournaled) return "ended";
     /* Over, but still on the wire or in the journal: the end is known already. */
     if (save->over && save->end == CAIRN_UP_COMMITTED) return "committed";
     if (save->over && save->end != CAIRN_UP_FAILED) return "aborted";
-    if (save->over || save->failing) return "failed";
+    /* Q40: after the seal a fail may come too late; its verdict follows. */
+    if (save->over || (save->failing && !save->sealed)) return "failed";
+    if (save->failing) return "continues";
     if (cairn_up_save_is_durable_locked(save)) {
         save->durable_said = true;
         return "durable";
@@ -149,8 +116,38 @@ static const char *join_save(struct cairn_up_session *session, struct cairn_up_s
     return "continues";
 }
 
-static const char *judge(struct cairn_up_session *session, struct offering *offering,
-                         const json_t *item) {
+/* Its entry was closed because the version ended, or the journal was lost. Q40: only the server
+ * knows; a watcher asks it, for as long as it takes, and the trainer hears a verdict. */
+static bool remember(struct cairn_up_session *session, const json_t *item, uint32_t number,
+                     const char *version) {
+    struct cairn_up *up = session->up;
+    struct cairn_error error;
+    struct cairn_up_save *save = NULL;
+    struct cairn_up_begin begin = {.attempt = session->attempt,
+                                   .conn = session->conn,
+                                   .number = number,
+                                   .session = session->uuid,
+                                   .rank = session->rank,
+                                   .world_size = session->world_size};
+    const struct cairn_json_field fields[] = {
+        {"step", CAIRN_JSON_U64, true, &begin.step, CAIRN_STEP_MAX},
+        {"n", CAIRN_JSON_U32, true, &begin.n, INT32_MAX},
+    };
+    if (cairn_json_read(item, "/saves", fields, CAIRN_COUNT(fields), true, &error) != CAIRN_OK ||
+        cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save,
+                                 &error) != CAIRN_OK)
+        return false;
+    if (strcmp(save->place.id.text, version) != 0) {
+        cairn_up_save_drop_locked(up, save);
+        return false;
+    }
+    save->unjournaled = true;
+    save->begun = save->sealing = save->sealed = save->durable_said = true;
+    save->told.begin = save->told.seal = true;
+    return true;
+}
+
+static const char *judge(struct cairn_up_session *session, const json_t *item, bool *ret_sealed) {
     const char *version = json_string_value(json_object_get(item, "version"));
     const json_t *number = json_object_get(item, "save");
     if (!version || !json_is_integer(number) || json_integer_value(number) < 1 ||
@@ -159,10 +156,25 @@ static const char *judge(struct cairn_up_session *session, struct offering *offe
     uint32_t save_number = (uint32_t)json_integer_value(number);
     if (save_number > session->save_last) session->save_last = save_number;
     struct cairn_up_save *save = cairn_up_save_known_locked(session->up, version, session->rank);
-    if (save && save->attempt == session->attempt)
-        return join_save(session, save, save_number, json_object_get(item, "slab"));
-    const char *told = json_string_value(json_object_get(offering->states, version));
-    return told ? told : "unknown";
+    *ret_sealed = save && save->sealed;
+    if (save) return join_save(session, save, save_number, json_object_get(item, "slab"));
+    bool sealed = json_is_true(json_object_get(item, "sealed"));
+    return sealed && remember(session, item, save_number, version) ? "ended" : "unknown";
+}
+
+/* The old connection's end may not have been noticed yet; what hangs on it is let go with it. */
+static enum cairn_code check_old_end(struct cairn_up_session *session,
+                                     const struct offering *offering, struct cairn_error *err) {
+    for (size_t i = 0; i < json_array_size(offering->saves); i++) {
+        const json_t *item = json_array_get(offering->saves, i);
+        const char *version = json_string_value(json_object_get(item, "version"));
+        const struct cairn_up_save *save =
+            version ? cairn_up_save_known_locked(session->up, version, session->rank) : NULL;
+        if (save && save->conn && save->conn != session->conn)
+            return cairn_fail(err, CAIRN_BUSY, "the old connection of rank %u has not ended yet",
+                              session->rank);
+    }
+    return CAIRN_OK;
 }
 
 static enum cairn_code join_slabs(struct cairn_up_session *session, struct offering *offering,
@@ -183,15 +195,18 @@ static json_t *join_all(struct cairn_up_session *session, struct offering *offer
     struct cairn_up *up = session->up;
     CAIRN_AUTO_JSON json_t *answers = json_array();
     CAIRN_HOLD(&up->lock);
+    if (check_old_end(session, offering, err) != CAIRN_OK) return NULL;
     if (join_slabs(session, offering, err) != CAIRN_OK) {
         cairn_up_slabs_orphan_locked(up, session->conn);
         return NULL;
     }
     for (size_t i = 0; i < json_array_size(offering->saves); i++) {
         const json_t *item = json_array_get(offering->saves, i);
-        const char *state = judge(session, offering, item);
-        json_array_append_new(answers, json_pack("{s:O, s:s}", "save",
-                                                 json_object_get(item, "save"), "state", state));
+        bool sealed = false;
+        const char *state = judge(session, item, &sealed);
+        json_array_append_new(answers,
+                              json_pack("{s:O, s:s, s:b}", "save", json_object_get(item, "save"),
+                                        "state", state, "sealed", (int)sealed));
     }
     json_t *answer = json_pack("{s:s, s:O}", "session", session->uuid, "saves", answers);
     if (!answer) cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
@@ -212,6 +227,7 @@ static void offer_done(void *owner, struct cairn_up_session *session) {
     if (answer) {
         cairn_up_socket_answer(up->socket, opening->conn, opening->request, "offered", answer);
         cairn_up_outbox_wake(up->outbox);
+        cairn_up_watch_poke(up->watch);
     } else {
         cairn_up_socket_refuse(up->socket, opening->conn, opening->request, &opening->error);
     }
@@ -223,7 +239,7 @@ static void offer_task(struct cairn_up_helper *helper, void *owner) {
     struct cairn_up_opening *opening = offering->opening;
     opening->code = attach(offering, &opening->error);
     if (opening->code == CAIRN_OK) opening->code = find_right(helper, offering, &opening->error);
-    if (opening->code == CAIRN_OK) ask_ends(helper, offering);
+    CAIRN_CRASHPOINT("uploader.offer.checked");
     cairn_up_socket_call(helper->up->socket, opening->conn, offer_done, offering);
 }
 
@@ -267,9 +283,8 @@ static enum cairn_code read_offer(struct cairn_up_session *session, const struct
     CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
     (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), nonce);
     offering->saves = json_deep_copy(saves);
-    offering->states = json_object();
     offering->opening = cairn_up_opening_new(session, job, resume);
-    if (!offering->saves || !offering->states || !offering->opening)
+    if (!offering->saves || !offering->opening)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
     offering->opening->request = ask->request;
     return read_slabs(offering, slabs, ask->frame, err);

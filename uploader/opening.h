@@ -24,6 +24,7 @@ struct cairn_up_opening {
     uint32_t rank, world_size;
     char *job, *resume; /* owned */
     char proc[CAIRN_UUID_TEXT_BYTES];
+    int process; /* as the session's; owned */
     uint64_t wait_ms;
     /* the answer */
     enum cairn_code code;

@@ -87,8 +87,9 @@ static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error 
     } else if (code == CAIRN_OK) {
         CAIRN_HOLD(&batch->up->lock);
         cairn_up_verdict_version_locked(batch->up, batch->due->version, &news);
-    } else {
-        over_all(batch, CAIRN_UP_ABORTED, code, err->message);
+    } else { /* only what was committed can be deleted */
+        over_all(batch, code == CAIRN_DELETED ? CAIRN_UP_COMMITTED : CAIRN_UP_ABORTED, code,
+                 err->message);
     }
     return CAIRN_OK;
 }

@@ -33,6 +33,7 @@ static void drop_shards(struct cairn_up_past *past, bool staged_only) {
         free(shard->name);
         free(shard->upload_id);
         free(shard->blocks);
+        free(shard->parts);
     }
     past->shard_count = kept;
 }
@@ -135,6 +136,32 @@ static enum cairn_code take_blocks(struct cairn_up_past_shard *shard, struct cai
     return CAIRN_OK;
 }
 
+/* Written where a store lists parts without their checksums: what it acknowledged is known again by
+ * the ETag that it gave. Part of "upload", which older programs read without that. */
+static enum cairn_code take_part(struct cairn_up_past_shard *shard, const json_t *message,
+                                 struct cairn_error *err) {
+    const char *etag = "";
+    struct cairn_store_part part = {.has_crc32c = true};
+    const struct cairn_json_field fields[] = {
+        {"part", CAIRN_JSON_U32, false, &part.number, 0},
+        {"bytes", CAIRN_JSON_U64, false, &part.size_bytes, 0},
+        {"crc32c", CAIRN_JSON_U32, false, &part.crc32c, 0},
+        {"etag", CAIRN_JSON_TEXT, false, &etag, sizeof(part.etag) - 1},
+    };
+    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    if (!part.number) return CAIRN_OK;
+    (void)cairn_text_copy(part.etag, sizeof(part.etag), etag);
+    if (shard->part_count == shard->part_capacity) {
+        size_t capacity = shard->part_capacity ? 2 * shard->part_capacity : 16;
+        void *grown = realloc(shard->parts, capacity * sizeof(*shard->parts));
+        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
+        shard->parts = grown;
+        shard->part_capacity = capacity;
+    }
+    shard->parts[shard->part_count++] = part;
+    return CAIRN_OK;
+}
+
 static enum cairn_code replay_shard(struct cairn_up_past *past,
                                     const struct cairn_up_replayed *record,
                                     struct cairn_error *err) {
@@ -160,11 +187,12 @@ static enum cairn_code replay_shard(struct cairn_up_past *past,
     }
     if (upload_id) {
         free(shard->upload_id);
+        shard->part_count = 0; /* those were another upload's */
         shard->upload_id = strdup(upload_id);
         if (!shard->upload_id)
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
     }
-    return CAIRN_OK;
+    return take_part(shard, record->message, err);
 }
 
 static enum cairn_code replay_one(struct cairn_up_past *past,

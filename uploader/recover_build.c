@@ -60,6 +60,8 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .blocks = past->blocks,
         /* A file's descriptor died with the old process. */
         .source_until_ms = past->is_file ? 1 : cairn_max_u64(1, up->locked.offers_until_ms),
+        .parts = past->parts,
+        .part_count = past->part_count,
     };
     enum cairn_code code = cairn_up_send_recover(up->send, shard, &journaled, err);
     if (code != CAIRN_OK) {

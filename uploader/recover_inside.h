@@ -11,6 +11,7 @@
 #pragma once
 
 #include "api/keys.h"
+#include "store/store.h"
 #include "uploader/recover.h"
 
 struct cairn_up_past_shard {
@@ -20,8 +21,10 @@ struct cairn_up_past_shard {
     bool intent;
     char token[CAIRN_UUID_TEXT_BYTES];
     uint64_t part_bytes;
-    char *upload_id;  /* owned; NULL: none */
-    uint32_t *blocks; /* owned; NULL: unknown */
+    char *upload_id;                /* owned; NULL: none */
+    uint32_t *blocks;               /* owned; NULL: unknown */
+    struct cairn_store_part *parts; /* owned: acknowledged under upload_id */
+    size_t part_count, part_capacity;
 };
 /* One live entry. */
 struct cairn_up_past {

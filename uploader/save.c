@@ -170,13 +170,26 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
 
 /* ---- ending ---- */
 
-static void post_record(struct cairn_up *up, uint64_t entry, json_t *take_message, bool closes) {
+static void post(struct cairn_up *up, const struct cairn_up_record *records, size_t count) {
     struct cairn_error error = {0};
-    struct cairn_up_record record = {.entry = entry, .closes = closes, .message = take_message};
-    if (take_message &&
-        cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", entry, error.message);
-    json_decref(take_message);
+    if (records[0].message &&
+        cairn_up_journal_post(up->journal, records, count, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", records[0].entry,
+                  error.message);
+}
+
+/* A fail alone could not be told after a restart, so one without an entry gets its begin, too. */
+static void post_fail(struct cairn_up *up, struct cairn_up_save *save) {
+    CAIRN_AUTO_JSON json_t *begin = json_pack("{s:s, s:s, s:O}", "t", "begin", "grant",
+                                              save->attempt->text, "body", save->begin);
+    CAIRN_AUTO_JSON json_t *fail =
+        json_pack("{s:s, s:s, s:s}", "t", "fail", "code", cairn_code_info(save->why.code)->slug,
+                  "reason", save->why.message);
+    struct cairn_up_record records[2] = {{.entry = save->entry, .message = begin},
+                                         {.entry = save->entry, .message = fail}};
+    size_t first = save->unjournaled ? 0 : 1;
+    save->unjournaled = false;
+    if (fail) post(up, &records[first], 2 - first);
 }
 
 static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save,
@@ -195,10 +208,7 @@ void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
     save->why = why;
     cairn_log(WARN, "save.failed", "run=%s step=%" PRIu64 " rank=%u version=%s cause=\"%s\"",
               save->attempt->run_text, save->place.step, save->rank, save->place.id.text, reason);
-    post_record(up, save->entry,
-                json_pack("{s:s, s:s, s:s}", "t", "fail", "code", cairn_code_info(code)->slug,
-                          "reason", why.message),
-                false);
+    post_fail(up, save);
     give_up_shards(up, save, &why);
     cairn_up_outbox_wake(up->outbox);
     cairn_up_save_settle_locked(up, save);
@@ -252,8 +262,15 @@ void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
 
 /* ---- settling ---- */
 
+static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
+    CAIRN_AUTO_JSON json_t *over =
+        json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end));
+    struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
+    post(up, &record, 1);
+}
+
 bool cairn_up_save_is_durable_locked(const struct cairn_up_save *save) {
-    return save->sealed && save->durable_count == save->shard_count;
+    return save->sealed && !save->unjournaled && save->durable_count == save->shard_count;
 }
 
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save,
@@ -301,8 +318,7 @@ void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save
     if (!save->over || save->closed || save->slab || !all_ended(up, save)) return;
     save->closed = true;
     CAIRN_CRASHPOINT("uploader.over.before_close");
-    post_record(up, save->entry, json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end)),
-                true);
+    if (!save->unjournaled) close_entry(up, save);
     cairn_up_save_drop_locked(up, save);
     cairn_condition_broadcast(&up->changed);
 }

@@ -58,6 +58,9 @@ struct cairn_up_save {
     bool failing, over, closed;
     bool recovered; /* came from the journal and no trainer has come for it yet */
     bool restages;  /* described before a restart, not sealed: `stage` comes once more, as it was */
+    /* Its trainer had sealed it before a restart and the journal does not have it: watchers ask the
+     * server how it ended, and nothing else is done for it. */
+    bool unjournaled;
     struct cairn_buf table;
     char table_hex[65]; /* "": none */
     json_t *replicated; /* array, or NULL */

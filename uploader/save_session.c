@@ -196,7 +196,8 @@ static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint64_t nu
     struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
     if (!save)
         return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %" PRIu64, number);
-    if (save->over || save->failing) {
+    bool committed = save->over && save->end == CAIRN_UP_COMMITTED;
+    if (!committed && (save->over || save->failing)) {
         if (err) *err = save->why;
         return save->why.code;
     }
@@ -553,7 +554,8 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
     CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, (uint32_t)number);
-    if (save && save->sealed && !save->failing && !save->over) { /* its answer was lost */
+    bool committed = save && save->over && save->end == CAIRN_UP_COMMITTED;
+    if (committed || (save && save->sealed && !save->failing && !save->over)) { /* lost answer */
         cairn_up_socket_answer(up->socket, reply.conn, reply.request, "sealed", NULL);
         return CAIRN_OK;
     }

@@ -149,6 +149,14 @@ void cairn_up_send_wake(struct cairn_up_send *send) {
 
 /* ---- shards ---- */
 
+/* How many parts can be under way at once; a folder gains nothing from more of them. */
+static uint32_t connections(const struct cairn_up_send *send) {
+    const struct cairn_up_settings *settings = &send->up->settings;
+    if (strcmp(cairn_store_profile(send->up->store)->kind, "s3") != 0) return 1;
+    return (uint32_t)cairn_min_u64(settings->workers * settings->store_connections,
+                                   settings->store_requests);
+}
+
 static enum cairn_code choose_part(struct cairn_up_send *send,
                                    const struct cairn_up_shard_options *options,
                                    uint64_t *ret_bytes, struct cairn_error *err) {
@@ -158,10 +166,11 @@ static enum cairn_code choose_part(struct cairn_up_send *send,
                           "shard %s has %" PRIu64 " bytes, the store takes %" PRIu64, options->name,
                           options->size_bytes, profile->object_bytes_max);
     bool is_file = options->take_fd >= 0;
-    uint64_t wanted = send->up->settings.part_size_bytes;
-    if (is_file) wanted = cairn_min_u64(wanted, send->buffer_bytes);
+    uint64_t most = send->up->settings.part_size_bytes;
+    if (is_file) most = cairn_min_u64(most, send->buffer_bytes);
     uint64_t bytes = options->part_bytes;
-    if (!bytes) bytes = cairn_multipart_part_bytes(profile, options->size_bytes, wanted);
+    if (!bytes)
+        bytes = cairn_multipart_part_bytes(profile, options->size_bytes, most, connections(send));
     if (is_file && bytes > send->buffer_bytes && options->size_bytes > send->buffer_bytes)
         return cairn_fail(err, CAIRN_TOO_LARGE,
                           "file %s of %" PRIu64 " bytes needs parts of %" PRIu64
@@ -335,6 +344,8 @@ enum cairn_code cairn_up_send_recover(struct cairn_up_send *send, struct cairn_u
                                       struct cairn_error *err) {
     CAIRN_HOLD(&send->lock);
     CAIRN_TRY(cairn_multipart_recover(&shard->queue.mp, past->upload_id, past->blocks, err));
+    for (size_t i = 0; i < past->part_count; i++)
+        cairn_multipart_remember(&shard->queue.mp, &past->parts[i]);
     shard->queue.blocks_journaled = past->blocks != NULL;
     shard->queue.intent_journaled = past->intent;
     shard->queue.source_until_ms = past->source_until_ms;

@@ -99,9 +99,11 @@ void cairn_up_send_restage(struct cairn_up_send *send, struct cairn_up_shard *sh
 /* Before it is queued: what the journal holds of it (Q17). */
 struct cairn_up_shard_past {
     bool intent;
-    const char *upload_id;    /* NULL: none */
-    const uint32_t *blocks;   /* NULL: unknown */
-    uint64_t source_until_ms; /* how long its bytes are waited for; mono clock */
+    const char *upload_id;                /* NULL: none */
+    const uint32_t *blocks;               /* NULL: unknown */
+    uint64_t source_until_ms;             /* how long its bytes are waited for; mono clock */
+    const struct cairn_store_part *parts; /* acknowledged before, of that upload */
+    size_t part_count;
 };
 enum cairn_code cairn_up_send_recover(struct cairn_up_send *send, struct cairn_up_shard *shard,
                                       const struct cairn_up_shard_past *past,

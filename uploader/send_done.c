@@ -30,6 +30,23 @@ static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_send
     if (code != CAIRN_OK) cairn_up_send_give_up(sender->send, sending->shard, &error);
 }
 
+/* What a restart needs to know this part again where a listing shows no checksum. Nobody waits for
+ * the disk: a part whose record is lost is sent once more. */
+static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
+    const struct cairn_store_request *request = &sending->request;
+    const struct cairn_multipart_action *action = &sending->action;
+    struct cairn_up *up = sender->send->up;
+    if (action->kind != CAIRN_MULTIPART_PART || request->code != CAIRN_OK || !request->etag[0] ||
+        cairn_store_profile(up->store)->lists_part_checksums)
+        return;
+    CAIRN_AUTO_JSON json_t *message = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:s}", "t", "upload", "s", (json_int_t)sending->shard->index,
+        "part", (json_int_t)action->part_number, "bytes", (json_int_t)action->length, "crc32c",
+        (json_int_t)action->crc32c, "etag", request->etag);
+    struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
+    if (message) (void)!cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, NULL);
+}
+
 /* S20: the store says the bytes are not what the checksum says. Who is right? */
 static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
     const struct cairn_store_request *request = &sending->request;
@@ -108,6 +125,7 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     uint64_t entry = shard->entry;
     uint32_t index = shard->index;
     remember_upload(sender, sending);
+    remember_part(sender, sending);
     compare_source(sender, sending);
     log_failure(sending);
     cairn_lock_take(&send->lock);

@@ -5,10 +5,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal.h"
+#include "uploader/lost.h"
 #include "uploader/outbox.h"
 #include "uploader/recover.h"
 
@@ -54,6 +56,7 @@ static enum cairn_code on_hello(struct cairn_up_session *session, const struct c
     CAIRN_TRY(check_hello(session, min, max, err));
     CAIRN_TRY(cairn_up_admits(session->up, err));
     session->greeted = true;
+    if (!session->read_only) session->process = cairn_up_lost_watch(session->pid);
     cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn, run,
               session->rank, (int)session->pid);
     cairn_up_socket_answer(session->up->socket, session->conn, ask->request, "welcome",
@@ -290,6 +293,7 @@ enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t u
     session->conn = conn;
     session->uid = uid;
     session->pid = pid;
+    session->process = -1;
     cairn_uuid_random(session->uuid);
     *ret = session;
     return CAIRN_OK;
@@ -314,6 +318,7 @@ void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_at
     session->attempt = take_attempt;
     session->entry = take_entry;
     cairn_up_recovery_left_locked(session->up, take_attempt, session->rank);
+    cairn_up_lost_back_locked(session->up, take_attempt, session->rank);
 }
 
 void cairn_up_session_end(struct cairn_up_session *session) {
@@ -326,7 +331,13 @@ void cairn_up_session_end(struct cairn_up_session *session) {
         cairn_up_slabs_orphan_locked(up, session->conn);
         close_entry(session);
     }
-    cairn_up_attempt_leave(up, session->attempt);
+    if (session->attempt && !session->leaving && !up->locked.ending) {
+        cairn_up_lost_add_locked(up, session->attempt, session->rank, session->process);
+        session->process = -1;
+    } else {
+        cairn_up_attempt_leave(up, session->attempt);
+    }
     cairn_lock_give(&up->lock);
+    if (session->process >= 0) close(session->process);
     free(session);
 }

@@ -27,6 +27,7 @@ struct cairn_up_session {
     uint64_t conn;
     uid_t uid;
     pid_t pid;
+    int process; /* -1, or a descriptor that tells when the process ends */
     char uuid[CAIRN_UUID_TEXT_BYTES];
     bool greeted, leaving, read_only;
     struct cairn_run_name name;

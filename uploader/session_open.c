@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal.h"
+#include "uploader/lost.h"
 #include "uploader/opening.h"
 #include "uploader/session.h"
 #include "uploader/tasks.h"
@@ -21,6 +22,7 @@
 
 void cairn_up_opening_free(struct cairn_up_opening *opening) {
     if (!opening) return;
+    if (opening->process >= 0) close(opening->process);
     free(opening->job);
     free(opening->resume);
     free(opening);
@@ -157,8 +159,9 @@ void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
         cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "session.abandon", "cause=\"%s\"", error.message);
     CAIRN_HOLD(&up->lock);
-    cairn_up_attempt_leave(up, opening->attempt);
+    cairn_up_lost_add_locked(up, opening->attempt, opening->rank, opening->process);
     opening->attempt = NULL;
+    opening->process = -1;
 }
 
 static void attempt_task(struct cairn_up_helper *helper, void *owner) {
@@ -180,6 +183,8 @@ struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *ses
     opening->up = session->up;
     opening->conn = session->conn;
     opening->rank = session->rank;
+    opening->process =
+        session->process >= 0 ? fcntl(session->process, F_DUPFD_CLOEXEC, 0) : session->process;
     opening->world_size = session->world_size;
     (void)cairn_text_copy(opening->run_text, sizeof(opening->run_text), session->run_text);
     (void)cairn_text_copy(opening->proc, sizeof(opening->proc), session->proc);

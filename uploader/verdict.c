@@ -32,12 +32,21 @@ enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status,
     }
 }
 
+static bool is_whole(const json_t *version) {
+    const json_t *shards = json_object_get(version, "shards");
+    const json_t *ranks = json_object_get(version, "world_size");
+    return shards && ranks &&
+           json_equal(shards, json_object_get(version, "shards_registered")) &&
+           json_equal(ranks, json_object_get(version, "ranks_sealed"));
+}
+
 void cairn_up_news_read(const json_t *version, struct cairn_up_news *ret) {
     const char *state = json_string_value(json_object_get(version, "state"));
     *ret = (struct cairn_up_news){
         .state = state ? state : "",
         .recorded = json_is_true(json_object_get(version, "recorded")),
         .was_committed = json_is_string(json_object_get(version, "committed_at")),
+        .whole = is_whole(version),
         .reason = json_string_value(json_object_get(version, "reason")),
         .code = json_string_value(json_object_get(version, "code")),
     };
@@ -90,7 +99,7 @@ void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
 }
 
 void cairn_up_verdict_unknown_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    if (save->over || !save->told.begin) return;
+    if (save->over || !save->told.begin || save->unjournaled) return;
     save->told.begin = save->told.seal = save->told.fail = false;
     for (size_t i = 0; i < save->shard_count; i++) {
         struct cairn_up_shard *shard = save->shards[i];
@@ -102,6 +111,21 @@ void cairn_up_verdict_unknown_locked(struct cairn_up *up, struct cairn_up_save *
         }
     }
     cairn_up_outbox_wake(up->outbox);
+}
+
+void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
+                                       const struct cairn_up_news *news) {
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->over || !save->unjournaled || strcmp(save->place.id.text, version) != 0) continue;
+        if (!news)
+            cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, CAIRN_SOURCE_GONE,
+                                      "neither the uploader's journal nor the server knows it");
+        else if (!strcmp(news->state, "open") && !news->whole)
+            cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
+                                      "the uploader came back without its journal");
+    }
 }
 
 static bool may_be_committed(const struct cairn_up_save *save) {

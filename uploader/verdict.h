@@ -18,6 +18,7 @@ struct cairn_up_news { /* of one version */
     const char *state; /* "open", "committed", "aborting", "deleting", "gone" */
     bool recorded;
     bool was_committed; /* it has a commit time */
+    bool whole;         /* all ranks sealed, all shards registered; only watchers hear of it */
     const char *reason; /* may be NULL */
     const char *code;   /* slug, may be NULL */
 };
@@ -28,6 +29,11 @@ bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *sav
 /* All saves of a version. */
 void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
                                      const struct cairn_up_news *news);
+/* What a watcher heard of a version's saves that the journal does not have. They end when the
+ * version is over; one that is open and not whole lacks what nobody can bring any more, so they
+ * fail. news NULL: the server does not know it. */
+void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
+                                       const struct cairn_up_news *news);
 /* The server does not know it: begin again and look at every object first (Q19). */
 void cairn_up_verdict_unknown_locked(struct cairn_up *up, struct cairn_up_save *save);
 /* A newer attempt of the run is there: all of the older ones is over, but for saves that may have

@@ -12,6 +12,7 @@
 #include "api/table.h"
 #include "common/encode.h"
 #include "common/hash.h"
+#include "common/log.h"
 #include "common/text.h"
 #include "uploader/fetch_inside.h"
 
@@ -208,23 +209,47 @@ static enum cairn_code hand_out(struct cairn_up_version *version, struct cairn_v
     return CAIRN_OK;
 }
 
-static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_version *version,
-                                struct cairn_error *err) {
-    struct cairn_store_worker *store = NULL;
+static enum cairn_code load_from(struct cairn_store_worker *store, struct cairn_up_version *version,
+                                 struct cairn_error *err) {
     CAIRN_AUTO(buf) manifest = {0};
     CAIRN_AUTO(buf) layout = {0};
-    CAIRN_TRY(cairn_up_helper_store(helper, &store, err));
     CAIRN_TRY(load_manifest(store, version, &manifest, err));
+    CAIRN_TRY(cairn_store_tags_new(version->manifest.shard_count, &version->tags, err));
     CAIRN_TRY(load_checksums(store, version, err));
     CAIRN_TRY(load_layout(store, version, &layout, err));
     return hand_out(version, cairn_buf_view(&manifest), cairn_buf_view(&layout), err);
 }
 
+static void forget_documents(struct cairn_up_version *version) {
+    cairn_manifest_release(&version->manifest);
+    free(version->checksums);
+    cairn_store_tags_free(version->tags);
+    version->manifest = (struct cairn_manifest){0};
+    version->checksums = NULL;
+    version->tags = NULL;
+}
+
+static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_version *version,
+                                struct cairn_error *err) {
+    struct cairn_store_worker *store = NULL;
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_up_helper_store(helper, &store, err));
+    enum cairn_code code = load_from(store, version, &why);
+    if (code == CAIRN_CORRUPT) { /* S17: once more, over connections of its own */
+        CAIRN_AUTO_PTR(store_worker) other = NULL;
+        cairn_log(WARN, "fetch.again", "cause=\"%s\"", why.message);
+        forget_documents(version);
+        code = cairn_store_worker_new(helper->up->store, &other, &why);
+        if (code == CAIRN_OK) code = load_from(other, version, &why);
+    }
+    if (code != CAIRN_OK && err) *err = why;
+    return code;
+}
+
 /* ---- sharing ---- */
 
 static void version_free(struct cairn_up_version *version) {
-    cairn_manifest_release(&version->manifest);
-    free(version->checksums);
+    forget_documents(version);
     if (version->documents_fd >= 0) close(version->documents_fd);
     free(version);
 }

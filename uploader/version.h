@@ -14,6 +14,7 @@
 #pragma once
 
 #include "api/manifest.h"
+#include "store/range.h"
 #include "uploader/tasks.h"
 
 struct cairn_up_version {
@@ -23,6 +24,7 @@ struct cairn_up_version {
     struct cairn_version_place place;
     struct cairn_manifest manifest;
     uint8_t *checksums; /* u32le a block; owned */
+    struct cairn_store_tags *tags; /* by shard */
     int documents_fd;   /* sealed memfd: manifest, then layout */
     uint64_t manifest_bytes, layout_bytes;
 };

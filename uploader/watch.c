@@ -69,6 +69,7 @@ static void unknown_version(struct cairn_up *up, const char *version) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (!strcmp(save->place.id.text, version)) cairn_up_verdict_unknown_locked(up, save);
     }
+    cairn_up_verdict_forgotten_locked(up, version, NULL);
 }
 
 /* ---- asking ---- */
@@ -88,6 +89,7 @@ static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
         cairn_up_news_read(reply, &news);
         CAIRN_HOLD(&up->lock);
         cairn_up_verdict_version_locked(up, watcher->version, &news);
+        cairn_up_verdict_forgotten_locked(up, watcher->version, &news);
         return CAIRN_OK;
     }
     enum cairn_up_refusal refusal = cairn_up_refusal_of(code, err->http_status, false);
@@ -96,8 +98,10 @@ static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
         return CAIRN_OK;
     }
     if (refusal != CAIRN_UP_ENDED) return code;
-    struct cairn_up_news news = {
-        .state = "aborting", .reason = err->message, .code = cairn_code_info(code)->slug};
+    /* Only what was committed can be deleted. */
+    struct cairn_up_news news = {.state = code == CAIRN_DELETED ? "deleting" : "aborting",
+                                 .reason = err->message,
+                                 .code = cairn_code_info(code)->slug};
     CAIRN_HOLD(&up->lock);
     cairn_up_verdict_version_locked(up, watcher->version, &news);
     return CAIRN_OK;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The uploader is silent, refuses, dies and comes back; the trainer forks; deadlines hold. */
+#include <poll.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -158,6 +160,28 @@ TEST(a_save_that_fails_in_the_background_is_told_once_also_when_its_handle_is_go
     EXPECT(strstr(err.message, "step 7") != NULL);
     EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
     EXPECT_CODE(cairn_save_wait(save, CAIRN_DURABLE, 1000, &err), CAIRN_STEP_EXISTS);
+    cairn_save_free(save);
+}
+
+static void *tell_verdict(void *argument) {
+    struct cairn_rank *rank = argument;
+    if (!cairn_fake_uploader_saw(rank->fake, "seal", 1, NULL)) return NULL;
+    (void)poll(NULL, 0, 200);
+    cairn_fake_uploader_event(rank->fake, rank_verdict(1, "aborted", "checkpoint-aborted"));
+    return NULL;
+}
+
+TEST(a_save_that_ended_while_it_was_staged_says_why) { /* P9 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    pthread_t thread;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    cairn_fake_uploader_script(rank.fake, "seal", "not-found");
+    REQUIRE(pthread_create(&thread, NULL, tell_verdict, &rank) == 0);
+    EXPECT_CODE(rank_save(rank.session, 1, &save, &err), CAIRN_ABORTED);
+    pthread_join(thread, NULL);
+    EXPECT(strstr(err.message, "the server says so") != NULL);
     cairn_save_free(save);
 }
 
@@ -371,6 +395,46 @@ TEST(an_uploader_that_forgot_a_sealed_save_fails_it_by_name) {
     cairn_save_free(save);
 }
 
+/* Its version ended while nobody listened; the next uploader asks the server how. */
+TEST(an_uploader_that_asks_how_a_save_ended_is_waited_for) { /* Q40 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL, *next = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_offer_state(rank.fake, "ended");
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 100, &err), CAIRN_TIMEOUT);
+    EXPECT_CODE(rank_save(rank.session, 2, &next, &err), CAIRN_OK); /* its memory is free */
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
+    cairn_save_free(next);
+    cairn_save_free(save);
+}
+
+TEST(a_seal_whose_answer_was_lost_with_the_uploader_is_not_told_again) { /* Q40 */
+    for (int known = 0; known < 2; known++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        struct cairn_fake_message offer;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        cairn_fake_uploader_script(rank.fake, "seal", "drop");
+        cairn_fake_uploader_offer_state(rank.fake, known ? "continues+sealed" : "ended");
+        EXPECT_CODE(rank_save(rank.session, 1, &save, &err), CAIRN_OK);
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, &offer));
+        const json_t *saves = json_object_get(offer.message, "saves");
+        EXPECT(json_is_true(json_object_get(json_array_get(saves, 0), "sealed")));
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "stage"), 1);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "seal"), 1);
+        cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+        EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
+        cairn_save_free(save);
+    }
+}
+
 TEST(an_offer_that_is_refused_for_good_ends_the_session_and_says_why) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
@@ -399,6 +463,21 @@ TEST(a_save_that_is_freed_or_closed_before_it_was_staged_is_failed) {
     EXPECT(cairn_fake_uploader_saw(rank.fake, "bye", 1, NULL));
     EXPECT_CODE(cairn_save_raw(save, "a", "b", 1, &err), CAIRN_INVALID); /* the handle lives on */
     cairn_save_free(save);
+}
+
+TEST(a_session_that_says_goodbye_is_not_offered_again) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    struct cairn_open_options options = rank_options(&rank);
+    for (int i = 0; i < 20; i++) {
+        REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+        cairn_fake_uploader_script(rank.fake, "bye", "drop"); /* as a real one hangs up then */
+        cairn_close(rank.session);
+        rank.session = NULL;
+    }
+    (void)poll(NULL, 0, 100);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "hello"), 20);
 }
 
 TEST(giving_a_save_up_is_told_and_loses_against_a_commit) { /* Q40 */

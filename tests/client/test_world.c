@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* End to end: real server, real uploaders, a folder as the store. */
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -307,6 +308,30 @@ TEST(a_save_that_was_copied_while_the_uploader_was_away_commits) { /* K04 */
     EXPECT_CODE(check_all(&world, "latest", 3, 2, &err), CAIRN_OK);
     REQUIRE_OK(job_save(&job, 6, &err));
     REQUIRE_OK(job_commit(&job, &err));
+}
+
+/* The version ends, and its entry leaves the journal, between the ranks' offers and their taking:
+ * the server stands still until both offers are there, and answers before they are taken. */
+TEST(ranks_that_come_back_while_their_version_ends_hear_that_it_is_committed) { /* Q40 */
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    cairn_world_uploader_kill(&world, 0);
+    REQUIRE_OK(cairn_world_uploader_start(&world, 0, "uploader.over.before_close", &err));
+    REQUIRE_OK(job_open(&world, "job-1", 2, &job, &err));
+    REQUIRE_OK(job_save(&job, 5, &err));
+    EXPECT(cairn_daemon_ended(&world.uploaders[0], WAIT_MS));
+    kill(world.server.pid, SIGSTOP);
+    enum cairn_code code =
+        cairn_world_uploader_start(&world, 0, "uploader.offer.checked:0:delay=2000", &err);
+    (void)poll(NULL, 0, 1000);
+    kill(world.server.pid, SIGCONT);
+    REQUIRE_OK(code);
+    EXPECT_CODE(job_commit(&job, &err), CAIRN_OK);
+    for (uint64_t step = 6; step < 9; step++) { /* the memory is free again */
+        REQUIRE_OK(job_save(&job, step, &err));
+        REQUIRE_OK(job_commit(&job, &err));
+    }
+    EXPECT_CODE(check_all(&world, "latest", 1, 2, &err), CAIRN_OK);
 }
 
 TEST(a_save_that_was_begun_goes_on_with_the_next_uploader) {

@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 import xml.etree.ElementTree
 
+import held
 from world import BIN, Daemon, World, wait_until
 
 # Nobody else has these; any trace of them outside of the environment is a leak.
@@ -140,9 +141,21 @@ class S3World(World):
     def keys(self, part=""):
         return {key: size for key, size in self.s3.keys(self.prefix + "/").items() if part in key}
 
+    def make_uploader(self, number):
+        """One that remembers what it held when it had just started."""
+        daemon = super().make_uploader(number)
+        daemon.begin = daemon.start
+
+        def start():
+            daemon.begin()
+            daemon.baseline = held.baseline_of(daemon)
+            return daemon
+        daemon.start = start
+        return daemon
+
     def audit(self):
         """After it went quiet: no open upload, no object of a version that is not committed, no
-        test object."""
+        test object; no slab, no descriptor and no journal entry of a save that has ended."""
         try:
             wait_until(self.is_clean, 40, 0.2)
         except AssertionError:
@@ -158,8 +171,21 @@ class S3World(World):
         found = [("upload", key) for key in self.s3.uploads(self.prefix + "/")]
         found += [("orphan", key) for key in keys
                   if version_of(key) and version_of(key) not in committed]
-        found += [("test object", key) for key in keys if "/.cairn/doctor-" in key]
+        found += [("test object", key) for key in keys if "/.cairn/doctor" in key]
+        found += [("held by the server", kind) for kind in held.memory(self.server)]
+        for number, uploader in enumerate(self.uploaders):
+            found += self.find_held(number, uploader) if uploader.process.poll() is None else []
         return found
+
+    def find_held(self, number, uploader):
+        ports = [self.port, urllib.parse.urlsplit(self.env.get("AWS_ENDPOINT_URL") or
+                                                  os.environ["AWS_ENDPOINT_URL"]).port]
+        grown = held.grown(uploader, uploader.baseline, ports)
+        entries = held.journal_entries(self.root / f"uploader-{number}", f"node-{number}",
+                                       self.store, self.env)
+        return ([("held by the uploader", kind) for kind in held.memory(uploader)] +
+                [("held since its start", kind, count) for kind, count in grown.items()] +
+                [("in the journal", line) for line in entries])
 
     def logs(self):
         """Without the trace of the protocol: what is left tells the story."""

@@ -156,7 +156,8 @@ class OnS3(unittest.TestCase):
         said = self.world.cairn("doctor", self.world.store, "--json")
         findings = {f["check"]: f["level"] for f in json.loads(said.stdout)["findings"]}
         for check in ("keys", "put", "range", "multipart", "abort", "list parts", "delete",
-                      "presigned", "server", "uploader", "clock"):
+                      "presigned", "server", "uploader", "clock", "endpoint", "profile",
+                      "list uploads"):
             self.assertEqual(findings[check], "ok", (check, said.stdout))
         self.assertFalse([secret for secret in LEAKS if secret in said.stdout + said.stderr])
         self.world.audit()

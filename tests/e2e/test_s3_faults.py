@@ -2,6 +2,8 @@
 """Faults of the store, seen by the whole chain. After each: committed and verified, or failed by
 name; no open upload, no orphan, no secret in any log. CAIRN_TEST_SLOW=1 adds the minute's outage."""
 import collections
+import hashlib
+import hmac
 import http.server
 import json
 import os
@@ -12,6 +14,8 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.parse
+import urllib.request
 
 from s3world import ACCESS, BIN, SECRET, TOKEN, S3Fault, S3World, wait_until
 from test_jobs import Job
@@ -50,6 +54,27 @@ class KeyServer:
     def stop(self):
         self.server.shutdown()
         self.server.server_close()
+
+
+def put_object(s3, key, body):
+    """Somebody else's PUT: signed in the plainest way, with nobody's client."""
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    scope = f"{now[:8]}/us-east-1/s3/aws4_request"
+    path = f"/{s3.bucket}/{urllib.parse.quote(key)}"
+    headers = {"host": s3.url.split("://")[1], "x-amz-content-sha256": "UNSIGNED-PAYLOAD",
+               "x-amz-date": now, "x-amz-security-token": TOKEN}
+    names = ";".join(headers)
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    canonical = f"PUT\n{path}\n\n{lines}\n{names}\nUNSIGNED-PAYLOAD"
+    wanted = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    secret = b"AWS4" + SECRET.encode()
+    for part in (*scope.split("/"), wanted):
+        secret = hmac.new(secret, part.encode(), "sha256").digest()
+    headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, " \
+                               f"SignedHeaders={names}, Signature={secret.hex()}"
+    request = urllib.request.Request(s3.url + path, data=body, headers=headers, method="PUT")
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        assert reply.status == 200
 
 
 class Faults(unittest.TestCase):
@@ -196,6 +221,13 @@ class Faults(unittest.TestCase):
 
     def test_a_killed_uploader_does_not_send_finished_parts_again(self):
         self.start()
+        self.kill_and_go_on()
+
+    def test_nor_where_parts_are_listed_without_checksums(self):
+        self.start(s3_arguments=["--profile", "radosgw"])
+        self.kill_and_go_on()
+
+    def kill_and_go_on(self):
         self.s3.rules("op=part nth=5+ : req-stall@50%")
         job = Job(self.world, "job", 1, [1], run="f/run", rows=40)
         wait_until(lambda: len(self.shard_parts()) >= 4 and
@@ -223,20 +255,188 @@ class Faults(unittest.TestCase):
                          len(self.s3.journal(op="part", status=400)) > 0, True)
         self.check()
 
-    def test_a_byte_that_flips_on_the_way_back(self):  # S17
+    def readers(self):
+        """Commands that read every byte of f/run@1, by name: through the server and past it."""
+        out = self.world.root / "out"
+        past = ("--store", self.world.store)
+        return {"verify": ("verify", "f/run@1"), "verify --store": ("verify", "f/run@1", *past),
+                "get": ("get", "f/run@1", "-d", out),
+                "get --store": ("get", "f/run@1", "-d", out, *past)}
+
+    def told_by_server(self):
+        return "\n".join(line for line in (self.world.root / "server.log").read_text().splitlines()
+                         if " read." in line)
+
+    def gets_of(self, arguments, rules="", status=0):
+        """(what a command said, the journal's lines of its GETs of shards, all lines before)."""
+        shutil.rmtree(self.world.root / "out", ignore_errors=True)
+        before = self.s3.journal()
+        self.s3.rules(rules)
+        said = self.world.cairn(*arguments, status=status)
+        lines = self.s3.journal()[len(before):]
+        self.s3.rules("")
+        return said, [line for line in lines if line["op"] == "get" and "/data/" in line["key"]], \
+            before
+
+    def test_one_byte_that_flips_once_on_the_way_back(self):  # S17
+        self.start()
+        source = self.source()
+        self.finish(self.put_in_background(source))
+        for name, arguments in self.readers().items():
+            with self.subTest(name):
+                _, usual, _ = self.gets_of(arguments)
+                said, gets, before = self.gets_of(arguments,
+                                                  "op=get key=*/data/* nth=2 : flip@1000")
+                self.assertEqual(len(gets), len(usual) + 1)
+                ranges = collections.Counter(line["range"] for line in gets)
+                again = [text for text, count in ranges.items() if count == 2]
+                self.assertEqual(len(again), 1, ranges)
+                first, second = [line for line in gets if line["range"] == again[0]]
+                self.assertEqual((first["rule"], second["rule"]), (0, -1))
+                earlier = before + gets[:gets.index(second)]
+                self.assertNotIn(second["connection"], {line["connection"] for line in earlier})
+                told = said.stderr if "--store" in arguments else self.told_by_server()
+                self.assertRegex(told, r"shard \S*model\.bin\S* bytes \d+-\d+: .*expected")
+                if "get" in arguments:
+                    self.assertEqual((self.world.root / "out" / "model.bin").read_bytes(),
+                                     source.read_bytes())
+        self.check()
+
+    def test_one_byte_of_any_one_get_that_flips(self):  # S17: records and manifests, too
+        self.start()
+        self.finish(self.put_in_background(self.source(20)))
+        readers = [self.readers()[name] for name in ("verify", "verify --store")]
+        for arguments in readers:
+            for turn in range(1, 20):
+                self.s3.rules(f"op=get nth={turn} : flip@100")
+                self.world.cairn(*arguments)
+                if not self.s3.acted():
+                    break
+            self.assertGreater(turn, 4)
+        self.check()
+
+    def test_a_byte_that_flips_on_the_way_back_each_time(self):  # S17
         self.start()
         self.finish(self.put_in_background(self.source()))
-        flips = {"server": (), "store": ("--store", self.world.store)}
-        for name, arguments in flips.items():
-            self.s3.rules("op=get key=*/data/* : flip@1000")
-            said = self.world.cairn("verify", "f/run@1", *arguments, status=None)
-            self.assertNotEqual(said.returncode, 0, name)
-            self.assertIn("model.bin", said.stderr)
-            out = self.world.root / f"out-{name}"
-            said = self.world.cairn("get", "f/run@1", *arguments, "-d", out, status=None)
-            self.assertNotEqual(said.returncode, 0, name)
-            self.assertFalse((out / "model.bin").exists())
+        for name, arguments in self.readers().items():
+            with self.subTest(name):
+                said, gets, _ = self.gets_of(arguments, "op=get key=*/data/* : flip@1000", status=7)
+                self.assertRegex(said.stderr, r"shard \S*model\.bin\S* bytes \d+-\d+: .*expected")
+                ranges = collections.Counter(line["range"] for line in gets)
+                self.assertEqual(set(ranges.values()), {2}, "each is read twice and no more")
+                self.assertFalse((self.world.root / "out" / "model.bin").exists())
         self.check()
+
+    def test_every_later_range_asks_for_the_object_of_the_first(self):  # S17
+        self.start()
+        self.finish(self.put_in_background(self.source()))
+        for name, arguments in self.readers().items():
+            with self.subTest(name):
+                _, gets, _ = self.gets_of((*arguments, "--workers", "1"))
+                etags = {o["key"]: o["etag"] for o in self.s3.state()["objects"]}
+                asked = [line.get("if_match", "").strip('"') for line in gets]
+                wanted = [etags[line["key"]] for line in gets]
+                if "--store" in arguments:
+                    self.assertEqual(asked, [""] + wanted[1:])
+                else:  # the server knows of one request at a time: 2 ranges of 4 MiB
+                    self.assertGreater(len(gets), 8)
+                    self.assertGreaterEqual(asked.count(wanted[0]), len(gets) // 2)
+                    self.assertEqual(set(asked), {"", wanted[0]})
+
+    def shard_key(self):
+        return next(iter(self.world.keys("/data/")))
+
+    def test_an_object_that_is_replaced_between_two_ranges(self):  # S17
+        self.start()
+        source = self.source()
+        self.finish(self.put_in_background(source))
+        body = source.read_bytes()
+        for turn, (name, arguments) in enumerate(self.readers().items()):
+            with self.subTest(name):
+                before = len(self.s3.journal())
+                self.s3.rules("op=get key=*/data/* nth=1 : slow=4000000")
+                reading = subprocess.Popen(
+                    [BIN / "cairn", *arguments, "--workers", "1"], text=True,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    env={**os.environ, **self.world.env, "CAIRN_URL": self.world.url,
+                         "CAIRN_PROGRESS": "none"})
+                wait_until(lambda: self.s3.acted(0), 20)
+                # Another object of as many bytes, each time; the first 16 MiB stay what they were.
+                other = body[:-1] + bytes([body[-1] ^ (turn + 1)])
+                put_object(self.s3, self.shard_key(), other)
+                _, said = reading.communicate(timeout=60)
+                self.assertEqual(reading.returncode, 7, said + self.world.logs())
+                self.assertRegex(said + self.told_by_server(),
+                                 r"shard \S*model\.bin\S* bytes \d+-\d+: the object was replaced")
+                refused = [line for line in self.s3.journal()[before:] if line["status"] == 412]
+                self.assertTrue(refused)
+                if "--store" in arguments:
+                    self.assertEqual(len(refused), 1, "it would be refused again")
+        put_object(self.s3, self.shard_key(), body)
+        self.check()
+
+    def test_a_range_that_bears_the_etag_of_another_object(self):  # S17
+        self.start()
+        self.finish(self.put_in_background(self.source(20)))
+        arguments = (*self.readers()["get --store"], "--workers", "1")
+        other = 'header=ETag:"0123456789abcdef0123456789abcdef"'
+        self.gets_of(arguments, f"op=get key=*/data/* nth=2 : {other}")
+        said, gets, _ = self.gets_of(arguments, f"op=get key=*/data/* nth=2+ : {other}", status=7)
+        self.assertRegex(said.stderr, r"model\.bin: bytes \d+-\d+: the object was replaced while")
+        self.assertEqual([line.get("rule") for line in gets], [-1, 0, 0])
+        self.check()
+
+    def test_damage_behind_the_first_chunk_of_an_answer_is_named_too(self):  # P3
+        self.start()
+        source = self.source()
+        self.finish(self.put_in_background(source))
+        body = bytearray(source.read_bytes())
+        body[5 * MIB] ^= 1
+        put_object(self.s3, self.shard_key(), bytes(body))
+        for name, arguments in self.readers().items():
+            with self.subTest(name):
+                said = self.world.cairn(*arguments, status=7)
+                self.assertRegex(said.stderr, r"bytes 5242880-6291455: .*expected")
+        put_object(self.s3, self.shard_key(), source.read_bytes())
+        self.check()
+
+    # ---- what is not there, and what is not allowed ----
+
+    def test_a_shard_that_is_missing_or_forbidden(self):  # S18
+        self.start()
+        source = self.source()
+        self.finish(self.put_in_background(source))
+        for name, arguments in self.readers().items():
+            with self.subTest(name):
+                said, gets, _ = self.gets_of((*arguments, "--workers", "1"),
+                                             "op=get key=*/data/* : status=403/AccessDenied", 4)
+                self.assertRegex(said.stderr, r"shard \S*model\.bin.*AccessDenied")
+                self.assertEqual(len(gets), 1, "keys that may not will not the next time")
+                said, gets, _ = self.gets_of((*arguments, "--workers", "1"),
+                                             "op=get key=*/data/* : status=404/NoSuchKey", 7)
+                self.assertRegex(said.stderr, r"shard \S*model\.bin.*the object is missing: "
+                                              rf"expected {source.stat().st_size} bytes")
+                self.assertEqual(len(gets), 1)
+        self.check()
+
+    # ---- a store that is away ----
+
+    def test_the_store_alone_is_away(self):
+        self.start()
+        self.finish(self.put_in_background(self.source(1)))
+        self.s3.rules("op=list : stall@0")
+        arguments = ("get", "f/run@1", "-d", self.world.root / "out", "--store", self.world.store)
+        for patience, lines in (("2s", 0), ("7s", 1)):
+            started = time.monotonic()
+            said = self.world.cairn(*arguments, "--timeout", patience, status=8)
+            took = time.monotonic() - started
+            self.assertLess(abs(took - int(patience[0])), 3, said.stderr)
+            self.assertEqual(said.stderr.count(f"waiting for the store {self.world.store}, 5 s"),
+                             lines, said.stderr)
+        self.s3.stop()
+        started = time.monotonic()
+        self.world.cairn(*arguments, "--timeout", "3s", status=8)
+        self.assertLess(time.monotonic() - started, 6)
 
     def test_a_byte_that_flips_where_the_store_does_not_check(self):
         """Found and named by verify; with checksum = md5 the store finds it itself."""
@@ -255,6 +455,61 @@ class Faults(unittest.TestCase):
         self.finish(self.put_in_background(self.world.root / "model.bin", "f/run@2"))
         self.assertEqual(self.s3.acted(), 1)
         self.check("f/run@2")
+
+    def test_a_key_that_cannot_be_deleted_keeps_none_of_the_others(self):  # S27
+        self.s3 = S3Fault(self.folder)
+        self.world = world = S3World(
+            self.s3, nodes=1,
+            server_arguments=["--sweep-interval", "100ms", "--trash-grace", "0ms"],
+            uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
+        tree = world.root / "tree"
+        tree.mkdir()
+        for name in "abcde":
+            (tree / name).write_bytes(os.urandom(1000))
+        for step in (1, 2):
+            world.cairn("put", tree, f"f/run@{step}")
+        gone = json.loads(world.cairn("show", "f/run@1", "--json").stdout)["version"]
+        self.assertGreaterEqual(len(world.keys(gone)), 5)
+        for code in ("AccessDenied", "InternalError"):
+            self.s3.rules(f"op=delete-many : delete-error={code}@*/data/c")
+            if code == "AccessDenied":
+                world.cairn("rm", "f/run@1")
+            wait_until(lambda: code in world.logs(), 60)
+            left = list(world.keys(gone))
+            self.assertEqual([key[-7:] for key in left], ["/data/c"])
+            self.assertNotIn("version.gone", world.logs())  # it is tried again
+        self.assertIn("sweep.delayed", world.logs())
+        self.s3.rules("")
+        wait_until(lambda: not world.keys(gone), 60)
+        wait_until(lambda: "version.gone" in world.logs(), 10)
+        single = [line["key"] for line in self.s3.journal(op="delete") if "/data/" in line["key"]]
+        self.assertEqual(single, [])
+        self.check("f/run@2")
+
+    def test_keys_in_a_file_are_read_again_and_an_open_file_is_told(self):  # S10
+        keys = self.folder / "keys"
+
+        def write(access, secret, token):
+            keys.write_text(f"[default]\naws_access_key_id = {access}\n"
+                            f"aws_secret_access_key = {secret}\naws_session_token = {token}\n")
+
+        write(ACCESS, SECRET, TOKEN)
+        keys.chmod(0o644)
+        self.start(env={"AWS_SHARED_CREDENTIALS_FILE": str(keys), "AWS_ACCESS_KEY_ID": "",
+                        "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""})
+        for name in ("server.log", "uploader-0.log"):
+            log = (self.world.root / name).read_text()
+            self.assertEqual(log.count("store.keys_exposed"), 1, log)
+            self.assertIn(f'cause="{keys} has mode 0644"', log)
+        self.s3.ask("keys", f"AKIDCANARYSECOND {SECRET}2 {TOKEN}2")
+        write("AKIDCANARYSECOND", SECRET + "2", TOKEN + "2")
+        time.sleep(1.1)  # so often the file is looked at
+        self.finish(self.put_in_background(self.source(mib=12)))
+        # While one thread reads the file, others may still sign with the keys that hold.
+        used = {line["access_key"] for line in self.s3.journal(op="complete", status=200)
+                if "/data/" in line["key"]}
+        self.assertEqual(used, {"AKIDCANARYSECOND"})
+        self.check()
 
 
 if __name__ == "__main__":

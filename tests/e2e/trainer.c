@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank that saves checkpoints of its own making; a victim for kill -9, and a witness of what
  * libcairn tells a job:  trainer RUN RANK WORLD STEP...   One JSON line for the opening and each
- * step. TRAINER_ROWS is the size in MiB; TRAINER_HOLD names a path: step N waits for PATH.N. */
+ * step. TRAINER_ROWS is the size in MiB; TRAINER_HOLD names a path: step N waits for PATH.N;
+ * TRAINER_TIMEOUT_MS: how long each call may wait, 60 s by default. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 
 struct job {
     const char *hold;
+    uint32_t timeout_ms;
     unsigned rank, ranks;
     uint64_t rows, steps[STEPS_MAX];
     int step_count;
@@ -33,12 +35,13 @@ static uint32_t *memory_of(const struct job *job, uint64_t step) {
     return memory;
 }
 
-static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_error *err) {
+static enum cairn_code wait_committed(const struct job *job, struct cairn_save *save,
+                                      struct cairn_error *err) {
     enum cairn_code code = CAIRN_UPLOADER_GONE;
-    for (int tries = 0; tries < TIMEOUT_MS / GONE_PAUSE_MS && code == CAIRN_UPLOADER_GONE;
+    for (uint32_t tries = 0; tries < job->timeout_ms / GONE_PAUSE_MS && code == CAIRN_UPLOADER_GONE;
          tries++) {
         if (tries) (void)poll(NULL, 0, GONE_PAUSE_MS);
-        code = cairn_save_wait(save, CAIRN_COMMITTED, TIMEOUT_MS, err);
+        code = cairn_save_wait(save, CAIRN_COMMITTED, job->timeout_ms, err);
     }
     return code;
 }
@@ -63,7 +66,8 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);
     if (code == CAIRN_OK) code = cairn_save_stage(save, err);
     /* Gone: it is sealed with the uploader that comes back, or the wait says why not. */
-    if (code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save)) code = wait_committed(save, err);
+    if (code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save))
+        code = wait_committed(job, save, err);
     cairn_save_free(save);
     return code;
 }
@@ -99,7 +103,8 @@ int main(int argc, char **argv) {
     struct cairn_error err;
     memset(&err, 0, sizeof err);
     if (argc < 5) return 2;
-    const char *rows = getenv("TRAINER_ROWS");
+    const char *rows = getenv("TRAINER_ROWS"), *timeout = getenv("TRAINER_TIMEOUT_MS");
+    job.timeout_ms = timeout ? (uint32_t)strtoul(timeout, NULL, 10) : TIMEOUT_MS;
     if (rows) job.rows = strtoull(rows, NULL, 10);
     job.rank = (unsigned)strtoul(argv[2], NULL, 10);
     job.ranks = (unsigned)strtoul(argv[3], NULL, 10);
@@ -111,7 +116,7 @@ int main(int argc, char **argv) {
                                          .local_world_size = job.ranks > 1 ? job.ranks / 2 : 1,
                                          .bytes = job.rows * COLUMNS * 4 + (UINT64_C(4) << 20),
                                          .resume = getenv("CAIRN_RESUME"),
-                                         .timeout_ms = TIMEOUT_MS};
+                                         .timeout_ms = job.timeout_ms};
     enum cairn_code code = cairn_open(&options, &session, &resume, &err);
     if (code != CAIRN_OK) {
         printf("{\"open\":\"%s\"}\n", cairn_code_info(code)->slug);

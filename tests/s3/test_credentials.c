@@ -1,81 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every source against a real responder or real files, and the renewal with a clock of our own. */
-#include "store/credentials.h"
-
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "tests/harness.h"
-#include "tests/support/http_responder.h"
+#include "tests/support/key_stage.h"
 
-static const char *const variables[] = {"AWS_ACCESS_KEY_ID",
-                                        "AWS_SECRET_ACCESS_KEY",
-                                        "AWS_SESSION_TOKEN",
-                                        "AWS_PROFILE",
-                                        "AWS_DEFAULT_PROFILE",
-                                        "AWS_SHARED_CREDENTIALS_FILE",
-                                        "AWS_CONFIG_FILE",
-                                        "AWS_ROLE_ARN",
-                                        "AWS_WEB_IDENTITY_TOKEN_FILE",
-                                        "AWS_ROLE_SESSION_NAME",
-                                        "AWS_ENDPOINT_URL",
-                                        "AWS_ENDPOINT_URL_STS",
-                                        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-                                        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-                                        "AWS_CONTAINER_AUTHORIZATION_TOKEN",
-                                        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-                                        "AWS_EC2_METADATA_DISABLED",
-                                        "AWS_EC2_METADATA_SERVICE_ENDPOINT"};
-
-/* An empty environment, a home of this test alone, and a responder. */
-struct cairn_stage {
-    struct cairn_credentials_provider *provider;
-    struct cairn_credentials keys;
-    struct cairn_responder *server;
-    struct cairn_error error;
-};
-static void clear_variables(void) {
-    for (size_t i = 0; i < CAIRN_COUNT(variables); i++) unsetenv(variables[i]);
-    setenv("HOME", cairn_test_folder(), 1);
-    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-}
-static void cairn_stage_release(struct cairn_stage *stage) {
-    cairn_credentials_provider_free(stage->provider);
-    cairn_credentials_release(&stage->keys);
-    cairn_responder_stop(stage->server);
-    clear_variables();
-}
 #define err (stage.error)
+#define secret_of cairn_stage_secret
+#define token_of cairn_stage_token
+#define NOON CAIRN_STAGE_NOON
 
 static enum cairn_code get(struct cairn_stage *stage,
                            const struct cairn_credentials_options *options) {
-    cairn_credentials_provider_free(stage->provider);
-    stage->provider = NULL;
-    enum cairn_code code = cairn_credentials_provider_new(options, &stage->provider, &stage->error);
-    if (code) return code;
-    return cairn_credentials_get(stage->provider, 0, &stage->keys, &stage->error);
+    return cairn_stage_get(stage, options);
 }
 static const struct cairn_credentials_options plain;
 
-static const char *write_file(const char *name, const char *text) {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", cairn_test_folder(), name);
-    FILE *file = fopen(path, "w");
-    EXPECT(file && fputs(text, file) >= 0);
-    if (file) fclose(file);
-    return path;
-}
-
-static const char *secret_of(const struct cairn_stage *stage) {
-    return cairn_secret_view(&stage->keys.secret).data;
-}
-static const char *token_of(const struct cairn_stage *stage) {
-    return cairn_secret_view(&stage->keys.token).data;
-}
-
 TEST(the_environment_comes_first) {
     CAIRN_AUTO(stage) stage = {0};
-    clear_variables();
+    cairn_stage_clear();
     setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret-env", 1);
     setenv("AWS_PROFILE", "absent", 1);
@@ -91,7 +38,7 @@ TEST(the_environment_comes_first) {
 
 TEST(half_a_pair_in_the_environment_is_an_error_and_not_passed_over) { /* A1 */
     CAIRN_AUTO(stage) stage = {0};
-    clear_variables();
+    cairn_stage_clear();
     setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
     EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED);
     EXPECT(strstr(err.message, "AWS_SECRET_ACCESS_KEY is not"));
@@ -99,18 +46,20 @@ TEST(half_a_pair_in_the_environment_is_an_error_and_not_passed_over) { /* A1 */
 
 TEST(profiles_come_from_both_files_and_the_credentials_file_wins) {
     CAIRN_AUTO(stage) stage = {0};
-    clear_variables();
+    cairn_stage_clear();
     setenv("AWS_CONFIG_FILE",
-           write_file("config", "[default]\naws_access_key_id = CFG\naws_secret_access_key = cfg\n"
-                                "region = eu-west-1\n\n[profile ml]\n# comment\nregion=us-west-2\n"
-                                "s3 =\n  addressing_style = path\nendpoint_url = http://h\n"
-                                "[services x]\nregion = wrong\n"),
+           cairn_stage_file("config",
+                            "[default]\naws_access_key_id = CFG\naws_secret_access_key = cfg\n"
+                            "region = eu-west-1\n\n[profile ml]\n# comment\nregion=us-west-2\n"
+                            "s3 =\n  addressing_style = path\nendpoint_url = http://h\n"
+                            "[services x]\nregion = wrong\n"),
            1);
     setenv("AWS_SHARED_CREDENTIALS_FILE",
-           write_file("credentials", "[default]\naws_access_key_id=AKIDFILE\n"
-                                     "aws_secret_access_key=file/secret+=\r\n"
-                                     "[ml]\n aws_access_key_id = AKIDML\n"
-                                     "aws_secret_access_key = ml\naws_session_token = mltok\n"),
+           cairn_stage_file("credentials",
+                            "[default]\naws_access_key_id=AKIDFILE\n"
+                            "aws_secret_access_key=file/secret+=\r\n"
+                            "[ml]\n aws_access_key_id = AKIDML\n"
+                            "aws_secret_access_key = ml\naws_session_token = mltok\n"),
            1);
     REQUIRE_OK(get(&stage, &plain));
     EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDFILE");
@@ -128,26 +77,46 @@ TEST(profiles_come_from_both_files_and_the_credentials_file_wins) {
     EXPECT(!cairn_profile_get(&profile, "addressing_style"));
 }
 
-TEST(a_profile_that_is_absent_or_not_supported_is_named) {
+TEST(a_profile_that_is_absent_or_signs_in_by_sso_is_named) {
     CAIRN_AUTO(stage) stage = {0};
-    clear_variables();
+    cairn_stage_clear();
     struct cairn_credentials_options options = {.profile = "nobody"};
     EXPECT_CODE(get(&stage, &options), CAIRN_INVALID);
     EXPECT(strstr(err.message, "nobody"));
     setenv("AWS_CONFIG_FILE",
-           write_file("config", "[profile sso]\nsso_start_url = https://x\n"
-                                "[profile role]\nrole_arn = a\nsource_profile = default\n"),
+           cairn_stage_file("config", "[profile sso]\nsso_start_url = https://x\n"
+                                      "[profile new]\nsso_session = mine\n"),
            1);
     options.profile = "sso";
     EXPECT_CODE(get(&stage, &options), CAIRN_UNSUPPORTED);
-    options.profile = "role";
+    EXPECT(strstr(err.message, "export-credentials --profile sso"));
+    options.profile = "new";
     EXPECT_CODE(get(&stage, &options), CAIRN_UNSUPPORTED);
-    EXPECT(strstr(err.message, "source_profile"));
+}
+
+TEST(a_profile_that_the_options_name_comes_before_the_environment) { /* A1 */
+    CAIRN_AUTO(stage) stage = {0};
+    cairn_stage_clear();
+    setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret-env", 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE",
+           cairn_stage_file("credentials", "[ml]\naws_access_key_id = AKIDML\n"
+                                           "aws_secret_access_key = ml\n[empty]\nregion = x\n"),
+           1);
+    struct cairn_credentials_options options = {.profile = "ml"};
+    REQUIRE_OK(get(&stage, &options));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDML");
+    setenv("AWS_PROFILE", "ml", 1); /* as in the SDKs: only a profile that was named in words */
+    REQUIRE_OK(get(&stage, &plain));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDENV");
+    options.profile = "empty"; /* it may be there for its region alone */
+    REQUIRE_OK(get(&stage, &options));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDENV");
 }
 
 TEST(nothing_at_all_lists_what_was_looked_for) {
     CAIRN_AUTO(stage) stage = {0};
-    clear_variables();
+    cairn_stage_clear();
     EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED);
     EXPECT(strstr(err.message, "AWS_ACCESS_KEY_ID"));
 }
@@ -172,20 +141,13 @@ static void answer_sts(struct cairn_responder_request *request) {
         "</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>");
 }
 
-static bool start_server(struct cairn_stage *stage,
-                         void (*answer)(struct cairn_responder_request *), void *owner) {
-    struct cairn_responder_options options = {.answer = answer, .owner = owner};
-    stage->server = cairn_responder_start(&options);
-    return stage->server != NULL;
-}
-
 TEST(a_web_identity_is_traded_for_keys) {
     CAIRN_AUTO(stage) stage = {0};
-    clear_variables();
-    REQUIRE(start_server(&stage, answer_sts, NULL));
+    cairn_stage_clear();
+    REQUIRE(cairn_stage_serve(&stage, answer_sts, NULL));
     setenv("AWS_ENDPOINT_URL_STS", cairn_responder_url(stage.server), 1);
     setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/x", 1);
-    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", write_file("token", "jwt.canary\n"), 1);
+    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", cairn_stage_file("token", "jwt.canary\n"), 1);
     REQUIRE_OK(get(&stage, &plain));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIASTS");
     EXPECT_EQ_TEXT(secret_of(&stage), "sts-secret");
@@ -216,8 +178,8 @@ static void answer_container(struct cairn_responder_request *request) {
 
 TEST(a_container_endpoint_is_asked_by_relative_and_full_address) {
     CAIRN_AUTO(stage) stage = {0};
-    clear_variables();
-    REQUIRE(start_server(&stage, answer_container, NULL));
+    cairn_stage_clear();
+    REQUIRE(cairn_stage_serve(&stage, answer_container, NULL));
     struct cairn_credentials_options options = {.container_url = cairn_responder_url(stage.server)};
     setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/creds?id=1", 1);
     REQUIRE_OK(get(&stage, &options));
@@ -228,7 +190,7 @@ TEST(a_container_endpoint_is_asked_by_relative_and_full_address) {
     snprintf(url, sizeof url, "%s/full", cairn_responder_url(stage.server));
     setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
     EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED);
-    setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", write_file("pod", "pod-token\n"), 1);
+    setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", cairn_stage_file("pod", "pod-token\n"), 1);
     REQUIRE_OK(get(&stage, &plain));
     EXPECT_EQ_TEXT(token_of(&stage), "c-token");
 }
@@ -239,7 +201,7 @@ TEST(a_container_token_goes_to_no_foreign_host_in_the_clear) { /* A4 */
         "ftp://127.0.0.1/",     "http://localhost.example.com/", "http://169.254.170.20/"};
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
         CAIRN_AUTO(stage) stage = {0};
-        clear_variables();
+        cairn_stage_clear();
         setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", bad[i], 1);
         setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "canary", 1);
         EXPECT_CODE(get(&stage, &plain), CAIRN_FORBIDDEN);
@@ -267,9 +229,9 @@ static void answer_metadata(struct cairn_responder_request *request) {
 
 TEST(instance_metadata_is_asked_by_version_2_only) {
     CAIRN_AUTO(stage) stage = {0};
-    clear_variables();
+    cairn_stage_clear();
     unsetenv("AWS_EC2_METADATA_DISABLED");
-    REQUIRE(start_server(&stage, answer_metadata, NULL));
+    REQUIRE(cairn_stage_serve(&stage, answer_metadata, NULL));
     struct cairn_credentials_options options = {.metadata_url = cairn_responder_url(stage.server)};
     REQUIRE_OK(get(&stage, &options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAC");
@@ -304,14 +266,12 @@ static void answer_scripted(struct cairn_responder_request *request) {
     cairn_responder_reply(request, 200, "", body);
 }
 
-#define NOON INT64_C(1893499200000)
-
 static bool start_scripted(struct cairn_stage *stage, struct scripted_keys *script,
                            struct cairn_clock_virtual *clock) {
-    clear_variables();
+    cairn_stage_clear();
     cairn_clock_virtual_init(clock, NOON);
     atomic_store(&script->expires_ms, NOON + 3600000);
-    if (!start_server(stage, answer_scripted, script)) return false;
+    if (!cairn_stage_serve(stage, answer_scripted, script)) return false;
     setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/", 1);
     struct cairn_credentials_options options = {.container_url = cairn_responder_url(stage->server),
                                                 .clock = &clock->clock};
@@ -361,13 +321,14 @@ TEST(refused_keys_are_replaced_once_and_those_without_replacement_are_final) { /
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIA2");
     REQUIRE_OK(cairn_credentials_get(stage.provider, first, &stage.keys, &err)); /* a late thread */
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIA2");
-    clear_variables();
+    cairn_stage_clear();
     setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "canary", 1);
     REQUIRE_OK(get(&stage, &plain));
     EXPECT_CODE(cairn_credentials_get(stage.provider, stage.keys.generation, &stage.keys, &err),
                 CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "environment has no others"));
+    EXPECT(strstr(err.message, "environment has no others; a running process gets no new"));
+    EXPECT(strstr(err.message, "restart it"));
     EXPECT(!strstr(err.message, "canary"));
 }
 
@@ -394,4 +355,110 @@ TEST(of_many_threads_one_renews) { /* A2 */
         EXPECT(renewed != NULL);
     }
     EXPECT_EQ_U64(atomic_load(&script.served), 2);
+}
+
+/* ---- files that change ---- */
+
+static void write_keys(const char *access_key) {
+    char text[200];
+    snprintf(text, sizeof text,
+             "[default]\naws_access_key_id = %s\naws_secret_access_key = of-%s\n", access_key,
+             access_key);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", cairn_stage_file("credentials", text), 1);
+}
+
+static bool start_with_file(struct cairn_stage *stage, struct cairn_clock_virtual *clock) {
+    cairn_stage_clear();
+    cairn_clock_virtual_init(clock, NOON);
+    write_keys("AKIDONE");
+    struct cairn_credentials_options options = {.clock = &clock->clock};
+    return get(stage, &options) == CAIRN_OK && !strcmp(stage->keys.access_key, "AKIDONE");
+}
+
+TEST(refused_keys_of_a_file_are_read_again_each_time_until_there_are_others) { /* A3, S10 */
+    CAIRN_AUTO(stage) stage = {0};
+    struct cairn_clock_virtual clock;
+    REQUIRE(start_with_file(&stage, &clock));
+    uint64_t first = stage.keys.generation;
+    for (int i = 0; i < 2; i++) {
+        EXPECT_CODE(cairn_credentials_get(stage.provider, first, &stage.keys, &err),
+                    CAIRN_UNAUTHORIZED);
+        EXPECT(strstr(err.message, "profile default has no others; the files are read again"));
+        EXPECT(!strstr(err.message, "of-AKID"));
+    }
+    write_keys("AKIDTWO");
+    REQUIRE_OK(cairn_credentials_get(stage.provider, first, &stage.keys, &err));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDTWO");
+    EXPECT_EQ_TEXT(secret_of(&stage), "of-AKIDTWO");
+}
+
+TEST(a_changed_file_is_read_again_before_anything_is_refused) { /* A3 */
+    CAIRN_AUTO(stage) stage = {0};
+    struct cairn_clock_virtual clock;
+    REQUIRE(start_with_file(&stage, &clock));
+    EXPECT(cairn_credentials_current(stage.provider, stage.keys.generation));
+    write_keys("AKIDTWO");
+    cairn_clock_virtual_advance(&clock, 1000);
+    EXPECT(!cairn_credentials_current(stage.provider, stage.keys.generation));
+    REQUIRE_OK(cairn_credentials_get(stage.provider, 0, &stage.keys, &err));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDTWO");
+    EXPECT(cairn_credentials_current(stage.provider, stage.keys.generation));
+    cairn_clock_virtual_advance(&clock, 1000);
+    EXPECT(cairn_credentials_current(stage.provider, stage.keys.generation)); /* the same file */
+}
+
+TEST(a_file_that_is_half_written_leaves_the_keys_that_hold) { /* A2 */
+    CAIRN_AUTO(stage) stage = {0};
+    struct cairn_clock_virtual clock;
+    REQUIRE(start_with_file(&stage, &clock));
+    cairn_stage_file("credentials", "[default]\naws_access_key_id = AKIDTWO\n");
+    cairn_clock_virtual_advance(&clock, 1000);
+    EXPECT(!cairn_credentials_current(stage.provider, stage.keys.generation));
+    REQUIRE_OK(cairn_credentials_get(stage.provider, 0, &stage.keys, &err));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDONE");
+    write_keys("AKIDTWO");
+    cairn_clock_virtual_advance(&clock, 11000);
+    REQUIRE_OK(cairn_credentials_get(stage.provider, 0, &stage.keys, &err));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDTWO");
+}
+
+TEST(a_file_that_others_may_read_is_named_with_its_mode) {
+    CAIRN_AUTO(stage) stage = {0};
+    struct cairn_clock_virtual clock;
+    char text[CAIRN_CREDENTIALS_EXPOSED_BYTES] = "", path[512];
+    REQUIRE(start_with_file(&stage, &clock));
+    EXPECT(!cairn_credentials_exposed(stage.provider, text));
+    snprintf(path, sizeof path, "%s/credentials", cairn_test_folder());
+    static const mode_t modes[] = {0640, 0604, 0602, 0610};
+    for (size_t i = 0; i < CAIRN_COUNT(modes); i++) {
+        char mode[16];
+        snprintf(mode, sizeof mode, "mode %04o", (unsigned)modes[i]);
+        EXPECT(chmod(path, modes[i]) == 0);
+        EXPECT(cairn_credentials_exposed(stage.provider, text));
+        EXPECT(strstr(text, mode));
+        EXPECT(strstr(text, path));
+    }
+    setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1); /* then the file is not where keys come from */
+    setenv("AWS_SECRET_ACCESS_KEY", "env", 1);
+    REQUIRE_OK(get(&stage, &plain));
+    EXPECT(!cairn_credentials_exposed(stage.provider, text));
+}
+
+TEST(a_config_file_is_exposed_only_when_keys_are_in_it) {
+    CAIRN_AUTO(stage) stage = {0};
+    char text[CAIRN_CREDENTIALS_EXPOSED_BYTES] = "", path[512];
+    cairn_stage_clear();
+    snprintf(path, sizeof path, "%s",
+             cairn_stage_file("config", "[default]\naws_access_key_id = AKIDCFG\n"
+                                        "aws_secret_access_key = cfg\n"));
+    setenv("AWS_CONFIG_FILE", path, 1);
+    EXPECT(chmod(path, 0644) == 0);
+    REQUIRE_OK(get(&stage, &plain));
+    EXPECT(cairn_credentials_exposed(stage.provider, text));
+    EXPECT(strstr(text, "config has mode 0644"));
+    cairn_stage_file("config", "[default]\nregion = x\n");
+    EXPECT(chmod(path, 0644) == 0);
+    write_keys("AKIDONE");
+    REQUIRE_OK(get(&stage, &plain));
+    EXPECT(!cairn_credentials_exposed(stage.provider, text));
 }

@@ -64,6 +64,23 @@ TEST(small_objects_come_back_as_they_went_and_go_away) {
     }
 }
 
+TEST(many_objects_go_away_in_one_request) { /* S27 */
+    LAB(lab, NULL);
+    static const char *const keys[] = {"m/plain", "m/a b+c%2F=&<>\"'é日", "m/never", "m/z"};
+    struct cairn_store_deletion deletions[CAIRN_COUNT(keys)] = {{0}};
+    CAIRN_AUTO(buf) back = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(keys); i++) {
+        deletions[i].key = keys[i];
+        if (i == 2) continue;
+        REQUIRE_OK(cairn_store_put_small(lab.worker, keys[i], CAIRN_VIEW("x"), false, &err));
+    }
+    REQUIRE_OK(cairn_store_delete_many(lab.worker, "m/", deletions, CAIRN_COUNT(keys), &err));
+    for (size_t i = 0; i < CAIRN_COUNT(keys); i++) {
+        EXPECT(deletions[i].deleted);
+        EXPECT_CODE(cairn_store_get_small(lab.worker, keys[i], &back, &err), CAIRN_NOT_FOUND);
+    }
+}
+
 TEST(a_put_that_may_only_create_does_not_replace) {
     LAB(lab, NULL);
     REQUIRE_OK(cairn_store_put_small(lab.worker, "k", CAIRN_VIEW("first"), true, &err));
@@ -163,6 +180,10 @@ TEST(a_multipart_upload_is_listed_completed_and_read_back) {
     struct cairn_store_request uploads = {
         .op = CAIRN_STORE_UPLOADS, .key = "", .listing = &listing};
     REQUIRE_OK(cairn_store_perform(lab.worker, &uploads, &err));
+    if (!listing.count) { /* MinIO lists them by the whole key only */
+        uploads.key = "m";
+        REQUIRE_OK(cairn_store_perform(lab.worker, &uploads, &err));
+    }
     REQUIRE(listing.count == 1);
     EXPECT_EQ_TEXT(listing.entries[0].key, "m");
     EXPECT_EQ_TEXT(listing.entries[0].upload_id, create.upload_id);

@@ -2,6 +2,9 @@
 /* s3_settings: what is said in settings is in the requests; what means nothing is refused. */
 #include "store/s3_settings.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "tests/support/s3_script.h"
 
 static const struct {
@@ -109,6 +112,61 @@ TEST(interfaces_cap_and_hedge_become_options) {
     REQUIRE_OK(choose("CAIRN_HEDGE", "false", &environment, &err));
     EXPECT(environment.choice.options.no_hedge);
     cairn_store_s3_environment_release(&environment);
+}
+
+/* The switch of AWS's SDKs, by variable or profile: no checksum, unless Cairn's setting has one. */
+TEST(awss_switch_for_checksums_is_heard_and_cairns_setting_wins) { /* S21 */
+    static const struct {
+        const char *variable, *in_profile;
+        enum cairn_store_s3_checksum setting;
+        bool crc32c, md5;
+    } cases[] = {
+        {NULL, NULL, CAIRN_S3_CHECKSUM_AUTO, true, false},
+        {"when_supported", NULL, CAIRN_S3_CHECKSUM_AUTO, true, false},
+        {"when_required", NULL, CAIRN_S3_CHECKSUM_AUTO, false, false},
+        {"WHEN_REQUIRED", NULL, CAIRN_S3_CHECKSUM_AUTO, false, false},
+        {NULL, "when_required", CAIRN_S3_CHECKSUM_AUTO, false, false},
+        {"when_supported", "when_required", CAIRN_S3_CHECKSUM_AUTO, true, false},
+        {"when_required", NULL, CAIRN_S3_CHECKSUM_CRC32C, true, false},
+        {"when_required", NULL, CAIRN_S3_CHECKSUM_MD5, false, true},
+    };
+    char path[512];
+    snprintf(path, sizeof path, "%s/config", cairn_test_folder());
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        FILE *file = fopen(path, "w");
+        REQUIRE(file != NULL);
+        if (cases[i].in_profile)
+            fprintf(file, "[default]\nrequest_checksum_calculation = %s\n", cases[i].in_profile);
+        REQUIRE(fclose(file) == 0);
+        setenv("AWS_CONFIG_FILE", path, 1);
+        if (cases[i].variable) setenv("AWS_REQUEST_CHECKSUM_CALCULATION", cases[i].variable, 1);
+        struct cairn_store_s3_options options = {.deadline_ms = 3000, .checksum = cases[i].setting};
+        static const char gone[] = "<DeleteResult><Deleted><Key>pre/fix/k</Key></Deleted>"
+                                   "</DeleteResult>";
+        RIG(options, {200, STORED, ""}, {200, "", gone});
+        unsetenv("AWS_CONFIG_FILE");
+        unsetenv("AWS_REQUEST_CHECKSUM_CALCULATION");
+        struct cairn_store_request put = PUT_REQUEST;
+        struct cairn_store_deletion deletion = {.key = "k"};
+        REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+        const char *head = rig.heads[0];
+        EXPECT_EQ_U64(strstr(head, "x-amz-checksum-crc32c: 4waSgw==") != NULL, cases[i].crc32c);
+        EXPECT_EQ_U64(strstr(head, "Content-MD5: ") != NULL, cases[i].md5);
+        /* S3 asks for one here, whatever is set. */
+        REQUIRE_OK(cairn_store_delete_many(rig.worker, "k", &deletion, 1, &err));
+        EXPECT(strstr(rig.heads[1], "POST /bucket?delete= HTTP/1.1\r\n"));
+        EXPECT(strstr(rig.heads[1], "Content-MD5: "));
+    }
+}
+
+TEST(a_switch_for_checksums_that_means_nothing_is_refused_by_name) { /* G01 */
+    CAIRN_AUTO(rig) rig = {0};
+    static const struct cairn_s3_line script[] = {{200, STORED, ""}};
+    setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "sometimes", 1);
+    EXPECT_CODE(cairn_rig_open(&rig, script, 1, plain), CAIRN_INVALID);
+    unsetenv("AWS_REQUEST_CHECKSUM_CALCULATION");
+    EXPECT(strstr(err.message, "AWS_REQUEST_CHECKSUM_CALCULATION"));
+    EXPECT(strstr(err.message, "sometimes"));
 }
 
 TEST(an_endpoint_in_the_clear_on_another_machine_must_be_allowed) { /* G02 */

@@ -164,6 +164,60 @@ TEST(open_uploads_are_listed_with_their_ids) {
     cairn_store_listing_release(&listing);
 }
 
+struct told {
+    unsigned deleted, failed;
+    char last[64];
+};
+static void on_told(void *owner, const char *key, const char *code, const char *message) {
+    struct told *told = owner;
+    told->deleted += !code;
+    told->failed += code != NULL;
+    snprintf(told->last, sizeof told->last, "%.20s %.20s %.20s", key, code ? code : "-", message);
+}
+
+TEST(deletions_are_told_one_by_one_and_only_of_whole_documents) { /* S27, X1 */
+    static const struct {
+        const char *text;
+        unsigned deleted, failed;
+        const char *last;
+        enum cairn_code code;
+    } cases[] = {
+        {"<DeleteResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>", 0, 0, "", CAIRN_OK},
+        {"<DeleteResult><Deleted><Key>p/a</Key></Deleted><Error><Code>AccessDenied</Code>"
+         "<Key>p/b &amp; c</Key><Message>no</Message></Error></DeleteResult>",
+         1, 1, "b & c AccessDenied no", CAIRN_OK},
+        {"<DeleteResult><Error><Key>p/a</Key><Code>X</Code></Error><Deleted><Key>p/b</Key>"
+         "<VersionId>v</VersionId><DeleteMarker>true</DeleteMarker></Deleted></DeleteResult>",
+         1, 1, "b - ", CAIRN_OK},
+        {"<DeleteResult><Deleted><Key>other/a</Key></Deleted></DeleteResult>", 0, 0, "", CAIRN_OK},
+        {"<DeleteResult><Deleted><Key>p/a</Key></Deleted>", 0, 0, "", CAIRN_PROTOCOL},
+        {"<DeleteResult><Deleted></Deleted></DeleteResult>", 0, 0, "", CAIRN_PROTOCOL},
+        {"<DeleteResult><Error><Key>p/a</Key></Error></DeleteResult>", 0, 0, "", CAIRN_PROTOCOL},
+        {"<Error><Code>InternalError</Code></Error>", 0, 0, "", CAIRN_PROTOCOL},
+        {"", 0, 0, "", CAIRN_PROTOCOL},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct told told = {0};
+        struct cairn_error err = {0};
+        struct cairn_xml_deletions reader = {"p/", on_told, &told};
+        EXPECT_CODE(cairn_xml_deletions_read(cairn_view_of(cases[i].text), &reader, &err),
+                    cases[i].code);
+        EXPECT_EQ_U64(told.deleted, cases[i].deleted);
+        EXPECT_EQ_U64(told.failed, cases[i].failed);
+        EXPECT_EQ_TEXT(told.last, cases[i].last);
+    }
+}
+
+TEST(an_error_of_sts_is_read_like_one_of_s3) {
+    struct cairn_xml_problem problem = {0};
+    EXPECT(cairn_xml_problem_read(
+        CAIRN_VIEW("<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error>"
+                   "<Type>Sender</Type><Code>AccessDenied</Code></Error><RequestId>r</RequestId>"
+                   "</ErrorResponse>"),
+        &problem));
+    EXPECT_EQ_TEXT(problem.code, "AccessDenied");
+}
+
 TEST(keys_of_sts_are_read) {
     CAIRN_AUTO(xml_session) session = {0};
     struct cairn_error err = {0};
@@ -173,7 +227,7 @@ TEST(keys_of_sts_are_read) {
                    "</SecretAccessKey><Expiration>2026-01-01T00:00:00Z</Expiration>"
                    "<AccessKeyId>ASIA</AccessKeyId></Credentials>"
                    "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"),
-        &session, &err));
+        "AssumeRoleWithWebIdentityResponse", &session, &err));
     EXPECT_EQ_TEXT(session.access_key, "ASIA");
     EXPECT_EQ_TEXT(cairn_secret_view(&session.secret).data, "sec");
     EXPECT_EQ_TEXT(cairn_secret_view(&session.token).data, "tok");
@@ -204,6 +258,20 @@ TEST(both_forms_of_time_are_read_and_others_refused) {
                                       "2013-05-24T00:00:00Zx"};
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
         EXPECT_CODE(cairn_s3_time_iso(bad[i], &ms, &err), CAIRN_PROTOCOL);
-    EXPECT_CODE(cairn_s3_time_http("Fri, 24 Mai 2013 00:00:00 GMT", &ms, &err), CAIRN_PROTOCOL);
-    EXPECT_CODE(cairn_s3_time_http("Fri, 24 May 2013 00:00:00 CET", &ms, &err), CAIRN_PROTOCOL);
+    static const char *const http[] = {"Sun, 06 Nov 1994 08:49:37 GMT",
+                                       "Sunday, 06-Nov-94 08:49:37 GMT",
+                                       "Sun Nov  6 08:49:37 1994"}; /* the three of RFC 9110 */
+    for (size_t i = 0; i < CAIRN_COUNT(http); i++) {
+        REQUIRE_OK(cairn_s3_time_http(http[i], &ms, &err));
+        EXPECT_EQ_U64(ms, UINT64_C(784111777000));
+    }
+    static const char *const no_http[] = {"Fri, 24 Mai 2013 00:00:00 GMT",
+                                          "Fri, 24 May 2013 00:00:00 CET",
+                                          "120",
+                                          "Fri, 30 Feb 2013 00:00:00 GMT",
+                                          "Fri, 29 Feb 2013 00:00:00 GMT",
+                                          "Sun Nov  6 08:49:37 1994 GMT",
+                                          "Sunday, 06-Nov-1994 08:49:37 GMT"};
+    for (size_t i = 0; i < CAIRN_COUNT(no_http); i++)
+        EXPECT_CODE(cairn_s3_time_http(no_http[i], &ms, &err), CAIRN_PROTOCOL);
 }

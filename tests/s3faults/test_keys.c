@@ -78,6 +78,38 @@ TEST(s10_keys_that_cannot_be_renewed_fail_at_once) {
     EXPECT(!strstr(err.message, CAIRN_S3WORLD_SECRET));
 }
 
+static void write_keys(const char *access, const char *secret) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/keys", cairn_test_folder());
+    FILE *file = fopen(path, "w");
+    EXPECT(file && fprintf(file,
+                           "[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n"
+                           "aws_session_token = " CAIRN_S3WORLD_TOKEN "\n",
+                           access, secret) > 0);
+    if (file) EXPECT(fclose(file) == 0);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", path, 1);
+}
+
+TEST(s10_keys_of_a_file_that_were_refused_are_read_again_without_a_restart) {
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    unsetenv("AWS_SESSION_TOKEN");
+    WORLD(.own_keys = true, .token = true, .no_store = true);
+    write_keys(CAIRN_S3WORLD_ACCESS, CAIRN_S3WORLD_SECRET);
+    REQUIRE_OK(cairn_s3world_open(&world, &world_options));
+    cairn_s3world_post(&world, "keys", "CANARYSECOND " SECOND_SECRET " " CAIRN_S3WORLD_TOKEN);
+    EXPECT(cairn_case_is_durable(&world, "", "before"));
+    CAIRN_AUTO(s3run) run = {.key = "ended", .size_bytes = 1000};
+    cairn_s3world_rules(&world, "op=put nth=1 : expire-keys");
+    EXPECT_CODE(cairn_s3run_send(&world, &run), CAIRN_UNAUTHORIZED);
+    EXPECT(strstr(run.error.message, "the files are read again as soon as they change"));
+    write_keys("CANARYSECOND", SECOND_SECRET);
+    EXPECT(cairn_case_is_durable(&world, "", "after"));
+    char key[256];
+    cairn_s3world_last(&world, "complete", "access_key", key);
+    EXPECT_EQ_TEXT(key, "CANARYSECOND");
+}
+
 TEST(s10_refusals_that_stay_fail_at_once_and_are_not_repeated) {
     WORLD(0);
     static const struct {

@@ -241,7 +241,7 @@ TEST(s23_sizes_of_parts_suit_every_kind_of_store) {
         WORLD(.profile = profiles[i]);
         const struct cairn_store_profile *profile = cairn_store_profile(world.store);
         CAIRN_AUTO(s3run) run = {.size_bytes = 17 * CAIRN_MIB + 1};
-        run.part_bytes = cairn_multipart_part_bytes(profile, run.size_bytes, 1);
+        run.part_bytes = cairn_multipart_part_bytes(profile, run.size_bytes, 1, 1);
         EXPECT(run.part_bytes >= 5 * CAIRN_MIB);
         REQUIRE_OK(cairn_s3run_send(&world, &run));
         EXPECT(cairn_s3run_is_whole(&world, &run));
@@ -256,10 +256,10 @@ TEST(s23_more_parts_than_a_store_takes_are_refused_before_anything_is_sent) {
     struct cairn_store_profile profile = {
         .part_bytes_min = 5 * CAIRN_MIB, .part_bytes_max = 5 * CAIRN_GIB, .part_count_max = 1000};
     uint64_t size = 100 * CAIRN_GIB;
-    uint64_t part = cairn_multipart_part_bytes(&profile, size, 8 * CAIRN_MIB);
+    uint64_t part = cairn_multipart_part_bytes(&profile, size, 8 * CAIRN_MIB, 1);
     EXPECT(cairn_div_up(size, part) <= 1000);
     profile.part_count_max = 10000;
-    part = cairn_multipart_part_bytes(&profile, 5000 * CAIRN_GIB, 8 * CAIRN_MIB);
+    part = cairn_multipart_part_bytes(&profile, 5000 * CAIRN_GIB, 8 * CAIRN_MIB, 1);
     EXPECT(cairn_div_up(5000 * CAIRN_GIB, part) <= 10000);
 }
 

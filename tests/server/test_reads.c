@@ -141,7 +141,7 @@ TEST(a_flipped_byte_in_the_first_blocks_is_a_problem_that_names_it) /* P3 */
     EXPECT(ask(&world, &save, "GET", "", &reply) == 502);
     EXPECT(strstr(reply.data, "store-corrupt"));
     EXPECT(strstr(reply.data,
-                  "run llm/seven step 1 shard \\\"rank-00000/x\\\" bytes 1048576-2097151"));
+                  "run llm/seven step 1 shard \\\"rank-00000/x\\\": bytes 1048576-2097151"));
     EXPECT(strstr(reply.data, "expected CRC32C"));
     EXPECT(cairn_daemon_logged(&world.server, "read.refused"));
     /* Blocks that are whole are still served. */

@@ -389,6 +389,29 @@ TEST(deleting_the_last_object_removes_its_empty_folders) {
     EXPECT(exists(&place, "a/b/c/one"));
 }
 
+TEST(many_keys_are_deleted_each_for_itself) { /* S27 */
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a/b/one", CAIRN_VIEW("1"), true, &err));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a/two", CAIRN_VIEW("2"), true, &err));
+    struct cairn_store_deletion deletions[] = {
+        {.key = "a/b/one"}, {.key = "a/never"}, {.key = "a/../x"}, {.key = "a/two"}};
+    int free_fd = dup(STDERR_FILENO), free_fd_after;
+    close(free_fd);
+    EXPECT_CODE(cairn_store_delete_many(place.worker, "a/", deletions, 4, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "a/../x"));
+    EXPECT(!exists(&place, "a"));
+    for (size_t i = 0; i < 4; i++) EXPECT_EQ_U64(deletions[i].deleted, i != 2);
+    EXPECT(deletions[2].refused);
+    deletions[2] = (struct cairn_store_deletion){.key = "a/x"};
+    REQUIRE_OK(cairn_store_delete_many(place.worker, "a/", deletions, 4, &err));
+    REQUIRE_OK(cairn_store_delete_many(place.worker, "a/", NULL, 0, &err));
+    free_fd_after = dup(STDERR_FILENO);
+    close(free_fd_after);
+    EXPECT_EQ_U64(free_fd, free_fd_after); /* no folder was left open */
+}
+
 static void note_done(struct cairn_store_request *request) {
     *(bool *)request->owner = true;
 }

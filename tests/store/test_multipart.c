@@ -98,15 +98,44 @@ static bool send_parts(struct cairn_run *run) {
 TEST(part_sizes_keep_every_limit) {
     struct cairn_store_profile profile = {
         .part_bytes_min = 5 * CAIRN_MIB, .part_bytes_max = 5 * CAIRN_GIB, .part_count_max = 10000};
-    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, CAIRN_GIB, 64 * CAIRN_MIB), 64 * CAIRN_MIB);
-    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 0, 1), 5 * CAIRN_MIB);
-    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 0, 6 * CAIRN_MIB + 1), 7 * CAIRN_MIB);
-    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 0, 9 * CAIRN_GIB), 5 * CAIRN_GIB);
-    uint64_t huge = 5 * CAIRN_GIB * 1000 - 1, part = cairn_multipart_part_bytes(&profile, huge, 1);
-    EXPECT(part % CAIRN_MIB == 0 && cairn_div_up(huge, part) <= 10000);
-    profile.part_count_max = 1000;
-    part = cairn_multipart_part_bytes(&profile, huge, 1);
-    EXPECT(part % CAIRN_MIB == 0 && cairn_div_up(huge, part) <= 1000);
+    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, CAIRN_GIB, 64 * CAIRN_MIB, 1),
+                  64 * CAIRN_MIB);
+    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 0, 1, 1), 5 * CAIRN_MIB);
+    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 0, 6 * CAIRN_MIB + 1, 1), 7 * CAIRN_MIB);
+    EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, 9 * CAIRN_GIB, 9 * CAIRN_GIB, 1),
+                  5 * CAIRN_GIB);
+    for (uint32_t connections = 0; connections <= 4096; connections += 64) {
+        uint64_t huge = 5 * CAIRN_GIB * 1000 - 1, part;
+        profile.part_count_max = 10000;
+        part = cairn_multipart_part_bytes(&profile, huge, 1, connections);
+        EXPECT(part % CAIRN_MIB == 0 && cairn_div_up(huge, part) <= 10000);
+        profile.part_count_max = 1000;
+        part = cairn_multipart_part_bytes(&profile, huge, 1, connections);
+        EXPECT(part % CAIRN_MIB == 0 && cairn_div_up(huge, part) <= 1000);
+    }
+}
+
+TEST(part_sizes_let_every_connection_carry_one) {
+    static const struct {
+        uint64_t size_mib, most_mib, part_mib;
+        uint32_t connections;
+    } rows[] = {
+        {256, 64, 16, 16},                       /* sixteen parts instead of four */
+        {256, 64, 8, 64},                        /* not below 8 MiB */
+        {256, 64, 64, 4},                        /* the setting, by chance */
+        {256, 64, 64, 1},                        /* the setting bounds it */
+        {4096, 64, 64, 64},                      /* and here */
+        {4096, 64, 32, 128}, {1000, 64, 16, 64}, /* 15.6 MiB, rounded up */
+        {256, 6, 6, 64},                         /* a setting below 8 MiB is meant */
+        {16, 64, 16, 64},                        /* small: one request */
+        {17, 64, 8, 64},
+    };
+    struct cairn_store_profile profile = {
+        .part_bytes_min = 5 * CAIRN_MIB, .part_bytes_max = 5 * CAIRN_GIB, .part_count_max = 10000};
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++)
+        EXPECT_EQ_U64(cairn_multipart_part_bytes(&profile, rows[i].size_mib * CAIRN_MIB,
+                                                 rows[i].most_mib * CAIRN_MIB, rows[i].connections),
+                      rows[i].part_mib * CAIRN_MIB);
 }
 
 TEST(wrong_sizes_are_refused) {
@@ -510,4 +539,47 @@ TEST(a_listing_without_checksums_is_compared_by_etag) {
     answer(&run, CAIRN_OK);
     EXPECT_NEXT(&run, PART);
     EXPECT_EQ_U64(run.action.part_number, 2);
+}
+
+/* A store that lists parts without their checksums; the journal knows what it acknowledged. */
+static void listed_by_etag(struct cairn_run *run, uint32_t crc_wrong, uint32_t etag_other) {
+    for (uint32_t i = 0; i < PARTS; i++) {
+        struct cairn_store_part part = {.number = i + 1,
+                                        .size_bytes = CAIRN_MIB - (i == 2 ? 7 : 0),
+                                        .has_crc32c = true,
+                                        .crc32c = blocks[i] ^ (i + 1 == crc_wrong)};
+        snprintf(part.etag, sizeof part.etag, "etag-%u", i + 1);
+        cairn_multipart_remember(&run->mp, &part);
+        if (i + 1 == etag_other) snprintf(part.etag, sizeof part.etag, "another");
+        part.has_crc32c = false;
+        part.crc32c = 0;
+        run->listed[i] = part;
+    }
+    EXPECT_NEXT(run, HEAD);
+    answer(run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(run, LIST_PARTS);
+    run->request.part_count = PARTS;
+    answer(run, CAIRN_OK);
+}
+
+TEST(q17_parts_that_the_journal_knows_by_etag_are_not_sent_again) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(recover(&run, CAIRN_MIB, "upload-1", blocks));
+    listed_by_etag(&run, 0, 0);
+    EXPECT_NEXT(&run, COMPLETE);
+    EXPECT_EQ_U64(run.action.crc32c, whole_crc32c());
+    EXPECT_EQ_TEXT(run.mp.parts[1].sent.etag, "etag-2");
+}
+
+TEST(q17_a_part_of_another_etag_or_of_other_bytes_is_sent_again) {
+    for (int other_bytes = 0; other_bytes < 2; other_bytes++) {
+        CAIRN_AUTO(run) run = {0};
+        REQUIRE(recover(&run, CAIRN_MIB, "upload-1", blocks));
+        listed_by_etag(&run, other_bytes ? 2 : 0, other_bytes ? 0 : 2);
+        EXPECT_NEXT(&run, NEED_SOURCE);
+        cairn_multipart_source(&run.mp);
+        EXPECT_NEXT(&run, PART);
+        EXPECT_EQ_U64(run.action.part_number, 2);
+        EXPECT_NEXT(&run, WAIT);
+    }
 }

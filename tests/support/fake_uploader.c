@@ -110,8 +110,11 @@ static void answer_offer(struct cairn_fake_uploader *fake, struct connection *co
         frame->fds[i] = -1;
     }
     json_array_foreach(json_object_get(frame->message, "saves"), index, save) {
-        json_array_append_new(states, json_pack("{s:O, s:s}", "save", json_object_get(save, "save"),
-                                                "state", fake->locked.offer_state));
+        const char *state = fake->locked.offer_state;
+        size_t length = strcspn(state, "+");
+        json_array_append_new(states, json_pack("{s:O, s:s%, s:b}", "save",
+                                                json_object_get(save, "save"), "state", state,
+                                                length, "sealed", state[length] != 0));
     }
     json_t *message = answer(frame->message, "offered");
     json_object_set(message, "session", json_object_get(frame->message, "session"));

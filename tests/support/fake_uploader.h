@@ -42,7 +42,7 @@ void cairn_fake_uploader_serve(struct cairn_fake_uploader *fake,
                                const struct cairn_fake_version *version);
 /* Bytes that `read` put into the window so far. */
 uint64_t cairn_fake_uploader_read_bytes(struct cairn_fake_uploader *fake);
-/* The state that `offered` gives to every save. */
+/* The state that `offered` gives to every save; "+sealed" behind it: the journal has the seal. */
 void cairn_fake_uploader_offer_state(struct cairn_fake_uploader *fake, const char *state);
 /* Close all connections and the socket; listen again. Slabs are forgotten, as by a new process. */
 void cairn_fake_uploader_down(struct cairn_fake_uploader *fake);

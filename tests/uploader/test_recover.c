@@ -2,6 +2,7 @@
 /* kill -9 at every step of a save: what was sealed is committed, everything else is failed by name,
  * and nothing is left over. */
 #include <signal.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
@@ -150,10 +151,60 @@ TEST(a_version_that_ended_just_before_the_death_is_told_by_the_server) {
     char states[1][32], state[32];
     REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
-    world_uploader_kill(&world);
+    EXPECT_EQ_U64(world_uploader_stop(&world), 0); /* the journal's last word is on the disk */
     REQUIRE(world_uploader_start(&world, NULL, NULL));
     REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
-    EXPECT_EQ_TEXT(states[0], "committed");
+    EXPECT_EQ_TEXT(states[0], "ended");
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    expect_clean(&world, &trainer);
+}
+
+TEST(a_commit_that_the_trainer_missed_is_told_once_the_server_is_back) /* Q40, P9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char states[1][32], state[32];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
+    /* This trainer hears it and behaves as one that did not. */
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    EXPECT_EQ_U64(world_uploader_stop(&world), 0);
+    world_server_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
+    EXPECT_EQ_TEXT(states[0], "ended");
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 500, state), "none");
+    REQUIRE(world_server_start(&world));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    expect_clean(&world, &trainer);
+}
+
+TEST(a_sealed_save_whose_journal_is_lost_fails_by_name_for_all) /* Q8, Q40 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char states[1][32], state[32], path[200];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = *opened(&world);
+    options.world_size = 2; /* the other rank never comes: the version stays open */
+    REQUIRE(trainer_open(&trainer, &options));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, 10000);
+    REQUIRE(durable != NULL);
+    world_uploader_kill(&world);
+    REQUIRE(unlink(world.journal_path) == 0);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(trainer_offer(&trainer, &options, &save, 1, true, states));
+    EXPECT_EQ_TEXT(states[0], "ended");
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "failed");
+    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", save.version);
+    CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
+    const char *reason = json_string_value(json_object_get(version, "reason"));
+    EXPECT(reason && strstr(reason, "without its journal"));
     expect_clean(&world, &trainer);
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "api/manifest.h"
+#include "common/file.h"
 #include "tests/uploader/trainer.h"
 
 static const struct cairn_view none = {NULL, 0};
@@ -183,7 +184,7 @@ TEST(a_flipped_byte_is_named_by_run_step_shard_and_range) /* P3, N03 */
     EXPECT(read_ranges(&trainer, &restored, &whole, 1) == CAIRN_CORRUPT);
     printf("  %s\n", trainer.err.message);
     EXPECT(strstr(trainer.err.message, "llm/seven step 1 shard rank-00000/part-1.bin") != NULL);
-    EXPECT(strstr(trainer.err.message, "bytes 1048576-2097151: expected ") != NULL);
+    EXPECT(strstr(trainer.err.message, ": bytes 1048576-2097151: expected ") != NULL);
     /* The bad byte lies in the same block as the range, so the range is not to be trusted. */
     EXPECT(read_ranges(&trainer, &restored, &inside, 1) == CAIRN_CORRUPT);
 }
@@ -204,6 +205,94 @@ TEST(a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
     EXPECT(holds(&trainer, &whole));
 }
 
+struct ranges_seen {
+    size_t count;
+    struct {
+        int64_t connection;
+        char if_match[128];
+    } of[8];
+};
+
+/* What the S3 server's journal says of the reads of part-0. */
+static struct ranges_seen ranges_seen(struct cairn_up_world *world) {
+    struct ranges_seen seen = {0};
+    struct cairn_rest_options options = {.url = world->s3.url, .timeout_ms = 5000};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO(buf) lines = {.limit = CAIRN_MIB};
+    struct cairn_error err = {0};
+    EXPECT_CODE(cairn_rest_new(&options, &rest, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_rest_bytes(rest, "GET", "/-/journal", NULL, none, NULL, &lines, &err),
+                CAIRN_OK);
+    for (char *at = lines.data, *end; at && (end = strchr(at, '\n')); at = end + 1) {
+        CAIRN_AUTO_JSON json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
+        const char *key = json_string_value(json_object_get(line, "key"));
+        const char *op = json_string_value(json_object_get(line, "op"));
+        if (!op || strcmp(op, "get") != 0 || !strstr(key, "part-0.bin")) continue;
+        if (!EXPECT(seen.count < CAIRN_COUNT(seen.of))) break;
+        const char *match = json_string_value(json_object_get(line, "if_match"));
+        seen.of[seen.count].connection = json_integer_value(json_object_get(line, "connection"));
+        snprintf(seen.of[seen.count++].if_match, 128, "%s", match ? match : "");
+    }
+    return seen;
+}
+
+TEST(a_byte_that_is_flipped_on_the_way_from_s3_comes_over_another_connection) /* S17 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = ""}));
+    REQUIRE(saved(&world, &trainer, &save));
+    AUTO_RESTORED restored = {0};
+    REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+    REQUIRE(open_window(&trainer, 4 * CAIRN_MIB));
+    const struct range whole = {0, 0, SHARD_BYTES, 0}, inside = {0, 1200000, 7, 100};
+    REQUIRE(world_s3_rules(&world, "op=get key=*part-0* nth=2 : flip@100"));
+    EXPECT(read_ranges(&trainer, &restored, &inside, 1) == CAIRN_OK);
+    EXPECT(holds(&trainer, &inside));
+    EXPECT(read_ranges(&trainer, &restored, &whole, 1) == CAIRN_OK);
+    EXPECT(holds(&trainer, &whole));
+    EXPECT(cairn_daemon_logged(&world.uploader, "fetch.again"));
+    struct ranges_seen seen = ranges_seen(&world);
+    REQUIRE(seen.count == 3);
+    EXPECT(seen.of[2].connection != seen.of[0].connection);
+    EXPECT(seen.of[2].connection != seen.of[1].connection);
+    EXPECT_EQ_TEXT(seen.of[0].if_match, "");
+    EXPECT(seen.of[1].if_match[0] == '"');
+    EXPECT_EQ_TEXT(seen.of[2].if_match, seen.of[1].if_match);
+    /* Each time, it is damage: read twice and no more. */
+    REQUIRE(world_s3_rules(&world, "op=get key=*part-0* : flip@100"));
+    EXPECT(read_ranges(&trainer, &restored, &whole, 1) == CAIRN_CORRUPT);
+    EXPECT(strstr(trainer.err.message, ": bytes 0-1048575: expected ") != NULL);
+    EXPECT_EQ_U64(ranges_seen(&world).count, 5);
+}
+
+TEST(a_shard_that_is_replaced_between_two_reads_is_named) /* S17 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char path[700];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(saved(&world, &trainer, &save));
+    AUTO_RESTORED restored = {0};
+    REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+    REQUIRE(open_window(&trainer, 4 * CAIRN_MIB));
+    const struct range begin = {0, 0, 1000, 0}, whole = {0, 0, SHARD_BYTES, 0};
+    EXPECT(read_ranges(&trainer, &restored, &begin, 1) == CAIRN_OK);
+    /* By an object of the same bytes: which of the two it is, is what counts. */
+    CAIRN_AUTO(buf) bytes = {.limit = 4 * CAIRN_MIB};
+    struct cairn_error err = {0};
+    snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/data/rank-00000/part-0.bin",
+             world.store_path, 1, save.version);
+    REQUIRE_OK(cairn_file_load(path, &bytes, &err));
+    REQUIRE_OK(cairn_file_replace(path, cairn_buf_view(&bytes), 0600, &err));
+    EXPECT(read_ranges(&trainer, &restored, &whole, 1) == CAIRN_CORRUPT);
+    EXPECT(strstr(trainer.err.message, "shard rank-00000/part-0.bin: bytes ") != NULL);
+    EXPECT(strstr(trainer.err.message, ": the object was replaced while it was read") != NULL);
+    EXPECT(!cairn_daemon_logged(&world.uploader, "fetch.again"));
+}
+
 TEST(a_missing_shard_is_named) /* S18 */
 {
     CAIRN_AUTO(up_world) world = {0};
@@ -220,7 +309,33 @@ TEST(a_missing_shard_is_named) /* S18 */
     REQUIRE(open_window(&trainer, 4 * CAIRN_MIB));
     const struct range whole = {0, 0, SHARD_BYTES, 0};
     EXPECT(read_ranges(&trainer, &restored, &whole, 1) == CAIRN_CORRUPT);
-    EXPECT(strstr(trainer.err.message, "rank-00000/part-0.bin is missing") != NULL);
+    EXPECT(strstr(trainer.err.message, "rank-00000/part-0.bin: bytes 0-") != NULL);
+    EXPECT(strstr(trainer.err.message, "is missing: expected 2500000 bytes") != NULL);
+}
+
+TEST(a_document_with_a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
+{
+    static const char *const documents[] = {"committed.json", "manifest.json", "checksums.bin"};
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = ""}));
+    REQUIRE(saved(&world, &trainer, &save));
+    for (size_t i = 0; i < CAIRN_COUNT(documents); i++) {
+        char rule[100];
+        snprintf(rule, sizeof(rule), "op=get key=*%s nth=1 : flip@3", documents[i]);
+        REQUIRE(world_s3_rules(&world, rule));
+        AUTO_RESTORED restored = {0};
+        EXPECT(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+        EXPECT_EQ_TEXT(restored.manifest.id.text, save.version);
+        CAIRN_AUTO_JSON json_t *released =
+            trainer_call(&trainer, json_pack("{s:s, s:I}", "t", "release", "restore",
+                                             (json_int_t)restored.number));
+        snprintf(rule, sizeof(rule), "op=get key=*%s : flip@3", documents[i]);
+        REQUIRE(world_s3_rules(&world, rule));
+        AUTO_RESTORED refused = {0};
+        EXPECT(restore(&trainer, "latest", NULL, &refused) == CAIRN_CORRUPT);
+    }
 }
 
 static void expect_disbelief(const char *document) {

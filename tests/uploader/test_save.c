@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saves with the real server behind, and what happens when it or the trainer is not there. */
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "api/manifest.h"
@@ -229,6 +232,96 @@ TEST(begins_that_a_rank_passed_are_failed_for_it) /* Q12 */
     REQUIRE(trainer_begin(&other, 5, 2, &b3));
     REQUIRE(trainer_begin(&trainer, 5, 3, &a2));
     EXPECT_EQ_TEXT(trainer_verdict(&other, b3.number, 10000, state), "aborted");
+}
+
+/* Rank 1 in a process of its own: opens its attempt, says so, and waits for its end. */
+static pid_t open_in_child(const struct trainer_options *options) {
+    int ready[2];
+    char byte = 0;
+    if (pipe(ready)) return -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct cairn_trainer trainer = {0};
+        if (!trainer_open(&trainer, options) || write(ready[1], &byte, 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    close(ready[1]);
+    bool opened = pid > 0 && read(ready[0], &byte, 1) == 1;
+    close(ready[0]);
+    return opened ? pid : -1;
+}
+
+TEST(a_rank_whose_process_ended_before_its_begin_is_not_waited_for) /* Q12, P9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {.socket = world.socket_path,
+                                      .job = "job-1",
+                                      .world_size = 2,
+                                      .local_world_size = 2,
+                                      .rank = 1};
+    pid_t child = open_in_child(&options);
+    REQUIRE(child > 0);
+    options.rank = 0;
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save before, after;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &before));
+    EXPECT(world_await_state(&world, before.version, "open", 5000));
+    kill(child, SIGKILL);
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", before.number, 3000);
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "aborted");
+    const char *why = json_string_value(json_object_get(verdict, "message"));
+    EXPECT(why && strstr(why, "rank 1") && strstr(why, "its process ended"));
+    REQUIRE(trainer_begin(&trainer, 2, 1, &after));
+    char state[32];
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, after.number, 3000, state), "aborted");
+    waitpid(child, NULL, 0); /* nobody had waited for it: it was a zombie until now */
+}
+
+TEST(a_rank_that_ended_before_the_others_had_opened_is_not_waited_for) /* Q12, P9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {.socket = world.socket_path,
+                                      .job = "job-1",
+                                      .world_size = 2,
+                                      .local_world_size = 2,
+                                      .rank = 1};
+    pid_t child = open_in_child(&options);
+    REQUIRE(child > 0);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    (void)poll(NULL, 0, 500); /* its end is noticed, and nobody else is in the attempt */
+    options.rank = 0;
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 3000, state), "aborted");
+}
+
+TEST(a_connection_that_ended_is_waited_for_while_its_process_lives) /* Q15, K04 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    CAIRN_AUTO(trainer) other = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {
+        .socket = world.socket_path, .job = "job-1", .world_size = 2, .local_world_size = 2};
+    REQUIRE(trainer_open(&trainer, &options));
+    options.rank = 1;
+    REQUIRE(trainer_open(&other, &options));
+    struct trainer_save save, late;
+    char state[32], states[1][32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
+    trainer_hang_up(&other);
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 1000, state), "none");
+    REQUIRE(trainer_offer(&other, &options, NULL, 0, false, states));
+    REQUIRE(trainer_save(&other, 1, 0, 1, 1000, &late));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    EXPECT_EQ_TEXT(trainer_verdict(&other, late.number, 10000, state), "committed");
 }
 
 TEST(a_file_larger_than_the_buffers_is_a_shard) /* E2 */

@@ -219,8 +219,8 @@ bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n,
                            (json_int_t)step, "n", (json_int_t)n, "on_exists", "error", "skip", 0,
                            "format", "labels", "meta", "split"));
     const char *version = json_string_value(json_object_get(begun, "version"));
-    *ret = (struct trainer_save){.number =
-                                     (uint32_t)json_integer_value(json_object_get(begun, "save"))};
+    uint32_t number = (uint32_t)json_integer_value(json_object_get(begun, "save"));
+    *ret = (struct trainer_save){.number = number, .step = step, .n = n};
     snprintf(ret->version, sizeof(ret->version), "%s", version ? version : "");
     return begun != NULL;
 }
@@ -302,7 +302,8 @@ bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *
         json_array_append_new(
             list, json_pack("{s:I, s:I, s:s, s:I, s:I, s:b}", "save", (json_int_t)saves[i].number,
                             "slab", (json_int_t)saves[i].slab, "version", saves[i].version, "step",
-                            (json_int_t)0, "n", (json_int_t)1, "sealed", sealed));
+                            (json_int_t)saves[i].step, "n", (json_int_t)saves[i].n, "sealed",
+                            sealed));
     CAIRN_AUTO(frame) frame = {0};
     enum cairn_code code =
         trainer_ask(trainer,

@@ -57,7 +57,8 @@ const char *trainer_verdict(struct cairn_trainer *trainer, uint32_t save, uint32
 bool trainer_is_cut(struct cairn_trainer *trainer, uint32_t ms);
 
 struct trainer_save {
-    uint32_t number;
+    uint32_t number, n;
+    uint64_t step;
     char version[48];
     uint32_t slab;
     size_t shard_count;

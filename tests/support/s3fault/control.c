@@ -44,6 +44,11 @@ static void say_request(struct cairn_buf *line, const struct cairn_s3f_request *
         cairn_s3f_say(line, ",\"range\":");
         cairn_s3f_say_json(line, range);
     }
+    const char *if_match = request->header_count ? cairn_s3f_header(request, "if-match") : NULL;
+    if (if_match) {
+        cairn_s3f_say(line, ",\"if_match\":");
+        cairn_s3f_say_json(line, if_match);
+    }
     cairn_s3f_say(line, ",\"access_key\":");
     cairn_s3f_say_json(line, request->access_key);
 }
@@ -56,8 +61,9 @@ void cairn_s3f_journal(struct cairn_s3f_server *server, const struct cairn_s3f_e
     if (reply && !reply->no_body) sent = reply->object ? reply->length : reply->body.size;
     cairn_s3f_say(&line,
                   "{\"time_ms\":%" PRId64 ",\"mono_us\":%" PRIu64 ",\"took_us\":%" PRIu64
-                  ",\"connection\":%" PRIu64,
-                  wall_ms, now, now - entry->started_us, entry->connection->serial);
+                  ",\"connection\":%" PRIu64 ",\"local\":\"%s\"",
+                  wall_ms, now, now - entry->started_us, entry->connection->serial,
+                  entry->connection->local);
     say_request(&line, entry->request);
     cairn_s3f_say(&line,
                   ",\"status\":%d,\"code\":\"%s\",\"bytes_in\":%" PRIu64 ",\"bytes_out\":%" PRIu64
@@ -205,6 +211,29 @@ static bool set_key(struct cairn_s3f_server *server, struct cairn_view text,
     return true;
 }
 
+static bool leave(struct cairn_s3f_server *server, struct cairn_view text,
+                  struct cairn_error *err) {
+    char address[CAIRN_S3F_ADDRESS_BYTES];
+    snprintf(address, sizeof address, "%.*s", (int)text.size, (const char *)text.data);
+    if (cairn_s3f_leave(server, address)) return true;
+    cairn_fail(err, CAIRN_INVALID, "nobody listens on \"%s\"", address);
+    return false;
+}
+
+/* What GET BUCKET?versioning and its like answer. */
+static struct cairn_buf *document_of(struct cairn_s3f_server *server, const char *what) {
+    if (!strcmp(what, "lifecycle")) return &server->state.lifecycle;
+    if (!strcmp(what, "versioning")) return &server->state.versioning;
+    return !strcmp(what, "object-lock") ? &server->state.object_lock : NULL;
+}
+
+static void set_document(struct cairn_s3f_server *server, struct cairn_buf *document,
+                         struct cairn_view text) {
+    CAIRN_HOLD(&server->lock);
+    cairn_buf_clear(document);
+    if (text.size) cairn_s3f_say(document, "%.*s", (int)text.size, (const char *)text.data);
+}
+
 static void reset(struct cairn_s3f_server *server) {
     CAIRN_HOLD(&server->lock);
     cairn_s3f_state_clear(&server->state);
@@ -231,16 +260,20 @@ void cairn_s3f_control(struct cairn_s3f_server *server, const struct cairn_s3f_r
         good = set_rules(server, body, &err);
     } else if (post && !strcmp(what, "keys")) {
         good = set_key(server, body, &err);
+    } else if (post && !strcmp(what, "leave")) {
+        good = leave(server, body, &err);
     } else if (post && !strcmp(what, "clock")) {
         CAIRN_HOLD(&server->lock);
         server->state.clock_offset_ms = strtoll(body.size ? body.data : "0", NULL, 10) * 1000;
+    } else if (post && document_of(server, what)) {
+        set_document(server, document_of(server, what), body);
     } else if (post && !strcmp(what, "reset")) {
         reset(server);
         good = set_rules(server, (struct cairn_view){0}, &err);
     } else {
         good = false;
         cairn_fail(&err, CAIRN_INVALID,
-                   "GET state, GET journal, POST rules, POST keys, POST reset");
+                   "GET state, GET journal, POST rules, POST keys, POST leave, POST reset");
     }
     if (good) return;
     reply->status = 400;

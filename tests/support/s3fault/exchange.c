@@ -70,7 +70,8 @@ static void expire_key(struct exchange *x) {
 static void match_rules(struct exchange *x) {
     struct cairn_s3f_server *server = x->server;
     const struct cairn_s3f_request *request = &x->request;
-    struct cairn_s3f_subject subject = {request->op, request->key, request->part_number};
+    struct cairn_s3f_subject subject = {request->op, request->key, request->part_number,
+                                        x->connection->local};
     CAIRN_HOLD(&server->lock);
     server->op_count[request->op]++;
     cairn_s3f_rules_match(server->rules, &subject, &x->plan);

@@ -19,7 +19,7 @@
 #include "tests/support/s3fault/server.h"
 
 static const char usage[] =
-    "usage: s3fault [--address 127.0.0.1] [--port 0] [--port-file FILE]\n"
+    "usage: s3fault [--address 127.0.0.1]... [--port 0] [--port-file FILE]\n"
     "    [--script FILE | --rules TEXT] [--seed N] [--journal FILE]\n"
     "    [--profile aws|minio|r2|b2|parts1000|radosgw] [--region R] [--bucket B]...\n"
     "    [--access-key K --secret-key S [--session-token T]]... (each triple adds one)\n"
@@ -29,7 +29,7 @@ static const char usage[] =
 
 struct setup {
     struct cairn_s3f_server server;
-    const char *address, *port, *port_file;
+    const char *port, *port_file;
     struct cairn_buf rules;
     uint64_t parent; /* ends with it */
     char **command;  /* is run with the server's address in its environment; NULL: none */
@@ -84,14 +84,24 @@ static enum cairn_code take_bucket(struct cairn_s3f_state *state, const char *na
     return CAIRN_OK;
 }
 
+static enum cairn_code take_address(struct cairn_s3f_server *server, const char *address,
+                                    struct cairn_error *err) {
+    struct cairn_s3f_door *door = &server->doors[server->door_count];
+    if (server->door_count == CAIRN_S3F_DOORS_MAX ||
+        !cairn_text_copy(door->address, sizeof door->address, address))
+        return cairn_fail(err, CAIRN_INVALID, "address %s: too many, or it is too long", address);
+    door->server = server;
+    server->door_count++;
+    return CAIRN_OK;
+}
+
 static enum cairn_code take_option(struct setup *setup, int option, const char *value,
                                    struct cairn_error *err) {
     struct cairn_s3f_options *o = &setup->server.options;
     struct cairn_view view = cairn_view_of(value ? value : "");
     switch (option) {
     case 'a':
-        setup->address = value;
-        return CAIRN_OK;
+        return take_address(&setup->server, value, err);
     case 'p':
         setup->port = value;
         return CAIRN_OK;
@@ -186,7 +196,8 @@ static enum cairn_code start_command(const struct setup *setup, uint16_t port,
     char url[160];
     pthread_t thread;
     if (!setup->command) return CAIRN_OK;
-    snprintf(url, sizeof url, "%s://%s:%u", server->tls ? "https" : "http", setup->address, port);
+    snprintf(url, sizeof url, "%s://%s:%u", server->tls ? "https" : "http",
+             server->doors[0].address, port);
     setenv("AWS_ENDPOINT_URL", url, 1);
     setenv("AWS_ACCESS_KEY_ID", server->keys[0].access, 1);
     setenv("AWS_SECRET_ACCESS_KEY", server->keys[0].secret, 1);
@@ -201,11 +212,56 @@ static enum cairn_code start_command(const struct setup *setup, uint16_t port,
     return errno ? cairn_fail_errno(err, "no thread") : CAIRN_OK;
 }
 
+/* The first door may take a free port; the others then take the same. */
+static enum cairn_code open_door(const struct setup *setup, struct cairn_s3f_door *door,
+                                 const char *wanted, uint16_t *ret_port, struct cairn_error *err) {
+    const char *congestion = setup->server.options.congestion;
+    char address[128];
+    snprintf(address, sizeof address, "%s:%s", door->address, wanted);
+    CAIRN_TRY(cairn_net_listen_tcp(address, &door->listener, ret_port, err));
+    if (congestion && setsockopt(door->listener, IPPROTO_TCP, TCP_CONGESTION, congestion,
+                                 (socklen_t)strlen(congestion)) != 0)
+        return cairn_fail_errno(err, "congestion control %s", congestion);
+    if (fcntl(door->listener, F_SETFL, 0) != 0) return cairn_fail_errno(err, "fcntl");
+    int receive_buffer = (int)cairn_min_u64(setup->receive_buffer, CAIRN_GIB);
+    if (receive_buffer && setsockopt(door->listener, SOL_SOCKET, SO_RCVBUF, &receive_buffer,
+                                     sizeof receive_buffer) != 0)
+        return cairn_fail_errno(err, "receive buffer");
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_doors(struct setup *setup, uint16_t *ret_port,
+                                  struct cairn_error *err) {
+    struct cairn_s3f_server *server = &setup->server;
+    char same[16];
+    if (!server->door_count) CAIRN_TRY(take_address(server, "127.0.0.1", err));
+    CAIRN_TRY(open_door(setup, &server->doors[0], setup->port, ret_port, err));
+    snprintf(same, sizeof same, "%u", *ret_port);
+    for (size_t i = 1; i < server->door_count; i++)
+        CAIRN_TRY(open_door(setup, &server->doors[i], same, NULL, err));
+    return CAIRN_OK;
+}
+
+static void *keep_door(void *argument) {
+    struct cairn_s3f_door *door = argument;
+    cairn_s3f_serve(door);
+    if (atomic_load(&door->left)) return NULL;
+    perror("s3fault: accept");
+    _exit(2);
+}
+
+static enum cairn_code keep_doors(struct cairn_s3f_server *server, struct cairn_error *err) {
+    for (size_t i = 0; i < server->door_count; i++) {
+        pthread_t thread;
+        errno = pthread_create(&thread, NULL, keep_door, &server->doors[i]);
+        if (errno) return cairn_fail_errno(err, "no thread");
+    }
+    for (;;) pause(); /* ended by a signal, by its parent's end, or by the command's */
+}
+
 static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
     struct cairn_s3f_server *server = &setup->server;
     struct cairn_s3f_options *o = &server->options;
-    char address[128];
-    int listener = -1;
     uint16_t port = 0;
     if (!server->key_count)
         server->keys[server->key_count++] =
@@ -219,20 +275,10 @@ static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
     CAIRN_TRY(start_tls(server, err));
     if (o->journal && !(server->journal_file = fopen(o->journal, "a")))
         return cairn_fail_errno(err, "open %s", o->journal);
-    snprintf(address, sizeof address, "%s:%s", setup->address, setup->port);
-    CAIRN_TRY(cairn_net_listen_tcp(address, &listener, &port, err));
-    if (o->congestion && setsockopt(listener, IPPROTO_TCP, TCP_CONGESTION, o->congestion,
-                                    (socklen_t)strlen(o->congestion)) != 0)
-        return cairn_fail_errno(err, "congestion control %s", o->congestion);
-    if (fcntl(listener, F_SETFL, 0) != 0) return cairn_fail_errno(err, "fcntl");
-    int receive_buffer = (int)cairn_min_u64(setup->receive_buffer, CAIRN_GIB);
-    if (receive_buffer &&
-        setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer) != 0)
-        return cairn_fail_errno(err, "receive buffer");
+    CAIRN_TRY(open_doors(setup, &port, err));
     CAIRN_TRY(tell_port(setup, port, err));
     CAIRN_TRY(start_command(setup, port, err));
-    cairn_s3f_serve(server, listener);
-    return cairn_fail_errno(err, "accept");
+    return keep_doors(server, err);
 }
 
 static void end(int signal_number) {
@@ -244,7 +290,6 @@ int main(int argc, char **argv) {
     static struct setup setup = {
         .server = {.options = {.region = "us-east-1", .md5_etags = true, .page_max = 1000},
                    .state = {.memory_max = 4 * CAIRN_GIB}},
-        .address = "127.0.0.1",
         .port = "0"};
     struct cairn_error err = {0};
     enum cairn_code code = CAIRN_OK;

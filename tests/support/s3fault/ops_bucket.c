@@ -157,16 +157,25 @@ static void list_buckets(const struct cairn_s3f_call *call) {
     cairn_s3f_say(&call->reply->body, "</Buckets></ListAllMyBucketsResult>");
 }
 
-static void tell_lifecycle(const struct cairn_s3f_call *call) {
-    const struct cairn_buf *lifecycle = &call->server->state.lifecycle;
-    if (!lifecycle->size) {
-        cairn_s3f_refuse(call->reply, 404, "NoSuchLifecycleConfiguration",
-                         "The lifecycle configuration does not exist");
+/* A document as it was given; without one, this error. */
+static void tell_document(const struct cairn_s3f_call *call, const struct cairn_buf *document,
+                          const char *absent, const char *why) {
+    if (!document->size) {
+        cairn_s3f_refuse(call->reply, 404, absent, "%s", why);
         return;
     }
     call->reply->status = 200;
     cairn_s3f_say(&call->reply->headers, "Content-Type: application/xml\r\n");
-    cairn_s3f_say(&call->reply->body, "%s", lifecycle->data);
+    cairn_s3f_say(&call->reply->body, "%s", document->data);
+}
+
+static void tell_versioning(const struct cairn_s3f_call *call) {
+    if (call->server->state.versioning.size) {
+        tell_document(call, &call->server->state.versioning, "", "");
+        return;
+    }
+    cairn_s3f_begin_xml(call->reply, "VersioningConfiguration");
+    cairn_s3f_say(&call->reply->body, "</VersioningConfiguration>");
 }
 
 static void keep_lifecycle(const struct cairn_s3f_call *call) {
@@ -191,7 +200,8 @@ void cairn_s3f_do_bucket(const struct cairn_s3f_call *call) {
         delete_bucket(call);
         return;
     case CAIRN_S3F_LIFECYCLE:
-        tell_lifecycle(call);
+        tell_document(call, &call->server->state.lifecycle, "NoSuchLifecycleConfiguration",
+                      "The lifecycle configuration does not exist");
         return;
     case CAIRN_S3F_LIFECYCLE_PUT:
         keep_lifecycle(call);
@@ -205,9 +215,13 @@ void cairn_s3f_do_bucket(const struct cairn_s3f_call *call) {
         if (strcmp(region, "us-east-1") != 0) cairn_s3f_say(&reply->body, "%s", region);
         cairn_s3f_say(&reply->body, "</LocationConstraint>");
         return;
+    case CAIRN_S3F_OBJECT_LOCK:
+        tell_document(call, &call->server->state.object_lock,
+                      "ObjectLockConfigurationNotFoundError",
+                      "Object Lock configuration does not exist for this bucket");
+        return;
     default:
-        cairn_s3f_begin_xml(reply, "VersioningConfiguration");
-        cairn_s3f_say(&reply->body, "</VersioningConfiguration>");
+        tell_versioning(call);
     }
 }
 

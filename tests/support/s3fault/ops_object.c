@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ops_object: put, get, head, delete, and what all operations share. */
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
@@ -277,6 +278,36 @@ static bool on_deletion(void *owner, const char *path, const char *value) {
     return true;
 }
 
+/* delete-error=CODE: the first key; delete-error=CODE@GLOB: those that match. */
+static bool is_failing(const struct cairn_s3f_action *failing, size_t index, const char *key,
+                       char ret_code[64]) {
+    if (!failing) return false;
+    const char *glob = strchr(failing->text, '@');
+    snprintf(ret_code, 64, "%.*s", (int)(glob ? glob - failing->text : 63), failing->text);
+    return glob ? fnmatch(glob + 1, key, 0) == 0 : index == 0;
+}
+
+static void delete_each(const struct cairn_s3f_call *call, const struct deletion *deletion) {
+    const struct cairn_s3f_action *failing =
+        cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_DELETE_ERROR);
+    char code[64];
+    cairn_s3f_begin_xml(call->reply, "DeleteResult");
+    for (size_t i = 0; i < deletion->count; i++) {
+        const char *key = deletion->keys[i];
+        bool failed = is_failing(failing, i, key, code);
+        if (!failed) {
+            cairn_s3f_object_remove(&call->server->state, call->request->bucket, key);
+            if (deletion->quiet) continue;
+        }
+        cairn_s3f_say(&call->reply->body, failed ? "<Error>" : "<Deleted>");
+        cairn_s3f_say_key(call, "Key", key);
+        if (failed)
+            cairn_s3f_say(&call->reply->body, "<Code>%s</Code><Message>by rule</Message>", code);
+        cairn_s3f_say(&call->reply->body, failed ? "</Error>" : "</Deleted>");
+    }
+    cairn_s3f_say(&call->reply->body, "</DeleteResult>");
+}
+
 void cairn_s3f_do_delete_many(const struct cairn_s3f_call *call) {
     static const char *const proofs[] = {"content-md5", "x-amz-checksum-crc32c",
                                          "x-amz-checksum-crc32"};
@@ -294,24 +325,7 @@ void cairn_s3f_do_delete_many(const struct cairn_s3f_call *call) {
         cairn_s3f_refuse(call->reply, 400, "MalformedXML",
                          "The XML you provided was not well-formed");
     } else {
-        const struct cairn_s3f_action *failing =
-            cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_DELETE_ERROR);
-        cairn_s3f_begin_xml(call->reply, "DeleteResult");
-        for (size_t i = 0; i < deletion.count; i++) {
-            bool failed = failing && i == 0; /* the first key only */
-            if (!failed) {
-                cairn_s3f_object_remove(&call->server->state, call->request->bucket,
-                                        deletion.keys[i]);
-                if (deletion.quiet) continue;
-            }
-            cairn_s3f_say(&call->reply->body, failed ? "<Error>" : "<Deleted>");
-            cairn_s3f_say_key(call, "Key", deletion.keys[i]);
-            if (failed)
-                cairn_s3f_say(&call->reply->body, "<Code>%s</Code><Message>by rule</Message>",
-                              failing->text);
-            cairn_s3f_say(&call->reply->body, failed ? "</Error>" : "</Deleted>");
-        }
-        cairn_s3f_say(&call->reply->body, "</DeleteResult>");
+        delete_each(call, &deletion);
     }
     for (size_t i = 0; i < deletion.count; i++) free(deletion.keys[i]);
 }

@@ -30,6 +30,7 @@ static const struct route routes[] = {
     {"GET", false, "location", CAIRN_S3F_LOCATION, " location "},
     {"GET", false, "versioning", CAIRN_S3F_VERSIONING, " versioning "},
     {"GET", false, "lifecycle", CAIRN_S3F_LIFECYCLE, " lifecycle "},
+    {"GET", false, "object-lock", CAIRN_S3F_OBJECT_LOCK, " object-lock "},
     {"PUT", false, "lifecycle", CAIRN_S3F_LIFECYCLE_PUT, " lifecycle "},
     {"POST", false, "delete", CAIRN_S3F_DELETE_MANY, " delete "},
     {"HEAD", false, "", CAIRN_S3F_BUCKET_HEAD, " "},

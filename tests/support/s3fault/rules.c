@@ -12,8 +12,8 @@
 #define SEEN_SLOTS 4096 /* of each=, per rule; a power of two */
 
 struct rule {
-    uint64_t ops; /* one bit per operation */
-    char key[512];
+    uint64_t ops;                               /* one bit per operation */
+    char key[512], at[CAIRN_S3F_ADDRESS_BYTES]; /* at "": any address */
     uint32_t part_first, part_last;
     uint64_t nth_first, nth_last; /* 0, 0: all */
     bool nth_each;                /* counted per key and part */
@@ -118,6 +118,7 @@ static bool parse_selector(struct rule *rule, char *word) {
     uint64_t first, last;
     if (!strcmp(word, "op")) return parse_ops(value, &rule->ops);
     if (!strcmp(word, "key")) return cairn_text_copy(rule->key, sizeof rule->key, value);
+    if (!strcmp(word, "at")) return cairn_text_copy(rule->at, sizeof rule->at, value);
     if (!strcmp(word, "p")) {
         char *end;
         rule->chance = strtod(value, &end);
@@ -276,6 +277,7 @@ static bool selects(const struct rule *rule, const struct cairn_s3f_subject *sub
     if (rule->part_last &&
         (subject->part_number < rule->part_first || subject->part_number > rule->part_last))
         return false;
+    if (rule->at[0] && strcmp(rule->at, subject->local) != 0) return false;
     return fnmatch(rule->key, subject->key, 0) == 0;
 }
 

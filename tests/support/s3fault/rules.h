@@ -20,6 +20,7 @@
 
 #define CAIRN_S3F_RULES_MAX 64
 #define CAIRN_S3F_ACTIONS_MAX 8
+#define CAIRN_S3F_ADDRESS_BYTES 48 /* of an address as text */
 
 /* operation: name in rules and journal */
 #define CAIRN_S3F_OPS(X)                                                                           \
@@ -43,6 +44,7 @@
     X(LOCATION, "location")                                                                        \
     X(VERSIONING, "versioning")                                                                    \
     X(LIFECYCLE, "lifecycle")                                                                      \
+    X(OBJECT_LOCK, "object-lock")                                                                  \
     X(LIFECYCLE_PUT, "lifecycle-put")                                                              \
     X(UNKNOWN, "unknown")
 
@@ -136,6 +138,7 @@ struct cairn_s3f_subject {
     enum cairn_s3f_op op;
     const char *key;
     uint32_t part_number;
+    const char *local; /* the address of ours that it came to */
 };
 struct cairn_s3f_rules;
 /* Rules are lines, or parted by ';'. '#' begins a comment. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/encode.h"
 #include "tests/support/s3fault/ops.h"
 
 #define WHITESPACE_EVERY_MS 100
@@ -145,7 +146,9 @@ static void edit_head(const struct cairn_s3f_plan *plan, struct cairn_buf *head)
         char name[96];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(action->text, ":"), action->text);
         drop_header(head, name);
-        cairn_s3f_say(head, "%s\r\n", action->text);
+        CAIRN_AUTO(buf) text = {0}; /* %2C is a comma, which parts actions */
+        if (cairn_percent_decode(cairn_view_of(action->text), &text, NULL) == CAIRN_OK)
+            cairn_s3f_say(head, "%s\r\n", text.data);
     }
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve: accepts, and gives each connection a thread. */
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -18,7 +19,8 @@ static bool greet(struct cairn_s3f_connection *connection) {
     struct cairn_s3f_server *server = connection->server;
     struct cairn_s3f_wire *wire = &connection->wire;
     struct cairn_s3f_plan plan;
-    struct cairn_s3f_subject subject = {.op = CAIRN_S3F_CONNECT, .key = ""};
+    struct cairn_s3f_subject subject = {
+        .op = CAIRN_S3F_CONNECT, .key = "", .local = connection->local};
     cairn_lock_take(&server->lock);
     server->op_count[CAIRN_S3F_CONNECT]++;
     cairn_s3f_rules_match(server->rules, &subject, &plan);
@@ -64,11 +66,21 @@ static void *run_connection(void *argument) {
     return NULL;
 }
 
+static void name_local(struct cairn_s3f_connection *connection) {
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof address;
+    if (getsockname(connection->wire.fd, (struct sockaddr *)&address, &size) != 0 ||
+        getnameinfo((struct sockaddr *)&address, size, connection->local, sizeof connection->local,
+                    NULL, 0, NI_NUMERICHOST) != 0)
+        connection->local[0] = '\0'; /* the peer is gone already */
+}
+
 static struct cairn_s3f_connection *connection_new(struct cairn_s3f_server *server, int fd) {
     struct cairn_s3f_connection *connection = calloc(1, sizeof *connection);
     if (!connection) abort();
     connection->server = server;
     connection->wire.fd = fd;
+    name_local(connection);
     connection->wire.cap_bytes_per_s = server->options.cap_bytes_per_s;
     connection->wire.buffer = malloc(CAIRN_S3F_HEAD_BYTES_MAX);
     connection->scrap = aligned_alloc(4096, CAIRN_S3F_SCRAP_BYTES);
@@ -84,14 +96,25 @@ static bool is_full(struct cairn_s3f_server *server) {
     return server->connections_now >= CAIRN_S3F_CONNECTIONS_MAX;
 }
 
-void cairn_s3f_serve(struct cairn_s3f_server *server, int listener) {
+bool cairn_s3f_leave(struct cairn_s3f_server *server, const char *address) {
+    for (size_t i = 0; i < server->door_count; i++) {
+        struct cairn_s3f_door *door = &server->doors[i];
+        if (strcmp(door->address, address) != 0 || atomic_exchange(&door->left, true)) continue;
+        shutdown(door->listener, SHUT_RDWR); /* wakes accept, which closes it */
+        return true;
+    }
+    return false;
+}
+
+void cairn_s3f_serve(struct cairn_s3f_door *door) {
+    struct cairn_s3f_server *server = door->server;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     for (;;) {
         while (is_full(server)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        int fd = accept4(door->listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0) break;
         pthread_t thread;
@@ -99,5 +122,5 @@ void cairn_s3f_serve(struct cairn_s3f_server *server, int listener) {
             abort();
     }
     pthread_attr_destroy(&attributes);
-    close(listener);
+    close(door->listener);
 }

@@ -17,10 +17,12 @@
 
 #include "common/lock.h"
 #include "tests/support/s3fault/message.h"
+#include "tests/support/s3fault/rules.h"
 #include "tests/support/s3fault/state.h"
 
 #define CAIRN_S3F_CONNECTIONS_MAX 512
 #define CAIRN_S3F_KEYS_MAX 8
+#define CAIRN_S3F_DOORS_MAX 16
 
 /* How one make of store differs from another, as far as a client can see. */
 struct cairn_s3f_profile {
@@ -55,8 +57,18 @@ struct cairn_s3f_options {
     uint64_t page_max; /* of every listing */
 };
 
+/* One address that is listened on; all have the same port. */
+struct cairn_s3f_door {
+    struct cairn_s3f_server *server;
+    char address[CAIRN_S3F_ADDRESS_BYTES];
+    int listener;
+    atomic_bool left; /* asked to listen no more */
+};
+
 struct cairn_s3f_server {
     struct cairn_s3f_options options;
+    struct cairn_s3f_door doors[CAIRN_S3F_DOORS_MAX];
+    size_t door_count;
     SSL_CTX *tls; /* NULL: plain */
     FILE *journal_file;
     struct cairn_lock lock;
@@ -70,14 +82,17 @@ struct cairn_s3f_server {
     uint64_t op_count[CAIRN_S3F_OP_COUNT], errors, bytes_in, bytes_out, bytes_sent;
 };
 
-/* Takes the listening socket; returns only when accept fails for good. */
-void cairn_s3f_serve(struct cairn_s3f_server *server, int listener);
+/* Takes the door's socket; returns when the door was left, or accept fails for good. */
+void cairn_s3f_serve(struct cairn_s3f_door *door);
+/* Nobody listens on this address any more: callers are refused. False: no such door. */
+bool cairn_s3f_leave(struct cairn_s3f_server *server, const char *address);
 /* One request from its head to its end, on the thread of its connection. */
 struct cairn_s3f_connection {
     struct cairn_s3f_server *server;
     struct cairn_s3f_wire wire;
     uint64_t serial; /* of the connection */
-    uint8_t *scrap;  /* CAIRN_S3F_SCRAP_BYTES, for bytes that are not kept */
+    char local[CAIRN_S3F_ADDRESS_BYTES];
+    uint8_t *scrap; /* CAIRN_S3F_SCRAP_BYTES, for bytes that are not kept */
 };
 #define CAIRN_S3F_SCRAP_BYTES CAIRN_MIB
 /* False: the connection is over. */

@@ -281,4 +281,6 @@ void cairn_s3f_state_clear(struct cairn_s3f_state *state) {
     state->uploads = NULL;
     state->object_count = state->object_capacity = state->upload_capacity = 0;
     cairn_buf_release(&state->lifecycle);
+    cairn_buf_release(&state->versioning);
+    cairn_buf_release(&state->object_lock);
 }

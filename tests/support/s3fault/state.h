@@ -63,7 +63,7 @@ struct cairn_s3f_state {
     uint64_t memory_bytes, memory_max;
     uint64_t seed, serial;
     int64_t clock_offset_ms;
-    struct cairn_buf lifecycle;
+    struct cairn_buf lifecycle, versioning, object_lock; /* documents; empty: none */
 };
 void cairn_s3f_state_clear(struct cairn_s3f_state *state); /* all but buckets, seed and clock */
 int64_t cairn_s3f_now_ms(const struct cairn_s3f_state *state);

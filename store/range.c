@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rule of S17, once for all readers; see range.h. */
+#include "store/range.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+
+#define TRIES_MAX 2
+
+/* A text is set once and stays until the end, so readers need no lock. */
+struct cairn_store_tags {
+    size_t count;
+    _Atomic(char *) texts[];
+};
+
+enum cairn_code cairn_store_tags_new(size_t count, struct cairn_store_tags **ret,
+                                     struct cairn_error *err) {
+    struct cairn_store_tags *tags = calloc(1, sizeof(*tags) + count * sizeof(tags->texts[0]));
+    if (!tags) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the ETags of a version");
+    tags->count = count;
+    *ret = tags;
+    return CAIRN_OK;
+}
+
+void cairn_store_tags_free(struct cairn_store_tags *tags) {
+    for (size_t i = 0; tags && i < tags->count; i++) free(atomic_load(&tags->texts[i]));
+    free(tags);
+}
+
+/* The first answer counts; without memory for it the next one does. */
+static void keep_tag(struct cairn_store_tags *tags, size_t object, const char *etag) {
+    CAIRN_ASSERT(object < tags->count);
+    if (!etag[0] || !strncmp(etag, "W/", 2) || atomic_load(&tags->texts[object])) return;
+    char *nobody = NULL, *text = strdup(etag);
+    if (text && !atomic_compare_exchange_strong(&tags->texts[object], &nobody, text)) free(text);
+}
+
+void cairn_store_range_begin(struct cairn_store_range *range) {
+    struct cairn_store_request *get = &range->request;
+    const char *etag = atomic_load(&range->tags->texts[range->object]);
+    get->op = CAIRN_STORE_GET;
+    get->etag[0] = '\0';
+    if (etag) memcpy(get->etag, etag, strlen(etag) + 1);
+    get->fresh_connection = range->tries > 0;
+    get->deadline_ms = range->wait_ms ? cairn_mono_ms() + range->wait_ms : 0;
+    range->tries++;
+}
+
+static enum cairn_code judge(struct cairn_store_range *range, struct cairn_error *err) {
+    const struct cairn_store_request *get = &range->request;
+    switch (get->code) {
+    case CAIRN_OK:
+        break;
+    case CAIRN_NOT_FOUND:
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "the object is missing: expected %" PRIu64 " bytes, found none",
+                          range->object_bytes);
+    case CAIRN_PRECONDITION:
+        return cairn_fail(err, CAIRN_CORRUPT, "the object was replaced while it was read");
+    case CAIRN_RANGE:
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "the object is too short: expected %" PRIu64 " bytes, found fewer (%s)",
+                          range->object_bytes, get->error.message);
+    default:
+        if (err) *err = get->error;
+        return get->code;
+    }
+    if (get->object_bytes != range->object_bytes)
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "expected an object of %" PRIu64 " bytes, found one of %" PRIu64,
+                          range->object_bytes, get->object_bytes);
+    keep_tag(range->tags, range->object, get->etag);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_range_judge(struct cairn_store_range *range, struct cairn_error *err) {
+    const struct cairn_store_request *get = &range->request;
+    enum cairn_code code = judge(range, err);
+    if (code == CAIRN_OK) return code;
+    return cairn_within(err, code, "bytes %" PRIu64 "-%" PRIu64, get->offset,
+                        get->offset + get->length - 1);
+}
+
+/* A store that says "missing" or "replaced" (412) would say so again; bytes that came, and an ETag
+ * that came with them, may have become wrong on the way. */
+bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_code code) {
+    const struct cairn_store_request *get = &range->request;
+    bool other_tag = get->code == CAIRN_PRECONDITION && get->error.http_status == 206;
+    bool came = get->code == CAIRN_OK || other_tag;
+    return code == CAIRN_CORRUPT && came && range->tries < TRIES_MAX;
+}
+
+enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
+                                       struct cairn_store_worker *worker,
+                                       const struct cairn_store_range_check *check,
+                                       struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_OK;
+    do {
+        if (code && check->again) check->again(check->owner, &why);
+        cairn_store_range_begin(range);
+        code = cairn_store_perform(worker, &range->request, &why);
+        if (code == range->request.code) code = cairn_store_range_judge(range, &why);
+        if (code == CAIRN_OK) code = check->check(check->owner, &why);
+    } while (cairn_store_range_again(range, code));
+    if (code && err) *err = why;
+    return code;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * range: one range of one committed object, read and judged under the rule of S17.
+ *
+ * Why:     server, uploader and command read the same objects, and what is damage, what is worth a
+ *          second look and what is said about it may not differ between them.
+ * Promise: G1  the ETag that the first range of an object answered is asked for (If-Match) with
+ *              every range that is sent later; another object is told as replaced, and not read
+ *              again.
+ *          G2  what came and is wrong (bytes, length, ETag) is read once more, over a connection of
+ *              its own; wrong again is CAIRN_CORRUPT.
+ *          G3  an object that is missing, too short or too long is CAIRN_CORRUPT: a committed one
+ *              was whole. What is forbidden stays CAIRN_FORBIDDEN: it may be whole (S18).
+ * Limits:  weak ETags are not kept: If-Match never holds for them.
+ * Threads: tags any; a range is its caller's.
+ * Next:    server/stream.c, uploader/fetch.c, cli/source.c.
+ */
+#pragma once
+
+#include "store/store.h"
+
+/* What the objects of one version answered first, by the numbers of their shards. */
+struct cairn_store_tags;
+enum cairn_code cairn_store_tags_new(size_t count, struct cairn_store_tags **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_store_tags_free(struct cairn_store_tags *tags); /* NULL is fine */
+
+struct cairn_store_range {
+    struct cairn_store_request request; /* key, offset, length, into and done are the caller's */
+    struct cairn_store_tags *tags;
+    size_t object;         /* its number in tags */
+    uint64_t object_bytes; /* what its manifest says */
+    uint32_t wait_ms;      /* for each try; 0 = the store's own default */
+    uint32_t tries;        /* begun */
+};
+
+/* For callers that submit themselves: before each submit, and after each done(). */
+void cairn_store_range_begin(struct cairn_store_range *range);
+/* CAIRN_OK: the bytes are there and are still to be checked. The error names the range; which
+ * object it is of the caller adds. */
+enum cairn_code cairn_store_range_judge(struct cairn_store_range *range,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Is it worth another try, now that judge or the check of the bytes said code? */
+bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_code code);
+
+/* All of that, blocking. check compares the bytes; again, which may be NULL, hears why they are
+ * read once more. */
+struct cairn_store_range_check {
+    enum cairn_code (*check)(void *owner, struct cairn_error *err);
+    void (*again)(void *owner, const struct cairn_error *why);
+    void *owner;
+};
+enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
+                                       struct cairn_store_worker *worker,
+                                       const struct cairn_store_range_check *check,
+                                       struct cairn_error *err) CAIRN_MUST_USE;

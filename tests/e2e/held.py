@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a daemon holds open: its descriptors by kind, and its journal."""
+import collections
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+from world import BIN
+
+CONNECTIONS, PAIR = "tcp to ", "unix pair"
+# Connections are kept for the next request, so many of each thread.
+CONNECTIONS_MAX = 64
+# The uploader's helper threads are made when they are needed, and so are their two ways to talk, to
+# the store and to the server. libcurl holds a pair of sockets for each.
+HELPER_SOCKETS = 4
+
+
+def _sockets(pid):
+    """{inode: kind} of the sockets in this process's namespace."""
+    kinds = {}
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            listens = words[3] == "0A"
+            port = int(words[1 if listens else 2].rsplit(":", 1)[1], 16)
+            kinds[words[9]] = f"tcp listens at {port}" if listens else f"{CONNECTIONS}{port}"
+    for line in pathlib.Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
+        words = line.split()
+        kinds[words[6]] = f"unix {words[7]}" if len(words) > 7 else PAIR
+    return kinds
+
+
+def descriptors(daemon):
+    """How many of each kind: files by path, sockets by what they lead to."""
+    pid, links = daemon.process.pid, []
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            links.append(os.readlink(fd))
+        except FileNotFoundError:
+            pass
+    kinds = _sockets(pid)
+    return collections.Counter(
+        kinds.get(link[8:-1], "socket that leads nowhere") if link.startswith("socket:") else link
+        for link in links)
+
+
+def threads_of(daemon):
+    return len(os.listdir(f"/proc/{daemon.process.pid}/task"))
+
+
+def baseline_of(daemon):
+    """To be taken when it has just started."""
+    return {"descriptors": descriptors(daemon), "threads": threads_of(daemon)}
+
+
+def grown(daemon, baseline, ports):
+    """What it holds more than at the baseline, but for what is kept: connections to these ports."""
+    threads = threads_of(daemon)
+    kept = {f"{CONNECTIONS}{port}": threads * CONNECTIONS_MAX for port in ports}
+    kept[PAIR] = (1 + max(0, threads - baseline["threads"])) * HELPER_SOCKETS
+    more = descriptors(daemon) - baseline["descriptors"]
+    return {kind: count for kind, count in more.items() if count > kept.get(kind, 0)}
+
+
+def memory(daemon):
+    """Slabs, and files that exist for it alone."""
+    return [kind for kind in descriptors(daemon) if "memfd:" in kind or "(deleted)" in kind]
+
+
+def journal_entries(state_dir, node, store, env):
+    """Lines of the journal's open entries. It is locked while the uploader runs: a copy is read."""
+    with tempfile.TemporaryDirectory(prefix="cairn-journal-") as folder:
+        for path in pathlib.Path(state_dir).glob(f"{node}.journal"):
+            shutil.copy(path, folder)
+        done = subprocess.run(
+            [BIN / "cairn-uploader", "--print-journal", "--node", node, "--store", store,
+             "--state-dir", folder], capture_output=True, text=True, check=False,
+            env={**os.environ, **env})
+    if done.returncode:
+        return [f"status {done.returncode}: {done.stderr}"]
+    return [line for line in done.stdout.splitlines() if line.strip()]

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cairn doctor against kinds of stores, rights and buckets: what each check must say; and what it
+leaves: .cairn/profile.json, which servers and uploaders begin with, and nothing else."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import unittest
+
+from s3world import ACCESS, BIN, LEAKS, SECRET, TOKEN, S3Fault, S3World, run, wait_until
+from test_s3_faults import put_object
+
+MIB = 1 << 20
+PROFILE = "cairn/.cairn/profile.json"
+NO_RIGHTS = "op=list|uploads|delete : status=403/AccessDenied"
+ABORT = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>3</DaysAfterInitiation>" \
+        "</AbortIncompleteMultipartUpload>"
+EXPIRE = "<Expiration><Days>90</Days></Expiration>"
+
+
+def rules_of(*rules):
+    return f"<LifecycleConfiguration>{''.join(rules)}</LifecycleConfiguration>"
+
+
+def rule(what, where="<Prefix></Prefix>", status="Enabled"):
+    return f"<Rule><ID>r1</ID><Status>{status}</Status>{where}{what}</Rule>"
+
+
+def filtered(prefix, tag=False):
+    inner = f"<Prefix>{prefix}</Prefix>"
+    if tag:
+        inner = f"<And>{inner}<Tag><Key>k</Key><Value>v</Value></Tag></And>"
+    return f"<Filter>{inner}</Filter>"
+
+
+def versioning(status):
+    return f"<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>"
+
+
+class Doctor(unittest.TestCase):
+    """What it says; no daemon runs."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-doctor-"))
+        cls.stores = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        for s3 in cls.stores.values():
+            s3.stop()
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def store(self, profile="aws"):
+        if profile not in self.stores:
+            folder = self.folder / profile
+            folder.mkdir()
+            self.stores[profile] = S3Fault(folder, ["--profile", profile])
+        self.stores[profile].ask("reset", "")
+        return self.stores[profile]
+
+    def ask(self, s3, *arguments, env=None):
+        """{check: (level, text, hint)}"""
+        said = run([BIN / "cairn", "doctor", "s3://lab/cairn", "--json", *arguments],
+                   env={**os.environ, **s3.env(), **(env or {})})
+        self.assertFalse([secret for secret in LEAKS if secret in said.stdout + said.stderr])
+        self.assertIn(said.returncode, (0, 1), said.stderr)
+        return {f["check"]: (f["level"], f["text"], f["hint"])
+                for f in json.loads(said.stdout)["findings"]}
+
+    def expect(self, found, wanted):
+        for check, level in wanted.items():
+            if level is None:
+                self.assertNotIn(check, found)
+            else:
+                self.assertIn(check, found)
+                self.assertEqual(found[check][0], level, (check, found[check]))
+
+    def test_a_store_that_does_all(self):
+        s3 = self.store()
+        found = self.ask(s3)
+        self.expect(found, dict.fromkeys(
+            ("endpoint", "keys", "clock", "put", "conditional put", "object metadata", "range",
+             "stored checksum", "upload checksum", "uploads by prefix", "part checksums",
+             "part count", "conditional complete", "multipart", "list parts", "abort", "presigned",
+             "versioning", "object lock", "list", "list uploads", "delete", "profile", "degraded"),
+            "ok"))
+        self.expect(found, {"life cycle": "WARN", "expiration": None, "left behind": None})
+        self.assertEqual(found["endpoint"][1],
+                         f"{s3.url}, region us-east-1, addressing by path")
+        self.assertEqual(found["keys"][1], "from: environment")
+        self.assertEqual(list(s3.keys("")), [PROFILE])
+        self.assertEqual(s3.uploads(""), [])
+
+    def test_kinds_of_stores(self):
+        for profile, wanted in {
+                "minio": {"uploads by prefix": "WARN", "upload checksum": "ok", "degraded": "ok"},
+                "r2": {"conditional complete": "WARN", "conditional put": "ok"},
+                "b2": {"conditional put": "WARN", "upload checksum": "ok", "degraded": "WARN",
+                       "part checksums": "ok", "list parts": "ok"},
+                "parts1000": {"part count": "WARN", "multipart": "ok"},
+                "radosgw": {"upload checksum": "WARN", "conditional complete": "WARN",
+                            "list parts": "ok", "degraded": "ok"}}.items():
+            with self.subTest(profile):
+                s3 = self.store(profile)
+                found = self.ask(s3)
+                self.expect(found, {**wanted, "profile": "ok", "abort": "ok"})
+                self.assertEqual(list(s3.keys("")), [PROFILE])
+                self.assertEqual(s3.uploads(""), [])
+                if profile == "b2":  # S21: no silent downgrade
+                    self.assertIn("Content-MD5", found["degraded"][1])
+                    self.assertIn("If-None-Match", found["degraded"][1])
+
+    def test_clocks(self):
+        for seconds, level, way in ((0, "ok", ""), (300, "WARN", "ahead"), (-300, "WARN", "behind"),
+                                    (1200, "FAIL", "ahead"), (-1200, "FAIL", "behind")):
+            with self.subTest(seconds):
+                s3 = self.store()
+                s3.ask("clock", str(seconds))
+                found = self.ask(s3)
+                self.expect(found, {"clock": level, "put": "ok"})
+                self.assertIn(way, found["clock"][1])
+
+    def test_life_cycles(self):
+        rows = [(rules_of(rule(ABORT)), "ok", None),
+                (rules_of(rule(ABORT, "<Filter></Filter>")), "ok", None),
+                (rules_of(rule(ABORT, filtered("cairn/"))), "ok", None),
+                (rules_of(rule(ABORT, filtered("ca"))), "ok", None),
+                (rules_of(rule(ABORT, status="Disabled")), "WARN", None),
+                (rules_of(rule(ABORT, filtered("other/"))), "WARN", None),
+                (rules_of(rule(ABORT, filtered("cairn/one/"))), "WARN", None),
+                (rules_of(rule(ABORT, filtered("", tag=True))), "WARN", None),
+                (rules_of(rule(EXPIRE, filtered("other/")), rule(ABORT)), "ok", None),
+                (rules_of(rule(EXPIRE)), "WARN", "WARN"),
+                (rules_of(rule(EXPIRE, filtered("cairn/one/")), rule(ABORT)), "ok", "WARN"),
+                (rules_of(rule(EXPIRE, status="Disabled")), "WARN", None),
+                (rules_of(rule(EXPIRE, filtered("", tag=True))), "WARN", None),
+                (rules_of(rule("<Expiration><ExpiredObjectDeleteMarker>true"
+                               "</ExpiredObjectDeleteMarker></Expiration>")), "WARN", None),
+                ("<LifecycleConfiguration><Rule>", "WARN", None),
+                ("AbortIncompleteMultipartUpload", "WARN", None)]
+        s3 = self.store()
+        for document, level, expiration in rows:
+            with self.subTest(document):
+                s3.ask("lifecycle", document)
+                found = self.ask(s3)
+                self.expect(found, {"life cycle": level, "expiration": expiration})
+        s3.ask("lifecycle", "")
+        s3.rules("op=lifecycle : status=403/AccessDenied")
+        found = self.ask(s3)
+        self.expect(found, {"life cycle": "ok"})
+        self.assertIn("may not ask", found["life cycle"][1])
+
+    def test_versioning_and_object_lock(self):
+        lock = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>{}" \
+               "</ObjectLockConfiguration>"
+        held = "<Rule><DefaultRetention><Mode>GOVERNANCE</Mode><Days>30</Days>" \
+               "</DefaultRetention></Rule>"
+        older = "<NoncurrentVersionExpiration><NoncurrentDays>2</NoncurrentDays>" \
+                "</NoncurrentVersionExpiration>"
+        s3 = self.store()
+        for what, document, level in (("versioning", versioning("Enabled"), "WARN"),
+                                      ("versioning", versioning("Suspended"), "ok"),
+                                      ("object-lock", lock.format(held), "WARN"),
+                                      ("object-lock", lock.format(""), "ok")):
+            with self.subTest(document):
+                s3.ask(what, document)
+                self.expect(self.ask(s3), {what.replace("-", " "): level})
+        s3.ask("versioning", versioning("Enabled"))
+        s3.ask("lifecycle", rules_of(rule(older)))
+        self.expect(self.ask(s3), {"versioning": "ok"})
+
+    def test_keys_that_others_may_read(self):
+        s3 = self.store()
+        file = self.folder / "credentials"
+        file.write_text(f"[lab]\naws_access_key_id={ACCESS}\naws_secret_access_key={SECRET}\n"
+                        f"aws_session_token={TOKEN}\n")
+        env = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": "",
+               "AWS_SHARED_CREDENTIALS_FILE": str(file), "AWS_PROFILE": "lab"}
+        for mode, level in ((0o600, None), (0o644, "WARN")):
+            file.chmod(mode)
+            found = self.ask(s3, env=env)
+            self.expect(found, {"keys": "ok", "keys' file": level})
+            self.assertIn("profile", found["keys"][1])
+
+    def test_rights(self):
+        names = ("list", "list uploads", "delete")
+        for role, rules, level in (("server", "", "ok"), ("server", NO_RIGHTS, "FAIL"),
+                                   ("uploader", "", "WARN"), ("uploader", NO_RIGHTS, "ok")):
+            with self.subTest((role, rules)):
+                s3 = self.store()
+                s3.rules(rules)
+                found = self.ask(s3, "--for", role)
+                wanted = dict.fromkeys(names, level)
+                if level == "FAIL":  # costs room, and fails nothing
+                    wanted["list uploads"] = "WARN"
+                self.expect(found, wanted)
+                self.assertEqual("left behind" in found, bool(rules))
+                left = [key for key in s3.keys("") if key != PROFILE]
+                self.assertEqual(bool(left), bool(rules), left)
+                self.assertTrue(all(key.startswith("cairn/.cairn/doctor/") for key in left), left)
+                if role == "uploader":  # its rights say nothing about the store
+                    self.expect(found, {"uploads by prefix": None, "profile": None})
+                    self.assertEqual(s3.keys(PROFILE), {})
+                for name in names:
+                    self.assertEqual(bool(found[name][2]), level != "ok", found[name])
+
+    def test_parts_that_are_listed_with_nothing_to_know_them_by(self):
+        s3 = self.store("radosgw")
+        s3.rules("op=part : etag=opaque")
+        self.expect(self.ask(s3), {"list parts": "ok"})
+        s3.rules("op=parts : body=<ListPartsResult><Part><PartNumber>1</PartNumber><ETag>x</ETag>"
+                 "<Size>1048576</Size></Part><Part><PartNumber>2</PartNumber><ETag>y</ETag>"
+                 "<Size>1</Size></Part></ListPartsResult>")
+        self.expect(self.ask(s3), {"list parts": "WARN"})
+
+    def test_a_port_that_speaks_plain_http(self):  # S28
+        s3 = self.store()
+        found = self.ask(s3, env={"AWS_ENDPOINT_URL": s3.url.replace("http:", "https:")})
+        self.expect(found, {"requests": "FAIL", "put": None})
+        self.assertEqual(found["requests"][1], "the port speaks plain http, not https")
+
+
+class Profile(unittest.TestCase):
+    """What doctor or the server found out is what the others begin with."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-doctor-"))
+        self.s3 = self.world = None
+
+    def tearDown(self):
+        if self.world:
+            self.world.close()
+        if self.s3:
+            self.s3.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, *s3_arguments, nodes=1, doctor=False):
+        self.s3 = self.s3 or S3Fault(self.folder, s3_arguments)
+        if doctor:
+            said = run([BIN / "cairn", "doctor", "s3://lab/cairn"],
+                       env={**os.environ, **self.s3.env()})
+            self.assertIn("profile.json", said.stdout)
+        self.world = S3World(self.s3, nodes=nodes, server_arguments=["--sweep-interval", "200ms"],
+                             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
+
+    def log(self, name):
+        return (self.world.root / f"{name}.log").read_text()
+
+    def known(self, name):
+        return re.findall(r'store\.known .*from="([^"]*)"', self.log(name))[-1]
+
+    def tried(self):
+        return len([line for line in self.s3.journal() if "/.cairn/doctor/" in line["key"]
+                    and line["op"] not in ("list", "uploads")])
+
+    def put(self, ref="p/run@1", mib=12):
+        source = self.world.root / "model.bin"
+        source.write_bytes(os.urandom(mib * MIB))
+        self.world.cairn("put", source, ref)
+
+    def test_what_doctor_found_is_not_found_out_again(self):
+        self.s3 = S3Fault(self.folder)
+        self.start(doctor=True, nodes=2)
+        for name in ("server", "uploader-0", "uploader-1"):
+            self.assertRegex(self.known(name), r"^profile.json, tested by doctor at 20")
+        before = self.tried()
+        self.world.server.stop()
+        self.world.start_server()
+        self.assertEqual(self.tried(), before, "nobody tested again")
+        self.put()
+        self.world.cairn("verify", "p/run@1")
+        self.world.audit()
+
+    def test_an_uploader_believes_the_server_and_says_nothing_false(self):
+        self.start("--page-max", "1", nodes=0)
+        self.assertIn("a test now", self.known("server"))
+        self.assertIn("store.profile_written", self.log("server"))
+        before = self.tried()
+        self.s3.rules(NO_RIGHTS)  # as an uploader's keys are meant to be
+        self.world.uploaders.append(self.world.make_uploader(0).start())
+        self.assertRegex(self.known("uploader-0"), "^profile.json, tested by server at 20")
+        self.assertEqual(self.tried(), before)
+        self.s3.rules(f"op=head|get key=*profile.json : status=403/AccessDenied\n{NO_RIGHTS}")
+        for number in (1, 2, 3):
+            self.world.uploaders.append(self.world.make_uploader(number).start())
+            self.assertIn("there is no profile.json", self.known(f"uploader-{number}"))
+        self.assertGreater(self.tried(), before)
+        for name in ("uploader-0", "uploader-1"):
+            self.assertNotIn("cannot be listed", self.log(name))
+            self.assertNotIn("store.profile ", self.log(name))
+        # What they could not delete, the server's sweep does, when it is an hour old.
+        left = [key for key in self.world.keys() if "/.cairn/doctor/" in key]
+        self.assertEqual(len(left), 3)
+        self.s3.rules("")
+        self.s3.ask("clock", str(2 * 3600))
+        self.world.server.stop()
+        self.world.start_server()
+        wait_until(lambda: not [k for k in self.world.keys() if "/.cairn/doctor/" in k], 20)
+
+    def test_a_profile_of_another_endpoint_or_of_last_week_is_not_believed(self):
+        self.start(doctor=True, nodes=0)
+        before = self.tried()
+        self.world.env["AWS_ENDPOINT_URL"] = self.s3.url.replace("127.0.0.1", "localhost")
+        self.world.uploaders.append(self.world.make_uploader(0).start())
+        self.assertRegex(self.known("uploader-0"), r"^a test now: profile.json is of http://127")
+        self.assertGreater(self.tried(), before)
+        self.world.env["AWS_ENDPOINT_URL"] = self.s3.url
+        self.s3.ask("clock", str(8 * 24 * 3600))
+        self.world.server.stop()
+        self.world.start_server()
+        self.assertRegex(self.known("server"), "^a test now: profile.json is too old")
+
+    def test_only_what_a_setting_asks_otherwise_is_tested(self):
+        self.start(doctor=True, nodes=0)
+        before = self.s3.journal()
+        self.world.uploader_arguments += ["--checksum", "md5"]
+        self.world.uploaders.append(self.world.make_uploader(0).start())
+        self.assertRegex(self.known("uploader-0"), "^profile.json")
+        new = self.s3.journal()[len(before):]
+        tried = {line["op"] for line in new if "/.cairn/doctor/" in line["key"]}
+        self.assertEqual(tried, {"put", "delete"}, "one body with a wrong checksum")
+        self.assertFalse([line for line in new if line["op"] == "put" and
+                          line["key"].endswith("profile.json")])
+        self.assertNotIn("store.profile ", self.log("uploader-0"))
+
+    def test_a_profile_that_nobody_understands_is_not_believed(self):
+        self.s3 = S3Fault(self.folder)
+        for text, why, kept in (('{"cairn_profile":2}', "version 2", True), ("{", "JSON", False),
+                                ("[]", "cairn_profile", False),
+                                ('{"cairn_profile":1}', "endpoint", False)):
+            with self.subTest(text):
+                self.s3.ask("reset", "")
+                put_object(self.s3, PROFILE, text.encode())
+                self.start(nodes=0)
+                self.assertRegex(self.known("server"), f"^a test now: .*profile.json.*{why}")
+                self.assertEqual(self.s3.keys(PROFILE)[PROFILE] == len(text), kept)
+                self.world.close()
+
+    def test_a_profile_that_is_wrong_is_put_right(self):  # S21
+        self.start(doctor=True)
+        self.s3.rules("op=create key=*/data/* nth=1 : status=501/NotImplemented")
+        self.put()
+        self.assertEqual(self.s3.acted(), 1)
+        wait_until(lambda: "store.profile_wrong" in self.log("uploader-0"), 10)
+        self.assertIn("Content-MD5", self.log("uploader-0"))
+        self.s3.rules("")
+        self.world.uploaders[0].stop()
+        self.world.uploaders[0] = self.world.make_uploader(0).start()
+        wait_until(lambda: self.log("uploader-0").count("store.degraded") == 2, 10)
+        self.put("p/run@2")
+        self.world.cairn("verify", "p/run@2")
+        self.world.audit()
+
+    def test_what_is_degraded_is_said_at_each_start(self):
+        self.start("--profile", "b2")
+        for name in ("server", "uploader-0"):
+            wait_until(lambda name=name: "store.degraded" in self.log(name), 10)
+            self.assertIn("Content-MD5", self.log(name))
+        self.world.server.stop()
+        self.world.start_server()
+        self.assertRegex(self.known("server"), "^profile.json")
+        wait_until(lambda: self.log("server").count("store.degraded") == 2, 10)
+        self.put()
+        self.world.cairn("verify", "p/run@1")
+        self.world.audit()
+
+    def test_parts_are_as_small_as_the_connections_let_them_be(self):
+        self.s3 = S3Fault(self.folder)
+        self.world = S3World(self.s3, uploader_arguments=["--store-requests", "4",
+                                                          "--heartbeat", "200ms"])
+        self.put(mib=80)
+        sizes = [line["bytes_in"] if "bytes_in" in line else line["length"]
+                 for line in self.s3.journal(op="part") if "/data/" in line["key"]]
+        self.assertEqual(len(sizes), 4, sizes)
+        manifest = json.loads(self.world.cairn("show", "p/run@1", "--json").stdout)
+        self.assertEqual(manifest["state"], "committed")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
