@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "cli/patience.h"
-#include "common/crc32c.h"
 #include "common/encode.h"
 #include "common/hash.h"
 #include "common/text.h"
@@ -213,21 +212,9 @@ struct piece {
     size_t size;
 };
 
-static enum cairn_code check_blocks(void *owner, struct cairn_error *err) {
-    const struct piece *piece = owner;
-    const char *checksums = piece->reader->source->checksums.data;
+static const void *checksums_of(const struct piece *piece) {
     uint64_t block = piece->shard->first_block + piece->offset / CAIRN_BLOCK_BYTES;
-    for (size_t at = 0; at < piece->size; at += CAIRN_BLOCK_BYTES, block++) {
-        size_t part = cairn_min_u64(CAIRN_BLOCK_BYTES, piece->size - at);
-        uint64_t first = piece->offset + at;
-        uint32_t expected = cairn_load_u32le(checksums + 4 * block);
-        uint32_t found = cairn_crc32c(0, (const uint8_t *)piece->into + at, part);
-        if (found != expected)
-            return cairn_fail(err, CAIRN_CORRUPT, "bytes %llu-%llu: CRC32C is %08x, expected %08x",
-                              (unsigned long long)first, (unsigned long long)(first + part - 1),
-                              found, expected);
-    }
-    return CAIRN_OK;
+    return piece->reader->source->checksums.data + 4 * block;
 }
 
 static void tell_again(void *owner, const struct cairn_error *why) {
@@ -247,10 +234,9 @@ static enum cairn_code read_from_store(struct piece *piece, struct cairn_error *
                                                   .into = piece->into},
                                       .tags = source->tags,
                                       .object = (size_t)(piece->shard - source->manifest.shards),
-                                      .object_bytes = piece->shard->size_bytes};
-    struct cairn_store_range_check check = {
-        .check = check_blocks, .again = tell_again, .owner = piece};
-    return cairn_store_range_read(&range, piece->reader->worker, &check, err);
+                                      .object_bytes = piece->shard->size_bytes,
+                                      .checksums = checksums_of(piece)};
+    return cairn_store_range_read(&range, piece->reader->worker, tell_again, piece, err);
 }
 
 static enum cairn_code ask_server(struct piece *piece, struct cairn_error *err) {
@@ -266,7 +252,8 @@ static enum cairn_code ask_server(struct piece *piece, struct cairn_error *err) 
         return cairn_fail(err, CAIRN_CORRUPT, "the server sent %zu bytes, expected %zu",
                           reader->reply.size, piece->size);
     memcpy(piece->into, reader->reply.data, piece->size);
-    return check_blocks(piece, err);
+    struct cairn_view bytes = {piece->into, piece->size};
+    return cairn_store_blocks_check(checksums_of(piece), piece->offset, bytes, err);
 }
 
 /* What the server itself calls damage it has read twice; what only we see came wrong from it. */

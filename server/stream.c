@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
 #include "common/log.h"
 #include "server/pool.h"
 #include "store/range.h"
@@ -28,8 +27,8 @@ struct slot {
 };
 struct cairn_srv_stream {
     struct cairn_srv_stream_options options;
-    uint64_t first; /* begin, down to a block */
-    uint64_t last;  /* end, up to a block or the shard's end */
+    uint64_t first;                /* begin, down to a block */
+    uint64_t last;                 /* end, up to a block or the shard's end */
     struct cairn_store_tags *tags; /* one object's; known once the first chunk was loaded */
     struct slot slots[2];
     void (*wake)(void *owner);
@@ -53,33 +52,6 @@ uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
 
 /* ---- loading one chunk ---- */
 
-/* One try to load one chunk. */
-struct load {
-    const struct cairn_srv_stream *stream;
-    const uint8_t *data;
-    uint64_t offset, size;
-};
-
-/* Compares every block; the first bad one is named. */
-static enum cairn_code verify(void *owner, struct cairn_error *err) {
-    const struct load *load = owner;
-    const struct cairn_srv_stream_options *options = &load->stream->options;
-    const char *checksums = options->take_held->checksums.data;
-    for (uint64_t at = 0; at < load->size; at += CAIRN_BLOCK_BYTES) {
-        uint64_t offset = load->offset + at;
-        uint64_t block = options->shard->first_block + offset / CAIRN_BLOCK_BYTES;
-        uint64_t count = cairn_min_u64(CAIRN_BLOCK_BYTES, load->size - at);
-        uint32_t wanted = cairn_load_u32le(checksums + 4 * block);
-        uint32_t found = cairn_crc32c(0, load->data + at, (size_t)count);
-        if (wanted != found)
-            return cairn_fail(err, CAIRN_CORRUPT,
-                              "bytes %" PRIu64 "-%" PRIu64 ": expected CRC32C %08" PRIx32
-                              ", found %08" PRIx32,
-                              offset, offset + count - 1, wanted, found);
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code named(const struct cairn_srv_stream_options *options, enum cairn_code code,
                              struct cairn_error *err) {
     if (!code) return CAIRN_OK;
@@ -89,9 +61,9 @@ static enum cairn_code named(const struct cairn_srv_stream_options *options, enu
 }
 
 static void tell_again(void *owner, const struct cairn_error *why) {
-    const struct load *load = owner;
+    const struct cairn_srv_stream *stream = owner;
     struct cairn_error cause = *why;
-    (void)named(&load->stream->options, why->code, &cause);
+    (void)named(&stream->options, why->code, &cause);
     cairn_log(WARN, "read.again", "cause=\"%s\"", cause.message);
 }
 
@@ -99,21 +71,22 @@ static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *
                                   struct cairn_error *err) {
     struct cairn_srv_stream *stream = slot->stream;
     const struct cairn_srv_stream_options *options = &stream->options;
-    struct load load = {.stream = stream,
-                        .data = slot->data,
-                        .offset = stream->first + slot->chunk * CHUNK_BYTES};
-    load.size = cairn_min_u64(CHUNK_BYTES, stream->last - load.offset);
+    const char *checksums = options->take_held->checksums.data;
+    uint64_t offset = stream->first + slot->chunk * CHUNK_BYTES;
+    uint64_t block = options->shard->first_block + offset / CAIRN_BLOCK_BYTES;
     struct cairn_key key;
     cairn_key_shard(&options->place, cairn_view_of(options->shard->name), &key);
-    struct cairn_store_range range = {.request = {.key = key.text,
-                                                  .offset = load.offset,
-                                                  .length = load.size,
-                                                  .into = slot->data},
-                                      .tags = stream->tags,
-                                      .object_bytes = options->shard->size_bytes,
-                                      .wait_ms = READ_MS_MAX};
-    struct cairn_store_range_check check = {.check = verify, .again = tell_again, .owner = &load};
-    return named(options, cairn_store_range_read(&range, worker, &check, err), err);
+    struct cairn_store_range range = {
+        .request = {.key = key.text,
+                    .offset = offset,
+                    .length = cairn_min_u64(CHUNK_BYTES, stream->last - offset),
+                    .into = slot->data},
+        .tags = stream->tags,
+        .object_bytes = options->shard->size_bytes,
+        .checksums = checksums + 4 * block,
+        .wait_ms = READ_MS_MAX};
+    enum cairn_code code = cairn_store_range_read(&range, worker, tell_again, stream, err);
+    return named(options, code, err);
 }
 
 static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
@@ -164,8 +137,7 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
         stream->slots[i].stream = stream;
         if (i && whole <= CHUNK_BYTES) break;
         stream->slots[i].data = malloc((size_t)cairn_min_u64(CHUNK_BYTES, whole));
-        if (!stream->slots[i].data)
-            code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+        if (!stream->slots[i].data) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
     if (code) {
         drop_holder(stream);

@@ -6,7 +6,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/buf.h"
 #include "common/clock.h"
+#include "common/crc32c.h"
 
 #define TRIES_MAX 2
 
@@ -41,13 +43,49 @@ static void keep_tag(struct cairn_store_tags *tags, size_t object, const char *e
 void cairn_store_range_begin(struct cairn_store_range *range) {
     struct cairn_store_request *get = &range->request;
     const char *etag = atomic_load(&range->tags->texts[range->object]);
+    CAIRN_ASSERT(get->offset % CAIRN_BLOCK_BYTES == 0);
     get->op = CAIRN_STORE_GET;
+    get->wants_crc32c = true;
     get->etag[0] = '\0';
     if (etag) memcpy(get->etag, etag, strlen(etag) + 1);
     get->fresh_connection = range->tries > 0;
     get->deadline_ms = range->wait_ms ? cairn_mono_ms() + range->wait_ms : 0;
     range->tries++;
 }
+
+/* ---- bytes ---- */
+
+enum cairn_code cairn_store_blocks_check(const void *checksums, uint64_t offset,
+                                         struct cairn_view bytes, struct cairn_error *err) {
+    const uint8_t *data = bytes.data, *wanted = checksums;
+    for (uint64_t at = 0; at < bytes.size; at += CAIRN_BLOCK_BYTES, wanted += 4) {
+        size_t size = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, bytes.size - at);
+        uint32_t expected = cairn_load_u32le(wanted), found = cairn_crc32c(0, data + at, size);
+        if (expected != found)
+            return cairn_fail(err, CAIRN_CORRUPT,
+                              "bytes %" PRIu64 "-%" PRIu64 ": expected CRC32C %08" PRIx32
+                              ", found %08" PRIx32,
+                              offset + at, offset + at + size - 1, expected, found);
+    }
+    return CAIRN_OK;
+}
+
+/* The checksum that was made on the way, when the bytes were in the cache, against that of all
+ * blocks together; only where they differ the bytes are read again to name the block. */
+static enum cairn_code check_bytes(const struct cairn_store_range *range, struct cairn_error *err) {
+    const struct cairn_store_request *get = &range->request;
+    const uint8_t *wanted = range->checksums;
+    uint32_t whole = 0;
+    for (uint64_t at = 0; at < get->length; at += CAIRN_BLOCK_BYTES, wanted += 4)
+        whole = cairn_crc32c_combine(whole, cairn_load_u32le(wanted),
+                                     cairn_min_u64(CAIRN_BLOCK_BYTES, get->length - at));
+    if (whole == get->got_crc32c) return CAIRN_OK;
+    struct cairn_view bytes = {get->into, get->length};
+    CAIRN_TRY(cairn_store_blocks_check(range->checksums, get->offset, bytes, err));
+    return cairn_fail(err, CAIRN_CORRUPT, "the bytes changed in memory while they were checked");
+}
+
+/* ---- the answer ---- */
 
 static enum cairn_code judge(struct cairn_store_range *range, struct cairn_error *err) {
     const struct cairn_store_request *get = &range->request;
@@ -79,7 +117,7 @@ static enum cairn_code judge(struct cairn_store_range *range, struct cairn_error
 enum cairn_code cairn_store_range_judge(struct cairn_store_range *range, struct cairn_error *err) {
     const struct cairn_store_request *get = &range->request;
     enum cairn_code code = judge(range, err);
-    if (code == CAIRN_OK) return code;
+    if (code == CAIRN_OK) return check_bytes(range, err);
     return cairn_within(err, code, "bytes %" PRIu64 "-%" PRIu64, get->offset,
                         get->offset + get->length - 1);
 }
@@ -95,16 +133,15 @@ bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_c
 
 enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
                                        struct cairn_store_worker *worker,
-                                       const struct cairn_store_range_check *check,
-                                       struct cairn_error *err) {
+                                       void (*again)(void *owner, const struct cairn_error *why),
+                                       void *owner, struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = CAIRN_OK;
     do {
-        if (code && check->again) check->again(check->owner, &why);
+        if (code && again) again(owner, &why);
         cairn_store_range_begin(range);
         code = cairn_store_perform(worker, &range->request, &why);
         if (code == range->request.code) code = cairn_store_range_judge(range, &why);
-        if (code == CAIRN_OK) code = check->check(check->owner, &why);
     } while (cairn_store_range_again(range, code));
     if (code && err) *err = why;
     return code;

@@ -7,11 +7,12 @@
  * Promise: G1  the ETag that the first range of an object answered is asked for (If-Match) with
  *              every range that is sent later; another object is told as replaced, and not read
  *              again.
- *          G2  what came and is wrong (bytes, length, ETag) is read once more, over a connection of
- *              its own; wrong again is CAIRN_CORRUPT.
+ *          G2  every block is compared with its checksum. What came and is wrong (bytes, length,
+ *              ETag) is read once more, over a connection of its own; wrong again is CAIRN_CORRUPT,
+ *              which names the first bad block.
  *          G3  an object that is missing, too short or too long is CAIRN_CORRUPT: a committed one
  *              was whole. What is forbidden stays CAIRN_FORBIDDEN: it may be whole (S18).
- * Limits:  weak ETags are not kept: If-Match never holds for them.
+ * Limits:  ranges begin with a block. Weak ETags are not kept: If-Match never holds for them.
  * Threads: tags any; a range is its caller's.
  * Next:    server/stream.c, uploader/fetch.c, cli/source.c.
  */
@@ -30,27 +31,26 @@ struct cairn_store_range {
     struct cairn_store_tags *tags;
     size_t object;         /* its number in tags */
     uint64_t object_bytes; /* what its manifest says */
+    const void *checksums; /* CRC32C of the range's blocks, 4 bytes each, little-endian */
     uint32_t wait_ms;      /* for each try; 0 = the store's own default */
     uint32_t tries;        /* begun */
 };
 
 /* For callers that submit themselves: before each submit, and after each done(). */
 void cairn_store_range_begin(struct cairn_store_range *range);
-/* CAIRN_OK: the bytes are there and are still to be checked. The error names the range; which
- * object it is of the caller adds. */
+/* CAIRN_OK: the bytes are there and right. The error names the range; which object it is of the
+ * caller adds. */
 enum cairn_code cairn_store_range_judge(struct cairn_store_range *range,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Is it worth another try, now that judge or the check of the bytes said code? */
+/* Is it worth another try, now that judge said code? */
 bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_code code);
 
-/* All of that, blocking. check compares the bytes; again, which may be NULL, hears why they are
- * read once more. */
-struct cairn_store_range_check {
-    enum cairn_code (*check)(void *owner, struct cairn_error *err);
-    void (*again)(void *owner, const struct cairn_error *why);
-    void *owner;
-};
+/* All of that, blocking. again, which may be NULL, hears why the bytes are read once more. */
 enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
                                        struct cairn_store_worker *worker,
-                                       const struct cairn_store_range_check *check,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+                                       void (*again)(void *owner, const struct cairn_error *why),
+                                       void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+/* Bytes that came another way, and lie at `offset` of their object. */
+enum cairn_code cairn_store_blocks_check(const void *checksums, uint64_t offset,
+                                         struct cairn_view bytes,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

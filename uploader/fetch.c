@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "common/crc32c.h"
 #include "common/log.h"
 #include "uploader/fetch_inside.h"
 
@@ -116,6 +115,8 @@ static void prepare(struct cairn_up_get *get) {
         .tags = version->tags,
         .object = get->piece->shard,
         .object_bytes = shard->size_bytes,
+        .checksums =
+            version->checksums + 4 * (shard->first_block + get->piece->offset / CAIRN_BLOCK_BYTES),
     };
 }
 
@@ -160,27 +161,8 @@ static void give_bounce(struct cairn_up_fetch *fetch, struct cairn_up_bounce *bo
 
 /* ---- checking ---- */
 
-static enum cairn_code check_blocks(const struct cairn_up_get *get, struct cairn_error *err) {
-    const struct cairn_up_version *version = get->reading->version;
-    const struct cairn_up_piece *piece = get->piece;
-    const struct cairn_manifest_shard *shard = &version->manifest.shards[piece->shard];
-    const uint8_t *data = get->range.request.into;
-    for (uint64_t at = 0; at < piece->bytes; at += CAIRN_BLOCK_BYTES) {
-        size_t size = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, piece->bytes - at);
-        uint64_t block = shard->first_block + (piece->offset + at) / CAIRN_BLOCK_BYTES;
-        uint32_t expected = cairn_load_u32le(version->checksums + 4 * block);
-        uint32_t found = cairn_crc32c(0, data + at, size);
-        if (found == expected) continue;
-        return cairn_fail(err, CAIRN_CORRUPT,
-                          "bytes %" PRIu64 "-%" PRIu64 ": expected %08x, found %08x",
-                          piece->offset + at, piece->offset + at + size - 1, expected, found);
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code judge(struct cairn_up_get *get, struct cairn_error *err) {
     enum cairn_code code = cairn_store_range_judge(&get->range, err);
-    if (code == CAIRN_OK) code = check_blocks(get, err);
     if (code == CAIRN_OK) return CAIRN_OK;
     char text[900];
     cairn_up_version_shard_text(get->reading->version, get->piece->shard, text);
