@@ -15,6 +15,8 @@
 #include "common/http_direct.h"
 
 #define STALL_MS_DEFAULT 30000
+/* How often idle links are looked at. */
+#define SWEEP_US 1000000
 /* The longest single wait; it only keeps the number within libcurl's int. */
 #define WAIT_MS_MAX 60000
 
@@ -141,6 +143,8 @@ static void forget_reply(struct cairn_http_request *request) {
 }
 
 static void release_transfer(struct cairn_http_transfer *transfer) {
+    if (transfer->head.data) explicit_bzero(transfer->head.data, transfer->head.capacity);
+    cairn_buf_clear(&transfer->head);
     curl_slist_free_all(transfer->headers);
     transfer->headers = NULL;
     transfer->request = NULL;
@@ -211,12 +215,10 @@ enum cairn_code cairn_http_code_of(CURLcode result, const char *text, bool sent,
     }
 }
 
-static enum cairn_code fail_with_curl(struct cairn_http_engine *engine, CURLcode result,
+static enum cairn_code fail_with_curl(const struct cairn_http_dial *dial, CURLcode result,
                                       const char *text, bool sent, int status,
                                       struct cairn_error *err) {
-    bool link_local = engine->was_link_local && result == CURLE_COULDNT_CONNECT;
-    engine->was_link_local = false;
-    if (link_local)
+    if (result == CURLE_COULDNT_CONNECT && dial->refused && !dial->tried)
         return cairn_fail(
             err, CAIRN_FORBIDDEN,
             "the address is link-local: no store is there, but an instance's keys are");
@@ -228,7 +230,7 @@ static enum cairn_code fail_with_curl(struct cairn_http_engine *engine, CURLcode
 static enum cairn_code judge(struct cairn_http_transfer *transfer, CURLcode result,
                              struct cairn_error *err) {
     if (!transfer->refused && result != CURLE_OK)
-        return fail_with_curl(transfer->engine, result, transfer->curl_text, was_sent(transfer),
+        return fail_with_curl(&transfer->dial, result, transfer->curl_text, was_sent(transfer),
                               transfer->request->status, err);
     return cairn_http_reply_judge(transfer, err);
 }
@@ -340,7 +342,7 @@ static void end_connecting(struct cairn_http_link *link, CURLcode result) {
     if (cairn_http_link_connected(link, result)) return;
     struct cairn_http_transfer *transfer = link->transfer;
     if (result == CURLE_OK) result = CURLE_COULDNT_CONNECT;
-    enum cairn_code code = fail_with_curl(link->engine, result, link->curl_text, false, 0, &error);
+    enum cairn_code code = fail_with_curl(&link->dial, result, link->curl_text, false, 0, &error);
     cairn_http_end(transfer, code, &error); /* and the link with it */
 }
 
@@ -402,15 +404,31 @@ static struct cairn_http_transfer *first_late(struct cairn_http_transfer *list, 
     return NULL;
 }
 
+/* When the kernel's queue is looked at next: often enough that a stall is counted from about the
+ * last byte that the peer took. */
+static uint64_t look_us(const struct cairn_http_transfer *transfer) {
+    uint64_t stall_ms =
+        transfer->request->stall_ms ? transfer->request->stall_ms : STALL_MS_DEFAULT;
+    return transfer->queued_bytes ? transfer->looked_us + stall_ms * 1000 / 8 : UINT64_MAX;
+}
+
+static void look_at_queues(struct cairn_http_engine *engine) {
+    uint64_t now = cairn_mono_us();
+    for (struct cairn_http_transfer *t = engine->active; t; t = t->next)
+        if (look_us(t) <= now && cairn_http_direct_drains(t)) t->moved_us = now;
+}
+
 static void end_late(struct cairn_http_engine *engine) {
+    look_at_queues(engine);
     uint64_t now = cairn_mono_us();
     for (;;) {
         bool total = false;
         struct cairn_http_transfer *transfer = first_late(engine->active, now, &total);
         if (!transfer) transfer = first_late(engine->waiting, now, &total);
         if (!transfer) return;
-        if (!total && cairn_http_direct_drains(transfer)) {
-            transfer->moved_us = now;
+        if (transfer->link && transfer->link->fd >= 0 && transfer->pass != engine->pass) {
+            transfer->pass = engine->pass; /* nobody looked for long? then it is not its fault */
+            cairn_http_direct_step(transfer);
             continue;
         }
         struct cairn_error error = {0};
@@ -429,7 +447,7 @@ static uint32_t wait_ms(const struct cairn_http_engine *engine, uint64_t until_u
     uint64_t now = cairn_mono_us(), due = until_us;
     bool total;
     for (const struct cairn_http_transfer *t = engine->active; t; t = t->next)
-        due = cairn_min_u64(due, due_us(t, &total));
+        due = cairn_min_u64(due, cairn_min_u64(due_us(t, &total), look_us(t)));
     for (const struct cairn_http_transfer *t = engine->waiting; t; t = t->next)
         due = cairn_min_u64(due, due_us(t, &total));
     if (due <= now) return 0;
@@ -445,8 +463,9 @@ static unsigned gather_waits(struct cairn_http_engine *engine, uint64_t *ret_due
         uint64_t due = cairn_http_direct_due_us(t);
         if (due <= cairn_mono_us()) t->link->ready = true;
         *ret_due_us = cairn_min_u64(*ret_due_us, due);
-        engine->waits[count] =
-            (struct curl_waitfd){.fd = t->link->fd, .events = cairn_http_direct_events(t)};
+        short events = cairn_http_direct_events(t);
+        if (!events) continue; /* poll would tell of its end again and again */
+        engine->waits[count] = (struct curl_waitfd){.fd = t->link->fd, .events = events};
         engine->waiter[count++] = t->link;
     }
     return count;
@@ -464,11 +483,20 @@ static enum cairn_code wait_for_sockets(struct cairn_http_engine *engine, uint64
     return CAIRN_OK;
 }
 
+/* What the peers have closed must not stay open until somebody wants a link. */
+static void sweep_links(struct cairn_http_engine *engine) {
+    uint64_t now = cairn_mono_us();
+    if (!engine->link_count || now - engine->swept_us < SWEEP_US) return;
+    engine->swept_us = now;
+    cairn_http_link_sweep(engine);
+}
+
 enum cairn_code cairn_http_poll(struct cairn_http_engine *engine, uint32_t timeout_ms,
                                 struct cairn_error *err) {
     uint64_t until_us = cairn_mono_us() + (uint64_t)timeout_ms * 1000, ended = engine->ended_count;
     for (;;) {
         int running;
+        sweep_links(engine);
         start_waiting(engine);
         if (engine->in_multi && curl_multi_perform(engine->multi, &running) != CURLM_OK)
             return cairn_fail(err, CAIRN_INTERNAL, "libcurl's multi handle is broken");

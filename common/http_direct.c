@@ -14,6 +14,7 @@
 #define TURN_BYTES (4 * CAIRN_MIB)
 /* A paced request may run ahead by this much, so that it is not woken for each packet. */
 #define PACE_AHEAD_BYTES (256 * CAIRN_KIB)
+#define PACE_AHEAD_BYTES_MIN (4 * CAIRN_KIB)
 
 /* ---- the head ---- */
 
@@ -51,6 +52,8 @@ enum cairn_code cairn_http_direct_prepare(struct cairn_http_transfer *transfer,
     return cairn_buf_append_text(head, "\r\n", err);
 }
 
+/* But not request->sent_bytes: what the first link took still counts when the second cannot be
+ * opened. */
 static void forget(struct cairn_http_transfer *transfer) {
     transfer->head_sent = 0;
     transfer->sent_bytes = transfer->received_bytes = 0;
@@ -77,11 +80,19 @@ static bool is_sent(const struct cairn_http_transfer *transfer) {
     return transfer->request->sent_at_us != 0;
 }
 
+/* One for the whole request: a piece is offered again as it was. Short enough that waiting for the
+ * next one never looks like a stall. */
+static uint64_t pace_ahead(const struct cairn_http_request *request) {
+    uint64_t stall_ms = request->stall_ms ? request->stall_ms : 30000;
+    uint64_t quarter = request->send_bytes_per_s / 4000 * stall_ms;
+    return cairn_max_u64(PACE_AHEAD_BYTES_MIN, cairn_min_u64(PACE_AHEAD_BYTES, quarter));
+}
+
 static uint64_t allowed_bytes(const struct cairn_http_transfer *transfer) {
     uint64_t pace = transfer->request->send_bytes_per_s;
     if (!pace) return UINT64_MAX;
     double elapsed_us = (double)(cairn_mono_us() - transfer->started_us);
-    return PACE_AHEAD_BYTES + (uint64_t)((double)pace * elapsed_us / 1e6);
+    return pace_ahead(transfer->request) + (uint64_t)((double)pace * elapsed_us / 1e6);
 }
 
 static struct cairn_view next_piece(const struct cairn_http_transfer *transfer) {
@@ -91,9 +102,8 @@ static struct cairn_view next_piece(const struct cairn_http_transfer *transfer) 
         return (struct cairn_view){transfer->head.data + transfer->head_sent,
                                    transfer->head.size - transfer->head_sent};
     uint64_t size = cairn_min_u64(body_size(transfer) - sent, TURN_BYTES);
-    /* A fixed size and not what is allowed just now: a piece is offered again as it was. */
-    if (pace) size = cairn_min_u64(size, PACE_AHEAD_BYTES);
-    if (pace && sent > allowed_bytes(transfer)) size = 0;
+    if (pace) size = cairn_min_u64(size, pace_ahead(request));
+    if (!size || (pace && sent > allowed_bytes(transfer))) return (struct cairn_view){0};
     return (struct cairn_view){(const char *)request->body.data + sent, size};
 }
 
@@ -129,8 +139,11 @@ static CURLcode send_turn(struct cairn_http_transfer *transfer) {
 
 /* CURLE_OK: all is with the kernel, or its turn is over. */
 static CURLcode send_some(struct cairn_http_transfer *transfer) {
+    const struct cairn_http_tls *tls = transfer->link->tls;
+    uint64_t before = tls ? cairn_http_tls_sent(tls) : 0;
     CURLcode result = send_turn(transfer);
     if (result == CURLE_OK) result = cairn_http_link_flush(transfer->link);
+    if (tls && cairn_http_tls_sent(tls) != before) transfer->moved_us = cairn_mono_us();
     if (result == CURLE_OK && is_handed_over(transfer))
         transfer->request->sent_at_us = cairn_mono_us();
     if (result == CURLE_AGAIN || transfer->request->sent_at_us)
@@ -415,7 +428,7 @@ static void end_broken(struct cairn_http_transfer *transfer, const char *why) {
     struct cairn_error error = {0};
     if (replace_link(transfer)) return;
     uint64_t bytes = transfer->request->reply_bytes, length = transfer->request->content_length;
-    if (transfer->headers_over && length != UINT64_MAX)
+    if (transfer->headers_over && length != UINT64_MAX && bytes < length)
         cairn_fail(&error, CAIRN_UNAVAILABLE, "%s; the reply ended after %llu of %llu bytes", why,
                    (unsigned long long)bytes, (unsigned long long)length);
     else
@@ -452,7 +465,7 @@ void cairn_http_direct_step(struct cairn_http_transfer *transfer) {
     bool ended = false;
     link->ready = false;
     if (!transfer->started_us) begin(transfer);
-    CURLcode sending = is_sent(transfer) ? CURLE_OK : send_some(transfer);
+    CURLcode sending = is_sent(transfer) ? cairn_http_link_flush(link) : send_some(transfer);
     bool broken = sending != CURLE_OK && sending != CURLE_AGAIN;
     CURLcode receiving = receive_some(transfer, &ended);
     if (reply_ends_it(transfer)) {
@@ -467,9 +480,10 @@ void cairn_http_direct_step(struct cairn_http_transfer *transfer) {
 
 short cairn_http_direct_events(const struct cairn_http_transfer *transfer) {
     bool paced = !is_sent(transfer) && cairn_http_direct_due_us(transfer) != UINT64_MAX;
+    bool owes = transfer->link->tls && cairn_http_tls_pending(transfer->link->tls);
     bool deaf = transfer->reading == CAIRN_HTTP_WHOLE; /* the reply is here, the body is not gone */
     return (short)((deaf ? 0 : CURL_WAIT_POLLIN) |
-                   (is_sent(transfer) || paced ? 0 : CURL_WAIT_POLLOUT));
+                   ((is_sent(transfer) || paced) && !owes ? 0 : CURL_WAIT_POLLOUT));
 }
 
 uint64_t cairn_http_direct_due_us(const struct cairn_http_transfer *transfer) {
@@ -477,7 +491,7 @@ uint64_t cairn_http_direct_due_us(const struct cairn_http_transfer *transfer) {
     if (!pace || !transfer->started_us || sent >= body_size(transfer)) return UINT64_MAX;
     if (sent <= allowed_bytes(transfer)) return UINT64_MAX;
     return transfer->started_us +
-           (uint64_t)((double)(sent - PACE_AHEAD_BYTES) * 1e6 / (double)pace) + 1;
+           (uint64_t)((double)(sent - pace_ahead(transfer->request)) * 1e6 / (double)pace) + 1;
 }
 
 bool cairn_http_direct_drains(struct cairn_http_transfer *transfer) {
@@ -485,6 +499,7 @@ bool cairn_http_direct_drains(struct cairn_http_transfer *transfer) {
     const struct cairn_http_link *link = transfer->link;
     if (!link || link->fd < 0 || ioctl(link->fd, SIOCOUTQ, &queued) != 0) return false;
     bool less = queued < transfer->queued_bytes;
+    transfer->looked_us = cairn_mono_us();
     transfer->queued_bytes = queued;
     return less;
 }

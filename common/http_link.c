@@ -2,7 +2,6 @@
 /* Opening by libcurl, keeping for the next request, dropping by reset. */
 #include "common/http_link.h"
 
-#include <poll.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
@@ -49,9 +48,11 @@ void cairn_http_link_keep(struct cairn_http_link *link) {
 
 /* ---- kept ones ---- */
 
+/* Asked by reading, since over TLS what came may wait within OpenSSL. */
 static bool is_silent(const struct cairn_http_link *link) {
-    struct pollfd look = {.fd = link->fd, .events = POLLIN};
-    return poll(&look, 1, 0) == 0;
+    char byte;
+    size_t size = 0;
+    return curl_easy_recv(link->easy, &byte, 1, &size) == CURLE_AGAIN;
 }
 
 static struct cairn_http_link *oldest_idle(const struct cairn_http_engine *engine) {
@@ -62,18 +63,23 @@ static struct cairn_http_link *oldest_idle(const struct cairn_http_engine *engin
     return oldest;
 }
 
-/* Those that nobody can use any more go; of the others the one that was used last is warmest. */
-static struct cairn_http_link *find_kept(struct cairn_http_engine *engine, const char *url) {
+void cairn_http_link_sweep(struct cairn_http_engine *engine) {
     uint64_t now = cairn_mono_us();
-    struct cairn_http_link *best = NULL;
     for (struct cairn_http_link *link = engine->links, *next; link; link = next) {
         next = link->next;
         if (link->transfer) continue;
-        if (now - link->idle_since_us > IDLE_US_MAX || !is_silent(link))
-            cairn_http_link_drop(link);
-        else if (is_to(link, url) && (!best || link->idle_since_us > best->idle_since_us))
-            best = link;
+        if (now - link->idle_since_us > IDLE_US_MAX || !is_silent(link)) cairn_http_link_drop(link);
     }
+}
+
+/* The one that was used last is warmest. */
+static struct cairn_http_link *find_kept(struct cairn_http_engine *engine, const char *url) {
+    struct cairn_http_link *best = NULL;
+    cairn_http_link_sweep(engine);
+    for (struct cairn_http_link *link = engine->links; link; link = link->next)
+        if (!link->transfer && is_to(link, url) &&
+            (!best || link->idle_since_us > best->idle_since_us))
+            best = link;
     return best;
 }
 
@@ -89,7 +95,8 @@ static int on_ready(void *owner, char *peer, char *local, int peer_port, int loc
 static bool set_up(struct cairn_http_link *link) {
     CURL *easy = link->easy;
     cairn_http_set_safety(easy);
-    cairn_http_set_connection(link->engine, easy);
+    link->dial = (struct cairn_http_dial){.engine = link->engine};
+    cairn_http_set_connection(&link->dial, easy);
     cairn_http_tls_prepare(easy);
     curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);

@@ -12,7 +12,8 @@
  *          N3  an idle link that has something to read (the peer's end, or bytes that nobody asked
  *              for) is not used again.
  *          N4  a dropped link is reset: nothing of what the kernel still held is sent.
- * Limits:  connections_max of the engine, idle ones counted in; idle for one minute at most.
+ * Limits:  connections_max of the engine, idle ones counted in; an idle link lives for a minute, or
+ *          until the peer ends it. libcurl keeps as many connections of its own.
  * Threads: the engine's owner.
  * Next:    common/http_direct.c.
  */
@@ -29,6 +30,7 @@ struct cairn_http_link {
     struct cairn_http_engine *engine;
     struct cairn_http_transfer *transfer; /* NULL: idle */
     CURL *easy;
+    struct cairn_http_dial dial;
     struct cairn_http_tls *tls; /* NULL: not gathered */
     int fd;                     /* -1: not connected yet */
     bool kept;                  /* a request went over it before the present one */
@@ -48,6 +50,8 @@ bool cairn_http_link_connected(struct cairn_http_link *link, CURLcode result);
 /* For the next request. */
 void cairn_http_link_keep(struct cairn_http_link *link);
 void cairn_http_link_drop(struct cairn_http_link *link);
+/* Drops the idle ones that nobody can use any more. */
+void cairn_http_link_sweep(struct cairn_http_engine *engine);
 /* CURLE_OK with *ret_size 0: the peer's end. CURLE_AGAIN: nothing now. */
 CURLcode cairn_http_link_receive(struct cairn_http_link *link, void *into, size_t room,
                                  size_t *ret_size);

@@ -67,6 +67,8 @@ static void end_headers(struct cairn_http_transfer *transfer) {
     struct cairn_http_request *request = transfer->request;
     if (request->status < 200) return; /* 1xx: the final reply is still to come */
     transfer->headers_over = true;
+    /* Both lengths at once: the chunks hold, and what comes behind them is not believed. */
+    if (transfer->chunked && request->content_length != UINT64_MAX) transfer->says_close = true;
     if (transfer->chunked) request->content_length = UINT64_MAX;
     if (!transfer->refused && request->on_reply)
         transfer->refused = request->on_reply(request, &transfer->error);

@@ -20,12 +20,12 @@
 /* ---- callbacks of libcurl ---- */
 
 static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
-    const struct cairn_http_engine *engine = owner;
+    const struct cairn_http_dial *dial = owner;
+    const char *congestion = dial->engine->congestion;
     if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKOPT_OK;
     /* Not of a Unix socket, hence no check. */
-    if (engine->congestion)
-        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, engine->congestion,
-                   (socklen_t)strlen(engine->congestion));
+    if (congestion)
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
     return CURL_SOCKOPT_OK;
 }
 
@@ -44,12 +44,13 @@ static bool is_link_local(const struct sockaddr *address) {
 }
 
 static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sockaddr *address) {
-    struct cairn_http_engine *engine = owner;
+    struct cairn_http_dial *dial = owner;
     (void)purpose;
-    if (engine->options.refuses_link_local && is_link_local(&address->addr)) {
-        engine->was_link_local = true;
+    if (dial->engine->options.refuses_link_local && is_link_local(&address->addr)) {
+        dial->refused = true;
         return CURL_SOCKET_BAD;
     }
+    dial->tried = true;
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
@@ -110,6 +111,8 @@ static int on_trace(CURL *easy, curl_infotype type, char *text, size_t size, voi
 
 void cairn_http_set_safety(CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    /* Else giving a request up waits for the end of its look-up, and with it all others. */
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -149,11 +152,12 @@ static void set_callbacks(struct cairn_http_transfer *transfer) {
     curl_easy_setopt(easy, CURLOPT_VERBOSE, 1L);
 }
 
-void cairn_http_set_connection(struct cairn_http_engine *engine, CURL *easy) {
+void cairn_http_set_connection(struct cairn_http_dial *dial, CURL *easy) {
+    const struct cairn_http_engine *engine = dial->engine;
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, engine);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, dial);
     curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
-    curl_easy_setopt(easy, CURLOPT_SOCKOPTDATA, engine);
+    curl_easy_setopt(easy, CURLOPT_SOCKOPTDATA, dial);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, engine);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)engine->options.connect_ms);
@@ -217,7 +221,8 @@ enum cairn_code cairn_http_transfer_prepare(struct cairn_http_transfer *transfer
                                             struct cairn_error *err) {
     cairn_http_set_safety(transfer->easy);
     set_callbacks(transfer);
-    cairn_http_set_connection(transfer->engine, transfer->easy);
+    transfer->dial = (struct cairn_http_dial){.engine = transfer->engine};
+    cairn_http_set_connection(&transfer->dial, transfer->easy);
     set_request(transfer);
     set_method(transfer);
     CAIRN_TRY(set_headers(transfer, err));

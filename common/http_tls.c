@@ -13,6 +13,7 @@
 
 struct cairn_http_tls {
     int fd;
+    uint64_t sent; /* with the kernel */
     size_t from, to;
     char bytes[CAIRN_HTTP_TLS_BYTES];
 };
@@ -24,9 +25,17 @@ int cairn_http_tls_flush(struct cairn_http_tls *tls) {
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0) return errno == EWOULDBLOCK ? EAGAIN : errno;
         tls->from += (size_t)sent;
+        tls->sent += (uint64_t)sent;
     }
     tls->from = tls->to = 0;
     return 0;
+}
+
+uint64_t cairn_http_tls_sent(const struct cairn_http_tls *tls) {
+    return tls->sent;
+}
+bool cairn_http_tls_pending(const struct cairn_http_tls *tls) {
+    return tls->from < tls->to;
 }
 
 /* ---- the BIO ---- */
@@ -49,10 +58,12 @@ static int gather_write(BIO *bio, const char *bytes, int size) {
     return (int)taken;
 }
 
-/* OpenSSL flushes after a handshake message and takes any answer but 1 for a failure; what is
- * gathered then goes with what follows. */
+/* OpenSSL flushes after a message of the handshake, and waits for its answer. Any result but 1 is a
+ * failure to it: what the socket does not take now goes with the link's next flush. */
 static long gather_control(BIO *bio, int command, long number, void *pointer) {
-    (void)bio, (void)number, (void)pointer;
+    struct cairn_http_tls *tls = BIO_get_data(bio);
+    (void)number, (void)pointer;
+    if (command == BIO_CTRL_FLUSH && tls && tls->fd >= 0) (void)cairn_http_tls_flush(tls);
     return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0;
 }
 
@@ -115,6 +126,7 @@ struct cairn_http_tls *cairn_http_tls_gather(CURL *easy) {
     }
     tls->fd = -1;
     tls->from = tls->to = 0;
+    tls->sent = 0;
     BIO_set_data(bio, tls);
     BIO_set_init(bio, 1);
     SSL_set0_wbio(session->internals, bio); /* which lets go of libcurl's, kept for reading */

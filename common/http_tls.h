@@ -29,3 +29,6 @@ struct cairn_http_tls *cairn_http_tls_gather(CURL *easy);
 void cairn_http_tls_connected(struct cairn_http_tls *tls, int fd);
 /* 0: all was sent. EAGAIN: not yet. Otherwise the errno of the connection's end. */
 int cairn_http_tls_flush(struct cairn_http_tls *tls);
+/* How much is with the kernel so far; whether more is to go. */
+uint64_t cairn_http_tls_sent(const struct cairn_http_tls *tls);
+bool cairn_http_tls_pending(const struct cairn_http_tls *tls);

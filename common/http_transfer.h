@@ -21,6 +21,12 @@
 
 struct cairn_http_link; /* common/http_link.h */
 
+/* What became of the addresses that one handle tried. */
+struct cairn_http_dial {
+    const struct cairn_http_engine *engine;
+    bool refused, tried; /* some were link-local; some were not */
+};
+
 /* What a CURLOPT_PRIVATE of ours points to. */
 enum cairn_http_kind { CAIRN_HTTP_TRANSFER, CAIRN_HTTP_LINK };
 
@@ -43,6 +49,7 @@ struct cairn_http_transfer {
     struct cairn_http_engine *engine;
     struct cairn_http_request *request;
     CURL *easy;
+    struct cairn_http_dial dial;
     struct curl_slist *headers;
     bool is_active; /* known to the multi, or on a link */
     uint64_t submitted_us, moved_us;
@@ -59,6 +66,7 @@ struct cairn_http_transfer {
     struct cairn_buf head;
     size_t head_sent;
     uint64_t started_us; /* when the request began on its link */
+    uint64_t looked_us;  /* at queued_bytes */
     int queued_bytes;    /* what the peer had not acknowledged when that was last looked at */
     enum cairn_http_reading reading;
     uint64_t chunk_left;
@@ -78,8 +86,7 @@ struct cairn_http_engine {
     uint32_t pass;
     struct curl_waitfd *waits;       /* connections_max of them */
     struct cairn_http_link **waiter; /* whose each is */
-    uint64_t ended_count;
-    bool was_link_local; /* an address was refused since the last failure to connect */
+    uint64_t ended_count, swept_us;
     atomic_bool woken;
 };
 
@@ -90,7 +97,7 @@ enum cairn_code cairn_http_transfer_prepare(struct cairn_http_transfer *transfer
                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* What every handle is told: what is refused, how to connect, how to close. */
 void cairn_http_set_safety(CURL *easy);
-void cairn_http_set_connection(struct cairn_http_engine *engine, CURL *easy);
+void cairn_http_set_connection(struct cairn_http_dial *dial, CURL *easy);
 
 /* ---- http_reply.c ---- */
 

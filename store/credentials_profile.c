@@ -61,7 +61,8 @@ const char *cairn_profile_get(const struct cairn_profile *profile, const char *n
 struct reader {
     struct cairn_profile *profile;
     const char *path;
-    bool secret_file; /* sections are [name], not [profile name] */
+    bool secret_file;     /* sections are [name], not [profile name] */
+    const char *services; /* NULL, or: only the section [services NAME] is read */
     bool inside;
     char parent[64]; /* "s3" below "s3 =", else "" */
 };
@@ -73,18 +74,34 @@ static char *trim(char *text) {
     return text;
 }
 
+/* What stands behind a word in a section's head, out of its quotes; NULL: another word. */
+static char *name_behind(const char *word, char *head) {
+    size_t size = strlen(word);
+    if (strncmp(head, word, size) != 0 || !head[size] || !strchr(" \t", head[size])) return NULL;
+    char *name = trim(head + size), *end = name + strlen(name) - 1;
+    if ((*name != '"' && *name != '\'') || end == name || *end != *name) return name;
+    *end = '\0';
+    return name + 1;
+}
+
 static void enter_section(struct reader *reader, char *line) {
     char *end = strchr(line, ']');
     if (end) *end = '\0';
     char *name = trim(line + 1);
+    reader->parent[0] = '\0';
+    if (reader->services) {
+        name = name_behind("services", name);
+        reader->inside = end && name && !strcmp(name, reader->services);
+        return;
+    }
     bool is_default = !strcmp(reader->profile->name, "default");
-    if (!reader->secret_file && !strncmp(name, "profile", 7) && strchr(" \t", name[7]) && name[7])
-        name = trim(name + 7);
+    char *behind = reader->secret_file ? NULL : name_behind("profile", name);
+    if (behind)
+        name = behind;
     else if (!reader->secret_file && !(is_default && !strcmp(name, "default")))
         name = ""; /* sso-session, services, or a profile without the word */
     reader->inside = end && !strcmp(name, reader->profile->name);
     if (reader->inside) reader->profile->found = true;
-    reader->parent[0] = '\0';
 }
 
 static enum cairn_code add_value(struct reader *reader, const char *parent, const char *name,
@@ -166,9 +183,14 @@ enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
         return cairn_fail(err, CAIRN_INVALID, "the profile's name is longer than 127 bytes");
     find_path("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile.credentials_path);
     find_path("AWS_CONFIG_FILE", "config", profile.config_path);
-    struct reader reader = {&profile, profile.config_path, false, false, ""};
+    struct reader reader = {.profile = &profile, .path = profile.config_path};
     enum cairn_code code = read_file(&reader, err);
-    reader = (struct reader){&profile, profile.credentials_path, true, false, ""};
+    const char *services = cairn_profile_get(&profile, "services");
+    reader =
+        (struct reader){.profile = &profile, .path = profile.config_path, .services = services};
+    if (!code && services) code = read_file(&reader, err);
+    reader =
+        (struct reader){.profile = &profile, .path = profile.credentials_path, .secret_file = true};
     if (!code) code = read_file(&reader, err);
     if (code) {
         cairn_profile_release(&profile);

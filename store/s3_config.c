@@ -232,9 +232,11 @@ enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char 
     CAIRN_TRY(take_url(config, url, err));
     CAIRN_TRY(copy_options(config, from, err));
     CAIRN_TRY(cairn_profile_load(from->profile, &profile, err));
-    const char *named = first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"),
-                                 cairn_profile_get(&profile, "endpoint_url"));
-    CAIRN_TRY(take_endpoint(config, first_of(from->endpoint, named, NULL), err));
+    const char *variables =
+        first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);
+    const char *written = first_of(cairn_profile_get(&profile, "s3.endpoint_url"),
+                                   cairn_profile_get(&profile, "endpoint_url"), NULL);
+    CAIRN_TRY(take_endpoint(config, first_of(from->endpoint, variables, written), err));
     const char *region = first_of(variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"),
                                   cairn_profile_get(&profile, "region"));
     CAIRN_TRY(take_region(config, first_of(from->region, region, NULL), err));

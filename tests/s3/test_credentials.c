@@ -77,6 +77,24 @@ TEST(profiles_come_from_both_files_and_the_credentials_file_wins) {
     EXPECT(!cairn_profile_get(&profile, "addressing_style"));
 }
 
+TEST(a_quoted_name_and_a_services_section_are_read_as_the_sdks_read_them) {
+    CAIRN_AUTO(stage) stage = {0};
+    cairn_stage_clear();
+    setenv("AWS_CONFIG_FILE",
+           cairn_stage_file("config", "[services lab]\ns3 =\n  endpoint_url = http://s3.lab\n"
+                                      "sts =\n  endpoint_url = http://sts.lab\n"
+                                      "[services other]\ns3 =\n  endpoint_url = http://wrong\n"
+                                      "[profile \"my ml\"]\nservices = lab\nregion = lab-1\n"
+                                      "endpoint_url = http://all\n"),
+           1);
+    CAIRN_AUTO(profile) profile = {0};
+    REQUIRE_OK(cairn_profile_load("my ml", &profile, &err));
+    EXPECT(profile.found);
+    EXPECT_EQ_TEXT(cairn_profile_get(&profile, "region"), "lab-1");
+    EXPECT_EQ_TEXT(cairn_profile_get(&profile, "s3.endpoint_url"), "http://s3.lab");
+    EXPECT_EQ_TEXT(cairn_profile_get(&profile, "endpoint_url"), "http://all");
+}
+
 TEST(a_profile_that_is_absent_or_signs_in_by_sso_is_named) {
     CAIRN_AUTO(stage) stage = {0};
     cairn_stage_clear();
