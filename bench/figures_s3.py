@@ -206,10 +206,11 @@ def capped_64(lab):
 
     a, b = lab.pairs(checked(sink, side, lab, SHARDS, rate=PACED), checked(sink, bare, lab,
                                                                            rate=PACED))
-    # Where bare send() on 64 connections does not get there, the machine cannot show it.
-    able = statistics.median(of_product(b)) >= 0.9
-    more = {} if able else {"ok": None, "reason": "not measurable now: bare send() reaches %.2f" %
-                            statistics.median(of_product(b))}
+    # A miss counts only where bare send() on 64 connections gets there: else it is the machine's.
+    met, able = (statistics.median(of_product(runs)) >= 0.9 for runs in (a, b))
+    more = {} if met or able else {
+        "ok": None, "reason": "not measurable now: bare send() reaches %.2f" %
+        statistics.median(of_product(b))}
     lab.report("of_product", of_product(a), 0.9, "higher",
                [run.bytes / run.seconds / 1e9 for run in a],
                [run.bytes / run.seconds / 1e9 for run in b], unit="GB/s", **more)

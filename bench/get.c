@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_get --store URL --bytes N [--key served] [--range N] [--workers N]
+ * bench_get --store URL --bytes N [--key served] [--range N] [--workers N] [--flying N]
  *
  * Restore's data plane: ranges of one object through store workers, straight into a touched slab,
  * the CRC32C of each made as it comes.
@@ -130,7 +130,7 @@ static enum cairn_code prepare(struct get *get, struct worker *workers, int coun
     get->worker_count =
         (uint32_t)cairn_min_u64(WORKERS_MAX, bench_flag_number(count, values, "--workers", 2));
     get->flying_max =
-        (uint32_t)cairn_min_u64(FLYING_MAX, bench_flag_number(count, values, "--flying", 8));
+        (uint32_t)cairn_min_u64(FLYING_MAX, bench_flag_number(count, values, "--flying", 4));
     get->crcs = calloc(get->range_count, sizeof *get->crcs);
     if (!get->crcs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for checksums");
     cairn_store_register_s3(cairn_store_s3_open);

@@ -28,7 +28,7 @@
 #include "common/text.h"
 
 /* A paced connection waits when it is this far ahead: fewer wake-ups than once a piece. */
-#define PACE_US 8000
+#define PACE_US 16000
 
 struct sink_state sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static SSL_CTX *tls;
@@ -230,7 +230,7 @@ static void serve(int listener) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC), on = 1;
         if (fd < 0) continue;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        int small = 512 * 1024; /* a paced peer must feel the pace, not fill a receive window */
+        int small = 2048 * 1024; /* a paced peer must feel the pace, not fill a receive window */
         if (sink.faults.bytes_per_second)
             setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
         atomic_fetch_add(&sink.counters.connections, 1);
