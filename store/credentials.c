@@ -50,6 +50,10 @@ struct cairn_credentials_provider {
         uint64_t ends_at_ms; /* mono clock; UINT64_MAX: never */
         const struct cairn_credentials_source *winner;
         bool loading;
+        /* A source that took seconds to fail is left alone for as long: all who need keys until
+         * then are told the same, else they would wait for it one after the other. */
+        struct cairn_error failure;
+        uint64_t quiet_until_ms; /* mono clock */
     } locked;
 };
 
@@ -205,6 +209,7 @@ static enum cairn_code renew(struct cairn_credentials_provider *provider, bool r
     const struct cairn_credentials_source *winner = provider->locked.winner;
     provider->locked.loading = true;
     cairn_lock_give(&provider->lock);
+    uint64_t began = mono_ms(provider);
     uint64_t stamp = cairn_profile_stamp(); /* before they are read: a change after it is seen */
     enum cairn_code code = load(&provider->options, &winner, &fresh, err);
     cairn_lock_take(&provider->lock);
@@ -216,7 +221,12 @@ static enum cairn_code renew(struct cairn_credentials_provider *provider, bool r
                           "the store calls the credentials ended and %s has no others%s",
                           fresh.source, winner->advice);
     if (!code) publish(provider, &fresh);
-    if (code) atomic_store(&provider->renew_at_ms, mono_ms(provider) + RETRY_AFTER_MS);
+    if (code) {
+        uint64_t now = mono_ms(provider);
+        atomic_store(&provider->renew_at_ms, now + RETRY_AFTER_MS);
+        provider->locked.quiet_until_ms = now + (now - began);
+        provider->locked.failure = *err;
+    }
     cairn_credentials_release(&fresh);
     cairn_condition_broadcast(&provider->changed);
     return code;
@@ -252,8 +262,10 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
                                   WAIT_MS / 1000);
             continue;
         }
+        bool quiet = now < provider->locked.quiet_until_ms;
         struct cairn_error why = {0};
-        enum cairn_code code = renew(provider, refused, &why);
+        if (quiet) why = provider->locked.failure;
+        enum cairn_code code = quiet ? why.code : renew(provider, refused, &why);
         if (code && !usable) {
             if (err) *err = why;
             return code;

@@ -11,7 +11,8 @@
  *          A2  keys that end are renewed from 5 minutes before; of several threads one does it,
  *              the others go on with the old ones while those still hold.
  *          A3  keys that a store has refused as ended are asked for anew at once, by one thread;
- *              if the source has no others, that is CAIRN_UNAUTHORIZED and final.
+ *              if the source has no others, that is CAIRN_UNAUTHORIZED and final. A source that
+ *              took seconds to fail is not asked again before as many have passed.
  *              Files are read again when they change, before a store has refused anything.
  *          A4  what is told about them is their source and their end, never a value. Keys are sent
  *              to the source's own address only, over http only to this machine or the addresses

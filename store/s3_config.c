@@ -3,6 +3,7 @@
 #include "store/s3_config.h"
 
 #include <ctype.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -53,6 +54,9 @@ static enum cairn_code own_interfaces(struct cairn_s3_config *config, struct cai
     config->interfaces = calloc(count, sizeof config->interfaces[0]);
     if (!config->interfaces) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for interfaces");
     for (size_t i = 0; i < count; i++) {
+        if (!if_nametoindex(from[i]))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "interfaces: no network interface is called \"%s\"", from[i]);
         config->interfaces[i] = strdup(from[i]);
         if (!config->interfaces[i])
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for interfaces");

@@ -58,6 +58,7 @@ struct cairn_s3_store {
     struct cairn_s3_lesson lesson;      /* as it stands in the store, or would */
     bool lesson_stored, lesson_foreign; /* foreign: of a later version, not to be replaced */
     atomic_uint workers;                /* made so far */
+    atomic_int sharing[2], busy[2];     /* of them: that ask for a share; [1]: those that read */
     atomic_int checksum;                /* enum cairn_store_s3_checksum in use */
     atomic_int upload_checksum;
     atomic_bool no_create_only; /* If-None-Match was refused with 501 */
@@ -108,6 +109,11 @@ struct cairn_s3_task {
     struct cairn_error last; /* of the last try that failed */
 };
 
+/* How a worker is counted in its store. */
+struct cairn_s3_share {
+    bool counts, reads, busy;
+};
+
 struct cairn_s3_worker {
     struct cairn_store_worker base;
     struct cairn_s3_store *store;
@@ -119,6 +125,8 @@ struct cairn_s3_worker {
     bool keys_expire;
     struct cairn_s3_hedge hedge;
     atomic_bool woken;
+    struct cairn_s3_share share;
+    bool reads; /* its last request was a GET */
     uint64_t finished_count;
     uint64_t fresh_wait_until_ms; /* requests that were never sent need not ask before */
 };

@@ -363,6 +363,7 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
     task->parts = (struct cairn_xml_parts){request->parts, 0, request->part_count, 0};
     request->worker_private = task;
     list_append(&worker->waiting, task);
+    worker->reads = request->op == CAIRN_STORE_GET;
 }
 
 static bool cancel_unborn(struct cairn_s3_worker *worker, struct cairn_store_request *request) {
@@ -400,14 +401,31 @@ void cairn_s3_wake(struct cairn_store_worker *base) {
     cairn_http_wake(worker->engine);
 }
 
+static void count_share(struct cairn_s3_worker *worker, struct cairn_s3_share share) {
+    const struct cairn_s3_share old = worker->share;
+    atomic_int *sharing = worker->store->sharing, *busy = worker->store->busy;
+    worker->share = share;
+    if (share.counts) atomic_fetch_add(&sharing[share.reads], 1);
+    if (share.busy) atomic_fetch_add(&busy[share.reads], 1);
+    if (old.counts) atomic_fetch_sub(&sharing[old.reads], 1);
+    if (old.busy) atomic_fetch_sub(&busy[old.reads], 1);
+}
+
+/* Shared among those of its kind that ask, and those of the other kind that have something to do:
+ * readers rest while shards are sent, and the reverse. Workers that never ask send single small
+ * requests and get no share. The limit over all of them is store/retry.h's. */
 uint32_t cairn_s3_appetite(const struct cairn_store_worker *base) {
-    struct cairn_s3_store *store = ((const struct cairn_s3_worker *)base)->store;
-    uint32_t workers = atomic_load(&store->workers), all;
+    struct cairn_s3_worker *worker = worker_of((struct cairn_store_worker *)base);
+    struct cairn_s3_store *store = worker->store;
+    bool reads = worker->reads;
+    count_share(worker, (struct cairn_s3_share){true, reads, worker->waiting || worker->active});
+    int workers = atomic_load(&store->sharing[reads]) + atomic_load(&store->busy[!reads]);
+    uint32_t all;
     {
         CAIRN_HOLD(&store->lock);
         all = cairn_retry_concurrency(&store->locked.retry);
     }
-    uint64_t share = cairn_div_up(all, workers ? workers : 1);
+    uint64_t share = cairn_div_up(all, (uint64_t)workers);
     return (uint32_t)cairn_min_u64(share, store->config.options.connections_max);
 }
 
@@ -447,6 +465,7 @@ void cairn_s3_worker_free(struct cairn_store_worker *base) {
     while (worker->active) cairn_s3_cancel(base, worker->active->request);
     cairn_http_engine_free(worker->engine);
     cairn_sigv4_signer_release(&worker->signer);
+    count_share(worker, (struct cairn_s3_share){0});
     atomic_fetch_sub(&worker->store->workers, 1);
     free(worker);
 }

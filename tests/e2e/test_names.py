@@ -94,6 +94,7 @@ class Case(unittest.TestCase):
         self.assertEqual(putting.returncode, 0, f"{out}\n{err}\n{self.world.logs()}")
         self.s3.rules("")
         self.world.cairn("verify", ref, "--store", self.world.store)
+        self.world.audit()
         return took
 
     def data(self, op, beyond=0, **wanted):

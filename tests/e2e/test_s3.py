@@ -55,9 +55,12 @@ class OnS3(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        cls.world.close()
-        cls.s3.stop()
-        shutil.rmtree(cls.folder, ignore_errors=True)
+        try:
+            cls.world.audit()
+        finally:
+            cls.world.close()
+            cls.s3.stop()
+            shutil.rmtree(cls.folder, ignore_errors=True)
 
     def make_tree(self, name):
         tree = self.world.root / name

@@ -342,6 +342,7 @@ class Faults(unittest.TestCase):
                     self.assertGreater(len(gets), 8)
                     self.assertGreaterEqual(asked.count(wanted[0]), len(gets) // 2)
                     self.assertEqual(set(asked), {"", wanted[0]})
+        self.check()
 
     def shard_key(self):
         return next(iter(self.world.keys("/data/")))

@@ -29,13 +29,14 @@ class Timing(unittest.TestCase):
         self.s3, self.discards = S3Fault(self.folder, s3_arguments), "--discard" in s3_arguments
         self.addCleanup(self.s3.stop)
 
-    def save(self, name, rows, rules):
+    def save(self, name, rows, rules, *uploader_arguments):
         """(seconds from the first request of a shard to the record, the journal's lines of shards) of
         one save, by daemons that have learned nothing yet."""
         self.world = S3World(self.s3, name, nodes=2, debug=False,
                              server_arguments=["--sweep-interval", "200ms"],
                              uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms",
-                                                 "--store-requests", str(REQUESTS)])
+                                                 "--store-requests", str(REQUESTS),
+                                                 *uploader_arguments])
         try:
             before = len(self.s3.journal())
             self.s3.rules(f"{rules}\nop=part : delay={ANSWER_MS}")
@@ -61,7 +62,7 @@ class Timing(unittest.TestCase):
                 if all(line.get(key) == value for key, value in wanted.items())]
 
     def check_parts(self, shards):
-        """None is lost; none is stored twice but those that were sent twice on purpose."""
+        """None is lost."""
         stored = collections.Counter((line["key"], line["part"]) for line in shards
                                      if line["op"] == "part" and line["status"] == 200)
         parts = collections.defaultdict(set)
@@ -83,12 +84,12 @@ class Timing(unittest.TestCase):
                  if line["status"] == 200}
         return sum(line["bytes_in"] for line in parts) / sum(sizes.values())
 
-    def best(self, rows, rules, limit):
+    def best(self, rows, rules, limit, *uploader_arguments):
         """The save under faults that came nearest to limit(seconds of a calm one)."""
-        calm, _ = self.save("calm", rows, "")
+        calm, _ = self.save("calm", rows, "", *uploader_arguments)
         said = []
         for turn in range(RUNS):
-            took, shards = self.save(f"turn-{turn}", rows, rules)
+            took, shards = self.save(f"turn-{turn}", rows, rules, *uploader_arguments)
             again = self.sent_again(shards)
             said.append(f"{took:.2f} s, {again:.4f} of the bytes, rules acted {self.acted}")
             print(f"calm {calm:.2f} s; {said[-1]}", flush=True)
@@ -97,11 +98,12 @@ class Timing(unittest.TestCase):
                 return
         self.fail(f"calm {calm:.2f} s, at most {limit(calm):.2f} s wanted: {said}")
 
+    # A hedge sends a slow part twice on purpose, and a busy machine makes parts slow: it is left out.
     def test_503s_and_resets_cost_half_as_much_again_at_most(self):
         self.start()
         rules = ("op=part|put|complete|create key=*/data/* every=100 : req-rst@50%\n"
                  "op=part|put|complete|create key=*/data/* every=20 : status=503/SlowDown")
-        for _, again, _ in self.best(64, rules, lambda calm: 1.5 * calm + 1):
+        for _, again, _ in self.best(64, rules, lambda calm: 1.5 * calm + 1, "--no-hedge"):
             self.assertGreaterEqual(self.part_count, 100)
             self.assertGreaterEqual(self.acted[0], 1)
             self.assertGreaterEqual(self.acted[1], 5)

@@ -62,6 +62,20 @@ TEST(endpoints_that_must_not_be_are_refused) { /* G02, C1 */
     }
 }
 
+TEST(an_interface_that_is_not_there_is_refused_by_its_name) {
+    static const char *const good[] = {"lo"}, *const bad[] = {"lo", "nosuchcard7"};
+    struct cairn_store_s3_options options = {.interfaces = good, .interface_count = 1};
+    struct cairn_s3_config config = {0};
+    struct cairn_error err = {0};
+    unsetenv("AWS_ENDPOINT_URL");
+    EXPECT_CODE(cairn_s3_config_init(&config, "s3://bucket", &options, &err), CAIRN_OK);
+    cairn_s3_config_release(&config);
+    options = (struct cairn_store_s3_options){.interfaces = bad, .interface_count = 2};
+    EXPECT_CODE(cairn_s3_config_init(&config, "s3://bucket", &options, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "nosuchcard7") != NULL);
+    cairn_s3_config_release(&config);
+}
+
 TEST(hosts_and_paths_follow_style_endpoint_and_region) {
     static const struct {
         const char *endpoint, *url;
@@ -90,4 +104,89 @@ TEST(hosts_and_paths_follow_style_endpoint_and_region) {
         EXPECT_EQ_TEXT(path.data, cases[i].path);
         cairn_s3_config_release(&config);
     }
+}
+
+/* ---- what wins ---- */
+
+static const char *const variables[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION",
+                                        "AWS_DEFAULT_REGION",  "AWS_CA_BUNDLE",    "AWS_PROFILE",
+                                        "AWS_DEFAULT_PROFILE"};
+
+/* "NAME=value NAME=value": these are set, the others are not. */
+static void set_variables(const char *assignments) {
+    char text[400], *rest = text;
+    for (size_t i = 0; i < CAIRN_COUNT(variables); i++) unsetenv(variables[i]);
+    snprintf(text, sizeof text, "%s", assignments);
+    for (char *word = strsep(&rest, " "); word; word = strsep(&rest, " ")) {
+        char *value = strchr(word, '=');
+        if (!value) continue;
+        *value++ = '\0';
+        setenv(word, value, 1);
+    }
+}
+
+static void write_profiles(void) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/aws-config", cairn_test_folder());
+    FILE *file = fopen(path, "w");
+    EXPECT(file && fputs("[default]\nregion = default-1\nendpoint_url = https://default\n"
+                         "ca_bundle = /default.pem\n"
+                         "[profile other]\nregion = other-1\nendpoint_url = https://other\n"
+                         "ca_bundle = /other.pem\n"
+                         "[profile bare]\noutput = json\n",
+                         file) >= 0);
+    if (file) EXPECT(fclose(file) == 0);
+    setenv("AWS_CONFIG_FILE", path, 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
+}
+
+TEST(option_goes_before_variable_before_profile_before_what_is_usual) {
+    static const struct {
+        const char *set;
+        struct cairn_store_s3_options options;
+        const char *host, *region, *ca_bundle; /* host "": AWS itself */
+    } cases[] = {
+        {"", {0}, "default", "default-1", "/default.pem"},
+        {"AWS_PROFILE=other", {0}, "other", "other-1", "/other.pem"},
+        {"AWS_PROFILE=bare", {0}, "", "us-east-1", ""},
+        {"AWS_DEFAULT_PROFILE=other AWS_PROFILE=bare", {0}, "", "us-east-1", ""},
+        {"AWS_DEFAULT_PROFILE=other", {0}, "other", "other-1", "/other.pem"},
+        {"AWS_PROFILE=other", {.profile = "bare"}, "", "us-east-1", ""},
+        {"AWS_PROFILE=bare", {.profile = "other"}, "other", "other-1", "/other.pem"},
+        {"AWS_ENDPOINT_URL=https://any", {0}, "any", "default-1", "/default.pem"},
+        {"AWS_ENDPOINT_URL=https://any AWS_ENDPOINT_URL_S3=https://s3", {0}, "s3", "default-1",
+         "/default.pem"},
+        {"AWS_ENDPOINT_URL_S3=https://s3 AWS_PROFILE=other", {0}, "s3", "other-1", "/other.pem"},
+        {"AWS_ENDPOINT_URL_S3=https://s3 AWS_ENDPOINT_URL=https://any",
+         {.endpoint = "https://mine"}, "mine", "default-1", "/default.pem"},
+        {"AWS_ENDPOINT_URL_S3= AWS_ENDPOINT_URL=https://any", {0}, "any", "default-1",
+         "/default.pem"}, /* an empty one is none */
+        {"AWS_REGION=first-1", {0}, "default", "first-1", "/default.pem"},
+        {"AWS_DEFAULT_REGION=second-1", {0}, "default", "second-1", "/default.pem"},
+        {"AWS_DEFAULT_REGION=second-1 AWS_REGION=first-1", {0}, "default", "first-1",
+         "/default.pem"},
+        {"AWS_DEFAULT_REGION=second-1 AWS_PROFILE=other", {0}, "other", "second-1", "/other.pem"},
+        {"AWS_REGION=first-1 AWS_DEFAULT_REGION=second-1", {.region = "mine-1"}, "default",
+         "mine-1", "/default.pem"},
+        {"AWS_CA_BUNDLE=/variable.pem", {0}, "default", "default-1", "/variable.pem"},
+        {"AWS_CA_BUNDLE=/variable.pem AWS_PROFILE=other", {.ca_bundle = "/mine.pem"}, "other",
+         "other-1", "/mine.pem"},
+    };
+    write_profiles();
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_s3_config config = {0};
+        struct cairn_error err = {0};
+        set_variables(cases[i].set);
+        EXPECT_CODE(cairn_s3_config_init(&config, "s3://bucket", &cases[i].options, &err),
+                    CAIRN_OK);
+        const char *bundle = config.options.ca_bundle ? config.options.ca_bundle : "";
+        EXPECT_EQ_TEXT(config.host, cases[i].host);
+        EXPECT(config.is_aws == !*cases[i].host);
+        EXPECT_EQ_TEXT(config.region, cases[i].region);
+        if (!EXPECT(!strcmp(bundle, cases[i].ca_bundle)))
+            fprintf(stderr, "\"%s\": %s\n", cases[i].set, bundle);
+        cairn_s3_config_release(&config);
+    }
+    set_variables("");
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* S28: names that do not resolve, addresses that are dead, and certificates that are wrong. */
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "tests/s3faults/cases.h"
 #include "tests/support/certificate.h"
 
@@ -109,12 +114,64 @@ TEST(s28_from_https_nothing_leads_to_plain_http) {
     EXPECT(cairn_s3world_acted(&world, 0) <= 3);
 }
 
-TEST(s28_a_plain_answer_where_tls_is_due_fails) {
-    WORLD(.no_store = true); /* speaks plain HTTP */
+/* A port of this machine; `talks`: it answers whatever comes as web servers answer what they do not
+ * understand, else it says nothing for ever. */
+struct cairn_plain_peer {
+    int listener;
+    pthread_t thread;
+    bool talks;
     char endpoint[64];
-    snprintf(endpoint, sizeof endpoint, "https://127.0.0.1:%u", world.daemon.port);
-    world_options.s3 = (struct cairn_store_s3_options){.endpoint = endpoint, .deadline_ms = 1000};
-    REQUIRE_OK(cairn_s3world_open(&world, &world_options));
-    EXPECT(head(&world) != CAIRN_OK);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_head"), 0);
+};
+static void cairn_plain_peer_release(struct cairn_plain_peer *peer) {
+    shutdown(peer->listener, SHUT_RDWR);
+    if (peer->talks) pthread_join(peer->thread, NULL);
+    close(peer->listener);
+}
+
+static void *refuse_all(void *argument) {
+    static const char answer[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n"
+                                 "Content-Length: 11\r\nConnection: close\r\n\r\nBad Request";
+    const struct cairn_plain_peer *peer = argument;
+    int fd;
+    while ((fd = accept(peer->listener, NULL, NULL)) >= 0) {
+        char said[4096];
+        if (recv(fd, said, sizeof said, 0) > 0) (void)send(fd, answer, sizeof answer - 1, 0);
+        shutdown(fd, SHUT_WR);
+        while (recv(fd, said, sizeof said, 0) > 0) continue;
+        close(fd);
+    }
+    return NULL;
+}
+
+static bool start_peer(struct cairn_plain_peer *peer) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    peer->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(peer->listener, (struct sockaddr *)&address, size) != 0 ||
+        listen(peer->listener, 16) != 0 ||
+        getsockname(peer->listener, (struct sockaddr *)&address, &size) != 0)
+        return false;
+    snprintf(peer->endpoint, sizeof peer->endpoint, "https://127.0.0.1:%u",
+             ntohs(address.sin_port));
+    return !peer->talks || pthread_create(&peer->thread, NULL, refuse_all, peer) == 0;
+}
+
+TEST(s28_a_port_that_answers_in_the_clear_where_tls_is_due_is_refused_at_once) {
+    CAIRN_AUTO(plain_peer) peer = {.talks = true};
+    REQUIRE(start_peer(&peer));
+    WORLD(.s3 = {.endpoint = peer.endpoint, .deadline_ms = 20000});
+    uint64_t began = cairn_mono_ms();
+    EXPECT_CODE(head(&world), CAIRN_INVALID);
+    EXPECT(cairn_mono_ms() - began < 1000);
+    EXPECT(strstr(err.message, "https://127.0.0.1") != NULL);
+}
+
+TEST(s28_a_port_that_says_nothing_where_tls_is_due_is_given_up) {
+    CAIRN_AUTO(plain_peer) peer = {0};
+    REQUIRE(start_peer(&peer));
+    WORLD(.s3 = {.endpoint = peer.endpoint, .connect_ms = 300, .deadline_ms = 1200});
+    uint64_t began = cairn_mono_ms();
+    EXPECT_CODE(head(&world), CAIRN_TIMEOUT);
+    EXPECT(cairn_mono_ms() - began >= 300 && cairn_mono_ms() - began < 4000);
+    EXPECT(strstr(err.message, "127.0.0.1") != NULL);
 }

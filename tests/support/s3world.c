@@ -84,7 +84,8 @@ static enum cairn_code start_server(struct cairn_s3world *world,
                                     const struct cairn_s3world_options *options) {
     char page[16], seed[24];
     snprintf(page, sizeof page, "%u", options->page_max ? options->page_max : 1000);
-    snprintf(seed, sizeof seed, "%" PRIu64, cairn_test_seed() >> 1);
+    snprintf(seed, sizeof seed, "%" PRIu64,
+             (options->seed ? options->seed : cairn_test_seed()) >> 1);
     const char *args[32] = {"--access-key", CAIRN_S3WORLD_ACCESS,
                             "--secret-key", CAIRN_S3WORLD_SECRET,
                             "--bucket",     "lab",

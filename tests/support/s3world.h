@@ -31,6 +31,7 @@ struct cairn_s3world_options {
     bool own_keys;                         /* the caller says where keys come from */
     bool no_store;                         /* the caller opens it */
     bool virtual_clock;                    /* the store's time is world->clock */
+    uint64_t seed;                         /* of the rules' p=; 0: the run's */
     uint32_t page_max;
     const char *receive_buffer; /* of the server's sockets */
     struct cairn_store_s3_options s3;
