@@ -95,12 +95,16 @@ def put_vs_raw(lab):
 @figure("get-vs-raw", "one object by ranges, verified, against bare recv() and CRC32C",
         [("gb_per_s", 0.85, "higher"), ("cpu_s_per_gb", None, "lower")], {SINK, RAW, GET})
 def get_vs_raw(lab):
+    """Both sides on as many connections: each one more costs bare recv(), too."""
     sink = open_sink(lab)
-    ours = get_side(lab, sink)
-    raw = raw_side(lab, sink, "get", PART)
-    a, b = lab.pairs(verified(sink, ours), verified(sink, raw))
-    lab.report_speed(a, b, 0.85)
-    lab.report_cpu(a, b, None)
+    for connections in (2, 16):
+        ours = get_side(lab, sink, flying=connections // 2)
+        raw = raw_side(lab, sink, "get", PART, threads=connections)
+        a, b = lab.pairs(verified(sink, ours), verified(sink, raw))
+        name = "recv(), %d connections" % connections
+        lab.report_speed(a, b, 0.85, peer=name)
+        lab.report_cpu(a, b, None, peer=name)
+        ours.close(), raw.close()
 
 
 # ---- against other clients ----
