@@ -12,9 +12,9 @@ from world import BIN
 CONNECTIONS, PAIR = "tcp to ", "unix pair"
 # Connections are kept for the next request, so many of each thread.
 CONNECTIONS_MAX = 64
-# The uploader's helper threads are made when they are needed, and so are their two ways to talk, to
-# the store and to the server. libcurl holds a pair of sockets for each.
-HELPER_SOCKETS = 4
+# A thread's two ways to talk, to the store and to the server, are made when they are needed, be it
+# long after the thread. libcurl holds a pair of sockets for each.
+THREAD_SOCKETS = 4
 
 
 def _sockets(pid):
@@ -52,15 +52,15 @@ def threads_of(daemon):
 
 def baseline_of(daemon):
     """To be taken when it has just started."""
-    return {"descriptors": descriptors(daemon), "threads": threads_of(daemon)}
+    return descriptors(daemon)
 
 
 def grown(daemon, baseline, ports):
     """What it holds more than at the baseline, but for what is kept: connections to these ports."""
     threads = threads_of(daemon)
     kept = {f"{CONNECTIONS}{port}": threads * CONNECTIONS_MAX for port in ports}
-    kept[PAIR] = (1 + max(0, threads - baseline["threads"])) * HELPER_SOCKETS
-    more = descriptors(daemon) - baseline["descriptors"]
+    kept[PAIR] = threads * THREAD_SOCKETS
+    more = descriptors(daemon) - baseline
     return {kind: count for kind, count in more.items() if count > kept.get(kind, 0)}
 
 
