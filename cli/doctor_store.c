@@ -52,7 +52,7 @@ static bool is_plain_http(const struct trial *trial) {
         return false;
     char url[sizeof place.endpoint + 1];
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
-    snprintf(url, sizeof url, "http%s", place.endpoint + 5);
+    snprintf(url, sizeof url, "http%.690s", place.endpoint + 5);
     url[strcspn(url + 7, "/") + 7] = '\0';
     struct cairn_http_request request = {
         .method = "GET", .url = url, .reply_buf = &reply, .total_ms = PLAIN_MS};
