@@ -328,9 +328,10 @@ TEST(a_document_with_a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
         AUTO_RESTORED restored = {0};
         EXPECT(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
         EXPECT_EQ_TEXT(restored.manifest.id.text, save.version);
-        CAIRN_AUTO_JSON json_t *released =
-            trainer_call(&trainer, json_pack("{s:s, s:I}", "t", "release", "restore",
-                                             (json_int_t)restored.number));
+        json_t *released = trainer_call(&trainer, json_pack("{s:s, s:I}", "t", "release", "restore",
+                                                            (json_int_t)restored.number));
+        EXPECT(released != NULL);
+        json_decref(released);
         snprintf(rule, sizeof(rule), "op=get key=*%s : flip@3", documents[i]);
         REQUIRE(world_s3_rules(&world, rule));
         AUTO_RESTORED refused = {0};
