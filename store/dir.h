@@ -10,7 +10,8 @@
  *          D2  a name appears only after its bytes were synced, and CAIRN_OK comes after the folder
  *              and every new parent folder were (R7). A failed sync ends the request for good.
  *          D3  a HEAD that carries a token syncs file and folder before it answers, so that what
- *              recovery takes for proof is durable and not only visible.
+ *              recovery takes for proof is durable and not only visible. What the same worker has
+ *              just published is, and is not synced again.
  *          D4  with a checksum given, the bytes in memory are summed as they are written;
  *              differing ones are CAIRN_SOURCE_CHANGED.
  *          D5  one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
@@ -27,11 +28,14 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/id.h"
+#include <sys/stat.h>
+
 #include "store/store.h"
 
 #define CAIRN_STORE_DIR_STEP_BYTES (4 * CAIRN_MIB)
 #define CAIRN_STORE_DIR_TEMPORARY_BYTES (CAIRN_UUID_TEXT_BYTES + 5) /* "." uuid ".tmp" NUL */
 #define CAIRN_STORE_DIR_SYNCED_MAX 64
+#define CAIRN_STORE_DIR_PUBLISHED_MAX 16
 
 struct cairn_store_dir {
     struct cairn_store base; /* first */
@@ -62,6 +66,11 @@ struct cairn_store_dir_worker {
     /* Hashes of folders whose entry in their parent this worker has synced. */
     uint64_t synced[CAIRN_STORE_DIR_SYNCED_MAX];
     unsigned synced_next;
+    struct cairn_store_dir_published {
+        uint64_t device, inode, size_bytes;
+        int64_t modified_s, modified_ns;
+    } published[CAIRN_STORE_DIR_PUBLISHED_MAX]; /* files that it made durable under their names */
+    unsigned published_next;
 };
 static inline const struct cairn_store_dir *
 cairn_store_dir_of(const struct cairn_store_dir_worker *worker) {
@@ -105,6 +114,8 @@ typedef enum cairn_code cairn_store_dir_step(struct cairn_store_dir_worker *work
 cairn_store_dir_step cairn_store_dir_put, cairn_store_dir_upload_create,
     cairn_store_dir_upload_part, cairn_store_dir_upload_complete, cairn_store_dir_upload_abort,
     cairn_store_dir_delete, cairn_store_dir_delete_many;
+void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, int fd);
+bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st);
 /* dir_read.c */
 cairn_store_dir_step cairn_store_dir_get, cairn_store_dir_head, cairn_store_dir_upload_parts;
 /* dir_list.c */

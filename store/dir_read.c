@@ -63,8 +63,7 @@ enum cairn_code cairn_store_dir_get(struct cairn_store_dir_worker *worker,
     uint64_t left = request->length - job->moved_bytes;
     size_t size = (size_t)cairn_min_u64(left, CAIRN_STORE_DIR_STEP_BYTES);
     uint8_t *into = (uint8_t *)request->into + job->moved_bytes;
-    CAIRN_TRY(
-        cairn_file_read_at(&job->file, into, size, request->offset + job->moved_bytes, err));
+    CAIRN_TRY(cairn_file_read_at(&job->file, into, size, request->offset + job->moved_bytes, err));
     if (request->wants_crc32c) job->crc32c = cairn_crc32c(job->crc32c, into, size);
     job->moved_bytes += size;
     request->got_crc32c = job->crc32c;
@@ -98,7 +97,8 @@ enum cairn_code cairn_store_dir_head(struct cairn_store_dir_worker *worker,
     CAIRN_TRY(open_object(worker, job, err));
     struct stat st;
     if (fstat(job->file.fd, &st) != 0) return cairn_fail_errno(err, "stat");
-    if (request->token && !cairn_store_dir_of(worker)->read_only) { /* D3 */
+    bool durable = cairn_store_dir_remembers(worker, &st);
+    if (request->token && !durable && !cairn_store_dir_of(worker)->read_only) { /* D3 */
         if (fsync(job->file.fd) != 0) return cairn_fail_errno(err, "sync");
         CAIRN_TRY(cairn_dir_sync(job->folder_fd, err));
     }

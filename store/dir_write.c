@@ -90,6 +90,28 @@ static enum cairn_code publish(int folder_fd, const char *temporary, const char 
     return CAIRN_OK;
 }
 
+static struct cairn_store_dir_published identity_of(const struct stat *st) {
+    return (struct cairn_store_dir_published){st->st_dev, st->st_ino, (uint64_t)st->st_size,
+                                              st->st_mtim.tv_sec, st->st_mtim.tv_nsec};
+}
+
+void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, int fd) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return; /* then HEAD syncs it once more */
+    worker->published[worker->published_next++ % CAIRN_STORE_DIR_PUBLISHED_MAX] = identity_of(&st);
+}
+
+bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st) {
+    const struct cairn_store_dir_published it = identity_of(st);
+    for (size_t i = 0; i < CAIRN_STORE_DIR_PUBLISHED_MAX; i++) {
+        const struct cairn_store_dir_published *at = &worker->published[i];
+        if (at->inode == it.inode && at->device == it.device && at->size_bytes == it.size_bytes &&
+            at->modified_s == it.modified_s && at->modified_ns == it.modified_ns)
+            return true;
+    }
+    return false;
+}
+
 /* ---- put ---- */
 
 static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
@@ -123,6 +145,7 @@ enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
     CAIRN_TRY(sync_file(&job->file, err));
     CAIRN_TRY(publish(job->folder_fd, job->temporary, place.name, request->create, err));
     job->temporary[0] = '\0'; /* it bears its final name now */
+    cairn_store_dir_remember(worker, job->file.fd);
     return CAIRN_OK;
 }
 
@@ -224,7 +247,9 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
     set_attributes(job->file.fd, request->token ? request->token : request->upload_id_in,
                    request->has_crc32c, request->crc32c);
     CAIRN_TRY(sync_file(&job->file, err));
-    return publish(job->folder_fd, temporary, place.name, request->create, err);
+    CAIRN_TRY(publish(job->folder_fd, temporary, place.name, request->create, err));
+    cairn_store_dir_remember(worker, job->file.fd);
+    return CAIRN_OK;
 }
 
 /* ---- removal ---- */
