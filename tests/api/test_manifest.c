@@ -195,7 +195,7 @@ TEST(contradictions_in_a_manifest_are_found) {
     }
 }
 
-TEST(later_versions_are_refused_by_number_and_later_fields_are_not) {
+TEST(later_versions_are_refused_by_number_and_later_fields_are_not) { /* P15 */
     struct cairn_error err = {0};
     EXPECT_CODE(decode_edited("\"cairn_manifest\":1", "\"cairn_manifest\":999", &err),
                 CAIRN_UNSUPPORTED);

@@ -3,7 +3,7 @@
 #include "common/budget.h"
 #include "tests/harness.h"
 
-TEST(a_reservation_that_does_not_fit_is_refused_with_the_numbers) /* M1 M2 */
+TEST(a_reservation_that_does_not_fit_is_refused_with_the_numbers) /* M1 M2, P11 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(budget) budget = {0};

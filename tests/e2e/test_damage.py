@@ -49,7 +49,7 @@ class Damage(unittest.TestCase):
             self.assertFalse((self.world.root / f"out-{name}-1" / "a.bin").exists())
             self.assertFalse((self.world.root / f"out-{name}-2" / "a.bin").exists())
 
-    def test_a_flipped_byte_anywhere_is_named(self):
+    def test_a_flipped_byte_anywhere_is_named(self):  # P14
         for at in (0, 1, MIB - 1, MIB, 2 * MIB + 77, 3 * MIB, 3 * MIB + 4):
             def flip(path, original, at=at):
                 path.write_bytes(original[:at] + bytes([original[at] ^ 0x40]) + original[at + 1:])

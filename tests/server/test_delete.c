@@ -31,7 +31,7 @@ static bool swept(struct cairn_world *world, const struct cairn_hand_save *save)
 
 #define err world.err /* of the macros */
 
-TEST(a_deleted_checkpoint_is_in_the_trash_until_the_grace_is_over) {
+TEST(a_deleted_checkpoint_is_in_the_trash_until_the_grace_is_over) { /* P8, P12 */
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--sweep-interval=50ms"), NULL));
     struct cairn_hand hand;
@@ -72,7 +72,7 @@ TEST(what_the_newest_attempt_resumed_from_stays_until_it_has_committed) /* Q29 *
     REQUIRE_OK(cairn_world_call(&world, "DELETE", one.path, NULL, NULL));
 }
 
-TEST(an_aborted_versions_objects_are_swept_at_once) {
+TEST(an_aborted_versions_objects_are_swept_at_once) { /* P8 */
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;
@@ -91,7 +91,7 @@ TEST(an_aborted_versions_objects_are_swept_at_once) {
     EXPECT_EQ_TEXT(cairn_world_text(version, "reason"), "aborted: given up by hand");
 }
 
-TEST(a_version_that_stays_open_too_long_is_aborted) /* Q26 */
+TEST(a_version_that_stays_open_too_long_is_aborted) /* Q26, P12 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--sweep-interval=50ms", "--open-max=1s"), NULL));
@@ -104,7 +104,7 @@ TEST(a_version_that_stays_open_too_long_is_aborted) /* Q26 */
     EXPECT_EQ_TEXT(cairn_world_text(version, "code"), "timeout");
 }
 
-TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting) /* Q32, Q36 */
+TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting) /* Q32, Q36, P8 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

@@ -35,7 +35,7 @@ static void one_good(struct bench *b) {
     EXPECT(result(b, &ticket, CAIRN_RETRY_GOOD) == CAIRN_RETRY_DONE);
 }
 
-TEST(at_a_healthy_endpoint_a_request_is_tried_five_times) { /* Y1 */
+TEST(at_a_healthy_endpoint_a_request_is_tried_five_times) { /* Y1, P11 */
     struct bench b;
     bench_init(&b, 8);
     struct cairn_retry_ticket bad = {0};
