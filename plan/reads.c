@@ -16,6 +16,7 @@ struct planner {
     const struct cairn_manifest *manifest;
     const struct cairn_layout *layout;
     struct cairn_plan_pieces *pieces;
+    size_t pieces_max;
     struct cairn_plan_stock stock;
     struct cairn_error *err;
 };
@@ -66,9 +67,9 @@ static enum cairn_code put_piece(struct planner *planner, const struct cairn_pla
             return CAIRN_OK;
         }
     }
-    if (pieces->count == CAIRN_PLAN_PIECES_MAX) {
-        return cairn_fail(planner->err, CAIRN_TOO_LARGE, "a read plan of more than %u pieces",
-                          CAIRN_PLAN_PIECES_MAX);
+    if (pieces->count == planner->pieces_max) {
+        return cairn_fail(planner->err, CAIRN_TOO_LARGE, "a read plan of more than %zu pieces",
+                          planner->pieces_max);
     }
     if (pieces->count == pieces->capacity) {
         size_t capacity = pieces->capacity ? pieces->capacity * 2 : 64;
@@ -367,14 +368,18 @@ static enum cairn_code plan_want(struct planner *planner, const struct cairn_pla
     return piece.bytes ? put_piece(planner, &piece) : CAIRN_OK;
 }
 
-enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest,
-                                 const struct cairn_layout *layout,
-                                 const struct cairn_plan_want *wants, size_t want_count,
-                                 struct cairn_plan_pieces *ret, struct cairn_error *err) {
+enum cairn_code cairn_plan_reads_most(const struct cairn_manifest *manifest,
+                                      const struct cairn_layout *layout,
+                                      const struct cairn_plan_want *wants, size_t want_count,
+                                      size_t pieces_max, struct cairn_plan_pieces *ret,
+                                      struct cairn_error *err) {
     struct cairn_plan_pieces pieces = {.want_count = want_count};
-    struct planner planner = {
-        .manifest = manifest, .layout = layout, .pieces = &pieces, .err = err};
-    if (want_count > CAIRN_PLAN_PIECES_MAX) {
+    struct planner planner = {.manifest = manifest,
+                              .layout = layout,
+                              .pieces = &pieces,
+                              .pieces_max = pieces_max,
+                              .err = err};
+    if (want_count > pieces_max) {
         return cairn_fail(err, CAIRN_TOO_LARGE, "%zu wants in one read plan", want_count);
     }
     enum cairn_code code = CAIRN_OK;
@@ -389,6 +394,14 @@ enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest,
     else
         cairn_plan_pieces_release(&pieces);
     return code;
+}
+
+enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest,
+                                 const struct cairn_layout *layout,
+                                 const struct cairn_plan_want *wants, size_t want_count,
+                                 struct cairn_plan_pieces *ret, struct cairn_error *err) {
+    return cairn_plan_reads_most(manifest, layout, wants, want_count, CAIRN_PLAN_PIECES_MAX, ret,
+                                 err);
 }
 
 enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest,

@@ -59,6 +59,12 @@ enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest,
                                  const struct cairn_plan_want *wants, size_t want_count,
                                  struct cairn_plan_pieces *ret,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* The same for whoever is trusted with less memory: pieces_max before neighbours are joined. */
+enum cairn_code cairn_plan_reads_most(const struct cairn_manifest *manifest,
+                                      const struct cairn_layout *layout,
+                                      const struct cairn_plan_want *wants, size_t want_count,
+                                      size_t pieces_max, struct cairn_plan_pieces *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Size of one want's destination alone, without planning it. Same codes. */
 enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest,
                                       const struct cairn_layout *layout,

@@ -8,9 +8,7 @@
 #include "server/request.h"
 #include "server/shard_rows.h"
 #include "server/stream.h"
-#include "store/s3.h"
-
-#define REDIRECT_S_MAX 300
+#include "server/urls.h"
 
 /* ---- manifest, checksums and layout, as stored ---- */
 
@@ -96,17 +94,14 @@ static enum cairn_code judge_conditions(struct read *read, bool *ret_done,
     return CAIRN_OK;
 }
 
-/* A03, C03: a URL for this one object that ends before the object could: within the grace of the
- * trash, 5 minutes, and the life of the keys. What it gives is the stored bytes, not checked. */
+/* A03, C03: a URL for this one object that ends before the object could. What it gives is the
+ * stored bytes, not checked. */
 static enum cairn_code redirect(struct read *read, struct cairn_error *err) {
     struct cairn_srv *server = read->request->server;
-    struct cairn_version_place place = cairn_srv_version_place(&read->version);
-    struct cairn_key key;
-    uint64_t grace_s = server->settings->trash_grace_ms / 1000;
-    uint64_t life_s = cairn_max_u64(1, cairn_min_u64(REDIRECT_S_MAX, grace_s));
-    cairn_key_shard(&place, cairn_view_of(read->shard->name), &key);
-    CAIRN_TRY(cairn_store_presign(server->store, key.text, (uint32_t)life_s, &read->reply->location,
-                                  NULL, err));
+    uint32_t life_s = 0;
+    CAIRN_TRY(cairn_srv_urls_life(server, &read->version, &life_s, err));
+    CAIRN_TRY(cairn_srv_urls_sign(server, &read->version, read->shard->name, life_s,
+                                  &read->reply->location, NULL, err));
     read->reply->status = 307;
     cairn_srv_reply_header(read->reply, "Cache-Control", "no-store");
     cairn_srv_reply_header(read->reply, "Referrer-Policy", "no-referrer");
@@ -122,7 +117,7 @@ static enum cairn_code wants_redirect(const struct cairn_srv_request *request, b
     if (via && strcmp(via, "proxy") != 0 && strcmp(via, "redirect") != 0)
         return cairn_fail(err, CAIRN_INVALID, "via is proxy or redirect");
     *ret = via && !strcmp(via, "redirect") && !request->head_only;
-    if (*ret && strcmp(cairn_store_profile(request->server->store)->kind, "s3") != 0)
+    if (*ret && !cairn_srv_urls_known(request->server))
         return cairn_fail(err, CAIRN_INVALID,
                           "via=redirect: this server's store is a folder, which has no URLs");
     return CAIRN_OK;
