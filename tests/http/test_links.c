@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -330,6 +331,35 @@ TEST(a_peer_that_takes_slowly_what_was_sent_is_no_stall) { /* S14 */
         REQUIRE_OK(cairn_http_perform(peer.engine, &request, &err));
         EXPECT(request.reply_at_us - request.sent_at_us > 1500000); /* else nothing was shown */
     }
+}
+
+/* Asks for a new handshake when the request is there, and answers after it. */
+static void answer_after_renegotiation(struct cairn_peer *peer, struct wire *wire) {
+    char byte;
+    (void)peer;
+    if (!hear_request(wire, 0) || SSL_renegotiate(wire->tls) != 1) return;
+    (void)SSL_do_handshake(wire->tls); /* asks */
+    flush(wire);
+    struct timeval patience = {.tv_usec = 50000};
+    setsockopt(wire->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    for (int i = 0; i < 60 && SSL_renegotiate_pending(wire->tls); i++) {
+        if (SSL_peek(wire->tls, &byte, 1) <= 0 && SSL_get_error(wire->tls, -1) == SSL_ERROR_SSL)
+            return;
+        flush(wire);
+    }
+    if (!SSL_renegotiate_pending(wire->tls)) say(wire, OK_HEAD "5\r\n\r\nhello");
+}
+
+TEST(a_handshake_in_the_middle_of_a_request_is_answered) {
+    CAIRN_AUTO(peer) peer = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    struct cairn_error err = {0};
+    REQUIRE(open_peer(&peer, answer_after_renegotiation, true));
+    SSL_CTX_set_max_proto_version(peer.context, TLS1_2_VERSION);
+    struct cairn_http_request request = get_of(&peer, &reply);
+    request.stall_ms = 4000;
+    REQUIRE_OK(cairn_http_perform(peer.engine, &request, &err));
+    EXPECT_EQ_TEXT(reply.data, "hello");
 }
 
 /* ---- no busy waiting ---- */
