@@ -18,6 +18,7 @@ from s3world import ACCESS, BIN, SECRET, S3Fault, S3World, wait_until
 MIB = 1 << 20
 PART = 5 * MIB
 NAME, GONE = "s3.cairn.test", "gone.cairn.test"  # the second is never answered for
+LINK_LOCAL = "169.254.169.254"
 FRONTS = [f"127.0.0.{number}" for number in range(11, 19)]
 AGAIN_S = 60  # S28: a changed name is asked for again within this
 LOST_S = 45   # a command that waits 15 or 30 s for its store has ended
@@ -193,6 +194,21 @@ class Names(Case):
         took = self.finish(self.put(12), 60)
         self.assertGreater(dns_server.calls_without_answer(), before, "it was never tried")
         self.assertLess(took, 30)
+
+    def test_g02_a_link_local_address_is_passed_over_and_refused_alone(self):
+        """Whoever answers for the name must not lead us to the keys of this machine."""
+        self.start(FRONTS[:1])
+        self.dns.says([LINK_LOCAL, FRONTS[0]])
+        self.s3.rules("op=part : close")
+        self.finish(self.put(6), 60)
+        self.dns.says([LINK_LOCAL])
+        began = time.monotonic()
+        done = subprocess.run(
+            [BIN / "cairn", "doctor", self.world.store], text=True, capture_output=True,
+            env={**os.environ, **self.world.env}, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("link-local", done.stdout)
+        self.assertLess(time.monotonic() - began, 10)  # it is no outage that is waited for
 
     # ---- a name that changes ----
 
