@@ -443,7 +443,7 @@ class Faults(unittest.TestCase):
         """Found and named by verify; with checksum = md5 the store finds it itself."""
         self.start(s3_arguments=["--profile", "radosgw"])
         self.assertIn("not checked", (self.world.root / "server.log").read_text())
-        self.s3.rules("op=part nth=2 : req-flip@1000")
+        self.s3.rules("op=part part=2 nth=1 : req-flip@1000")
         self.finish(self.put_in_background(self.source()))
         self.s3.rules("")
         said = self.world.cairn("verify", "f/run@1", "--store", self.world.store, status=7)
@@ -452,7 +452,7 @@ class Faults(unittest.TestCase):
         self.world.uploaders[0].stop()
         self.world.uploader_arguments += ["--checksum", "md5"]
         self.world.uploaders[0] = self.world.make_uploader(0).start()
-        self.s3.rules("op=part nth=2 : req-flip@1000")
+        self.s3.rules("op=part part=2 nth=1 : req-flip@1000")
         self.finish(self.put_in_background(self.world.root / "model.bin", "f/run@2"))
         self.assertEqual(self.s3.acted(), 1)
         self.check("f/run@2")
