@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* state: the tables of a save and of a slab generation, by themselves. */
+#include "tests/harness.h"
+#include "uploader/state/save.h"
+#include "uploader/state/slab.h"
+
+static uint64_t random_next(uint64_t *seed) {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    return *seed;
+}
+
+static struct cairn_up_save_state begun(uint32_t shards) {
+    struct cairn_up_save_state save;
+    cairn_up_save_state_init(7, &save);
+    (void)cairn_up_save_state_move(&save, CAIRN_UP_EVENT_WRITTEN);
+    save.shard_count = shards;
+    save.staging = CAIRN_UP_STAGING_DESCRIBED;
+    save.holds_slab = true;
+    return save;
+}
+
+TEST(a_phase_and_an_event_stand_in_one_row_at_most) {
+    static const struct {
+        enum cairn_up_phase from;
+        enum cairn_up_event event;
+    } rows[] = {
+#define MOVE(from, event, to, due, why) {CAIRN_UP_PHASE_##from, CAIRN_UP_EVENT_##event},
+#include "uploader/state/save.def"
+#undef MOVE
+    };
+    uint32_t seen[CAIRN_UP_PHASES][CAIRN_UP_EVENTS] = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++)
+        EXPECT_EQ_U64(++seen[rows[i].from][rows[i].event], 1);
+    for (size_t phase = 0; phase < CAIRN_UP_PHASES; phase++) {
+        EXPECT(seen[phase][CAIRN_UP_EVENT_FAIL] && seen[phase][CAIRN_UP_EVENT_LEFT]);
+        EXPECT(seen[phase][CAIRN_UP_EVENT_COMMITTED] && seen[phase][CAIRN_UP_EVENT_ENDED]);
+        EXPECT(seen[phase][CAIRN_UP_EVENT_UNWRITTEN]);
+    }
+}
+
+TEST(v28_a_fail_after_the_seal_loses_to_a_commit_alone) { /* Q44 */
+    struct cairn_up_save_state save = begun(1);
+    (void)cairn_up_save_state_move(&save, CAIRN_UP_EVENT_SEAL);
+    EXPECT(cairn_up_save_state_move(&save, CAIRN_UP_EVENT_WRITTEN) & CAIRN_UP_DUE_ANSWER_SEAL);
+    cairn_up_save_state_answered(&save, CAIRN_UP_TOLD_END);
+    uint32_t due = cairn_up_save_state_move(&save, CAIRN_UP_EVENT_FAIL);
+    EXPECT(due & CAIRN_UP_DUE_RECORD_FAIL && due & CAIRN_UP_DUE_GIVE_UP_SHARDS);
+    EXPECT(cairn_up_save_state_tells(&save) == CAIRN_UP_TELL_FAIL);
+    struct cairn_up_save_past past = {.staged = true, .sealed = true, .failed = true, .sent = true};
+    cairn_up_save_state_recover(7, &past, &save);
+    EXPECT(save.phase == CAIRN_UP_PHASE_CANCELLED);
+    EXPECT(cairn_up_save_state_join(&save, CAIRN_UP_OPEN) == CAIRN_UP_JOINED_CONTINUES);
+    EXPECT(!cairn_up_save_state_needs_slab(&save));
+    EXPECT(cairn_up_save_state_move(&save, CAIRN_UP_EVENT_COMMITTED) & CAIRN_UP_DUE_VERDICT);
+}
+
+TEST(v29_an_unwritten_record_is_never_followed_by_sealed) { /* Q45 */
+    struct cairn_up_save_state save = begun(1);
+    uint32_t due = cairn_up_save_state_move(&save, CAIRN_UP_EVENT_UNWRITTEN);
+    EXPECT(!(due & CAIRN_UP_DUE_RECORD_FAIL) && due & CAIRN_UP_DUE_TELL_SERVER);
+    EXPECT(!cairn_up_save_state_admits(&save, CAIRN_UP_EVENT_SEAL));
+    save = begun(1);
+    (void)cairn_up_save_state_move(&save, CAIRN_UP_EVENT_SEAL);
+    due = cairn_up_save_state_move(&save, CAIRN_UP_EVENT_UNWRITTEN);
+    EXPECT(due & CAIRN_UP_DUE_REFUSE_SEAL && !(due & CAIRN_UP_DUE_ANSWER_SEAL));
+    EXPECT(save.phase == CAIRN_UP_PHASE_FAILING && save.broken);
+}
+
+TEST(v26_a_generation_is_joined_to_the_owner_alone) { /* Q41 */
+    struct cairn_up_slab_state slab = {0};
+    struct cairn_up_slab_claim claim = {.offered_owner = 9,
+                                        .save_owner = 7,
+                                        .journaled_owner = 7,
+                                        .same_memory = true,
+                                        .needed = true};
+    EXPECT(cairn_up_slab_state_claim(&slab, &claim) == CAIRN_UP_CLAIM_NOT_OWNER);
+    claim.save_owner = claim.journaled_owner = 9;
+    EXPECT(cairn_up_slab_state_claim(&slab, &claim) == CAIRN_UP_CLAIM_JOINED);
+    EXPECT(!cairn_up_slab_state_take(&slab, 7));
+    cairn_up_slab_state_give(&slab, 9);
+    EXPECT_EQ_U64(slab.owner, 0);
+    claim.same_memory = false;
+    EXPECT(cairn_up_slab_state_claim(&slab, &claim) == CAIRN_UP_CLAIM_NOT_THERE);
+    claim.needed = false;
+    EXPECT(cairn_up_slab_state_claim(&slab, &claim) == CAIRN_UP_CLAIM_NOT_NEEDED);
+}
+
+/* One save under random events; wire: requests that carry its bytes. */
+static void walk(uint64_t seed) {
+    struct cairn_up_save_state save = begun(2);
+    uint32_t frees = 0, verdicts = 0, wire = 1;
+    bool cancelled_after_seal = false;
+    for (int i = 0; i < 40; i++) {
+        enum cairn_up_event event = (enum cairn_up_event)(random_next(&seed) % CAIRN_UP_EVENTS);
+        bool was_over = save.phase == CAIRN_UP_PHASE_OVER, broken = save.broken;
+        uint32_t due = 0;
+        if (cairn_up_save_state_admits(&save, event)) due = cairn_up_save_state_move(&save, event);
+        cancelled_after_seal |= save.phase == CAIRN_UP_PHASE_CANCELLED;
+        if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) wire = random_next(&seed) % 2;
+        if (random_next(&seed) % 4 == 0 && save.durable_count < save.shard_count)
+            cairn_up_save_state_shard_durable(&save);
+        if (save.durable_count == save.shard_count) wire = 0;
+        due |= cairn_up_save_state_settle(&save, !wire, !wire);
+        if (due & CAIRN_UP_DUE_FREE_SLAB) frees++;
+        if (due & CAIRN_UP_DUE_VERDICT) verdicts++;
+        EXPECT(!(due & CAIRN_UP_DUE_ANSWER_SEAL) || (!broken && !cancelled_after_seal));
+        EXPECT(!(due & (CAIRN_UP_DUE_RECORD_FAIL | CAIRN_UP_DUE_RECORD_BEGIN)) || !broken);
+        EXPECT(!(due & CAIRN_UP_DUE_SAY_DURABLE) || save.phase == CAIRN_UP_PHASE_SEALED);
+        EXPECT(!was_over || save.phase == CAIRN_UP_PHASE_OVER);
+        EXPECT(!save.holds_slab || !(due & CAIRN_UP_DUE_CLOSE));
+    }
+    EXPECT(frees <= 1 && verdicts <= 1);
+}
+
+TEST(random_events_never_free_twice_nor_speak_after_the_end) { /* S2, S4 */
+    for (uint64_t seed = 1; seed <= 2000; seed++) walk(seed * 2654435761u);
+}

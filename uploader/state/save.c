@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save: uploader/state/save.def turned into a table, and what can be read off a save's state. */
+#include "uploader/state/save.h"
+
+#include <string.h>
+
+enum { /* the table's short names */
+       NOTHING = CAIRN_UP_DUE_NOTHING,
+       RECORD_BEGIN = CAIRN_UP_DUE_RECORD_BEGIN,
+       RECORD_FAIL = CAIRN_UP_DUE_RECORD_FAIL,
+       ANSWER_BEGIN = CAIRN_UP_DUE_ANSWER_BEGIN,
+       REFUSE_BEGIN = CAIRN_UP_DUE_REFUSE_BEGIN,
+       ANSWER_SEAL = CAIRN_UP_DUE_ANSWER_SEAL,
+       REFUSE_SEAL = CAIRN_UP_DUE_REFUSE_SEAL,
+       VERDICT = CAIRN_UP_DUE_VERDICT,
+       ANSWER_FAIL = CAIRN_UP_DUE_ANSWER_FAIL,
+       GIVE_UP_SHARDS = CAIRN_UP_DUE_GIVE_UP_SHARDS,
+       TELL_SERVER = CAIRN_UP_DUE_TELL_SERVER,
+};
+struct move {
+    enum cairn_up_phase from;
+    enum cairn_up_event event;
+    enum cairn_up_phase to;
+    uint32_t due;
+};
+static const struct move moves[] = {
+#define MOVE(from, event, to, due, why)                                                            \
+    {CAIRN_UP_PHASE_##from, CAIRN_UP_EVENT_##event, CAIRN_UP_PHASE_##to, (due)},
+#include "uploader/state/save.def"
+#undef MOVE
+};
+
+const char *cairn_up_phase_text(enum cairn_up_phase phase) {
+    static const char *const texts[] = {"beginning", "withdrawn", "open",   "sealing", "sealed",
+                                        "failing",   "cancelled", "asking", "over"};
+    CAIRN_ASSERT((size_t)phase < CAIRN_COUNT(texts));
+    return texts[phase];
+}
+
+void cairn_up_save_state_init(uint64_t owner, struct cairn_up_save_state *ret) {
+    CAIRN_ASSERT(owner != 0);
+    *ret = (struct cairn_up_save_state){.phase = CAIRN_UP_PHASE_BEGINNING, .owner = owner};
+}
+
+void cairn_up_save_state_recover(uint64_t owner, const struct cairn_up_save_past *past,
+                                 struct cairn_up_save_state *ret) {
+    cairn_up_save_state_init(owner, ret);
+    ret->trainer = CAIRN_UP_TRAINER_AWAITED;
+    ret->phase = past->sealed ? CAIRN_UP_PHASE_SEALED : CAIRN_UP_PHASE_OPEN;
+    if (past->failed) ret->phase = past->sealed ? CAIRN_UP_PHASE_CANCELLED : CAIRN_UP_PHASE_FAILING;
+    bool again = !past->sealed && !past->failed && past->sent;
+    if (past->staged && (past->sealed || past->failed || past->sent))
+        ret->staging = again ? CAIRN_UP_STAGING_AGAIN : CAIRN_UP_STAGING_DESCRIBED;
+}
+
+void cairn_up_save_state_ask(uint64_t owner, struct cairn_up_save_state *ret) {
+    cairn_up_save_state_init(owner, ret);
+    ret->phase = CAIRN_UP_PHASE_ASKING;
+    ret->told = CAIRN_UP_TOLD_END;
+    ret->unjournaled = ret->durable_said = true;
+}
+
+/* ---- moves ---- */
+
+static const struct move *move_of(const struct cairn_up_save_state *save,
+                                  enum cairn_up_event event) {
+    for (size_t i = 0; i < CAIRN_COUNT(moves); i++) {
+        if (moves[i].from == save->phase && moves[i].event == event) return &moves[i];
+    }
+    return NULL;
+}
+
+bool cairn_up_save_state_admits(const struct cairn_up_save_state *save, enum cairn_up_event event) {
+    return move_of(save, event) != NULL;
+}
+
+static bool must_fail(enum cairn_up_phase phase) {
+    return phase == CAIRN_UP_PHASE_WITHDRAWN || phase == CAIRN_UP_PHASE_FAILING ||
+           phase == CAIRN_UP_PHASE_CANCELLED;
+}
+
+uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_up_event event) {
+    const struct move *move = move_of(save, event);
+    CAIRN_ASSERT(move != NULL);
+    uint32_t due = move->due;
+    /* The seal that was told is not the fail that must be told now. */
+    if (must_fail(move->to) && !must_fail(save->phase) && save->told == CAIRN_UP_TOLD_END)
+        save->told = CAIRN_UP_TOLD_BEGIN;
+    if (event == CAIRN_UP_EVENT_UNWRITTEN) save->broken = true;
+    if (event == CAIRN_UP_EVENT_LEFT) save->trainer = CAIRN_UP_TRAINER_GONE;
+    if (due & CAIRN_UP_DUE_RECORD_BEGIN) save->unjournaled = false;
+    if (save->broken) due &= ~(uint32_t)(CAIRN_UP_DUE_RECORD_BEGIN | CAIRN_UP_DUE_RECORD_FAIL);
+    if (!save->fail_waits) due &= ~(uint32_t)CAIRN_UP_DUE_ANSWER_FAIL;
+    if (due & CAIRN_UP_DUE_ANSWER_FAIL) save->fail_waits = false;
+    CAIRN_ASSERT(!(due & CAIRN_UP_DUE_ANSWER_SEAL) || !save->broken);
+    save->phase = move->to;
+    return due;
+}
+
+uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet, bool ended) {
+    uint32_t due = CAIRN_UP_DUE_NOTHING;
+    CAIRN_ASSERT(quiet || !ended);
+    if (cairn_up_save_state_is_durable(save) && !save->durable_said) {
+        save->durable_said = true;
+        due |= CAIRN_UP_DUE_SAY_DURABLE;
+    }
+    bool through = save->phase == CAIRN_UP_PHASE_OVER || must_fail(save->phase) ||
+                   (save->durable_said && cairn_up_save_state_is_durable(save));
+    if (save->holds_slab && through && quiet) {
+        save->holds_slab = false;
+        due |= CAIRN_UP_DUE_FREE_SLAB;
+    }
+    if (save->phase == CAIRN_UP_PHASE_OVER && !save->holds_slab && ended) due |= CAIRN_UP_DUE_CLOSE;
+    return due;
+}
+
+/* ---- shards ---- */
+
+void cairn_up_save_state_shard_durable(struct cairn_up_save_state *save) {
+    CAIRN_ASSERT(save->durable_count < save->shard_count);
+    save->durable_count++;
+}
+
+void cairn_up_save_state_shard_again(struct cairn_up_save_state *save, bool was_registered) {
+    CAIRN_ASSERT(save->durable_count > 0);
+    CAIRN_ASSERT(!was_registered || save->registered_count > 0);
+    save->durable_count--;
+    if (was_registered) save->registered_count--;
+}
+
+void cairn_up_save_state_shard_registered(struct cairn_up_save_state *save) {
+    CAIRN_ASSERT(save->registered_count < save->durable_count);
+    save->registered_count++;
+}
+
+bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save) {
+    return save->phase == CAIRN_UP_PHASE_SEALED && save->durable_count == save->shard_count;
+}
+
+/* ---- the server ---- */
+
+enum cairn_up_tell cairn_up_save_state_tells(const struct cairn_up_save_state *save) {
+    if (save->phase == CAIRN_UP_PHASE_BEGINNING || save->phase == CAIRN_UP_PHASE_WITHDRAWN ||
+        save->phase == CAIRN_UP_PHASE_OVER || save->phase == CAIRN_UP_PHASE_ASKING)
+        return CAIRN_UP_TELL_NOTHING; /* not journaled yet, or nothing to be told */
+    if (save->told == CAIRN_UP_TOLD_NOTHING) return CAIRN_UP_TELL_BEGIN;
+    if (must_fail(save->phase))
+        return save->told == CAIRN_UP_TOLD_END ? CAIRN_UP_TELL_NOTHING : CAIRN_UP_TELL_FAIL;
+    if (save->phase != CAIRN_UP_PHASE_SEALED) return CAIRN_UP_TELL_NOTHING;
+    bool all = save->told == CAIRN_UP_TOLD_END && save->registered_count == save->durable_count;
+    return all ? CAIRN_UP_TELL_NOTHING : CAIRN_UP_TELL_SHARDS;
+}
+
+bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save) {
+    if (save->phase == CAIRN_UP_PHASE_OVER) return false;
+    if (save->told == CAIRN_UP_TOLD_NOTHING) return true;
+    bool ends = must_fail(save->phase) || save->phase == CAIRN_UP_PHASE_SEALING ||
+                save->phase == CAIRN_UP_PHASE_SEALED;
+    return ends && save->told != CAIRN_UP_TOLD_END;
+}
+
+void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told told) {
+    CAIRN_ASSERT(told != CAIRN_UP_TOLD_NOTHING);
+    if (save->told < told) save->told = told;
+}
+
+bool cairn_up_save_state_unknown(struct cairn_up_save_state *save) {
+    if (save->phase == CAIRN_UP_PHASE_OVER || save->phase == CAIRN_UP_PHASE_ASKING) return false;
+    if (save->told == CAIRN_UP_TOLD_NOTHING) return false;
+    save->told = CAIRN_UP_TOLD_NOTHING;
+    return true;
+}
+
+bool cairn_up_save_state_may_be_committed(const struct cairn_up_save_state *save) {
+    return save->told == CAIRN_UP_TOLD_END && save->phase == CAIRN_UP_PHASE_SEALED &&
+           save->registered_count == save->shard_count;
+}
+
+bool cairn_up_save_state_awaits_end(const struct cairn_up_save_state *save) {
+    if (save->phase == CAIRN_UP_PHASE_ASKING) return true;
+    if (save->phase == CAIRN_UP_PHASE_FAILING || save->phase == CAIRN_UP_PHASE_CANCELLED)
+        return save->told == CAIRN_UP_TOLD_END;
+    return cairn_up_save_state_may_be_committed(save);
+}
+
+bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save) {
+    /* One that is over is still here while its upload is being aborted. */
+    if (save->phase == CAIRN_UP_PHASE_OVER) return true;
+    if (must_fail(save->phase)) return save->told != CAIRN_UP_TOLD_END;
+    return save->phase == CAIRN_UP_PHASE_SEALED && !cairn_up_save_state_may_be_committed(save);
+}
+
+/* ---- trainers ---- */
+
+bool cairn_up_save_state_is_sealed(const struct cairn_up_save_state *save) {
+    return save->phase == CAIRN_UP_PHASE_SEALED || save->phase == CAIRN_UP_PHASE_CANCELLED ||
+           save->phase == CAIRN_UP_PHASE_ASKING;
+}
+
+bool cairn_up_save_state_is_failing(const struct cairn_up_save_state *save) {
+    return must_fail(save->phase);
+}
+
+bool cairn_up_save_state_is_staging(const struct cairn_up_save_state *save) {
+    return save->phase == CAIRN_UP_PHASE_OPEN;
+}
+
+bool cairn_up_save_state_begins_again(const struct cairn_up_save_state *save) {
+    return save->phase == CAIRN_UP_PHASE_OPEN && save->trainer == CAIRN_UP_TRAINER_AWAITED &&
+           save->staging == CAIRN_UP_STAGING_NONE;
+}
+
+enum cairn_up_joined cairn_up_save_state_join(struct cairn_up_save_state *save,
+                                              enum cairn_up_end end) {
+    save->trainer = CAIRN_UP_TRAINER_HERE;
+    switch (save->phase) {
+    case CAIRN_UP_PHASE_ASKING:
+        return CAIRN_UP_JOINED_ENDED;
+    case CAIRN_UP_PHASE_OVER:
+        if (end == CAIRN_UP_COMMITTED) return CAIRN_UP_JOINED_COMMITTED;
+        return end == CAIRN_UP_FAILED ? CAIRN_UP_JOINED_FAILED : CAIRN_UP_JOINED_ABORTED;
+    case CAIRN_UP_PHASE_WITHDRAWN:
+    case CAIRN_UP_PHASE_FAILING:
+        return CAIRN_UP_JOINED_FAILED;
+    case CAIRN_UP_PHASE_CANCELLED: /* Q40: the fail may come too late; its verdict follows */
+        return CAIRN_UP_JOINED_CONTINUES;
+    default:
+        break;
+    }
+    if (!cairn_up_save_state_is_durable(save)) return CAIRN_UP_JOINED_CONTINUES;
+    save->durable_said = true;
+    return CAIRN_UP_JOINED_DURABLE;
+}
+
+bool cairn_up_save_state_needs_slab(const struct cairn_up_save_state *save) {
+    return save->phase == CAIRN_UP_PHASE_OPEN || save->phase == CAIRN_UP_PHASE_SEALING ||
+           (save->phase == CAIRN_UP_PHASE_SEALED && save->durable_count < save->shard_count);
+}
