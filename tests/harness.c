@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/reports.h"
+
 #define TESTS_MAX 1024
 #define EXIT_SKIPPED 77 /* CTest shows it as skipped */
 
@@ -37,7 +39,7 @@ static struct {
     char folder[256];
     const char *skipped;
     double started;
-    unsigned ran, skips;
+    unsigned ran, skips, reported;
     uint64_t seed;
     bool seeded;
 } run;
@@ -189,7 +191,9 @@ static void test_ends(const CU_pTest test, const CU_pSuite suite,
                       const CU_pFailureRecord failures) {
     remove_folder();
     run.ran++;
-    if (failures) {
+    bool reported = cairn_reports_check() > 0;
+    run.reported += reported && !failures;
+    if (failures || reported) {
         printf("FAILED  %s %s\n", suite->pName, test->pName);
     } else if (run.skipped) {
         run.skips++;
@@ -220,7 +224,7 @@ static void add_to_registry(const struct test *test) {
 }
 
 static int report(void) {
-    unsigned failed = CU_get_number_of_tests_failed();
+    unsigned failed = CU_get_number_of_tests_failed() + run.reported;
     printf("%u tests, %u failed, %u skipped, %u checks\n", run.ran, failed, run.skips,
            CU_get_number_of_asserts());
     if (failed && run.seeded) {
@@ -263,5 +267,8 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < test_count; i++) printf("%s %s\n", tests[i].module, tests[i].name);
         return 0;
     }
-    return run_chosen(argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : NULL);
+    cairn_reports_begin();
+    int status = run_chosen(argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : NULL);
+    cairn_reports_end();
+    return status;
 }

@@ -60,7 +60,7 @@ class S3Fault:
         return self.state()["rules"][rule]["acted"]
 
     def stop(self):
-        self.daemon.stop()
+        self.daemon.end()
 
     # What an auditor looks at; the same names as in RealS3.
     def keys(self, prefix):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real server and a real uploader on a folder of their own, and the command to talk to them."""
+import contextlib
 import json
 import os
 import pathlib
@@ -11,7 +12,14 @@ import time
 import urllib.error
 import urllib.request
 
+import reports
+
 BIN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", "build/dev")).resolve()
+
+
+# How long a daemon may take to end by itself, and the signals that nobody sends to it.
+END_S = 3
+DEADLY = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
 def wait_until(what, seconds=20.0, every=0.02):
@@ -58,6 +66,24 @@ class Daemon:
     def kill(self):
         return self.stop(signal.SIGKILL)
 
+    def end(self):
+        """At the end of a test: by itself, so that its leaks are reported; killed after END_S."""
+        if not self.process:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(signal.SIGCONT)  # where a crash point has stopped it
+            try:
+                self.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        died = -self.process.returncode
+        assert died not in DEADLY, f"{self.command[0]}: signal {died}\n{self.tail()}"
+
+    def tail(self):
+        return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+
 
 class World:
     """Temporary folder with server, uploaders (nodes) and store; all ended by close()."""
@@ -100,11 +126,14 @@ class World:
         return str(self.root / f"uploader-{number}.sock")
 
     def close(self):
-        for daemon in [*self.uploaders, self.server]:
-            if daemon and daemon.process and daemon.process.poll() is None:
-                daemon.process.kill()
-                daemon.process.wait()
-        shutil.rmtree(self.root, ignore_errors=True)
+        """Ends all daemons and removes the folder. Fails where one of them died or a sanitizer
+        has reported something."""
+        with contextlib.ExitStack() as last:
+            last.callback(reports.check)
+            last.callback(shutil.rmtree, self.root, ignore_errors=True)
+            for daemon in [self.server, *reversed(self.uploaders)]:
+                if daemon:
+                    last.callback(daemon.end)
 
     def cairn(self, *arguments, node=0, status=0, env=None, timeout=120):
         """Run the command; its exit status must be the one that is wanted."""

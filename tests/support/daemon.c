@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "tests/harness.h"
 
 #define DAEMONS_MAX 64
+#define END_MS 3000
 #define ARGUMENTS_MAX 32
 
 extern char **environ;
@@ -70,6 +72,16 @@ int cairn_daemon_stop(struct cairn_daemon *daemon, int signal_number, uint32_t w
         (void)cairn_daemon_ended(daemon, 10000);
     }
     return daemon->status;
+}
+
+/* A process that a crash point has stopped goes on first. */
+void cairn_daemon_end(struct cairn_daemon *daemon) {
+    if (daemon->pid) {
+        kill(daemon->pid, SIGTERM);
+        (void)cairn_daemon_stop(daemon, SIGCONT, END_MS);
+    }
+    int status = daemon->status;
+    EXPECT(!WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM);
 }
 
 void cairn_daemon_release(struct cairn_daemon *daemon) {

@@ -6,6 +6,8 @@
  *          shipped, not on a function that was called in the test's own process.
  * Promise: G1  start returns when the port file is there (or the program ended, or time is up).
  *          G2  release kills and reaps; nothing that a test started outlives the test program.
+ *          G3  end lets it end by itself, so that its leaks are reported (tests/reports.h), and
+ *              fails the test when it died of a signal that nobody sent.
  * Limits:  64 daemons at a time; 32 arguments each.
  * Threads: main thread only.
  * Next:    tests/support/raw.h for talking to it byte by byte.
@@ -42,6 +44,8 @@ enum cairn_code cairn_daemon_start(const struct cairn_daemon_options *options,
 int cairn_daemon_stop(struct cairn_daemon *daemon, int signal_number, uint32_t wait_ms);
 /* True when it ended by itself within wait_ms (then it is reaped and status is set). */
 bool cairn_daemon_ended(struct cairn_daemon *daemon, uint32_t wait_ms);
+/* The end of a test: SIGTERM, reap; SIGKILL when it has not ended after three seconds. */
+void cairn_daemon_end(struct cairn_daemon *daemon);
 /* SIGKILL and reap. */
 void cairn_daemon_release(struct cairn_daemon *daemon);
 /* Does its log hold this text? */

@@ -151,7 +151,7 @@ void cairn_s3world_release(struct cairn_s3world *world) {
     bool used = world->worker != NULL;
     if (world->worker) cairn_store_worker_free(world->worker);
     if (world->store) cairn_store_free(world->store);
-    cairn_daemon_release(&world->daemon);
+    cairn_daemon_end(&world->daemon);
     if (used) expect_clean_log(!world->elsewhere);
 }
 

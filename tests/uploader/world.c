@@ -145,9 +145,9 @@ bool world_open(struct cairn_up_world *world, const struct world_options *option
 }
 
 void cairn_up_world_release(struct cairn_up_world *world) {
-    cairn_daemon_release(&world->uploader);
-    cairn_daemon_release(&world->server);
-    cairn_daemon_release(&world->s3);
+    cairn_daemon_end(&world->uploader);
+    cairn_daemon_end(&world->server);
+    cairn_daemon_end(&world->s3);
 }
 
 json_t *world_get(struct cairn_up_world *world, const char *path) {
