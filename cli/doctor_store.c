@@ -100,6 +100,8 @@ static const struct {
      "nothing to do: shards above 1,000 parts get larger parts"},
     {"a complete can be told not to replace (If-None-Match)", "conditional complete",
      "nothing to do: keys are never reused"},
+    {"listings hold only what was asked for", "listing",
+     "do not use this store: a clean-up deletes what a listing returns"},
 };
 
 static void tell_lesson(struct trial *trial, const char *line, size_t size) {
@@ -110,7 +112,11 @@ static void tell_lesson(struct trial *trial, const char *line, size_t size) {
         /* Without consequence, so no warning. */
         bool minor = !strcmp(lessons[i].check, "stored checksum") ||
                      !strcmp(lessons[i].check, "part checksums");
-        cairn_cli_doctor_say(trial->doctor, yes || minor ? CAIRN_CLI_FINE : CAIRN_CLI_WARN,
+        bool fatal = !strcmp(lessons[i].check, "listing");
+        cairn_cli_doctor_say(trial->doctor,
+                             yes || minor ? CAIRN_CLI_FINE
+                             : fatal      ? CAIRN_CLI_FAIL
+                                          : CAIRN_CLI_WARN,
                              lessons[i].check, yes ? "" : lessons[i].hint, "%s%s", lessons[i].said,
                              yes ? "" : ": no");
     }

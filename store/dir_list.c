@@ -131,8 +131,9 @@ static enum cairn_code add_entry(struct walk *walk, const struct stat *st,
         .size_bytes = (uint64_t)st->st_size,
         .modified_ms = (int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000};
     listing->entries[listing->count++] = entry;
-    if (entry.key && (entry.upload_id || !walk->temporaries)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
+    if (!entry.key || (walk->temporaries && !entry.upload_id))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
+    return cairn_store_listed_check(walk->prefix, &entry, err);
 }
 
 static enum cairn_code visit_file(struct walk *walk, int folder_fd, const char *name,

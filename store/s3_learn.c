@@ -104,6 +104,31 @@ static enum cairn_code check_checksum(struct check *check, struct cairn_error *e
     return say(check, "the store checks the checksum of what it is sent", refused, err);
 }
 
+/* Below a prefix that nothing has: whatever is listed there was not asked for. CAIRN_STORE then. */
+static enum cairn_code list_nothing(struct check *check, enum cairn_store_op op,
+                                    struct cairn_error *err) {
+    char prefix[sizeof check->key + 8];
+    struct cairn_store_listing listing = {0};
+    struct cairn_store_request list = request_of(check, op);
+    snprintf(prefix, sizeof prefix, "%s/none/", check->key);
+    list.key = prefix;
+    list.listing = &listing;
+    enum cairn_code code = cairn_store_perform(check->worker, &list, err);
+    cairn_store_listing_release(&listing);
+    return code;
+}
+
+/* A sweep deletes what a listing returns, so a store that lists what it likes is not used. */
+static enum cairn_code check_listing(struct check *check, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    if (!check->may_list) return CAIRN_OK; /* nothing is found out by being refused */
+    enum cairn_code code = list_nothing(check, CAIRN_STORE_LIST, &why);
+    if (code != CAIRN_OK && code != CAIRN_STORE) return CAIRN_OK; /* doctor tells of that right */
+    CAIRN_TRY(say(check, "listings hold only what was asked for", code == CAIRN_OK, err));
+    if (code && err) *err = why;
+    return code;
+}
+
 static enum cairn_code check_uploads_listed(struct check *check, const char *upload_id,
                                             struct cairn_error *err) {
     struct cairn_store_listing listing = {0};
@@ -117,6 +142,7 @@ static enum cairn_code check_uploads_listed(struct check *check, const char *upl
         for (size_t i = 0; i < listing.count; i++)
             listed = listed || !strcmp(listing.entries[i].upload_id, upload_id);
     cairn_store_listing_release(&listing);
+    if (listed) listed = list_nothing(check, CAIRN_STORE_UPLOADS, &why) == CAIRN_OK;
     check->profile->lists_uploads = listed;
     return say(check, "open uploads can be listed by prefix", listed, err);
 }
@@ -192,6 +218,7 @@ static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
     CAIRN_TRY(check_put(check, err));
     CAIRN_TRY(check_head(check, err));
     CAIRN_TRY(check_range(check, err));
+    CAIRN_TRY(check_listing(check, err));
     CAIRN_TRY(check_checksum(check, err));
     CAIRN_TRY(check_multipart(check, err));
     CAIRN_TRY(check_part_count(check, err));

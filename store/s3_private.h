@@ -170,6 +170,15 @@ enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task);
 /* What Retry-After said, 0: nothing. */
 uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task);
 
+/* ---- s3_page.c ---- */
+
+/* The store's own token in the name of a page; NULL of NULL. */
+const char *cairn_s3_page_token(const char *name);
+/* Of a page that was just read, with its entries from `first` on: does the listing go on? Makes the
+ * name of the next page out of the store's token. */
+enum cairn_code cairn_s3_page_take(struct cairn_store_request *request, size_t first,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+
 /* ---- s3_delete.c ---- */
 
 /* Is nothing left to ask for? Then *ret_error has the first refusal, or no code. */

@@ -215,18 +215,23 @@ static enum cairn_code check_progress(struct cairn_s3_task *task, uint32_t marke
     return CAIRN_OK;
 }
 
-static enum cairn_code check_listing(const struct cairn_store_request *request,
-                                     struct cairn_error *err) {
-    const char *next = request->listing->next_page;
-    if (next && request->page && !strcmp(next, request->page))
-        return cairn_fail(err, CAIRN_STORE, "the listing does not go on");
-    return CAIRN_OK;
+static enum cairn_code read_listing(struct cairn_s3_task *task, struct cairn_error *err) {
+    struct cairn_store_request *request = task->request;
+    struct cairn_view text = cairn_buf_view(&task->reply);
+    struct cairn_xml_listed listed = {
+        .prefix = task->prefix.data,
+        .cut_bytes = strlen(cairn_s3_store_of(task)->config.prefix),
+    };
+    size_t first = request->listing->count;
+    CAIRN_TRY(request->op == CAIRN_STORE_LIST
+                  ? cairn_xml_objects(text, &listed, request->listing, err)
+                  : cairn_xml_uploads(text, &listed, request->listing, err));
+    return cairn_s3_page_take(request, first, err);
 }
 
 static enum cairn_code read_document(struct cairn_s3_task *task, struct cairn_error *err) {
     struct cairn_store_request *request = task->request;
     struct cairn_view text = cairn_buf_view(&task->reply);
-    const char *prefix = cairn_s3_store_of(task)->config.prefix;
     uint32_t marker = task->parts.next_marker;
     switch (request->op) {
     case CAIRN_STORE_UPLOAD_CREATE:
@@ -238,12 +243,8 @@ static enum cairn_code read_document(struct cairn_s3_task *task, struct cairn_er
     case CAIRN_STORE_UPLOAD_PARTS:
         CAIRN_TRY(cairn_xml_parts_read(text, &task->parts, err));
         return check_progress(task, marker, err);
-    case CAIRN_STORE_LIST:
-        CAIRN_TRY(cairn_xml_objects(text, prefix, request->listing, err));
-        return check_listing(request, err);
     default:
-        CAIRN_TRY(cairn_xml_uploads(text, prefix, request->listing, err));
-        return check_listing(request, err);
+        return read_listing(task, err);
     }
 }
 

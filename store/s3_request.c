@@ -120,6 +120,7 @@ static void build_head(struct cairn_s3_task *task) {
 static enum cairn_code build_list(struct cairn_s3_task *task, bool uploads,
                                   struct cairn_error *err) {
     const struct cairn_store_request *request = task->request;
+    const char *page = cairn_s3_page_token(request->page);
     CAIRN_TRY(cairn_buf_printf(&task->prefix, err, "%s%s", cairn_s3_store_of(task)->config.prefix,
                                request->key));
     task->http.method = "GET";
@@ -127,16 +128,16 @@ static enum cairn_code build_list(struct cairn_s3_task *task, bool uploads,
     add_query(task, uploads ? "max-uploads" : "max-keys", "1000");
     if (!uploads) {
         add_query(task, "list-type", "2");
-        if (request->page) add_query(task, "continuation-token", request->page);
+        if (page) add_query(task, "continuation-token", page);
     } else {
         add_query(task, "uploads", "");
     }
-    if (uploads && request->page) {
+    if (uploads && page) {
         /* "key-marker\nupload-id-marker", kept behind the prefix in the same buffer. */
-        size_t prefix_size = task->prefix.size, key_size = strcspn(request->page, "\n");
-        const char *id = request->page + key_size + (request->page[key_size] == '\n');
+        size_t prefix_size = task->prefix.size, key_size = strcspn(page, "\n");
+        const char *id = page + key_size + (page[key_size] == '\n');
         CAIRN_TRY(cairn_buf_append(&task->prefix, "", 1, err));
-        CAIRN_TRY(cairn_buf_append(&task->prefix, request->page, key_size, err));
+        CAIRN_TRY(cairn_buf_append(&task->prefix, page, key_size, err));
         CAIRN_TRY(cairn_buf_append(&task->prefix, "", 1, err));
         add_query(task, "key-marker", task->prefix.data + prefix_size + 1);
         if (*id) add_query(task, "upload-id-marker", id);

@@ -131,6 +131,14 @@ void cairn_store_listing_release(struct cairn_store_listing *listing) {
     *listing = (struct cairn_store_listing){0};
 }
 
+enum cairn_code cairn_store_listed_check(const char *prefix, const struct cairn_store_entry *entry,
+                                         struct cairn_error *err) {
+    if (cairn_text_starts(entry->key, prefix)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_STORE,
+                      "the store is broken: asked for %s below \"%.200s\", it listed \"%.200s\"",
+                      entry->upload_id ? "uploads" : "objects", prefix, entry->key);
+}
+
 /* ---- blocking helpers ---- */
 
 static void mark_finished(struct cairn_store_request *request) {

@@ -14,6 +14,8 @@
  *          O4  done() is called exactly once per submitted request, on the thread that polls.
  *          O5  the body and the destination memory are not touched after done().
  *          O6  an unknown outcome (lost reply) is reported as such: `ambiguous` is set.
+ *          O7  a listing holds nothing but what begins with the prefix that was asked for, and its
+ *              pages come to an end; a store that answers anything else is broken: CAIRN_STORE.
  * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
  * Threads: struct cairn_store is immutable after open and shared (its renewals are locked inside);
  *          a struct cairn_store_worker belongs to one thread. _wake may be called by any.
@@ -82,6 +84,9 @@ struct cairn_store_listing {
     char *next_page; /* NULL: this was the last */
 };
 void cairn_store_listing_release(struct cairn_store_listing *listing);
+/* For implementations, of each entry before it is handed out (O7). */
+enum cairn_code cairn_store_listed_check(const char *prefix, const struct cairn_store_entry *entry,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 
 #define CAIRN_STORE_DELETIONS_MAX 1000 /* of one request: S3's bound */
 /* Zeroed by the caller but for its key. One that is neither was not decided: the request says why,

@@ -178,7 +178,7 @@ enum cairn_code cairn_xml_parts_read(struct cairn_view text, struct cairn_xml_pa
 struct listing_reader {
     struct cairn_store_listing *listing;
     const char *root, *item, *time, *token; /* names that differ between the two listings */
-    const char *prefix;
+    const struct cairn_xml_listed *listed;
     struct cairn_store_entry entry;
     bool truncated, encoded;
     char *next, *next_upload;
@@ -256,24 +256,17 @@ static enum cairn_code listing_ended(void *owner, const char *path, const char *
     return CAIRN_OK;
 }
 
-/* Keys of others are dropped, ours lose the prefix. */
+/* What was not asked for must not be taken for ours: callers delete what a listing returns. */
 static enum cairn_code cut_keys(const struct listing_reader *reader, size_t first,
                                 struct cairn_error *err) {
     struct cairn_store_listing *listing = reader->listing;
-    size_t kept = first, prefix_size = strlen(reader->prefix);
     for (size_t i = first; i < listing->count; i++) {
         struct cairn_store_entry *entry = &listing->entries[i];
         if (reader->encoded) CAIRN_TRY(decode_key(&entry->key, err));
-        if (strncmp(entry->key, reader->prefix, prefix_size) != 0) {
-            drop_entry(entry);
-            continue;
-        }
-        memmove(entry->key, entry->key + prefix_size, strlen(entry->key) - prefix_size + 1);
-        struct cairn_store_entry moved = *entry;
-        *entry = (struct cairn_store_entry){0};
-        listing->entries[kept++] = moved;
+        CAIRN_TRY(cairn_store_listed_check(reader->listed->prefix, entry, err));
+        size_t cut = reader->listed->cut_bytes;
+        memmove(entry->key, entry->key + cut, strlen(entry->key) - cut + 1);
     }
-    listing->count = kept;
     return CAIRN_OK;
 }
 
@@ -308,25 +301,25 @@ static enum cairn_code read_listing(struct listing_reader *reader, struct cairn_
     return code;
 }
 
-enum cairn_code cairn_xml_objects(struct cairn_view text, const char *prefix,
+enum cairn_code cairn_xml_objects(struct cairn_view text, const struct cairn_xml_listed *listed,
                                   struct cairn_store_listing *ret, struct cairn_error *err) {
     struct listing_reader reader = {.listing = ret,
                                     .root = "ListBucketResult",
                                     .item = "ListBucketResult/Contents",
                                     .time = "LastModified",
                                     .token = "NextContinuationToken",
-                                    .prefix = prefix};
+                                    .listed = listed};
     return read_listing(&reader, text, false, err);
 }
 
-enum cairn_code cairn_xml_uploads(struct cairn_view text, const char *prefix,
+enum cairn_code cairn_xml_uploads(struct cairn_view text, const struct cairn_xml_listed *listed,
                                   struct cairn_store_listing *ret, struct cairn_error *err) {
     struct listing_reader reader = {.listing = ret,
                                     .root = "ListMultipartUploadsResult",
                                     .item = "ListMultipartUploadsResult/Upload",
                                     .time = "Initiated",
                                     .token = "NextKeyMarker",
-                                    .prefix = prefix};
+                                    .listed = listed};
     return read_listing(&reader, text, true, err);
 }
 

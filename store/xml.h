@@ -39,12 +39,17 @@ struct cairn_xml_parts {
 };
 enum cairn_code cairn_xml_parts_read(struct cairn_view text, struct cairn_xml_parts *parts,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* ListObjectsV2 or ListMultipartUploads, appended to listing. Keys that do not begin with prefix
- * are left out, the others lose it. ret->next_page of uploads: "key-marker\nupload-id-marker". */
-enum cairn_code cairn_xml_objects(struct cairn_view text, const char *prefix,
+/* What was asked for: all keys must begin with it, else CAIRN_STORE; then they lose cut_bytes. */
+struct cairn_xml_listed {
+    const char *prefix;
+    size_t cut_bytes; /* at most the prefix */
+};
+/* ListObjectsV2 or ListMultipartUploads, appended to listing. ret->next_page of uploads:
+ * "key-marker\nupload-id-marker". */
+enum cairn_code cairn_xml_objects(struct cairn_view text, const struct cairn_xml_listed *listed,
                                   struct cairn_store_listing *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_xml_uploads(struct cairn_view text, const char *prefix,
+enum cairn_code cairn_xml_uploads(struct cairn_view text, const struct cairn_xml_listed *listed,
                                   struct cairn_store_listing *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 

@@ -83,7 +83,7 @@ class Doctor(unittest.TestCase):
         found = self.ask(s3)
         self.expect(found, dict.fromkeys(
             ("endpoint", "keys", "clock", "put", "conditional put", "object metadata", "range",
-             "stored checksum", "upload checksum", "uploads by prefix", "part checksums",
+             "stored checksum", "upload checksum", "listing", "uploads by prefix", "part checksums",
              "part count", "conditional complete", "multipart", "list parts", "abort", "presigned",
              "versioning", "object lock", "list", "list uploads", "delete", "profile", "degraded"),
             "ok"))
@@ -112,6 +112,13 @@ class Doctor(unittest.TestCase):
                 if profile == "b2":  # S21: no silent downgrade
                     self.assertIn("Content-MD5", found["degraded"][1])
                     self.assertIn("If-None-Match", found["degraded"][1])
+
+    def test_e_a_listing_of_more_than_was_asked_for(self):
+        found = self.ask(self.store("noprefix"))
+        self.expect(found, {"listing": "FAIL", "requests": "FAIL", "profile": None})
+        self.assertIn('below ".cairn/doctor/', found["requests"][1].replace("cairn/.cairn", ".cairn"))
+        found = self.ask(self.store("alluploads"))
+        self.expect(found, {"listing": "ok", "uploads by prefix": "WARN", "profile": "ok"})
 
     def test_clocks(self):
         for seconds, level, way in ((0, "ok", ""), (300, "WARN", "ahead"), (-300, "WARN", "behind"),

@@ -122,7 +122,31 @@ TEST(parts_are_listed_with_size_etag_and_checksum) {
                 CAIRN_PROTOCOL);
 }
 
-TEST(objects_are_listed_without_the_prefix_and_foreign_ones_not_at_all) {
+static const struct cairn_xml_listed below_p = {"p/", 2};
+
+TEST(e_a_listed_key_that_was_not_asked_for_ends_the_listing) {
+    struct cairn_store_listing listing = {0};
+    struct cairn_error err = {0};
+    const struct cairn_xml_listed deeper = {"p/q/", 2};
+    EXPECT_CODE(cairn_xml_objects(CAIRN_VIEW("<ListBucketResult><IsTruncated>false</IsTruncated>"
+                                             "<Contents><Key>p/z</Key></Contents>"
+                                             "<Contents><Key>elsewhere</Key></Contents>"
+                                             "</ListBucketResult>"),
+                                  &below_p, &listing, &err),
+                CAIRN_STORE);
+    EXPECT(strstr(err.message, "below \"p/\"") && strstr(err.message, "\"elsewhere\""));
+    EXPECT_EQ_U64(listing.count, 0);
+    EXPECT_CODE(cairn_xml_uploads(CAIRN_VIEW("<ListMultipartUploadsResult>"
+                                             "<IsTruncated>false</IsTruncated>"
+                                             "<Upload><Key>p/z</Key><UploadId>u</UploadId></Upload>"
+                                             "</ListMultipartUploadsResult>"),
+                                  &deeper, &listing, &err),
+                CAIRN_STORE);
+    EXPECT(strstr(err.message, "uploads below \"p/q/\"") && strstr(err.message, "\"p/z\""));
+    cairn_store_listing_release(&listing);
+}
+
+TEST(objects_are_listed_without_the_prefix) {
     struct cairn_store_listing listing = {0};
     struct cairn_error err = {0};
     REQUIRE_OK(cairn_xml_objects(
@@ -130,18 +154,17 @@ TEST(objects_are_listed_without_the_prefix_and_foreign_ones_not_at_all) {
                    "<EncodingType>url</EncodingType><Prefix>p/</Prefix>"
                    "<Contents><Key>p/a+b%2Bc%C3%A9</Key><Size>12</Size>"
                    "<LastModified>2013-05-24T00:00:00.250Z</LastModified></Contents>"
-                   "<Contents><Key>elsewhere</Key><Size>1</Size></Contents>"
                    "<Contents><Key>p/z</Key><Size>0</Size></Contents>"
                    "<NextContinuationToken>tok+en==</NextContinuationToken></ListBucketResult>"),
-        "p/", &listing, &err));
+        &below_p, &listing, &err));
     REQUIRE(listing.count == 2);
     EXPECT_EQ_TEXT(listing.entries[0].key, "a b+cé");
     EXPECT_EQ_U64(listing.entries[0].size_bytes, 12);
     EXPECT_EQ_U64(listing.entries[0].modified_ms, UINT64_C(1369353600250));
     EXPECT_EQ_TEXT(listing.entries[1].key, "z");
     EXPECT_EQ_TEXT(listing.next_page, "tok+en==");
-    EXPECT_CODE(cairn_xml_objects(CAIRN_VIEW("<ListBucketResult><Contents><Key>p/q</Key>"), "p/",
-                                  &listing, &err),
+    EXPECT_CODE(cairn_xml_objects(CAIRN_VIEW("<ListBucketResult><Contents><Key>p/q</Key>"),
+                                  &below_p, &listing, &err),
                 CAIRN_PROTOCOL);
     EXPECT_EQ_U64(listing.count, 2);
     cairn_store_listing_release(&listing);
@@ -156,7 +179,7 @@ TEST(open_uploads_are_listed_with_their_ids) {
                    "<Upload><Key>p/k</Key><UploadId>u1</UploadId>"
                    "<Initiated>2013-05-24T00:00:00Z</Initiated></Upload>"
                    "</ListMultipartUploadsResult>"),
-        "p/", &listing, &err));
+        &below_p, &listing, &err));
     REQUIRE(listing.count == 1);
     EXPECT_EQ_TEXT(listing.entries[0].key, "k");
     EXPECT_EQ_TEXT(listing.entries[0].upload_id, "u1");

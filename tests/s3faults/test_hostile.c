@@ -60,6 +60,67 @@ TEST(s24_a_listing_without_end_is_refused) {
     EXPECT(cairn_s3world_counter(&world, "op_list") <= 3);
 }
 
+/* Callers delete what was listed: a foreign key is a fault of the store, not a finding. */
+static void nothing_foreign_is_listed(struct cairn_s3world *world, enum cairn_store_op op) {
+    enum cairn_code code;
+    EXPECT_EQ_U64(list_all(world, op, "one/", &code), 0);
+    EXPECT(code == CAIRN_STORE);
+    EXPECT(strstr(world->error.message, "one/") && strstr(world->error.message, "two/shard"));
+    EXPECT(cairn_s3world_counter(world, op == CAIRN_STORE_LIST ? "op_list" : "op_uploads") <= 1);
+}
+
+TEST(e_objects_that_were_not_asked_for_are_an_error_that_names_them) {
+    WORLD(.profile = "noprefix");
+    REQUIRE_OK(cairn_s3world_put(&world, "two/shard", CAIRN_VIEW("x")));
+    nothing_foreign_is_listed(&world, CAIRN_STORE_LIST);
+}
+
+TEST(e_uploads_that_were_not_asked_for_are_an_error_that_names_them) {
+    WORLD(.profile = "alluploads");
+    struct cairn_store_request create = {
+        .op = CAIRN_STORE_UPLOAD_CREATE, .key = "two/shard", .token = "t", .length = 1};
+    REQUIRE_OK(cairn_store_perform(world.worker, &create, &err));
+    nothing_foreign_is_listed(&world, CAIRN_STORE_UPLOADS);
+}
+
+/* Each page brings another token, so only what is on the pages tells. */
+TEST(e_pages_that_come_again_are_an_error_after_a_few) {
+    WORLD(.profile = "repeatpages", .page_max = 2);
+    enum cairn_code code;
+    put_many(&world, 5);
+    (void)list_all(&world, CAIRN_STORE_LIST, "many/", &code);
+    EXPECT_CODE(code, CAIRN_STORE);
+    EXPECT(strstr(err.message, "does not go on") && strstr(err.message, "many/"));
+    EXPECT(cairn_s3world_counter(&world, "op_list") <= 3);
+    struct cairn_store_request create = {
+        .op = CAIRN_STORE_UPLOAD_CREATE, .key = "many/u", .token = "t", .length = 1};
+    REQUIRE_OK(cairn_store_perform(world.worker, &create, &err));
+    (void)list_all(&world, CAIRN_STORE_UPLOADS, "many/", &code);
+    EXPECT_CODE(code, CAIRN_STORE);
+}
+
+TEST(e_the_first_meeting_finds_out_whether_a_listing_is_what_was_asked_for) {
+    static const struct {
+        const char *profile;
+        enum cairn_code code;
+        bool lists_uploads;
+        const char *told;
+    } kinds[] = {
+        {"aws", CAIRN_OK, true, "listings hold only what was asked for: yes"},
+        {"noprefix", CAIRN_STORE, false, "listings hold only what was asked for: no"},
+        {"alluploads", CAIRN_OK, false, "open uploads can be listed by prefix: no"},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(kinds); i++) {
+        WORLD(.profile = kinds[i].profile);
+        CAIRN_AUTO(buf) report = {0};
+        EXPECT_CODE(cairn_store_s3_learn(world.store, &report, &err), kinds[i].code);
+        EXPECT(strstr(report.data, kinds[i].told) != NULL);
+        if (kinds[i].code) continue;
+        EXPECT(cairn_store_profile(world.store)->lists_uploads == kinds[i].lists_uploads);
+        EXPECT(!cairn_store_profile(world.store)->note[0] == kinds[i].lists_uploads);
+    }
+}
+
 TEST(s24_saves_need_no_listing) {
     WORLD(.page_max = 1);
     ALL_BECOME_DURABLE("op=part : pass; op=list|uploads : status=500/InternalError",

@@ -46,6 +46,10 @@ bool cairn_s3f_take_number(const struct cairn_s3f_call *call, const char *name, 
                            uint64_t max, uint64_t *ret);
 /* A key in a listing: escaped for XML, or as encoding-type=url wants it. */
 void cairn_s3f_say_key(const struct cairn_s3f_call *call, const char *name, const char *key);
+/* Does this listing show all of the bucket, whatever prefix was asked for? */
+bool cairn_s3f_ignores_prefix(const struct cairn_s3f_call *call, bool uploads);
+/* Does it begin anew on each page? */
+bool cairn_s3f_repeats_pages(const struct cairn_s3f_call *call);
 void cairn_s3f_begin_xml(struct cairn_s3f_reply *reply, const char *root);
 
 /* ---- XML that a client sends ---- */

@@ -54,6 +54,17 @@ static int64_t youngest_shown(const struct cairn_s3f_call *call) {
     return cairn_s3f_now_ms(&call->server->state) - (stale->number ? stale->number : STALE_MS);
 }
 
+bool cairn_s3f_ignores_prefix(const struct cairn_s3f_call *call, bool uploads) {
+    const struct cairn_s3f_profile *profile = call->server->options.profile;
+    return cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_IGNORE_PREFIX) ||
+           (uploads ? profile->uploads_ignore_prefix : profile->objects_ignore_prefix);
+}
+
+bool cairn_s3f_repeats_pages(const struct cairn_s3f_call *call) {
+    return cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_REPEAT_PAGES) ||
+           call->server->options.profile->pages_repeat;
+}
+
 static void list_from(const struct cairn_s3f_call *call, const char *prefix, const char *after,
                       uint64_t most) {
     const struct cairn_s3f_state *state = &call->server->state;
@@ -73,8 +84,12 @@ static void list_from(const struct cairn_s3f_call *call, const char *prefix, con
         shown++;
     }
     bool endless = cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_ENDLESS_LIST) != NULL;
-    if (endless) more = true;
-    if (more) say_token(call, "NextContinuationToken", endless ? "again" : last);
+    bool repeats = shown && cairn_s3f_repeats_pages(call);
+    char unique[32];
+    snprintf(unique, sizeof unique, "%" PRIu64, ++call->server->state.pages_told);
+    if (endless || repeats) more = true;
+    if (more)
+        say_token(call, "NextContinuationToken", repeats ? unique : endless ? "again" : last);
     cairn_s3f_say(body,
                   "<KeyCount>%zu</KeyCount><MaxKeys>%" PRIu64 "</MaxKeys><IsTruncated>%s"
                   "</IsTruncated></ListBucketResult>",
@@ -101,6 +116,7 @@ void cairn_s3f_do_list(const struct cairn_s3f_call *call) {
         return;
     }
     if (!token && start) cairn_text_copy(after, sizeof after, start);
+    if (cairn_s3f_repeats_pages(call)) after[0] = '\0';
     if (!cairn_s3f_take_number(call, "max-keys", PAGE_MAX, PAGE_MAX, &most)) return;
     most = cairn_min_u64(most, call->server->options.page_max);
     cairn_s3f_begin_xml(call->reply, "ListBucketResult");
@@ -108,7 +124,7 @@ void cairn_s3f_do_list(const struct cairn_s3f_call *call) {
     cairn_s3f_say_key(call, "Prefix", prefix ? prefix : "");
     if (cairn_s3f_query(request, "encoding-type"))
         cairn_s3f_say(&call->reply->body, "<EncodingType>url</EncodingType>");
-    list_from(call, prefix ? prefix : "", after, most);
+    list_from(call, !prefix || cairn_s3f_ignores_prefix(call, false) ? "" : prefix, after, most);
 }
 
 /* ---- buckets ---- */

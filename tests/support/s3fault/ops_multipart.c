@@ -403,6 +403,7 @@ void cairn_s3f_do_uploads(const struct cairn_s3f_call *call) {
     bool none = cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_NO_UPLOADS_LISTED) != NULL;
     bool exact = !call->server->options.profile->lists_by_prefix, more = false, seen = false;
     const struct cairn_s3f_upload *last = NULL;
+    bool all = cairn_s3f_ignores_prefix(call, true), repeats = cairn_s3f_repeats_pages(call);
     if (!prefix) prefix = "";
     cairn_s3f_begin_xml(call->reply, "ListMultipartUploadsResult");
     cairn_s3f_say(body, "<Bucket>%s</Bucket>", request->bucket);
@@ -411,8 +412,9 @@ void cairn_s3f_do_uploads(const struct cairn_s3f_call *call) {
     for (size_t i = 0; i < state->upload_count && !more && !none; i++) {
         const struct cairn_s3f_upload *upload = state->uploads[i];
         bool fits = exact ? !strcmp(upload->key, prefix) : cairn_text_starts(upload->key, prefix);
+        fits |= all;
         if (upload->completed || strcmp(upload->bucket, request->bucket) != 0 || !fits) continue;
-        if (!is_behind(upload, key_marker, id_marker, &seen)) continue;
+        if (!repeats && !is_behind(upload, key_marker, id_marker, &seen)) continue;
         more = shown++ == most;
         if (more) break;
         char time[32];
@@ -423,6 +425,7 @@ void cairn_s3f_do_uploads(const struct cairn_s3f_call *call) {
                       time);
         last = upload;
     }
+    more |= repeats && last;
     if (more && last) {
         cairn_s3f_say_key(call, "NextKeyMarker", last->key);
         cairn_s3f_say(body, "<NextUploadIdMarker>%s</NextUploadIdMarker>", last->id);

@@ -92,6 +92,8 @@ const char *cairn_s3f_op_name(enum cairn_s3f_op op);
     X(STALE_LIST, "stale-list", NUMBER)                                                            \
     X(ENDLESS_LIST, "endless-list", NONE)                                                          \
     X(NO_UPLOADS_LISTED, "no-uploads-listed", NONE)                                                \
+    X(IGNORE_PREFIX, "ignore-prefix", NONE)                                                        \
+    X(REPEAT_PAGES, "repeat-pages", NONE)                                                          \
     X(CLOCK, "clock", NUMBER)                                                                      \
     X(EXPIRE_KEYS, "expire-keys", NONE)                                                            \
     X(HUGE_ERROR, "huge-error", NUMBER)                                                            \

@@ -38,6 +38,8 @@ struct cairn_s3f_profile {
     bool complete_again;  /* a second Complete is answered as the first was */
     bool complete_subset; /* parts may be left out */
     bool lists_by_prefix; /* ListMultipartUploads; where not: by exact key only */
+    bool objects_ignore_prefix, uploads_ignore_prefix; /* broken: listed whatever was asked for */
+    bool pages_repeat;                                 /* broken: a listing begins anew for ever */
     bool equal_parts;     /* all but the last must have one size */
     bool region_checked;
     const char *gone; /* code of ListParts after an abort */

@@ -61,7 +61,7 @@ struct cairn_s3f_state {
     char buckets[16][64];
     size_t bucket_count;
     uint64_t memory_bytes, memory_max;
-    uint64_t seed, serial;
+    uint64_t seed, serial, pages_told;
     int64_t clock_offset_ms;
     struct cairn_buf lifecycle, versioning, object_lock; /* documents; empty: none */
 };
