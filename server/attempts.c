@@ -224,7 +224,8 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     bool staged = false, unsent = false, busy = false;
     CAIRN_TRY(look_at_nodes(tx, ask, &unsent, &busy, err));
     CAIRN_TRY(staged_left(tx, ask->run.id, &staged, err));
-    ask->must_wait = (staged || unsent) && cairn_mono_ms() < ask->arrived_ms + ask->wait_ms;
+    ask->must_wait = (staged || unsent) &&
+                     cairn_srv_mono_ms(ask->server) < ask->arrived_ms + ask->wait_ms;
     /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
     if (busy && !ask->must_wait && !strcmp(ask->resume, "keep") && !ask->force)
         return cairn_fail(err, CAIRN_RUN_BUSY,
@@ -339,7 +340,7 @@ static enum cairn_code abort_open(struct cairn_srv_tx *tx, struct ask *ask,
 
 static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
     uint8_t nonce[16];
-    cairn_random(nonce, sizeof(nonce));
+    ask->server->random(nonce, sizeof(nonce));
     cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
     ask->attempt = ask->run.attempt + 1;
     CAIRN_TRY(choose(tx, ask, err));
@@ -354,7 +355,7 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
         "superseded, created_ms) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         "iittittti", ask->run.id, (int64_t)ask->attempt, ask->nonce, ask->job,
         (int64_t)ask->world_size, ask->resume, ask->has_choice ? ask->choice.text : NULL,
-        ask->superseded, cairn_srv_wall_ms());
+        ask->superseded, cairn_srv_wall_ms(ask->server));
 }
 
 static void forget_answer(struct ask *ask) {
@@ -370,7 +371,8 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct ask *ask = argument;
     forget_answer(ask);
-    CAIRN_TRY(cairn_srv_run_make(tx, ask->name, NULL, &ask->run, NULL, err));
+    int64_t wall_ms = cairn_srv_wall_ms(ask->server);
+    CAIRN_TRY(cairn_srv_run_make(tx, ask->name, NULL, wall_ms, &ask->run, NULL, err));
     CAIRN_TRY(find_job(tx, ask, err));
     if (!ask->known) {
         if (ask->after != ask->run.attempt)
@@ -468,8 +470,8 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
     if (ask->must_wait) {
         reply->park = true;
         reply->park_key = cairn_srv_key_of(run_text);
-        reply->park_until_ms =
-            cairn_min_u64(cairn_mono_ms() + LOOK_AGAIN_MS, ask->arrived_ms + ask->wait_ms);
+        reply->park_until_ms = cairn_min_u64(cairn_srv_mono_ms(server) + LOOK_AGAIN_MS,
+                                             ask->arrived_ms + ask->wait_ms);
         return CAIRN_OK;
     }
     /* Q35: a restored catalog must not count on. */

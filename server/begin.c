@@ -254,8 +254,9 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
     return cairn_srv_version_move(tx, &begin->version, &move, err);
 }
 
-static enum cairn_code insert(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                              struct begin *begin, const char *id, struct cairn_error *err) {
+static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch,
+                              const struct cairn_srv_run *run, struct begin *begin, const char *id,
+                              struct cairn_error *err) {
     return cairn_srv_sql_run(
         tx, NULL, err,
         "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, world_size, "
@@ -263,7 +264,7 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, const struct cairn_srv_ru
         "?5, ?6, 0, ?7, ?8, ?9, ?10, '{}', '{}', ?11, ?12)",
         "tiiiitiiitii", id, run->id, (int64_t)run->attempt, (int64_t)begin->step, (int64_t)begin->n,
         run->nonce, (int64_t)begin->world_size, (int64_t)begin->on_exists, (int64_t)begin->skip,
-        begin->format, cairn_srv_wall_ms(), (int64_t)cairn_srv_tick(tx));
+        begin->format, cairn_srv_wall_ms(batch->request->server), (int64_t)cairn_srv_tick(tx));
 }
 
 static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *batch,
@@ -278,7 +279,7 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *ba
     begin->first = begin->changed = false;
     enum cairn_code code = cairn_srv_version_get(tx, id.text, &begin->version, err);
     if (code == CAIRN_NOT_FOUND) {
-        CAIRN_TRY(insert(tx, run, begin, id.text, err));
+        CAIRN_TRY(insert(tx, batch, run, begin, id.text, err));
         CAIRN_TRY(cairn_srv_version_get(tx, id.text, &begin->version, err));
         begin->first = true;
         code = judge(tx, run, begin, err);

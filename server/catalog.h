@@ -13,7 +13,7 @@
  *          D4  a second process on the same catalog, a network file system, a newer schema and a
  *              weaker durability setting are refused at open.
  * Limits:  4,096 changes waiting; 256 changes a commit; 64 MiB a value.
- * Threads: any thread; a struct cairn_srv_tx lives inside its callback only.
+ * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.
  * Next:    server/catalog_sqlite.c, server/migrations.def; rules of R6 in server/README.md.
  */
 #pragma once
@@ -25,6 +25,9 @@ struct cairn_srv_tx;
 
 enum cairn_code cairn_srv_catalog_open(const char *folder, struct cairn_srv_catalog **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* One connection in memory, for simulations: changes and looks run on the calling thread. */
+enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog); /* no caller may be inside */
 /* The schema's number: what --version and /version tell. */
 unsigned cairn_srv_catalog_schema(void);

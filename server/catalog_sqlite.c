@@ -32,6 +32,7 @@ struct cairn_srv_catalog {
     char path[1024];
     int lock_fd; /* R6: one process */
     struct cairn_srv_tx *writer;
+    bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
     pthread_t thread;
     struct cairn_lock lock;
     struct cairn_condition work;
@@ -123,6 +124,10 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
                                                                   struct cairn_error *err),
                                         void *argument, struct cairn_error *err) {
     struct waiting one = {.change = change, .argument = argument, .err = err};
+    if (catalog->in_memory) {
+        run_batch(catalog->writer, &one);
+        return one.code;
+    }
     cairn_condition_init(&one.finished);
     {
         CAIRN_HOLD(&catalog->lock);
@@ -175,14 +180,14 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
                                                                void *argument,
                                                                struct cairn_error *err),
                                        void *argument, struct cairn_error *err) {
-    struct cairn_srv_tx *reader = NULL;
-    CAIRN_TRY(take_reader(catalog, &reader, err));
+    struct cairn_srv_tx *reader = catalog->writer;
+    if (!catalog->in_memory) CAIRN_TRY(take_reader(catalog, &reader, err));
     enum cairn_code code = cairn_srv_sqlite_exec(reader, "BEGIN", err);
     if (!code) {
         code = look(reader, argument, err);
         (void)sqlite3_exec(reader->db, "COMMIT", NULL, NULL, NULL);
     }
-    give_reader(catalog, reader);
+    if (!catalog->in_memory) give_reader(catalog, reader);
     return code;
 }
 
@@ -227,15 +232,34 @@ static void release_files(struct cairn_srv_catalog *catalog) {
     free(catalog);
 }
 
-enum cairn_code cairn_srv_catalog_open(const char *folder, struct cairn_srv_catalog **ret,
-                                       struct cairn_error *err) {
+static struct cairn_srv_catalog *new_catalog(void) {
     struct cairn_srv_catalog *catalog = calloc(1, sizeof(*catalog));
-    if (!catalog) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
+    if (!catalog) return NULL;
     catalog->lock_fd = -1;
     catalog->locked.last = &catalog->locked.first;
     cairn_lock_init(&catalog->lock, CAIRN_LOCK_catalog_writer);
     cairn_lock_init(&catalog->readers_lock, CAIRN_LOCK_catalog_readers);
     cairn_condition_init(&catalog->work);
+    return catalog;
+}
+
+enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
+                                              struct cairn_error *err) {
+    struct cairn_srv_catalog *catalog = new_catalog();
+    if (!catalog) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
+    catalog->in_memory = true;
+    enum cairn_code code =
+        cairn_srv_sqlite_open(CAIRN_SRV_SQLITE_MEMORY, false, &catalog->writer, err);
+    if (!code) code = cairn_srv_sqlite_migrate(catalog->writer, err);
+    if (!code) *ret = catalog;
+    if (code) release_files(catalog);
+    return code;
+}
+
+enum cairn_code cairn_srv_catalog_open(const char *folder, struct cairn_srv_catalog **ret,
+                                       struct cairn_error *err) {
+    struct cairn_srv_catalog *catalog = new_catalog();
+    if (!catalog) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
     enum cairn_code code = open_files(catalog, folder, err);
     if (!code && pthread_create(&catalog->thread, NULL, write_loop, catalog))
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no thread for the catalog");
@@ -248,11 +272,13 @@ enum cairn_code cairn_srv_catalog_open(const char *folder, struct cairn_srv_cata
 }
 
 void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
-    {
-        CAIRN_HOLD(&catalog->lock);
-        catalog->locked.stopping = true;
-        cairn_condition_signal(&catalog->work);
+    if (!catalog->in_memory) {
+        {
+            CAIRN_HOLD(&catalog->lock);
+            catalog->locked.stopping = true;
+            cairn_condition_signal(&catalog->work);
+        }
+        pthread_join(catalog->thread, NULL);
     }
-    pthread_join(catalog->thread, NULL);
     release_files(catalog);
 }

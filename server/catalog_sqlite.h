@@ -16,6 +16,7 @@
 #include "common/error.h"
 
 #define CAIRN_SRV_STATEMENTS_MAX 128
+#define CAIRN_SRV_SQLITE_MEMORY ":memory:" /* as a path: gone with its connection */
 
 struct cairn_srv_tx {
     sqlite3 *db;

@@ -68,8 +68,9 @@ static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql, const ch
     return CAIRN_OK;
 }
 
-static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    CAIRN_TRY(demand(tx, "PRAGMA journal_mode=WAL", "wal", err));
+static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, bool in_memory,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(demand(tx, "PRAGMA journal_mode=WAL", in_memory ? "memory" : "wal", err));
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", err));
     /* D02: 2 is FULL. With NORMAL a power cut takes acknowledged commits with it. */
     CAIRN_TRY(demand(tx, "PRAGMA synchronous", "2", err));
@@ -90,7 +91,7 @@ enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct c
         code =
             cairn_srv_sqlite_exec(tx, "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;", err);
     }
-    if (!code && !read_only) code = set_up_writer(tx, err);
+    if (!code && !read_only) code = set_up_writer(tx, !strcmp(path, CAIRN_SRV_SQLITE_MEMORY), err);
     if (code) {
         cairn_srv_sqlite_free(tx);
         return code;

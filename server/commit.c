@@ -314,7 +314,7 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
         return CAIRN_OK;
     struct cairn_srv_move move = {.event = CAIRN_EVENT_COMMIT};
     CAIRN_TRY(cairn_srv_version_move(tx, &work->version, &move, err));
-    work->version.committed_ms = cairn_srv_wall_ms();
+    work->version.committed_ms = cairn_srv_wall_ms(work->server);
     work->committed = true;
     CAIRN_AUTO_HEAP char *warnings = cairn_srv_replicas_warnings(work->replicas);
     if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");

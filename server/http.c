@@ -10,7 +10,6 @@
 #include "common/net.h"
 #include "server/http_mhd.h"
 #include "server/stream.h"
-#include "server/versions.h"
 
 #define LOOPS_MAX 4
 #define CONNECTION_MEMORY_BYTES (32 * CAIRN_KIB)
@@ -18,39 +17,13 @@
 
 /* ---- handlers ---- */
 
-typedef enum cairn_code handler_function(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err);
-static handler_function *const handlers[CAIRN_ROUTE_COUNT] = {
-#define ROUTE(id, handler, method, template_text) [CAIRN_ROUTE_##id] = cairn_srv_on_##handler,
-#include "api/routes.def"
-#undef ROUTE
-};
-
 /* Answered on the event loop: they neither wait nor touch catalog or store. */
 static bool is_instant(enum cairn_route_id id) {
     return id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_VERSION || id == CAIRN_ROUTE_OPENAPI;
 }
 
-static enum cairn_code look_at_newest(struct cairn_srv_tx *tx, void *argument,
-                                      struct cairn_error *err) {
-    struct cairn_srv_exchange *exchange = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, &exchange->request.params.run_name, &run, err));
-    cairn_srv_reply_extra(&exchange->reply, "newest", json_integer((json_int_t)run.attempt));
-    return CAIRN_OK;
-}
-
 static void run_handler(struct cairn_srv_exchange *exchange) {
-    struct cairn_srv *server = exchange->http->server;
-    const struct cairn_srv_request *request = &exchange->request;
-    cairn_srv_reply_release(&exchange->reply);
-    exchange->reply = (struct cairn_srv_reply){0};
-    exchange->error = (struct cairn_error){0};
-    exchange->code =
-        handlers[request->route->id](&exchange->request, &exchange->reply, &exchange->error);
-    if (exchange->code == CAIRN_CATALOG_BEHIND) cairn_srv_freeze(server, exchange->error.message);
-    if (exchange->code == CAIRN_STALE_ATTEMPT && !json_object_get(exchange->reply.extra, "newest"))
-        (void)!cairn_srv_catalog_read(server->catalog, look_at_newest, exchange, NULL);
+    exchange->code = cairn_srv_handle(&exchange->request, &exchange->reply, &exchange->error);
 }
 
 /* ---- the pool's side ---- */
@@ -103,7 +76,7 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     exchange->dispatched = true;
     exchange->request.server = server;
     exchange->request.body = cairn_buf_view(&exchange->body);
-    exchange->request.arrived_ms = cairn_mono_ms();
+    exchange->request.arrived_ms = cairn_srv_mono_ms(server);
     if (is_instant(exchange->request.route->id)) {
         run_handler(exchange);
         return cairn_srv_http_reply(exchange);

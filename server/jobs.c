@@ -81,7 +81,9 @@ static void settle(struct job *job, enum cairn_code code) {
     }
     if (code) job->pause_ms = job->pause_ms ? 2 * job->pause_ms : RETRY_MS_MIN;
     job->pause_ms = cairn_min_u64(job->pause_ms, RETRY_MS_MAX);
-    job->task.due_ms = code ? cairn_mono_ms() + job->pause_ms : 0;
+    uint64_t now_ms = jobs->commits ? cairn_mono_ms() : cairn_srv_mono_ms(job->server);
+    job->task.due_ms = code ? now_ms + job->pause_ms : 0;
+    if (!jobs->commits) return; /* it stays in the list */
     if (!cairn_srv_pool_push(jobs->commits, &job->task)) drop_job(&job->task);
 }
 
@@ -116,7 +118,22 @@ void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id) {
         jobs->locked.jobs = fresh;
         jobs->locked.count++;
     }
+    if (!jobs->commits) return; /* idle */
     if (!cairn_srv_pool_push(jobs->commits, &fresh->task)) drop_job(&fresh->task);
+}
+
+size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worker *worker) {
+    CAIRN_ASSERT(!jobs->commits);
+    size_t count = 0;
+    uint64_t now_ms = cairn_srv_mono_ms(jobs->server);
+    struct job *next = NULL;
+    for (struct job *job = jobs->locked.jobs; job; job = next) {
+        next = job->next;
+        if (job->task.due_ms > now_ms) continue;
+        run_job(&job->task, worker);
+        count++;
+    }
+    return count;
 }
 
 void cairn_srv_jobs_sweep(struct cairn_srv *server) {
@@ -141,13 +158,21 @@ static void *sweep_loop(void *argument) {
     }
 }
 
-enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jobs **ret,
-                                   struct cairn_error *err) {
+enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, struct cairn_srv_jobs **ret,
+                                        struct cairn_error *err) {
     struct cairn_srv_jobs *jobs = calloc(1, sizeof(*jobs));
     if (!jobs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for jobs");
     jobs->server = server;
     cairn_lock_init(&jobs->lock, CAIRN_LOCK_server_jobs);
     cairn_condition_init(&jobs->work);
+    *ret = jobs;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jobs **ret,
+                                   struct cairn_error *err) {
+    struct cairn_srv_jobs *jobs = NULL;
+    CAIRN_TRY(cairn_srv_jobs_new_idle(server, &jobs, err));
     struct cairn_srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit"};
     enum cairn_code code = cairn_srv_pool_new(&options, &jobs->commits, err);
     if (!code) code = cairn_store_worker_new(server->store, &jobs->sweeper, err);
@@ -172,6 +197,11 @@ void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
     }
     if (jobs->started) pthread_join(jobs->thread, NULL);
     cairn_srv_pool_free(jobs->commits);
+    while (jobs->locked.jobs) { /* of an idle one; the pool has dropped the others */
+        struct job *job = jobs->locked.jobs;
+        forget_job(jobs, job);
+        free(job);
+    }
     if (jobs->sweeper) cairn_store_worker_free(jobs->sweeper);
     cairn_srv_sweep_free(jobs->sweep);
     cairn_condition_release(&jobs->work);

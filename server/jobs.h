@@ -8,7 +8,7 @@
  *          J2  what could not be finished (the store is away) is tried again, with growing pauses,
  *              and anyway at each sweep; the reason is logged when it changes.
  * Limits:  2 commits at once; 65,536 versions in work.
- * Threads: any thread may ask.
+ * Threads: any thread may ask; an idle one has one thread.
  * Next:    server/commit.c, server/sweep.c.
  */
 #pragma once
@@ -17,6 +17,11 @@
 
 enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jobs **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* The same without a thread: cairn_srv_jobs_step runs what is due, on the calling thread. */
+enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, struct cairn_srv_jobs **ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* How many commits it ran; of an idle one only. */
+size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worker *worker);
 void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs); /* NULL is fine */
 /* See whether this version can be committed, or its record be written. */
 void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id);

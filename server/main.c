@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/id.h"
 #include "common/log.h"
 #include "common/parent.h"
 #include "server/cache.h"
@@ -160,7 +161,10 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     CAIRN_TRY(cairn_log_level_parse(settings->log_level, &level, err));
     cairn_log_start("cairn-server", level, STDERR_FILENO);
     CAIRN_TRY(cairn_parent_follow(settings->parent, err));
-    struct cairn_srv server = {.settings = settings, .started_ms = cairn_mono_ms()};
+    struct cairn_srv server = {.settings = settings,
+                               .clock = &cairn_clock_real,
+                               .random = cairn_random,
+                               .started_ms = cairn_mono_ms()};
     enum cairn_code code = run(&server, signals, err);
     take_down(&server);
     return code;

@@ -89,7 +89,7 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
         const struct node *node = find_node(server->nodes, name);
         if (node) since_ms = cairn_max_u64(since_ms, node->heard_ms);
     }
-    return cairn_mono_ms() - since_ms;
+    return cairn_srv_mono_ms(server) - since_ms;
 }
 
 bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
@@ -107,7 +107,7 @@ bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
         }
         if (node) heard_ms = node->heard_ms;
     }
-    uint64_t now_ms = cairn_mono_ms();
+    uint64_t now_ms = cairn_srv_mono_ms(server);
     if (left || now_ms - cairn_max_u64(server->started_ms, heard_ms) >= CAIRN_SRV_SILENT_MS)
         return false;
     return heard_ms < arrived_ms || unsent > 0;
@@ -171,7 +171,7 @@ static void remember(struct beat *beat) {
         CAIRN_HOLD(&nodes->lock);
         struct node *node = make_node(nodes, beat->request->params.node);
         if (!node) return;
-        uint64_t now_ms = cairn_mono_ms();
+        uint64_t now_ms = cairn_srv_mono_ms(beat->request->server);
         beat->write_row = !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS;
         if (beat->write_row) node->row_ms = now_ms;
         node->heard_ms = now_ms;
@@ -260,7 +260,7 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
                              "?3, ?4) ON CONFLICT(node) DO UPDATE SET uploader = ?2, last_tick = "
                              "?3, last_ms = ?4",
                              "ttii", beat->request->params.node, beat->uploader_text.data,
-                             (int64_t)cairn_srv_tick(tx), cairn_srv_wall_ms());
+                             (int64_t)cairn_srv_tick(tx), cairn_srv_wall_ms(beat->request->server));
 }
 
 static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply,
@@ -340,8 +340,9 @@ static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_rows *
         if (node) versions = node->version_count;
     }
     char last_heard[32];
-    int64_t wall_ms = heard_ms ? cairn_srv_wall_ms() - (int64_t)(cairn_mono_ms() - heard_ms)
-                               : cairn_srv_rows_i64(rows, 2);
+    int64_t wall_ms = cairn_srv_rows_i64(rows, 2);
+    if (heard_ms)
+        wall_ms = cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
     cairn_time_text(wall_ms, true, last_heard);
     return json_pack("{s:s, s:s, s:o, s:I}", "node", name, "last_heard", last_heard, "uploader",
                      json_loads(cairn_srv_rows_text(rows, 1), 0, NULL), "versions",

@@ -64,6 +64,11 @@ void cairn_srv_reply_release(struct cairn_srv_reply *reply);
 #include "api/routes.def"
 #undef ROUTE
 
+/* H1, H2 for any caller: run the handler of request->route and nothing of HTTP. *reply is zeroed or
+ * from the run before; a higher attempt than the catalog knows freezes the server (Q6, Q36). */
+enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+
 /* ---- helpers of handlers ---- */
 
 void cairn_srv_reply_header(struct cairn_srv_reply *reply, const char *name, const char *format,

@@ -92,7 +92,9 @@ static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct c
     const struct cairn_run_name *name = &ask->request->params.run_name;
     {
         CAIRN_AUTO(srv_run) run = {0};
-        CAIRN_TRY(cairn_srv_run_make(tx, name, ask->labels.data, &run, &ask->made, err));
+        int64_t wall_ms = cairn_srv_wall_ms(ask->request->server);
+        CAIRN_TRY(
+            cairn_srv_run_make(tx, name, ask->labels.data, wall_ms, &run, &ask->made, err));
         if (ask->labels.data)
             CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
                                         "UPDATE runs SET labels = ?2 WHERE run_id = ?1", "it",

@@ -5,7 +5,8 @@
  * Why:     no globals; who needs the store or the catalog is handed this.
  * Promise: S1  fields are set before the first request and not changed after it, but for the
  *              atomic ones.
- *          S2  frozen never goes back: a catalog that is behind its store (Q36) needs an operator.
+ *          S2  every rule of time asks the injected clock; only threads that wait ask the system's.
+ *          S3  frozen never goes back: a catalog that is behind its store (Q36) needs an operator.
  * Limits:  one store, one catalog.
  * Threads: immutable after start; each pointed-to part says its own.
  * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
@@ -13,6 +14,7 @@
 #pragma once
 
 #include "api/grant.h"
+#include "common/clock.h"
 #include "server/catalog.h"
 #include "server/settings.h"
 #include "store/store.h"
@@ -26,12 +28,14 @@ struct cairn_srv_jobs;
 
 struct cairn_srv {
     const struct cairn_srv_settings *settings;
+    const struct cairn_clock *clock;               /* of every rule of time */
+    void (*random)(void *ret_data, size_t size); /* of nonces */
     struct cairn_store *store;
     struct cairn_srv_catalog *catalog;
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
     uint64_t generation;
-    uint64_t started_ms;             /* mono clock */
+    uint64_t started_ms;             /* clock's mono */
     struct cairn_srv_pool *requests; /* handlers */
     struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
     struct cairn_srv_waiters *waiters;
@@ -48,4 +52,5 @@ void cairn_srv_freeze(struct cairn_srv *server, const char *why);
 /* CAIRN_CATALOG_BEHIND when frozen. */
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;
 /* Wall time, for people only. */
-int64_t cairn_srv_wall_ms(void);
+int64_t cairn_srv_wall_ms(const struct cairn_srv *server);
+uint64_t cairn_srv_mono_ms(const struct cairn_srv *server);

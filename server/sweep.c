@@ -38,7 +38,8 @@ struct cairn_srv_sweep {
 static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx);
-    uint64_t boot_ms = cairn_clock_real.boot_ms(&cairn_clock_real);
+    const struct cairn_clock *clock = found->server->clock;
+    uint64_t boot_ms = clock->boot_ms(clock);
     if (found->seen_tick != tick) {
         found->seen_tick = tick;
         found->seen_boot_ms = boot_ms;
@@ -252,7 +253,7 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
 static void tidy(struct cairn_srv_sweep *sweep) {
     struct cairn_store *store = sweep->server->store;
     struct cairn_error why = {0};
-    uint64_t now_ms = cairn_mono_ms();
+    uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
     if (strcmp(cairn_store_profile(store)->kind, "s3") != 0) return;
     if (sweep->tidied_ms && now_ms - sweep->tidied_ms < HOUR_MS) return;
     sweep->tidied_ms = now_ms;

@@ -20,8 +20,12 @@ __asm__(".section .rodata\n"
         ".previous\n");
 extern const char cairn_srv_openapi_begin[], cairn_srv_openapi_end[];
 
-int64_t cairn_srv_wall_ms(void) {
-    return cairn_clock_real.wall_ms(&cairn_clock_real);
+int64_t cairn_srv_wall_ms(const struct cairn_srv *server) {
+    return server->clock->wall_ms(server->clock);
+}
+
+uint64_t cairn_srv_mono_ms(const struct cairn_srv *server) {
+    return server->clock->mono_ms(server->clock);
 }
 
 void cairn_srv_freeze(struct cairn_srv *server, const char *why) {

@@ -53,14 +53,14 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
 }
 
 enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                   const char *labels, struct cairn_srv_run *ret, bool *ret_made,
-                                   struct cairn_error *err) {
+                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
+                                   bool *ret_made, struct cairn_error *err) {
     uint64_t changed = 0;
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
                                 "INSERT INTO runs(project, run, labels, created_ms) "
                                 "VALUES(?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
                                 "ttti", name->project, name->run, labels ? labels : "{}",
-                                cairn_srv_wall_ms()));
+                                wall_ms));
     if (ret_made) *ret_made = changed > 0;
     return cairn_srv_run_get(tx, name, ret, err);
 }

@@ -69,10 +69,10 @@ void cairn_srv_version_release(struct cairn_srv_version *version);
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                   struct cairn_srv_run *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Gets it, or makes it with these labels (NULL: none). *ret_made may be NULL. */
+/* Gets it, or makes it with these labels (NULL: none) and this wall time. *ret_made may be NULL. */
 enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                   const char *labels, struct cairn_srv_run *ret, bool *ret_made,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
+                                   bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
 /* Q6; also CAIRN_NOT_FOUND when there is no such run. */
 enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
                                 struct cairn_srv_run *ret, struct cairn_error *err) CAIRN_MUST_USE;

@@ -39,6 +39,18 @@ bool cairn_world_start(struct cairn_world *world, const char *const *extra,
            !cairn_store_worker_new(world->store, &world->worker, &world->err);
 }
 
+bool cairn_world_start_inside(struct cairn_world *world, const char *const *extra) {
+    snprintf(world->folder, sizeof(world->folder), "%s", cairn_test_folder());
+    snprintf(world->store_path, sizeof(world->store_path), "%s/store", world->folder);
+    snprintf(world->data_path, sizeof(world->data_path), "%s/data", world->folder);
+    world->is_inside = true;
+    enum cairn_code code = cairn_inside_start(&world->inside, world->folder, extra);
+    world->err = world->inside.err;
+    world->store = world->inside.server.store;
+    world->worker = world->inside.worker;
+    return !code;
+}
+
 bool cairn_world_restart(struct cairn_world *world, const char *const *extra,
                          const char *const *env) {
     cairn_daemon_release(&world->server);
@@ -48,6 +60,10 @@ bool cairn_world_restart(struct cairn_world *world, const char *const *extra,
 }
 
 void cairn_world_release(struct cairn_world *world) {
+    if (world->is_inside) {
+        cairn_inside_release(&world->inside);
+        return;
+    }
     if (world->worker) cairn_store_worker_free(world->worker);
     if (world->store) cairn_store_free(world->store);
     if (world->rest) cairn_rest_free(world->rest);
@@ -70,6 +86,12 @@ bool cairn_world_forget(const char *folder) {
 enum cairn_code cairn_world_call(struct cairn_world *world, const char *method, const char *path,
                                  json_t *take_body, json_t **ret_reply) {
     CAIRN_AUTO_JSON json_t *body = take_body;
+    if (world->is_inside) {
+        enum cairn_code code =
+            cairn_inside_call(&world->inside, method, path, CAIRN_TAKE(body), ret_reply);
+        world->err = world->inside.err;
+        return code;
+    }
     world->err = (struct cairn_error){0};
     return cairn_rest_call(world->rest, method, path, body, 0, ret_reply, &world->err);
 }
@@ -81,6 +103,41 @@ const char *cairn_world_text(const json_t *reply, const char *name) {
 
 uint64_t cairn_world_number(const json_t *reply, const char *name) {
     return (uint64_t)json_integer_value(json_object_get(reply, name));
+}
+
+/* ---- rows ---- */
+
+struct row_ask {
+    const char *sql;
+    int64_t number;
+};
+
+static enum cairn_code change_rows(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    const struct row_ask *ask = argument;
+    return cairn_srv_sql_run(tx, NULL, err, ask->sql, "");
+}
+
+static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct row_ask *ask = argument;
+    bool found = false;
+    return cairn_srv_sql_number(tx, &found, &ask->number, err, ask->sql, "");
+}
+
+bool cairn_world_sql(struct cairn_world *world, const char *sql) {
+    struct row_ask ask = {.sql = sql};
+    return !cairn_srv_catalog_write(world->inside.server.catalog, change_rows, &ask, &world->err);
+}
+
+uint64_t cairn_world_count(struct cairn_world *world, const char *sql) {
+    struct row_ask ask = {.sql = sql, .number = -1};
+    (void)!cairn_srv_catalog_read(world->inside.server.catalog, count_rows, &ask, &world->err);
+    return (uint64_t)ask.number;
+}
+
+uint64_t cairn_world_tick(struct cairn_world *world) {
+    return cairn_world_count(world, "SELECT value FROM ticks");
 }
 
 /* ---- attempts ---- */

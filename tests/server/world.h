@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * world: a real cairn-server over a folder store, and saves made by hand.
+ * world: a real cairn-server over a folder store, or the same inside the test, and saves by hand.
  *
  * Why:     server tests speak as uploaders do: begin, bytes into the store, shards and seals.
  * Promise: W1  one server, one folder, all gone at the end of the scope.
@@ -15,6 +15,7 @@
 #include "store/store.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"
+#include "tests/support/server_inside.h"
 
 struct cairn_world {
     char folder[256], store_path[300], data_path[300];
@@ -23,10 +24,14 @@ struct cairn_world {
     struct cairn_store *store;
     struct cairn_store_worker *worker;
     struct cairn_error err; /* of the last call */
+    bool is_inside;         /* no daemon: the server's code on this thread, under a clock of ours */
+    struct cairn_inside inside;
 };
 #define WORLD_ARGS(...) ((const char *const[]){__VA_ARGS__, NULL})
 /* extra: more arguments, NULL-terminated, or NULL. env likewise. */
 bool cairn_world_start(struct cairn_world *world, const char *const *extra, const char *const *env);
+/* The same calls, answered without a daemon; see tests/support/server_inside.h. */
+bool cairn_world_start_inside(struct cairn_world *world, const char *const *extra);
 /* SIGKILL (if it still runs), then start again on the same folders. */
 bool cairn_world_restart(struct cairn_world *world, const char *const *extra,
                          const char *const *env);
@@ -40,6 +45,12 @@ enum cairn_code cairn_world_call(struct cairn_world *world, const char *method, 
 /* The reply's members of interest, in the order they were asked for. */
 const char *cairn_world_text(const json_t *reply, const char *name);
 uint64_t cairn_world_number(const json_t *reply, const char *name);
+
+/* Of a world inside: one statement that changes rows, one that counts, and catalog time. sql is a
+ * literal. */
+bool cairn_world_sql(struct cairn_world *world, const char *sql);
+uint64_t cairn_world_count(struct cairn_world *world, const char *sql);
+uint64_t cairn_world_tick(struct cairn_world *world);
 
 #define WORLD_RUN "/v1/runs/llm/seven"
 

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server without HTTP and threads; see server_inside.h. */
+#include "tests/support/server_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/file.h"
+#include "common/id.h"
+#include "server/cache.h"
+#include "server/identity.h"
+#include "server/nodes.h"
+#include "server/waiters.h"
+
+#define ARGUMENTS_MAX 24
+#define ROUND_MS 60000 /* what one round may add to catalog time */
+#define START_WALL_MS INT64_C(1772445600000) /* 2026-03-02T10:00:00Z */
+
+static uint64_t mono_ms(const struct cairn_clock *clock) {
+    return ((const struct cairn_inside_clock *)clock)->mono_ms;
+}
+
+static uint64_t boot_ms(const struct cairn_clock *clock) {
+    return ((const struct cairn_inside_clock *)clock)->boot_ms;
+}
+
+static int64_t wall_ms(const struct cairn_clock *clock) {
+    return ((const struct cairn_inside_clock *)clock)->wall_ms;
+}
+
+static void go_on(struct cairn_inside *inside, uint64_t ms) {
+    inside->clock.mono_ms += ms;
+    inside->clock.boot_ms += ms;
+    inside->clock.wall_ms += (int64_t)ms;
+}
+
+static enum cairn_code load_settings(struct cairn_inside *inside, const char *folder,
+                                     const char *const *extra, struct cairn_error *err) {
+    char store[400], data[400], name[] = "inside";
+    snprintf(store, sizeof(store), "--store=%s/store", folder);
+    snprintf(data, sizeof(data), "--data-dir=%s/data", folder);
+    char *argv[ARGUMENTS_MAX] = {name, store, data};
+    int argc = 3;
+    for (; extra && extra[argc - 3] && argc < ARGUMENTS_MAX; argc++)
+        memcpy(&argv[argc], &extra[argc - 3], sizeof(argv[0]));
+    char folders[400];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(folders, sizeof(folders), "%s/%s", folder, i ? "data" : "store");
+        CAIRN_TRY(cairn_dir_make(folders, 0700, err));
+    }
+    bool done = false;
+    return cairn_srv_settings_load(argc, argv, &inside->config, &inside->settings, &done, err);
+}
+
+/* What lives in memory only. */
+static enum cairn_code wake(struct cairn_inside *inside, struct cairn_error *err) {
+    struct cairn_srv *server = &inside->server;
+    server->started_ms = inside->clock.mono_ms;
+    CAIRN_TRY(cairn_srv_identity_start(server, inside->worker, err));
+    CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
+    CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
+    CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
+    CAIRN_TRY(cairn_srv_jobs_new_idle(server, &server->jobs, err));
+    return cairn_srv_sweep_new(server, &inside->sweep, err);
+}
+
+static void forget(struct cairn_inside *inside) {
+    struct cairn_srv *server = &inside->server;
+    cairn_srv_sweep_free(inside->sweep);
+    cairn_srv_jobs_free(server->jobs);
+    cairn_srv_waiters_free(server->waiters);
+    cairn_srv_cache_free(server->cache);
+    cairn_srv_nodes_free(server->nodes);
+    inside->sweep = NULL;
+    server->jobs = NULL;
+    server->waiters = NULL;
+    server->cache = NULL;
+    server->nodes = NULL;
+    server->frozen = false;
+}
+
+enum cairn_code cairn_inside_start(struct cairn_inside *inside, const char *folder,
+                                   const char *const *extra) {
+    struct cairn_error *err = &inside->err;
+    struct cairn_srv *server = &inside->server;
+    inside->clock = (struct cairn_inside_clock){.clock = {mono_ms, boot_ms, wall_ms},
+                                                .mono_ms = 1000000,
+                                                .boot_ms = 2000000,
+                                                .wall_ms = START_WALL_MS};
+    CAIRN_TRY(load_settings(inside, folder, extra, err));
+    server->settings = &inside->settings;
+    server->clock = &inside->clock.clock;
+    server->random = cairn_random;
+    struct cairn_store_options options = {.url = inside->settings.store};
+    CAIRN_TRY(cairn_store_open(&options, &server->store, err));
+    CAIRN_TRY(cairn_store_worker_new(server->store, &inside->worker, err));
+    CAIRN_TRY(cairn_srv_catalog_open_memory(&server->catalog, err));
+    return wake(inside, err);
+}
+
+enum cairn_code cairn_inside_restart(struct cairn_inside *inside) {
+    forget(inside);
+    return wake(inside, &inside->err);
+}
+
+void cairn_inside_release(struct cairn_inside *inside) {
+    forget(inside);
+    if (inside->server.catalog) cairn_srv_catalog_free(inside->server.catalog);
+    if (inside->worker) cairn_store_worker_free(inside->worker);
+    if (inside->server.store) cairn_store_free(inside->server.store);
+    json_decref(inside->extra);
+    cairn_config_release(&inside->config);
+    *inside = (struct cairn_inside){0};
+}
+
+void cairn_inside_commit(struct cairn_inside *inside) {
+    for (int i = 0; i < 8; i++) {
+        if (!cairn_srv_jobs_step(inside->server.jobs, inside->worker)) return;
+    }
+}
+
+void cairn_inside_round(struct cairn_inside *inside) {
+    cairn_srv_sweep_run(inside->sweep, inside->worker);
+    cairn_inside_commit(inside);
+}
+
+void cairn_inside_pass(struct cairn_inside *inside, uint64_t ms) {
+    while (ms) {
+        uint64_t step_ms = cairn_min_u64(ms, ROUND_MS);
+        go_on(inside, step_ms);
+        cairn_inside_round(inside);
+        ms -= step_ms;
+    }
+}
+
+static enum cairn_code run(struct cairn_inside *inside, struct cairn_srv_request *request,
+                           struct cairn_srv_reply *reply) {
+    for (;;) {
+        CAIRN_TRY(cairn_srv_handle(request, reply, &inside->err));
+        if (!reply->park) return CAIRN_OK;
+        cairn_inside_commit(inside);
+        if (reply->park_until_ms > inside->clock.mono_ms)
+            go_on(inside, reply->park_until_ms - inside->clock.mono_ms);
+    }
+}
+
+enum cairn_code cairn_inside_call(struct cairn_inside *inside, const char *method,
+                                  const char *target, json_t *take_body, json_t **ret_reply) {
+    CAIRN_AUTO_JSON json_t *body = take_body;
+    CAIRN_AUTO(buf) text = {.limit = 64 * CAIRN_MIB};
+    struct cairn_srv_request request = {.server = &inside->server, .store = inside->worker};
+    struct cairn_srv_reply reply = {0};
+    struct cairn_view path, query;
+    inside->err = (struct cairn_error){0};
+    if (body) CAIRN_TRY(cairn_json_dump(body, &text, &inside->err));
+    cairn_route_split(cairn_view_of(target), &path, &query);
+    CAIRN_TRY(cairn_route_match(method, path, &request.route, &request.params, &inside->err));
+    if (query.data) CAIRN_TRY(cairn_query_parse(query, &request.query, &inside->err));
+    request.path = strndup(path.data, path.size);
+    request.body = cairn_buf_view(&text);
+    request.arrived_ms = inside->clock.mono_ms;
+    enum cairn_code code = run(inside, &request, &reply);
+    inside->status = reply.status ? reply.status : 200;
+    json_decref(inside->extra);
+    inside->extra = CAIRN_TAKE(reply.extra);
+    struct cairn_json_limits limits = {.bytes = 64 * CAIRN_MIB, .nodes = 1000000};
+    if (!code && ret_reply)
+        code = cairn_json_parse(cairn_buf_view(&reply.body), limits, ret_reply, &inside->err);
+    cairn_srv_reply_release(&reply);
+    free(request.path);
+    return code;
+}
