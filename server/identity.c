@@ -132,16 +132,31 @@ static enum cairn_code raise_generation(struct cairn_srv *server, struct cairn_s
     return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
 }
 
-static enum cairn_code load_grant_key(struct cairn_srv *server, struct cairn_error *err) {
+/* Made only where no grant of an older one can be out: a new key ends every save that is under way
+ * (Q49). */
+static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path, bool has_runs,
+                                      struct cairn_error *err) {
+    if (has_runs && !server->settings->new_grant_key)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "%s is missing, and this catalog has runs whose attempts it has signed: "
+                          "put the file back from the backup of data_dir; if it is lost for good, "
+                          "start once with --new-grant-key=true, which ends all saves under way "
+                          "(jobs then open a new attempt)",
+                          path);
+    cairn_random(server->grant_key, sizeof(server->grant_key));
+    struct cairn_view view = {server->grant_key, sizeof(server->grant_key)};
+    CAIRN_TRY(cairn_file_replace(path, view, 0600, err));
+    if (has_runs) cairn_log(WARN, "grant.key_made", "path=%s", path);
+    return CAIRN_OK;
+}
+
+static enum cairn_code load_grant_key(struct cairn_srv *server, bool has_runs,
+                                      struct cairn_error *err) {
     char path[1024];
     snprintf(path, sizeof(path), "%.900s/grant.key", server->settings->data_dir);
     CAIRN_AUTO(buf) key = {.limit = 256};
     enum cairn_code code = cairn_file_load(path, &key, err);
-    if (code == CAIRN_NOT_FOUND) {
-        cairn_random(server->grant_key, sizeof(server->grant_key));
-        struct cairn_view view = {server->grant_key, sizeof(server->grant_key)};
-        return cairn_file_replace(path, view, 0600, err);
-    }
+    if (code == CAIRN_NOT_FOUND) return make_grant_key(server, path, has_runs, err);
     if (code) return code;
     struct stat status;
     if (stat(path, &status)) return cairn_fail_errno(err, "%s", path);
@@ -159,8 +174,8 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
                                          struct cairn_store_worker *worker,
                                          struct cairn_error *err) {
     struct identity identity = {0};
-    CAIRN_TRY(load_grant_key(server, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    CAIRN_TRY(load_grant_key(server, identity.has_runs, err));
     struct cairn_store_record record = {0};
     enum cairn_code code = get_record(worker, &record, err);
     if (code == CAIRN_NOT_FOUND) {

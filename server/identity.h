@@ -7,7 +7,8 @@
  * Promise: N1  a store of another uuid is refused at start; an empty one gets store.json.
  *          N2  the generation in the store is raised at every start, after the catalog's; a store
  *              whose generation is ahead of the catalog freezes the server (Q35, Q36).
- *          N3  the grant key is made once, 0600, beside the catalog and not inside it (Q38).
+ *          N3  the grant key is made once, 0600, beside the catalog and not inside it (Q38); a
+ *              catalog that has runs does not start without it (Q49).
  * Limits:  -
  * Threads: start only; compare may run on any thread.
  * Next:    api/manifest.h, struct cairn_store_record.

@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/lock.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "server/request.h"
 #include "server/waiters.h"
@@ -131,35 +132,48 @@ struct beat {
     struct cairn_srv_request *request;
     json_t *uploader, *attempts, *versions;
     struct cairn_buf uploader_text;
-    struct told *told;
+    struct cairn_grant *grants; /* those that are ours (Q49) */
+    struct told *told;          /* one for each of them */
     size_t told_count;
     bool write_row, leaving;
-    json_t *fenced, *states, *unknown; /* the answer */
+    json_t *fenced, *states, *unknown, *foreign; /* the answer */
 };
+
+/* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
+static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
+    const char *text = NULL;
+    struct told *told = &beat->told[beat->told_count];
+    struct cairn_grant *grant = &beat->grants[beat->told_count];
+    struct cairn_json_field fields[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
+        {"unsent", CAIRN_JSON_U64, true, &told->unsent, 0},
+    };
+    CAIRN_TRY(cairn_json_read(json_array_get(beat->attempts, index), "/attempts", fields,
+                              CAIRN_COUNT(fields), false, err));
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_srv_grant_judge(beat->request->server, text, grant, &why);
+    if (code && !CAIRN_RULE(Q49)) return cairn_fail(err, code, "%s", why.message);
+    if (code) {
+        json_t *item = json_pack("{s:I, s:s, s:s}", "index", (json_int_t)index, "code",
+                                 cairn_code_info(code)->slug, "detail", why.message);
+        if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    snprintf(told->run, sizeof(told->run), "%s/%s", grant->name.project, grant->name.run);
+    told->attempt = grant->attempt;
+    beat->told_count++;
+    return CAIRN_OK;
+}
 
 static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err) {
     size_t count = json_array_size(beat->attempts);
     if (count > RUNS_MAX || json_array_size(beat->versions) > RUNS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
     beat->told = calloc(count + 1, sizeof(*beat->told));
-    if (!beat->told) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
-    for (size_t i = 0; i < count; i++) {
-        const char *text = NULL;
-        struct cairn_grant grant;
-        struct cairn_json_field fields[] = {
-            {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
-            {"unsent", CAIRN_JSON_U64, true, &beat->told[i].unsent, 0},
-        };
-        CAIRN_TRY(cairn_json_read(json_array_get(beat->attempts, i), "/attempts", fields,
-                                  CAIRN_COUNT(fields), false, err));
-        if (cairn_grant_check(text, beat->request->server->grant_key, &grant, err))
-            return cairn_fail(err, CAIRN_UNAUTHORIZED, "/attempts/%zu/grant is not of this server",
-                              i);
-        snprintf(beat->told[i].run, sizeof(beat->told[i].run), "%s/%s", grant.name.project,
-                 grant.name.run);
-        beat->told[i].attempt = grant.attempt;
-        beat->told_count = i + 1;
-    }
+    beat->grants = calloc(count + 1, sizeof(*beat->grants));
+    if (!beat->told || !beat->grants)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
     return CAIRN_OK;
 }
 
@@ -240,13 +254,9 @@ static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, 
 static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct beat *beat = argument;
-    for (size_t i = 0; i < json_array_size(beat->attempts); i++) {
-        struct cairn_grant grant;
-        const json_t *item = json_array_get(beat->attempts, i);
-        CAIRN_TRY(
-            cairn_grant_parse(json_string_value(json_object_get(item, "grant")), &grant, err));
-        CAIRN_TRY(tell_fenced(tx, beat, &grant, err));
-        CAIRN_TRY(tell_open(tx, beat, &grant, err));
+    for (size_t i = 0; i < beat->told_count; i++) {
+        CAIRN_TRY(tell_fenced(tx, beat, &beat->grants[i], err));
+        CAIRN_TRY(tell_open(tx, beat, &beat->grants[i], err));
     }
     for (size_t i = 0; i < json_array_size(beat->versions); i++)
         CAIRN_TRY(tell_version(tx, beat, json_array_get(beat->versions, i), err));
@@ -273,9 +283,10 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
         if (json_array_append(versions, value))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    json_t *json = json_pack("{s:s, s:I, s:O, s:O, s:O}", "catalog", server->store_uuid,
+    json_t *json = json_pack("{s:s, s:I, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid,
                              "generation", (json_int_t)server->generation, "fenced", beat->fenced,
-                             "versions", versions, "unknown", beat->unknown);
+                             "versions", versions, "unknown", beat->unknown, "foreign",
+                             beat->foreign);
     return cairn_srv_reply_json(reply, 200, json, err);
 }
 
@@ -310,13 +321,16 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
     struct beat beat = {.request = request,
                         .fenced = json_array(),
                         .states = json_object(),
-                        .unknown = json_array()};
+                        .unknown = json_array(),
+                        .foreign = json_array()};
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
     free(beat.told);
     json_decref(beat.fenced);
     json_decref(beat.states);
     json_decref(beat.unknown);
+    json_decref(beat.foreign);
+    free(beat.grants);
     return code;
 }
 

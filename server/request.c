@@ -112,14 +112,20 @@ json_t *cairn_srv_cursor_write(const char *text) {
     return json_string(hex);
 }
 
+enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char *text,
+                                      struct cairn_grant *ret, struct cairn_error *err) {
+    if (cairn_grant_check(text, server->grant_key, ret, err))
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "the grant was not signed by this server");
+    if (strcmp(ret->store_uuid, server->store_uuid))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "the grant is for another store");
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
                                      struct cairn_grant *ret, struct cairn_error *err) {
     if (!text || !text[0])
         return cairn_fail(err, CAIRN_UNAUTHORIZED, "a grant is needed: POST .../attempts gives it");
-    if (cairn_grant_check(text, request->server->grant_key, ret, err))
-        return cairn_fail(err, CAIRN_UNAUTHORIZED, "the grant was not signed by this server");
-    if (strcmp(ret->store_uuid, request->server->store_uuid))
-        return cairn_fail(err, CAIRN_FORBIDDEN, "the grant is for another store");
+    CAIRN_TRY(cairn_srv_grant_judge(request->server, text, ret, err));
     if (strcmp(ret->name.project, request->params.run_name.project) ||
         strcmp(ret->name.run, request->params.run_name.run))
         return cairn_fail(err, CAIRN_FORBIDDEN, "the grant is for run %s/%s", ret->name.project,

@@ -90,7 +90,11 @@ enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, u
 enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
                                       size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_srv_cursor_write(const char *text);
-/* The grant of a write: signed by us, of this store and of the run in the path. */
+/* Signed by us and of this store? */
+enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char *text,
+                                      struct cairn_grant *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* The grant of a write: that, and of the run in the path. */
 enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
                                      struct cairn_grant *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -89,10 +89,15 @@ enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cai
     CAIRN_AUTO_JSON json_t *body = NULL;
     if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     struct verdict verdict = {.request = request, .reason = "given up by hand"};
+    const char *grant = NULL;
     struct cairn_json_field fields[] = {
         {"reason", CAIRN_JSON_TEXT, false, &verdict.reason, 4096},
+        {"grant", CAIRN_JSON_TEXT, false, &grant, CAIRN_GRANT_BYTES_MAX - 1},
     };
     if (body) CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    /* An operator gives up what he likes; who comes with a grant, only what is its own. */
+    verdict.with_grant = grant != NULL;
+    if (grant) CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
     snprintf(verdict.full_reason, sizeof(verdict.full_reason), "aborted: %s", verdict.reason);
     enum cairn_code code = give_up_and_tell(&verdict, "save.aborted", err);
     if (!code)

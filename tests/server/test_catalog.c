@@ -155,3 +155,40 @@ TEST(the_grant_key_is_private_and_a_readable_one_is_refused) {
     EXPECT(!cairn_world_restart(&world, NULL, NULL));
     EXPECT(strstr(world.err.message, "can be read by others"));
 }
+
+TEST(a_server_whose_catalog_has_runs_does_not_start_without_its_grant_key) /* Q49, Q38 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    char path[400], aside[400];
+    snprintf(path, sizeof(path), "%s/grant.key", world.data_path);
+    snprintf(aside, sizeof(aside), "%s/aside", world.data_path);
+    /* Without runs there is nothing that an old key has signed. */
+    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    REQUIRE(!unlink(path));
+    REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    REQUIRE(!rename(path, aside));
+    EXPECT(!cairn_world_restart(&world, NULL, NULL));
+    EXPECT(strstr(world.err.message, "grant.key"));
+    EXPECT(strstr(world.err.message, "new-grant-key"));
+    struct stat status;
+    EXPECT(stat(path, &status) != 0); /* and none was made in silence */
+    /* Put back, everything goes on. */
+    REQUIRE(!rename(aside, path));
+    REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 10, &save));
+    /* Lost for good: a new one is made when an operator says so, and old grants are refused. */
+    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    REQUIRE(!unlink(path));
+    REQUIRE(cairn_world_restart(&world, WORLD_ARGS("--new-grant-key=true"), NULL));
+    EXPECT(cairn_daemon_logged(&world.server, "grant.key_made"));
+    EXPECT_CODE(cairn_hand_save_all(&hand, 3, 1, "error", 10, &save), CAIRN_UNAUTHORIZED);
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 3, 1, "error", 10, &save));
+}
