@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_put --store URL --journal DIR --bytes N [--objects K] [--part N] [--workers N]
- *           [--connections N] [--staged 1]
+ *           [--connections N] [--staged 1] [--confirmed 0]
  *
  * The uploader's data plane as it is (uploader/send*.c with its journal) over a real store, without
  * socket, server and trainer: K shards are queued whose bytes lie in one collapsed slab, and their
@@ -164,7 +164,12 @@ static enum cairn_code open_store(int count, char **values, struct cairn_error *
                                           .s3 = &s3};
     if (!options.url) return cairn_fail(err, CAIRN_INVALID, "--store URL is needed");
     cairn_store_register_s3(cairn_store_s3_open);
-    return cairn_store_open(&options, &put.up.store, err);
+    CAIRN_TRY(cairn_store_open(&options, &put.up.store, err));
+    /* The sink compares and confirms CRC32C, which daemons find out when they meet a store. With
+     * --confirmed 0 it is not known, and each part is summed once more after it was sent. */
+    if (!strcmp(cairn_store_profile(put.up.store)->kind, "s3"))
+        put.up.store->profile.part_checksum = bench_flag_number(count, values, "--confirmed", 1);
+    return CAIRN_OK;
 }
 
 static enum cairn_code open_journal(int count, char **values, struct cairn_error *err) {

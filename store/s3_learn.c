@@ -95,8 +95,11 @@ static enum cairn_code check_checksum(struct check *check, struct cairn_error *e
     put.md5 = wrong_md5;
     put.deadline_ms = cairn_s3_mono_ms(check->store) + WRONG_MS;
     enum cairn_code code = cairn_store_perform(check->worker, &put, &why);
-    bool refused = code == CAIRN_SOURCE_CHANGED || code == CAIRN_CORRUPT || code == CAIRN_TIMEOUT;
-    if (code && !refused) {
+    /* With a status of success it was noticed here, and the store took it. */
+    bool taken = code == CAIRN_SOURCE_CHANGED && why.http_status && why.http_status < 300;
+    bool refused = !taken && (code == CAIRN_SOURCE_CHANGED || code == CAIRN_CORRUPT ||
+                              code == CAIRN_TIMEOUT);
+    if (code && !refused && !taken) {
         if (err) *err = why;
         return code;
     }

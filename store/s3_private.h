@@ -97,6 +97,7 @@ struct cairn_s3_task {
     int64_t sent_wall_ms, signed_offset_ms;
     uint64_t keys_generation;
     bool used_create_only, used_checksum;
+    bool confirmed; /* the store said the CRC32C of the body, and is known to compare it */
     struct cairn_s3_seen seen;
     /* Over all tries. */
     struct cairn_xml_parts parts;
@@ -167,6 +168,9 @@ enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cai
 void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, size_t size);
 /* FAILURE and SLOW leave the code for the case that it was the last try. */
 enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task);
+/* Before the end of a PUT or PART that may have been applied: where the store has not confirmed the
+ * checksum, the bytes are summed here, after they were sent (O8). */
+void cairn_s3_reply_compare_sent(struct cairn_s3_task *task);
 /* What Retry-After said, 0: nothing. */
 uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task);
 

@@ -368,7 +368,7 @@ static void forget_try(struct cairn_s3_task *task) {
     cairn_buf_clear(&task->reply);
     cairn_buf_clear(&task->prefix);
     task->header_count = task->query_count = 0;
-    task->used_create_only = task->used_checksum = false;
+    task->used_create_only = task->used_checksum = task->confirmed = false;
     task->seen = (struct cairn_s3_seen){0};
     task->http = (struct cairn_http_request){.owner = task};
 }

@@ -77,6 +77,7 @@ static void finish(struct cairn_s3_task *task) {
     CAIRN_ASSERT(!task->ticket.under_way);
     list_remove(task->is_active ? &worker->active : &worker->waiting, task);
     request->tries = task->tries + task->ticket.tries_sent;
+    cairn_s3_reply_compare_sent(task);
     if (request->code == CAIRN_OK) {
         request->ambiguous = false;
         request->error = (struct cairn_error){0};

@@ -16,6 +16,9 @@
  *          O6  an unknown outcome (lost reply) is reported as such: `ambiguous` is set.
  *          O7  a listing holds nothing but what begins with the prefix that was asked for, and its
  *              pages come to an end; a store that answers anything else is broken: CAIRN_STORE.
+ *          O8  a PUT or PART with has_crc32c is CAIRN_OK only when the bytes that went out have
+ *              that checksum: by the word of a store that is known to compare it, or summed here
+ *              after they were sent. CAIRN_SOURCE_CHANGED: the memory holds other bytes by now.
  * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
  * Threads: struct cairn_store is immutable after open and shared (its renewals are locked inside);
  *          a struct cairn_store_worker belongs to one thread. _wake may be called by any.

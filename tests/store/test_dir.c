@@ -297,7 +297,7 @@ TEST(complete_refuses_missing_bytes_wrong_parts_and_an_existing_name) {
     EXPECT_CODE(upload_part(&place, KEY, data, &parts[0], 0, &err), CAIRN_NOT_FOUND);
 }
 
-TEST(bytes_that_changed_after_staging_are_not_accepted) { /* D4, P4 */
+TEST(v26_bytes_that_changed_after_staging_are_not_accepted) { /* D4, P4, Q42 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     REQUIRE(place_open(&place, false));
