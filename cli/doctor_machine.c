@@ -13,6 +13,27 @@
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 #define FILES_WANTED 4096
 
+/* What /readyz says of itself; a check that fails comes with a 503, and the same body. */
+static void look_at_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *rest) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    enum cairn_code code = cairn_rest_call(rest, "GET", "/readyz", NULL, 10000, &reply, &err);
+    const json_t *ready = code == CAIRN_OK ? reply : cairn_rest_problem(rest);
+    json_t *checks = json_object_get(ready, "checks"), *said = NULL;
+    const char *name = NULL;
+    json_object_foreach(checks, name, said) {
+        const char *text = json_string_value(said);
+        if (!text || !strcmp(text, "ok")) continue;
+        char check[40];
+        snprintf(check, sizeof check, "server's %.20s", name);
+        cairn_cli_doctor_say(doctor, code == CAIRN_OK ? CAIRN_CLI_WARN : CAIRN_CLI_FAIL, check,
+                             "docs/runbook.md says what to do; the server's log says more", "%s",
+                             text);
+    }
+    if (!checks)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server's checks", "", "%s", err.message);
+}
+
 static void look_at_server(struct cairn_cli_doctor *doctor) {
     struct cairn_error err = {0};
     CAIRN_AUTO_PTR(rest) rest = NULL;
@@ -29,6 +50,7 @@ static void look_at_server(struct cairn_cli_doctor *doctor) {
     const char *text = json_string_value(json_object_get(version, "version"));
     cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "server", "", "answers, version %s",
                          text ? text : "unknown");
+    look_at_checks(doctor, rest);
 }
 
 static void look_at_uploader(struct cairn_cli_doctor *doctor) {

@@ -16,6 +16,7 @@
 #include "server/jobs.h"
 #include "server/nodes.h"
 #include "server/pool.h"
+#include "server/record.h"
 #include "server/request.h"
 #include "server/versions.h"
 #include "server/waiters.h"
@@ -23,6 +24,7 @@
 #define RANKS_MAX 65536
 #define BUSY_MS (10 * 60000) /* Q7 */
 #define LOOK_AGAIN_MS 250    /* a node's silence ends a wait without anybody telling */
+#define OPEN_TRIES_MAX 5     /* a commit may come between the records and the transaction */
 
 struct ask {
     struct cairn_srv *server;
@@ -38,6 +40,7 @@ struct ask {
     char nonce[CAIRN_NONCE_TEXT_BYTES];
     struct cairn_version_id choice;
     bool has_choice, recorded;
+    bool owed;        /* a version was committed and has no record yet (Q52) */
     char *superseded; /* owned: JSON array of version ids */
     json_t *aborted;  /* owned: ids of the versions that were open */
 };
@@ -343,6 +346,10 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
     ask->server->random(nonce, sizeof(nonce));
     cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
     ask->attempt = ask->run.attempt + 1;
+    CAIRN_TRY(cairn_srv_record_owed(tx, ask->run.id, &ask->owed, err));
+    if (ask->owed)
+        return cairn_fail(err, CAIRN_BUSY, "%s/%s has a commit whose record is being written",
+                          ask->name->project, ask->name->run);
     CAIRN_TRY(choose(tx, ask, err));
     CAIRN_TRY(supersede(tx, ask, err));
     CAIRN_TRY(abort_open(tx, ask, err));
@@ -461,6 +468,22 @@ static void tell(const struct ask *ask, const char *run_text) {
     if (json_array_size(ask->aborted)) cairn_srv_jobs_sweep(ask->server);
 }
 
+/* Q52: what is resumed from, and what lies beyond it, is chosen among recorded versions; so the
+ * records that are missing come first, and a commit that slips in between starts over. */
+static enum cairn_code open_or_join(struct cairn_srv_request *request, struct ask *ask,
+                                    struct cairn_error *err) {
+    struct cairn_srv *server = ask->server;
+    enum cairn_code code = CAIRN_OK;
+    for (int i = 0; i < OPEN_TRIES_MAX; i++) {
+        if (!ask->known)
+            CAIRN_TRY(cairn_srv_record_write_missing(server, request->store, ask->name, err));
+        ask->owed = false;
+        code = cairn_srv_catalog_write(server->catalog, join_or_open, ask, err);
+        if (!code || !ask->owed) return code;
+    }
+    return code;
+}
+
 static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
                              struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = ask->server;
@@ -476,7 +499,7 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
     }
     /* Q35: a restored catalog must not count on. */
     if (!ask->known) CAIRN_TRY(cairn_srv_identity_compare(server, request->store, err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, join_or_open, ask, err));
+    CAIRN_TRY(open_or_join(request, ask, err));
     if (!ask->known) tell(ask, run_text);
     if (!ask->recorded) CAIRN_TRY(write_record(request, ask, err));
     return answer(ask, reply, err);

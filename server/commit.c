@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commit of one version (rules Q22-Q24): proof, layout object, checksums.bin, manifest.json,
- * one transaction, committed.json, recorded. Every step may be repeated: what is written is a pure
- * function of the version's rows, and a writer that finds it there compares it. */
+/* The commit of one version (rules Q22, Q23, Q53): proof, layout object, checksums.bin,
+ * manifest.json, one transaction; the record after it is record.c's. Every step may be repeated:
+ * what is written is a pure function of the version's rows, and a writer that finds it there
+ * compares it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +15,11 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "plan/cover.h"
+#include "server/commit_objects.h"
 #include "server/jobs.h"
+#include "server/record.h"
 #include "server/replicas.h"
 #include "server/saves.h"
-#include "server/sweep_objects.h"
 
 struct rank_table {
     uint32_t rank;
@@ -31,6 +33,8 @@ struct work {
     struct cairn_srv_version version;
     bool whole;
     struct cairn_manifest manifest;
+    struct cairn_buf text; /* of the manifest */
+    char **nodes;          /* by shard: who registered it */
     struct cairn_buf checksums;
     struct rank_table *tables; /* by rank */
     size_t table_count;
@@ -38,15 +42,19 @@ struct work {
     uint8_t layout_digest[32];
     struct cairn_srv_replicas *replicas;
     uint8_t manifest_sha256[32];
+    bool final; /* the reason to give up can never heal */
     bool committed, changed;
     struct cairn_error why; /* of giving up */
 };
 
 static void release_work(struct work *work) {
     for (size_t i = 0; i < work->table_count; i++) cairn_buf_release(&work->tables[i].bytes);
+    for (size_t i = 0; i < work->manifest.shard_count; i++) free(work->nodes[i]);
     free(work->tables);
+    free(work->nodes);
     cairn_manifest_release(&work->manifest);
     cairn_buf_release(&work->checksums);
+    cairn_buf_release(&work->text);
     cairn_srv_version_release(&work->version);
     cairn_srv_replicas_free(work->replicas);
 }
@@ -59,15 +67,23 @@ static enum cairn_code add_shard(struct work *work, const struct cairn_srv_rows 
     if (manifest->shard_count == *capacity) {
         *capacity = *capacity ? 2 * *capacity : 64;
         void *more = realloc(manifest->shards, *capacity * sizeof(*manifest->shards));
-        if (!more) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
-        manifest->shards = more;
+        if (more) manifest->shards = more;
+        void *nodes = more ? realloc(work->nodes, *capacity * sizeof(*work->nodes)) : NULL;
+        if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
+        work->nodes = nodes;
     }
     struct cairn_manifest_shard shard = {.name = strdup(cairn_srv_rows_text(rows, 0)),
                                          .rank = (uint32_t)cairn_srv_rows_i64(rows, 1),
                                          .size_bytes = cairn_srv_rows_u64(rows, 2),
                                          .crc32c = (uint32_t)cairn_srv_rows_i64(rows, 3),
                                          .part_bytes = cairn_srv_rows_u64(rows, 5)};
-    if (!shard.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
+    char *node = strdup(cairn_srv_rows_text(rows, 6));
+    if (!shard.name || !node) {
+        free(shard.name);
+        free(node);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
+    }
+    work->nodes[manifest->shard_count] = node;
     manifest->shards[manifest->shard_count++] = shard;
     struct cairn_view blocks = cairn_srv_rows_blob(rows, 4);
     return blocks.size ? cairn_buf_append(&work->checksums, blocks.data, blocks.size, err)
@@ -81,8 +97,8 @@ static enum cairn_code load_shards(struct cairn_srv_tx *tx, struct work *work,
     work->checksums.limit = CAIRN_GIB;
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT name, rank, size, crc32c, blocks, part_bytes FROM shards "
-                                 "WHERE version = ?1 ORDER BY name",
+                                 "SELECT name, rank, size, crc32c, blocks, part_bytes, node FROM "
+                                 "shards WHERE version = ?1 ORDER BY name",
                                  "t", work->id));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
@@ -228,10 +244,24 @@ static enum cairn_code prove(struct work *work, struct cairn_buf *layout_bytes,
     return code;
 }
 
+static enum cairn_code read_tables(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    return load_tables(tx, argument, err);
+}
+
+/* A layout that another version wrote is only looked for; one that somebody removed is written
+ * again, from the tables of this version. */
 static enum cairn_code write_layout(struct work *work, struct cairn_buf *layout_bytes,
                                     struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_layout(&work->version.name, work->layout_digest, &work->version.layout_writer, &key);
+    if (work->layout_known) {
+        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+        enum cairn_code code = cairn_store_perform(work->worker, &head, err);
+        if (code != CAIRN_NOT_FOUND) return code;
+        CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, read_tables, work, err));
+        CAIRN_TRY(build_layout(work, layout_bytes, err));
+    }
     CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(layout_bytes), err));
     CAIRN_CRASHPOINT("server.commit.after_layout");
     return CAIRN_OK;
@@ -261,18 +291,47 @@ static enum cairn_code fill_manifest(struct work *work, struct cairn_error *err)
     return CAIRN_OK;
 }
 
+static enum cairn_code encode_manifest(struct work *work, struct cairn_error *err) {
+    CAIRN_TRY(fill_manifest(work, err));
+    work->text.limit = CAIRN_MANIFEST_BYTES_MAX;
+    return cairn_manifest_encode(&work->manifest, &work->text, err);
+}
+
+/* Q53: bytes that say the same as these rows were written by a server of another release, between
+ * its manifest and its transaction. Read as its format and written in ours they come out equal;
+ * then the stored bytes are this version's manifest. Anything else leaves the version open. */
+static enum cairn_code take_stored(struct work *work, const char *key, struct cairn_error *err) {
+    CAIRN_AUTO(buf) stored = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    CAIRN_AUTO(buf) again = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    CAIRN_AUTO(manifest) manifest = {0};
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_store_get_small(work->worker, key, &stored, err));
+    enum cairn_code code = cairn_manifest_decode(cairn_buf_view(&stored), &manifest, &why);
+    if (!code) code = cairn_manifest_encode(&manifest, &again, &why);
+    if (code)
+        return cairn_fail(err, CAIRN_CONFLICT, "%s is there and is no manifest of this version: %s",
+                          key, why.message);
+    if (again.size != work->text.size || memcmp(again.data, work->text.data, again.size))
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "%s is there and says something else than the "
+                          "version's rows",
+                          key);
+    cairn_sha256_of(cairn_buf_view(&stored), work->manifest_sha256);
+    return CAIRN_OK;
+}
+
 static enum cairn_code write_manifest(struct work *work, struct cairn_error *err) {
     struct cairn_version_place place = cairn_srv_version_place(&work->version);
     struct cairn_key key;
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_MANIFEST_BYTES_MAX};
-    CAIRN_TRY(fill_manifest(work, err));
-    CAIRN_TRY(cairn_manifest_encode(&work->manifest, &text, err));
-    cairn_sha256_of(cairn_buf_view(&text), work->manifest_sha256);
     cairn_key_checksums(&place, &key);
     CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(&work->checksums), err));
     CAIRN_CRASHPOINT("server.commit.after_checksums");
     cairn_key_manifest(&place, &key);
-    CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(&text), err));
+    cairn_sha256_of(cairn_buf_view(&work->text), work->manifest_sha256);
+    enum cairn_code code =
+        cairn_store_put_same(work->worker, key.text, cairn_buf_view(&work->text), err);
+    if (code == CAIRN_CONFLICT) code = take_stored(work, key.text, err);
+    CAIRN_TRY(code);
     CAIRN_CRASHPOINT("server.commit.after_manifest");
     return CAIRN_OK;
 }
@@ -282,11 +341,6 @@ static enum cairn_code write_manifest(struct work *work, struct cairn_error *err
 static enum cairn_code take_effect(struct cairn_srv_tx *tx, struct work *work,
                                    struct cairn_error *err) {
     const struct cairn_srv_version *version = &work->version;
-    if (version->on_exists == CAIRN_SRV_EXISTS_SUPERSEDE)
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                    "UPDATE versions SET superseded = 1 WHERE run_id = ?1 AND step "
-                                    "= ?2 AND state = 1 AND version <> ?3",
-                                    "iit", version->run_id, (int64_t)version->step, work->id));
     if (work->table_count)
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
                                     "INSERT INTO layouts(run_id, digest, writer) VALUES(?1, ?2, "
@@ -328,61 +382,47 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     return take_effect(tx, work, err);
 }
 
-/* ---- Q24: the record ---- */
-
-static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
-    struct work *work = argument;
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET recorded = 1 WHERE version = ?1 AND state = 1",
-                             "t", work->id);
-}
-
-static enum cairn_code write_record(struct work *work, struct cairn_error *err) {
-    const struct cairn_srv_version *version = &work->version;
-    struct cairn_record record = {
-        .id = version->id, .attempt = version->attempt, .step = version->step, .n = version->n};
-    memcpy(record.manifest_sha256, version->manifest_sha256, 32);
-    cairn_time_text(version->committed_ms, false, record.committed_at);
-    CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(cairn_record_encode(&record, &text, err));
-    struct cairn_version_place place = cairn_srv_version_place(version);
-    struct cairn_key key;
-    cairn_key_committed(&place, &key);
-    enum cairn_code code = cairn_store_put_same(work->worker, key.text, cairn_buf_view(&text), err);
-    if (code == CAIRN_CONFLICT)
-        cairn_srv_freeze(work->server, "the store holds another committed.json of a version");
-    if (code) return code;
-    CAIRN_CRASHPOINT("server.commit.after_record");
-    CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, mark_recorded, work, err));
-    CAIRN_CRASHPOINT("server.commit.after_recorded");
-    cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
-              work->id, version->name.project, version->name.run, version->step, version->bytes);
-    cairn_srv_save_changed(work->server, version);
-    cairn_srv_sweep_uploads(work->server, work->worker, version);
-    return CAIRN_OK;
-}
-
 /* ---- the whole ---- */
 
+/* What seals and registrations fixed can never heal. */
 static bool is_verdict(enum cairn_code code) {
     return code == CAIRN_BEGIN_DIFFERS || code == CAIRN_INVALID || code == CAIRN_TABLE_INVALID ||
-           code == CAIRN_CONFLICT || code == CAIRN_TOO_LARGE;
+           code == CAIRN_TOO_LARGE;
 }
 
-static enum cairn_code prove_and_write(struct work *work, struct cairn_error *err) {
+static enum cairn_code prove_and_encode(struct work *work, struct cairn_buf *layout_bytes,
+                                        struct cairn_error *err) {
+    if (work->table_count && !work->layout_known) CAIRN_TRY(prove(work, layout_bytes, err));
+    return encode_manifest(work, err);
+}
+
+/* Everything that may end the version, as work->final says; nothing of the store is changed. */
+static enum cairn_code judge(struct work *work, struct cairn_buf *layout_bytes,
+                             struct cairn_error *err) {
     CAIRN_CRASHPOINT("server.commit.before_proof");
-    if (work->table_count && !work->layout_known) {
-        CAIRN_AUTO(buf) layout_bytes = {0};
-        CAIRN_TRY(prove(work, &layout_bytes, err));
-        CAIRN_TRY(write_layout(work, &layout_bytes, err));
-    }
+    enum cairn_code code = prove_and_encode(work, layout_bytes, err);
+    work->final = is_verdict(code);
+    if (code) return code;
+    struct cairn_srv_objects objects = {.server = work->server,
+                                        .worker = work->worker,
+                                        .place = cairn_srv_version_place(&work->version),
+                                        .manifest = &work->manifest,
+                                        .nodes = work->nodes};
+    return cairn_srv_objects_there(&objects, &work->final, err);
+}
+
+/* Q53: nothing that is found there while writing ends the version. */
+static enum cairn_code write_documents(struct work *work, struct cairn_buf *layout_bytes,
+                                       struct cairn_error *err) {
+    if (work->table_count) CAIRN_TRY(write_layout(work, layout_bytes, err));
     return write_manifest(work, err);
 }
 
 static enum cairn_code commit(struct work *work, struct cairn_error *err) {
-    enum cairn_code code = prove_and_write(work, &work->why);
-    if (is_verdict(code)) return give_up(work, err);
+    CAIRN_AUTO(buf) layout_bytes = {0};
+    enum cairn_code code = judge(work, &layout_bytes, &work->why);
+    if (code && work->final) return give_up(work, err);
+    if (!code) code = write_documents(work, &layout_bytes, &work->why);
     if (code) {
         *err = work->why;
         return code;
@@ -411,7 +451,7 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
         CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
     }
     if (work->version.state != CAIRN_STATE_COMMITTED || work->version.recorded) return CAIRN_OK;
-    return write_record(work, err);
+    return cairn_srv_record_write(work->server, work->worker, &work->version, err);
 }
 
 enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,

@@ -24,6 +24,7 @@ struct job {
     bool again; /* asked for while it ran */
     uint64_t pause_ms;
     enum cairn_code last;
+    char stuck[400]; /* Q53: why an operator must act; "" when nobody must. Under the lock. */
     struct job *next;
 };
 struct cairn_srv_jobs {
@@ -91,9 +92,16 @@ static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *work
     struct job *job = (struct job *)task;
     struct cairn_error err = {0};
     enum cairn_code code = cairn_srv_commit_run(job->server, worker, job->id, &err);
-    if (code && code != job->last)
+    if (code == CAIRN_CONFLICT && code != job->last)
+        cairn_log(ERROR, "commit.manifest_differs", "version=%s cause=\"%s\"", job->id,
+                  err.message);
+    else if (code && code != job->last)
         cairn_log(WARN, "commit.delayed", "version=%s cause=\"%s\"", job->id, err.message);
     job->last = code;
+    {
+        CAIRN_HOLD(&job->server->jobs->lock);
+        snprintf(job->stuck, sizeof(job->stuck), "%s", code == CAIRN_CONFLICT ? err.message : "");
+    }
     settle(job, code == CAIRN_NOT_FOUND || code == CAIRN_CATALOG_BEHIND ? CAIRN_OK : code);
 }
 
@@ -132,6 +140,19 @@ size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worke
         if (job->task.due_ms > now_ms) continue;
         run_job(&job->task, worker);
         count++;
+    }
+    return count;
+}
+
+size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_BYTES]) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    size_t count = 0;
+    ret[0] = '\0';
+    CAIRN_HOLD(&jobs->lock);
+    for (const struct job *job = jobs->locked.jobs; job; job = job->next) {
+        if (!job->stuck[0]) continue;
+        if (!count++)
+            snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s cannot be committed: %s", job->id, job->stuck);
     }
     return count;
 }

@@ -25,12 +25,16 @@ size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worke
 void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs); /* NULL is fine */
 /* See whether this version can be committed, or its record be written. */
 void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id);
+/* Q53: how many versions wait for an operator, since their documents are there with other bytes;
+ * the first one and why. */
+#define CAIRN_SRV_STUCK_BYTES 512
+size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_BYTES]);
 /* Sweep now instead of at the next interval. */
 void cairn_srv_jobs_sweep(struct cairn_srv *server);
 
 /* ---- the work itself ---- */
 
-/* Q22-Q24 for one version; CAIRN_OK also when there was nothing to do. */
+/* Q22, Q23 and the record, for one version; CAIRN_OK also when there was nothing to do. */
 enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const char *version_id,
                                      struct cairn_error *err) CAIRN_MUST_USE;

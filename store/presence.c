@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which objects are there; see presence.h. */
+#include "store/presence.h"
+
+#include <stdlib.h>
+
+#include "common/text.h"
+
+#define PAGES_MAX 65536
+#define HEADS_AT_ONCE 32
+
+static int by_key(const void *a, const void *b) {
+    return strcmp(((const struct cairn_store_object *)a)->key,
+                  ((const struct cairn_store_object *)b)->key);
+}
+
+static void mark(struct cairn_store_object *object, uint64_t bytes) {
+    object->found = true;
+    object->found_bytes = bytes;
+    object->there = bytes == object->size_bytes;
+}
+
+/* ---- one listing ---- */
+
+static void take_entry(struct cairn_store_presence *presence,
+                       const struct cairn_store_entry *entry) {
+    struct cairn_store_object wanted = {.key = entry->key};
+    struct cairn_store_object *object = presence->count
+                                            ? bsearch(&wanted, presence->objects, presence->count,
+                                                      sizeof *presence->objects, by_key)
+                                            : NULL;
+    if (object)
+        mark(object, entry->size_bytes);
+    else if (presence->stray)
+        presence->stray(presence->owner, entry->key, entry->size_bytes);
+}
+
+static enum cairn_code list_all(struct cairn_store_presence *presence,
+                                struct cairn_store_worker *worker, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    for (size_t pages = 0; pages < PAGES_MAX; pages++) {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_store_request list = {
+            .op = CAIRN_STORE_LIST, .key = presence->prefix, .page = page, .listing = &listing};
+        presence->requests++;
+        CAIRN_TRY(cairn_store_perform(worker, &list, err));
+        for (size_t i = 0; i < listing.count; i++) {
+            if (!cairn_text_starts(listing.entries[i].key, presence->prefix))
+                return cairn_fail(err, CAIRN_STORE,
+                                  "the store listed %s, which is not below %s that was asked for",
+                                  listing.entries[i].key, presence->prefix);
+            take_entry(presence, &listing.entries[i]);
+        }
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+        if (!page) return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages of objects",
+                      presence->prefix, PAGES_MAX);
+}
+
+/* ---- a HEAD each ---- */
+
+struct head {
+    struct cairn_store_request request;
+    struct cairn_store_object *object;
+    bool busy, ready;
+};
+
+static void head_done(struct cairn_store_request *request) {
+    ((struct head *)request->owner)->ready = true;
+}
+
+static enum cairn_code take_head(struct head *head, struct cairn_error *err) {
+    head->busy = head->ready = false;
+    enum cairn_code code = head->request.code;
+    if (code == CAIRN_NOT_FOUND) {
+        head->object->found = head->object->there = false;
+        return CAIRN_OK;
+    }
+    if (code == CAIRN_OK)
+        mark(head->object, head->request.object_bytes);
+    else if (err)
+        *err = head->request.error;
+    return code;
+}
+
+/* Starts a HEAD of the next object that is not known to be there; false: all were asked. */
+static bool start_head(struct cairn_store_presence *presence, struct cairn_store_worker *worker,
+                       struct head *head, size_t *next) {
+    while (*next < presence->count && presence->objects[*next].there) ++*next;
+    if (*next == presence->count) return false;
+    struct cairn_store_object *object = &presence->objects[(*next)++];
+    *head = (struct head){.object = object, .busy = true};
+    head->request.op = CAIRN_STORE_HEAD;
+    head->request.key = object->key;
+    head->request.done = head_done;
+    head->request.owner = head;
+    presence->requests++;
+    cairn_store_submit(worker, &head->request);
+    return true;
+}
+
+static enum cairn_code head_rest(struct cairn_store_presence *presence,
+                                 struct cairn_store_worker *worker, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct head *heads = calloc(HEADS_AT_ONCE, sizeof *heads);
+    if (!heads) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
+    size_t next = 0, busy = 0;
+    enum cairn_code code = CAIRN_OK;
+    do {
+        for (size_t i = 0; i < HEADS_AT_ONCE && code == CAIRN_OK; i++)
+            if (!heads[i].busy && start_head(presence, worker, &heads[i], &next)) busy++;
+        if (busy && code == CAIRN_OK) code = cairn_store_poll(worker, 1000, err);
+        for (size_t i = 0; i < HEADS_AT_ONCE && code == CAIRN_OK; i++) {
+            if (!heads[i].busy || !heads[i].ready) continue;
+            busy--;
+            code = take_head(&heads[i], err);
+        }
+    } while (busy && code == CAIRN_OK);
+    for (size_t i = 0; i < HEADS_AT_ONCE; i++)
+        if (heads[i].busy && !heads[i].ready) cairn_store_cancel(worker, &heads[i].request);
+    return code;
+}
+
+/* ---- the look ---- */
+
+enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) {
+    bool folder = !strcmp(worker->store->profile.kind, "dir");
+    presence->listed = false;
+    presence->requests = 0;
+    presence->there_count = 0;
+    for (size_t i = 0; i < presence->count; i++) {
+        struct cairn_store_object *object = &presence->objects[i];
+        CAIRN_ASSERT(cairn_text_starts(object->key, presence->prefix));
+        CAIRN_ASSERT(!i || strcmp(object[-1].key, object->key) < 0);
+        object->there = object->found = false;
+    }
+    if (!folder || presence->stray) {
+        struct cairn_error why = {0};
+        enum cairn_code code = list_all(presence, worker, &why);
+        presence->listed = code == CAIRN_OK;
+        if (code != CAIRN_OK && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED) {
+            if (err) *err = why;
+            return code;
+        }
+    }
+    CAIRN_TRY(head_rest(presence, worker, err));
+    for (size_t i = 0; i < presence->count; i++)
+        presence->there_count += presence->objects[i].there;
+    return CAIRN_OK;
+}

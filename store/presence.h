@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * presence: are these objects of one prefix there, with these sizes, and what else is?
+ *
+ * Why:     a commit and a check of what was committed ask the same question of the store, and both
+ *          would be wrong in the same expensive way if they took a listing for proof of absence.
+ * Promise: N1  an object is called missing or of another size only after a HEAD of its own said so;
+ *              a listing alone proves presence, never absence.
+ *          N2  on S3 one listing of the prefix, 1,000 keys a page; where the keys of this process
+ *              may not list, a HEAD of each object, 32 at a time. On a folder a stat of each.
+ *          N3  what else the prefix holds is told only by a listing, so only when asked for.
+ * Limits:  one page of a listing in memory; 65,536 pages.
+ * Threads: one owner of the worker.
+ * Next:    server/commit_objects.c, server/check.c, cli/check.c.
+ */
+#pragma once
+
+#include "store/store.h"
+
+struct cairn_store_object {
+    char *key; /* the caller's; sorted by strcmp over the whole list */
+    uint64_t size_bytes;
+    /* set by the look */
+    bool there; /* with this size */
+    bool found; /* an object is there, maybe with another size */
+    uint64_t found_bytes;
+};
+struct cairn_store_presence {
+    const char *prefix; /* all keys begin with it; ends with '/' */
+    struct cairn_store_object *objects;
+    size_t count;
+    /* Hears each key under the prefix that is none of the objects; NULL: nobody asks. */
+    void (*stray)(void *owner, const char *key, uint64_t size_bytes);
+    void *owner;
+    /* set by the look */
+    bool listed;        /* else strays are not known: these keys may not list */
+    uint32_t requests;  /* that were sent */
+    size_t there_count; /* objects that are there with their size */
+};
+enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
