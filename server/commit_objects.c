@@ -65,7 +65,7 @@ static enum cairn_code judge(const struct cairn_srv_objects *objects,
 enum cairn_code cairn_srv_objects_there(const struct cairn_srv_objects *objects, bool *ret_final,
                                         struct cairn_error *err) {
     size_t count = objects->manifest->shard_count;
-    uint64_t from_ms = cairn_mono_ms();
+    uint64_t from_ms = cairn_srv_mono_ms(objects->server);
     struct cairn_key prefix;
     cairn_key_version_prefix(&objects->place, &prefix);
     struct cairn_store_presence presence = {.prefix = prefix.text, .count = count};
@@ -77,7 +77,7 @@ enum cairn_code cairn_srv_objects_there(const struct cairn_srv_objects *objects,
     if (!code) code = judge(objects, &presence, err);
     *ret_final = looked && code == CAIRN_CORRUPT;
     cairn_log(DEBUG, "commit.objects", "version=%s shards=%zu requests=%u ms=%" PRIu64,
-              objects->place.id.text, count, presence.requests, cairn_mono_ms() - from_ms);
+              objects->place.id.text, count, presence.requests, cairn_srv_mono_ms(objects->server) - from_ms);
     release_keys(presence.objects, count);
     return code;
 }
