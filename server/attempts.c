@@ -11,6 +11,7 @@
 #include "common/crashpoint.h"
 #include "common/encode.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "server/identity.h"
 #include "server/jobs.h"
@@ -346,7 +347,7 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
     ask->server->random(nonce, sizeof(nonce));
     cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
     ask->attempt = ask->run.attempt + 1;
-    CAIRN_TRY(cairn_srv_record_owed(tx, ask->run.id, &ask->owed, err));
+    if (CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_owed(tx, ask->run.id, &ask->owed, err));
     if (ask->owed)
         return cairn_fail(err, CAIRN_BUSY, "%s/%s has a commit whose record is being written",
                           ask->name->project, ask->name->run);
@@ -475,7 +476,7 @@ static enum cairn_code open_or_join(struct cairn_srv_request *request, struct as
     struct cairn_srv *server = ask->server;
     enum cairn_code code = CAIRN_OK;
     for (int i = 0; i < OPEN_TRIES_MAX; i++) {
-        if (!ask->known)
+        if (!ask->known && CAIRN_RULE(Q52))
             CAIRN_TRY(cairn_srv_record_write_missing(server, request->store, ask->name, err));
         ask->owed = false;
         code = cairn_srv_catalog_write(server->catalog, join_or_open, ask, err);

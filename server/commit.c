@@ -13,6 +13,7 @@
 #include "common/crashpoint.h"
 #include "common/hash.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "plan/cover.h"
 #include "server/commit_objects.h"
@@ -341,6 +342,7 @@ static enum cairn_code write_manifest(struct work *work, struct cairn_error *err
 static enum cairn_code take_effect(struct cairn_srv_tx *tx, struct work *work,
                                    struct cairn_error *err) {
     const struct cairn_srv_version *version = &work->version;
+    if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, version, err));
     if (work->table_count)
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
                                     "INSERT INTO layouts(run_id, digest, writer) VALUES(?1, ?2, "
@@ -423,6 +425,7 @@ static enum cairn_code commit(struct work *work, struct cairn_error *err) {
     enum cairn_code code = judge(work, &layout_bytes, &work->why);
     if (code && work->final) return give_up(work, err);
     if (!code) code = write_documents(work, &layout_bytes, &work->why);
+    if (code == CAIRN_CONFLICT && !CAIRN_RULE(Q53)) return give_up(work, err);
     if (code) {
         *err = work->why;
         return code;

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "server/identity.h"
 #include "store/presence.h"
 
@@ -65,6 +66,7 @@ static enum cairn_code judge(const struct cairn_srv_objects *objects,
 enum cairn_code cairn_srv_objects_there(const struct cairn_srv_objects *objects, bool *ret_final,
                                         struct cairn_error *err) {
     size_t count = objects->manifest->shard_count;
+    if (!CAIRN_RULE(Q55)) return CAIRN_OK;
     uint64_t from_ms = cairn_srv_mono_ms(objects->server);
     struct cairn_key prefix;
     cairn_key_version_prefix(&objects->place, &prefix);
@@ -76,8 +78,9 @@ enum cairn_code cairn_srv_objects_there(const struct cairn_srv_objects *objects,
     bool looked = !code;
     if (!code) code = judge(objects, &presence, err);
     *ret_final = looked && code == CAIRN_CORRUPT;
+    uint64_t took_ms = cairn_srv_mono_ms(objects->server) - from_ms;
     cairn_log(DEBUG, "commit.objects", "version=%s shards=%zu requests=%u ms=%" PRIu64,
-              objects->place.id.text, count, presence.requests, cairn_srv_mono_ms(objects->server) - from_ms);
+              objects->place.id.text, count, presence.requests, took_ms);
     release_keys(presence.objects, count);
     return code;
 }

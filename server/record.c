@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "server/saves.h"
 #include "server/sweep_objects.h"
@@ -23,8 +24,17 @@ enum cairn_code cairn_srv_record_text(const struct cairn_srv_version *version,
     return cairn_record_encode(&record, ret, err);
 }
 
-/* Superseded are the older ones of the same step: a save that was begun later and is recorded
- * already stays, since it is this one that it superseded. */
+enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_version *version,
+                                           struct cairn_error *err) {
+    if (version->on_exists != CAIRN_SRV_EXISTS_SUPERSEDE) return CAIRN_OK;
+    return cairn_srv_sql_run(tx, NULL, err,
+                             "UPDATE versions SET superseded = 1 WHERE run_id = ?1 AND step = ?2 "
+                             "AND state = 1 AND (attempt, n) < (?3, ?4)",
+                             "iiii", version->run_id, (int64_t)version->step,
+                             (int64_t)version->attempt, (int64_t)version->n);
+}
+
 static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     const struct cairn_srv_version *version = argument;
@@ -33,12 +43,7 @@ static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
                                 "UPDATE versions SET recorded = 1 WHERE version = ?1 AND state = 1 "
                                 "AND recorded = 0",
                                 "t", version->id.text));
-    if (!changed || version->on_exists != CAIRN_SRV_EXISTS_SUPERSEDE) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET superseded = 1 WHERE run_id = ?1 AND step = ?2 "
-                             "AND state = 1 AND (attempt, n) < (?3, ?4)",
-                             "iiii", version->run_id, (int64_t)version->step,
-                             (int64_t)version->attempt, (int64_t)version->n);
+    return changed && CAIRN_RULE(Q52) ? cairn_srv_record_supersede(tx, version, err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_store_worker *worker,

@@ -28,6 +28,11 @@ enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
 /* Inside a transaction: has the run a committed version without its record? */
 enum cairn_code cairn_srv_record_owed(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Inside a transaction, where the version supersedes: the older ones of its step. A save that was
+ * begun later stays, since it is this one that it superseded. */
+enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_version *version,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* The bytes of the record of a committed version: a pure function of its row. */
 enum cairn_code cairn_srv_record_text(const struct cairn_srv_version *version,
                                       struct cairn_buf *ret,
