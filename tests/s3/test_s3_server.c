@@ -321,7 +321,7 @@ TEST(md5_is_checked_by_the_server) { /* S20 */
                                       .key = "k2",
                                       .body = CAIRN_VIEW("x"),
                                       .md5 = wrong,
-                                      .deadline_ms = cairn_mono_ms() + 400};
+                                      .deadline_ms = cairn_mono_ms() + 2000};
     enum cairn_code code = cairn_store_perform(lab.worker, &put, &err);
     EXPECT(code == CAIRN_CORRUPT || code == CAIRN_TIMEOUT);
     EXPECT(strstr(err.message, "BadDigest"));
