@@ -363,11 +363,12 @@ __attribute__((constructor)) static void choose(void) {
 }
 
 uint32_t cairn_crc32c(uint32_t crc, const void *data, size_t size) {
+    if (!size) return crc; /* data may be NULL, which must not even be advanced by 0 */
     return ~chosen_update(~crc, data, size);
 }
 
 uint32_t cairn_crc32c_with_table(uint32_t crc, const void *data, size_t size) {
-    return ~update_table(~crc, data, size);
+    return size ? ~update_table(~crc, data, size) : crc;
 }
 
 uint32_t cairn_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON and what is stored as JSON, grants, safetensors heads. */
+#include "api/grant.h"
+#include "api/manifest.h"
+#include "common/json.h"
+#include "formats/safetensors.h"
+#include "tests/fuzz/fuzz.h"
+
+static bool same(const struct cairn_buf *a, const struct cairn_buf *b) {
+    return a->size == b->size && (!a->size || !memcmp(a->data, b->data, a->size));
+}
+
+void cairn_fuzz_json(struct cairn_view input) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *value = NULL, *again = NULL;
+    CAIRN_AUTO(buf) text = {0}, twice = {0};
+    const struct cairn_json_limits limits = {64 * CAIRN_KIB, 4096};
+    enum cairn_code code = cairn_json_parse(input, limits, &value, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (code) return;
+    if (cairn_json_dump(value, &text, &err)) return;
+    const struct cairn_json_limits own = {4 * CAIRN_MIB, 4096};
+    FUZZ_HOLDS(cairn_json_parse(cairn_buf_view(&text), own, &again, &err) == CAIRN_OK);
+    FUZZ_HOLDS(json_equal(value, again));
+    FUZZ_HOLDS(cairn_json_dump(again, &twice, &err) == CAIRN_OK && same(&text, &twice));
+}
+
+static void manifest(struct cairn_view input) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(manifest) first = {0}, again = {0};
+    CAIRN_AUTO(buf) text = {0}, twice = {0};
+    enum cairn_code code = cairn_manifest_decode(input, &first, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (code) return;
+    /* Q22: the bytes are a pure function of the content. */
+    FUZZ_HOLDS(cairn_manifest_encode(&first, &text, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_manifest_decode(cairn_buf_view(&text), &again, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_manifest_encode(&again, &twice, &err) == CAIRN_OK && same(&text, &twice));
+    for (size_t i = 0; i < first.shard_count; i++)
+        FUZZ_HOLDS(cairn_manifest_find(&first, cairn_view_of(first.shards[i].name)) ==
+                   &first.shards[i]);
+}
+
+static void attempt_record(struct cairn_view input) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(attempt_record) first = {0}, again = {0};
+    CAIRN_AUTO(buf) text = {0}, twice = {0};
+    enum cairn_code code = cairn_attempt_record_decode(input, &first, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (code) return;
+    FUZZ_HOLDS(cairn_attempt_record_encode(&first, &text, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_attempt_record_decode(cairn_buf_view(&text), &again, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_attempt_record_encode(&again, &twice, &err) == CAIRN_OK &&
+               same(&text, &twice));
+}
+
+void cairn_fuzz_manifest(struct cairn_view input) {
+    struct cairn_error err = {0};
+    struct cairn_record record;
+    struct cairn_store_record store;
+    CAIRN_AUTO(buf) text = {0};
+    manifest(input);
+    attempt_record(input);
+    enum cairn_code code = cairn_record_decode(input, &record, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (!code) {
+        FUZZ_HOLDS(cairn_record_encode(&record, &text, &err) == CAIRN_OK);
+        FUZZ_HOLDS(cairn_record_decode(cairn_buf_view(&text), &record, &err) == CAIRN_OK);
+    }
+    text.size = 0;
+    code = cairn_store_record_decode(input, &store, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (code) return;
+    FUZZ_HOLDS(cairn_store_record_encode(&store, &text, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_store_record_decode(cairn_buf_view(&text), &store, &err) == CAIRN_OK);
+}
+
+void cairn_fuzz_grant(struct cairn_view input) {
+    static const uint8_t key[CAIRN_GRANT_KEY_BYTES] = {7};
+    struct cairn_error err = {0};
+    struct cairn_grant grant, again;
+    char *text = cairn_fuzz_text(input), signed_text[CAIRN_GRANT_BYTES_MAX];
+    enum cairn_code code = cairn_grant_parse(text, &grant, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (!code) {
+        cairn_grant_sign(&grant, key, signed_text);
+        FUZZ_HOLDS(cairn_grant_check(signed_text, key, &again, &err) == CAIRN_OK);
+        FUZZ_HOLDS(grant.attempt == again.attempt && !strcmp(grant.nonce, again.nonce) &&
+                   !strcmp(grant.name.run, again.name.run) &&
+                   !strcmp(grant.store_uuid, again.store_uuid));
+        /* Only the one text that the key signs is taken. */
+        FUZZ_HOLDS(cairn_grant_check(text, key, &again, &err) != CAIRN_OK ||
+                   !strcmp(text, signed_text));
+    }
+    free(text);
+}
+
+void cairn_fuzz_safetensors(struct cairn_view input) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(safetensors) file = {0};
+    uint64_t file_bytes = input.size + 4096, head_bytes = 0;
+    if (input.size < 8) return;
+    enum cairn_code code = cairn_safetensors_head_bytes((struct cairn_view){input.data, 8},
+                                                        file_bytes, &head_bytes, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (code || head_bytes > input.size) return;
+    code = cairn_safetensors_open(input, file_bytes, &file, &err);
+    FUZZ_SAYS_WHY(code, err);
+    for (size_t i = 0; !code && i < file.count; i++) {
+        const struct cairn_safetensors_entry *entry = &file.entries[i];
+        FUZZ_HOLDS(entry->offset_bytes >= file.header_bytes && entry->offset_bytes <= file_bytes &&
+                   entry->size_bytes <= file_bytes - entry->offset_bytes);
+    }
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names, paths, ranges, settings, dates. */
+#include "api/keys.h"
+#include "api/routes.h"
+#include "common/config.h"
+#include "common/encode.h"
+#include "common/text.h"
+#include "server/range.h"
+#include "store/s3_time.h"
+#include "tests/fuzz/fuzz.h"
+#include "uploader/settings.h"
+
+void cairn_fuzz_names(struct cairn_view input) {
+    struct cairn_error err = {0};
+    struct cairn_run_name name;
+    CAIRN_AUTO(buf) plain = {0}, coded = {0}, again = {0};
+    char *text = cairn_fuzz_text(input);
+    if (!cairn_run_name_parse(text, &name, &err))
+        FUZZ_HOLDS(cairn_name_valid(cairn_view_of(name.project)) &&
+                   cairn_name_valid(cairn_view_of(name.run)));
+    free(text);
+    if (!cairn_shard_name_check(input, &err)) {
+        struct cairn_version_place place = {
+            .name = {"p", "r"}, .step = 1, .id = {"ckpt_00000000-0000-8000-8000-000000000000"}};
+        struct cairn_key key;
+        cairn_key_shard(&place, input, &key);
+        FUZZ_HOLDS(!strstr(key.text, "/../") && !strstr(key.text, "//") &&
+                   cairn_text_starts(key.text, "p/r/000000000001/ckpt_"));
+    }
+    (void)cairn_version_id_valid(input);
+    if (cairn_percent_decode(input, &plain, &err)) return;
+    FUZZ_HOLDS(!cairn_percent_encode(cairn_buf_view(&plain), true, &coded, &err));
+    FUZZ_HOLDS(!cairn_percent_decode(cairn_buf_view(&coded), &again, &err));
+    FUZZ_HOLDS(again.size == plain.size &&
+               (!plain.size || !memcmp(again.data, plain.data, plain.size)));
+}
+
+void cairn_fuzz_route(struct cairn_view input) {
+    static const char *const methods[] = {"GET", "PUT", "POST", "DELETE", "HEAD"};
+    struct cairn_error err = {0};
+    struct cairn_view path, query_text;
+    struct cairn_route_params params;
+    struct cairn_query query;
+    char allow[CAIRN_ROUTE_ALLOW_BYTES];
+    cairn_route_split(input, &path, &query_text);
+    FUZZ_HOLDS(path.size <= input.size && query_text.size <= input.size);
+    cairn_route_allow(path, allow);
+    for (size_t i = 0; i < CAIRN_COUNT(methods); i++) {
+        const struct cairn_route *route = NULL;
+        enum cairn_code code = cairn_route_match(methods[i], path, &route, &params, &err);
+        FUZZ_SAYS_WHY(code, err);
+        if (code) continue;
+        FUZZ_HOLDS(route && strstr(allow, methods[i]));
+        if (params.shard[0]) FUZZ_HOLDS(!cairn_shard_name_check(cairn_view_of(params.shard), &err));
+        if (params.run_name.run[0])
+            FUZZ_HOLDS(cairn_name_valid(cairn_view_of(params.run_name.run)));
+    }
+    enum cairn_code code = query_text.data ? cairn_query_parse(query_text, &query, &err) : CAIRN_OK;
+    FUZZ_SAYS_WHY(code, err);
+}
+
+void cairn_fuzz_range(struct cairn_view input) {
+    static const uint64_t sizes[] = {0, 1, 5, 1000, (UINT64_C(1) << 62) - 1};
+    char *text = cairn_fuzz_text(input);
+    for (size_t i = 0; i < CAIRN_COUNT(sizes); i++) {
+        struct cairn_error err = {0};
+        uint64_t begin = 0, end = 0;
+        enum cairn_code code = cairn_srv_range_parse(text, sizes[i], &begin, &end, &err);
+        FUZZ_SAYS_WHY(code, err);
+        FUZZ_HOLDS(code || (begin <= end && end <= sizes[i]));
+    }
+    free(text);
+}
+
+void cairn_fuzz_times(struct cairn_view input) {
+    char *text = cairn_fuzz_text(input);
+    struct cairn_error err = {0};
+    int64_t wall_ms = 0;
+    const int64_t last_ms = INT64_C(253402300799999); /* the end of the year 9999 */
+    enum cairn_code code = cairn_s3_time_iso(text, &wall_ms, &err);
+    FUZZ_SAYS_WHY(code, err);
+    FUZZ_HOLDS(code || (wall_ms >= 0 && wall_ms <= last_ms));
+    code = cairn_s3_time_http(text, &wall_ms, &err);
+    FUZZ_SAYS_WHY(code, err);
+    FUZZ_HOLDS(code || (wall_ms >= 0 && wall_ms <= last_ms));
+    free(text);
+}
+
+void cairn_fuzz_config(struct cairn_view input) {
+    struct cairn_error err = {0};
+    uint64_t number = 0;
+    enum cairn_code code = cairn_parse_size(input, &number, &err);
+    FUZZ_SAYS_WHY(code, err);
+    code = cairn_parse_duration(input, &number, &err);
+    FUZZ_SAYS_WHY(code, err);
+    struct cairn_fuzz_file file;
+    struct cairn_up_settings settings = {0};
+    struct cairn_config config = {0};
+    FUZZ_HOLDS(!cairn_config_init(&config, cairn_up_settings_rows, cairn_up_settings_row_count,
+                                  &settings, &err));
+    cairn_fuzz_file_begin(input, &file);
+    code = cairn_config_file(&config, file.path, &err);
+    FUZZ_SAYS_WHY(code, err);
+    CAIRN_AUTO(buf) text = {0};
+    if (!code) FUZZ_HOLDS(!cairn_config_print(&config, &text, &err));
+    cairn_fuzz_file_end(&file);
+    cairn_config_release(&config);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Good inputs of binary formats, made by the product's own writers, so they follow the format. */
+#include <unistd.h>
+
+#include "api/frame.h"
+#include "api/grant.h"
+#include "api/manifest.h"
+#include "api/table.h"
+#include "tests/fuzz/fuzz.h"
+#include "uploader/journal.h"
+
+typedef void each_seed(struct cairn_view seed, void *owner);
+
+/* One tensors shard and one raw shard; a box, a flat piece, an alias. */
+static void make_table(uint32_t rank, struct cairn_buf *ret) {
+    struct cairn_error err;
+    CAIRN_AUTO_PTR(table_builder) builder = NULL;
+    FUZZ_HOLDS(cairn_table_builder_new(rank, &builder, &err) == CAIRN_OK);
+    uint32_t file = 0, raw = 0;
+    const struct cairn_table_shard shards[] = {{CAIRN_VIEW("rank.safetensors"), 8192, true},
+                                               {CAIRN_VIEW("rank/opt.pt"), 4096, false}};
+    FUZZ_HOLDS(cairn_table_add_shard(builder, &shards[0], &file, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_table_add_shard(builder, &shards[1], &raw, &err) == CAIRN_OK);
+    const struct cairn_tensor weight = {.name = CAIRN_VIEW("layers.0.weight"),
+                                        .dtype = CAIRN_DTYPE_BF16,
+                                        .dimension_count = 2,
+                                        .shape = {64, 32},
+                                        .kind = CAIRN_TENSOR_SHARDED};
+    const struct cairn_fragment box = {.form = CAIRN_FRAGMENT_BOX,
+                                       .start = {0, 16},
+                                       .count = {64, 16},
+                                       .shard = file,
+                                       .offset_bytes = 4096,
+                                       .size_bytes = 2048};
+    const struct cairn_tensor state = {.name = CAIRN_VIEW("state"),
+                                       .dtype = CAIRN_DTYPE_F32,
+                                       .dimension_count = 1,
+                                       .shape = {4096},
+                                       .kind = CAIRN_TENSOR_SHARDED};
+    const struct cairn_fragment flat = {.form = CAIRN_FRAGMENT_FLAT,
+                                        .start = {rank * 512},
+                                        .count = {512},
+                                        .shard = raw,
+                                        .size_bytes = 2048};
+    const struct cairn_tensor tied = {.name = CAIRN_VIEW("head"),
+                                      .dtype = CAIRN_DTYPE_BF16,
+                                      .dimension_count = 2,
+                                      .shape = {64, 32},
+                                      .kind = CAIRN_TENSOR_ALIAS,
+                                      .alias_of = CAIRN_VIEW("layers.0.weight")};
+    FUZZ_HOLDS(cairn_table_add_tensor(builder, &weight, &box, 1, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_table_add_tensor(builder, &state, &flat, 1, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_table_add_tensor(builder, &tied, NULL, 0, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_table_finish(builder, ret, &err) == CAIRN_OK);
+}
+
+static void table_seeds(each_seed *each, void *owner) {
+    struct cairn_error err;
+    CAIRN_AUTO(buf) first = {0}, second = {0}, layout = {0};
+    make_table(0, &first);
+    make_table(1, &second);
+    each(cairn_buf_view(&first), owner);
+    struct cairn_table tables[2];
+    FUZZ_HOLDS(cairn_table_open(cairn_buf_view(&first), &tables[0], &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_table_open(cairn_buf_view(&second), &tables[1], &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_layout_build(tables, 2, &layout, &err) == CAIRN_OK);
+    each(cairn_buf_view(&layout), owner);
+}
+
+static void frame_seeds(each_seed *each, void *owner) {
+    struct cairn_error err;
+    CAIRN_AUTO(buf) bytes = {0};
+    CAIRN_AUTO_JSON json_t *hello = json_pack("{s:s, s:i, s:i, s:i, s:s}", "t", "hello", "id", 1,
+                                              "min", 1, "max", 1, "run", "llm/7b");
+    CAIRN_AUTO_JSON json_t *staged =
+        json_pack("{s:s, s:i, s:i, s:i}", "t", "staged", "save", 1, "shard", 0, "bytes", 4096);
+    FUZZ_HOLDS(cairn_frame_encode(hello, CAIRN_VIEW(""), &bytes, &err) == CAIRN_OK);
+    FUZZ_HOLDS(cairn_frame_encode(staged, CAIRN_VIEW("\1\2\3\4"), &bytes, &err) == CAIRN_OK);
+    each(cairn_buf_view(&bytes), owner);
+}
+
+#define NONCE "00112233445566778899aabbccddeeff"
+#define UUID "5b2164b1-0bac-45fc-a51d-c51bbc8797d9"
+
+static void manifest_seeds(each_seed *each, void *owner) {
+    struct cairn_error err;
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_manifest_shard shards[] = {
+        {.name = (char[]){"rank-00000.safetensors"}, .size_bytes = 3 * CAIRN_MIB + 5, .crc32c = 7},
+        {.name = (char[]){"rank-00001/opt.pt"}, .rank = 1, .size_bytes = 0}};
+    struct cairn_manifest manifest = {
+        .origin = {.name = {"llm", "7b"}, .attempt = 3, .nonce = NONCE, .step = 1000, .n = 1},
+        .world_size = 2,
+        .format_tag = (char[]){"fast-llm-2"},
+        .meta_json = (char[]){"{\"lr\":0.5}"},
+        .labels_json = (char[]){"{\"team\":\"nlp\"}"},
+        .shards = shards,
+        .shard_count = 2};
+    cairn_version_id_make(&manifest.origin, &manifest.id);
+    FUZZ_HOLDS(cairn_manifest_encode(&manifest, &text, &err) == CAIRN_OK);
+    each(cairn_buf_view(&text), owner);
+    text.size = 0;
+    const struct cairn_record record = {.id = manifest.id,
+                                        .attempt = 3,
+                                        .step = 1000,
+                                        .n = 1,
+                                        .committed_at = "2026-03-02T10:14:07Z"};
+    FUZZ_HOLDS(cairn_record_encode(&record, &text, &err) == CAIRN_OK);
+    each(cairn_buf_view(&text), owner);
+    text.size = 0;
+    const struct cairn_attempt_record attempt = {.name = {"llm", "7b"},
+                                                 .attempt = 3,
+                                                 .nonce = NONCE,
+                                                 .job = "slurm-17",
+                                                 .world_size = 2,
+                                                 .has_resume = true,
+                                                 .resume_version = manifest.id,
+                                                 .superseded = &manifest.id,
+                                                 .superseded_count = 1};
+    FUZZ_HOLDS(cairn_attempt_record_encode(&attempt, &text, &err) == CAIRN_OK);
+    each(cairn_buf_view(&text), owner);
+    text.size = 0;
+    const struct cairn_store_record store = {
+        .uuid = UUID, .owner = "site", .format = 1, .generation = 4};
+    FUZZ_HOLDS(cairn_store_record_encode(&store, &text, &err) == CAIRN_OK);
+    each(cairn_buf_view(&text), owner);
+}
+
+static void grant_seeds(each_seed *each, void *owner) {
+    static const uint8_t key[CAIRN_GRANT_KEY_BYTES] = {7};
+    char text[CAIRN_GRANT_BYTES_MAX];
+    const struct cairn_grant grant = {
+        .store_uuid = UUID, .name = {"llm", "7b"}, .attempt = 3, .nonce = NONCE};
+    cairn_grant_sign(&grant, key, text);
+    each(cairn_view_of(text), owner);
+}
+
+static enum cairn_code replay_nothing(void *owner, const struct cairn_up_replayed *record,
+                                      struct cairn_error *err) {
+    (void)owner;
+    (void)record;
+    (void)err;
+    return CAIRN_OK;
+}
+
+static void journal_seeds(each_seed *each, void *owner) {
+    struct cairn_error err;
+    char folder[] = "/tmp/cairn-fuzz-XXXXXX", path[64];
+    FUZZ_HOLDS(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/j", folder);
+    struct cairn_up_journal *journal = NULL;
+    const struct cairn_up_journal_options options = {
+        .path = path, .node = "n1", .replay = replay_nothing, .rewrite_bytes = CAIRN_MIB};
+    FUZZ_HOLDS(cairn_up_journal_open(&options, &journal, &err) == CAIRN_OK);
+    for (uint64_t entry = 1; entry < 4; entry++) {
+        CAIRN_AUTO_JSON json_t *begin = json_pack("{s:s, s:s}", "t", "begin", "grant", "g");
+        CAIRN_AUTO_JSON json_t *over = json_pack("{s:s}", "t", "over");
+        const struct cairn_up_record records[] = {
+            {.entry = entry, .message = begin, .blob = CAIRN_VIEW("checksums")},
+            {.entry = entry, .message = over, .closes = true}};
+        FUZZ_HOLDS(cairn_up_journal_append(journal, records, entry == 2 ? 2 : 1, &err) == CAIRN_OK);
+    }
+    cairn_up_journal_free(journal);
+    static char bytes[64 * CAIRN_KIB];
+    FILE *file = fopen(path, "rb");
+    FUZZ_HOLDS(file);
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    unlink(path);
+    rmdir(folder);
+    each((struct cairn_view){bytes, size}, owner);
+}
+
+void cairn_fuzz_seeds(const char *target, each_seed *each, void *owner) {
+    if (strcmp(target, "table") == 0) table_seeds(each, owner);
+    if (strcmp(target, "manifest") == 0) manifest_seeds(each, owner);
+    if (strcmp(target, "grant") == 0) grant_seeds(each, owner);
+    if (strcmp(target, "frame") == 0) frame_seeds(each, owner);
+    if (strcmp(target, "journal") == 0) journal_seeds(each, owner);
+}
