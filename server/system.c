@@ -15,7 +15,7 @@ __asm__(".section .rodata\n"
         ".global cairn_srv_openapi_begin\n"
         ".global cairn_srv_openapi_end\n"
         "cairn_srv_openapi_begin:\n"
-        ".incbin \"" CAIRN_SOURCE_DIR "/api/openapi.yaml\"\n"
+        ".incbin \"" CAIRN_OPENAPI_FILE "\"\n"
         "cairn_srv_openapi_end:\n"
         ".byte 0\n"
         ".previous\n");

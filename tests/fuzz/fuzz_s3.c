@@ -27,10 +27,11 @@ void cairn_fuzz_xml(struct cairn_view input) {
     code = cairn_xml_parts_read(input, &parts, &err);
     FUZZ_SAYS_WHY(code, err);
     free(parts.parts);
+    const struct cairn_xml_listed listed = {"p/", 2};
     for (int i = 0; i < 2; i++) {
         struct cairn_store_listing listing = {0};
-        code = i ? cairn_xml_uploads(input, "p/", &listing, &err)
-                 : cairn_xml_objects(input, "p/", &listing, &err);
+        code = i ? cairn_xml_uploads(input, &listed, &listing, &err)
+                 : cairn_xml_objects(input, &listed, &listing, &err);
         FUZZ_SAYS_WHY(code, err);
         cairn_store_listing_release(&listing);
     }
