@@ -11,6 +11,7 @@
 #include "api/names.h"
 #include "common/crc32c.h"
 #include "common/encode.h"
+#include "common/utf8.h"
 
 #define MANIFEST_KIND "cairn_manifest"
 #define SHARDS_MAX (UINT32_C(1) << 20)
@@ -71,17 +72,17 @@ static enum cairn_code check_shards(struct cairn_manifest *manifest, bool fill,
         struct cairn_manifest_shard *shard = &manifest->shards[i];
         CAIRN_TRY(cairn_shard_name_check(cairn_view_of(shard->name), err));
         if (i > 0 && strcmp(shard[-1].name, shard->name) >= 0) {
-            return cairn_fail(err, CAIRN_INVALID, "shard \"%.100s\": twice or out of order",
-                              shard->name);
+            return cairn_fail(err, CAIRN_INVALID, "shard \"%s\": twice or out of order",
+                              cairn_short(shard->name).text);
         }
         if (shard->size_bytes > SIZE_BYTES_MAX || shard->rank >= manifest->world_size) {
-            return cairn_fail(err, CAIRN_INVALID, "shard \"%.100s\": size or rank out of range",
-                              shard->name);
+            return cairn_fail(err, CAIRN_INVALID, "shard \"%s\": size or rank out of range",
+                              cairn_short(shard->name).text);
         }
         if (fill) shard->first_block = blocks;
         if (shard->first_block != blocks || (shard->size_bytes == 0 && shard->crc32c != 0)) {
-            return cairn_fail(err, CAIRN_INVALID, "shard \"%.100s\": wrong first_block or crc32c",
-                              shard->name);
+            return cairn_fail(err, CAIRN_INVALID, "shard \"%s\": wrong first_block or crc32c",
+                              cairn_short(shard->name).text);
         }
         blocks += cairn_block_count(shard->size_bytes); /* 2^20 times 2^42: no overflow */
         if (cairn_add_overflows(bytes, shard->size_bytes, &bytes) || bytes > SIZE_BYTES_MAX) {

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "common/utf8.h"
+
 #define REPLY_BYTES_MAX (64 * CAIRN_MIB)
 #define REPLY_NODES_MAX 4000000
 #define ERROR_BODY_BYTES_MAX CAIRN_MIB
@@ -130,13 +132,9 @@ static void note_type(struct cairn_http_request *request, struct cairn_view name
                        (size >= 24 && !strncasecmp(text, "application/problem+json", 24));
 }
 
-/* Text of the server's for a message of one line. */
-static const char *text_field(const json_t *problem, const char *name, char ret_text[200]) {
+static const char *text_field(const json_t *problem, const char *name) {
     const char *text = json_string_value(json_object_get(problem, name));
-    snprintf(ret_text, 200, "%s", text ? text : "");
-    for (char *at = ret_text; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 0x7f) *at = ' ';
-    return ret_text;
+    return text ? text : "";
 }
 
 /* For replies whose code this release does not know, or that carry none. */
@@ -174,13 +172,14 @@ static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call 
     enum cairn_code code = slug ? cairn_code_from_slug(slug) : code_of_status(status);
     if (code == CAIRN_OK || (code == CAIRN_INTERNAL && slug && strcmp(slug, "internal") != 0))
         code = code_of_status(status);
-    char title[200], detail[200], hint[200];
-    text_field(rest->problem, "title", title);
-    text_field(rest->problem, "detail", detail);
-    text_field(rest->problem, "hint", hint);
+    const char *title = text_field(rest->problem, "title");
+    const char *detail = text_field(rest->problem, "detail");
+    const char *hint = text_field(rest->problem, "hint");
     cairn_fail(err, code, "%s%s%s%s%s%s", title[0] ? title : "the server refused",
                detail[0] ? " " : "", detail, hint[0] ? " (" : "", hint, hint[0] ? ")" : "");
-    if (err) err->http_status = status;
+    if (!err) return code;
+    err->http_status = status;
+    cairn_error_request_id(err, text_field(rest->problem, "request_id"));
     return code;
 }
 
@@ -246,8 +245,8 @@ enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, con
         struct cairn_json_limits limits = {REPLY_BYTES_MAX, REPLY_NODES_MAX};
         if (!call.json_reply ||
             cairn_json_parse(cairn_buf_view(&call.reply), limits, &reply, NULL) != CAIRN_OK)
-            return cairn_fail(err, CAIRN_PROTOCOL, "server %s: %s %.100s: the answer is no JSON",
-                              rest->name, method, path);
+            return cairn_fail(err, CAIRN_PROTOCOL, "server %s: %s %s: the answer is no JSON",
+                              rest->name, method, cairn_short(path).text);
     }
     if (ret_reply)
         *ret_reply = reply;
@@ -280,8 +279,8 @@ enum cairn_code cairn_rest_bytes(struct cairn_rest *rest, const char *method, co
     if (range) CAIRN_TRY(add_line(&call, &call.range, "Range", range, err));
     CAIRN_TRY(run(rest, &call, path, err));
     if (range && call.request.status != 206)
-        return cairn_fail(err, CAIRN_PROTOCOL, "server %s: %s %.100s: asked for a range, got %d",
-                          rest->name, method, path, call.request.status);
+        return cairn_fail(err, CAIRN_PROTOCOL, "server %s: %s %s: asked for a range, got %d",
+                          rest->name, method, cairn_short(path).text, call.request.status);
     if (!ret_reply || !call.reply.size) return CAIRN_OK;
     return cairn_buf_append(ret_reply, call.reply.data, call.reply.size, err);
 }

@@ -43,7 +43,9 @@ static void print_version(const json_t *version) {
            (unsigned long long)cairn_cli_number_of(version, "attempt"));
     print_field("version", cairn_cli_text_of(version, "version"));
     print_field("state", cairn_cli_text_of(version, "state"));
+    print_field("code", cairn_cli_text_of(version, "code"));
     print_field("reason", cairn_cli_text_of(version, "reason"));
+    print_field("request id", cairn_cli_text_of(version, "request_id"));
     printf("%-12s %s in %llu shards of %llu ranks\n", "content", size,
            (unsigned long long)cairn_cli_number_of(version, "shards"),
            (unsigned long long)cairn_cli_number_of(version, "world_size"));

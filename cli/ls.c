@@ -6,6 +6,7 @@
 #include "cli/ref.h"
 #include "common/encode.h"
 #include "common/text.h"
+#include "common/utf8.h"
 
 #define PAGE 1000
 #define LIMIT_DEFAULT 100
@@ -52,7 +53,7 @@ static void cell_flags(const json_t *item, char *ret, size_t capacity) {
                 (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", names[i]);
     const char *reason = cairn_cli_text_of(item, "reason");
     if (*reason && used < capacity)
-        snprintf(ret + used, capacity - used, "%s%.100s", used ? " " : "", reason);
+        snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", cairn_short(reason).text);
 }
 static const struct cairn_cli_column checkpoint_columns[] = {
     {"STEP", true, cell_step},    {"STATE", false, cell_state},    {"SHARDS", true, cell_shards},

@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "api/failure.h"
 #include "client/save.h"
 
 #define RETRY_MS_MIN 20
@@ -27,8 +28,6 @@ void cairn_client_wake(struct cairn_session *session) {
 
 static void verdict(struct cairn_save *save, const json_t *message) {
     const char *state = cairn_client_text_of(message, "state");
-    const char *slug = cairn_client_text_of(message, "code");
-    const char *text = cairn_client_text_of(message, "message");
     if (!state) return;
     if (strcmp(state, "committed") == 0) {
         save->committed = save->durable = true;
@@ -36,9 +35,9 @@ static void verdict(struct cairn_save *save, const json_t *message) {
         return;
     }
     struct cairn_error why = {0};
-    enum cairn_code code = slug && slug[0] ? cairn_code_from_slug(slug) : CAIRN_OK;
-    if (code == CAIRN_OK) code = strcmp(state, "skipped") == 0 ? CAIRN_SKIPPED : CAIRN_ABORTED;
-    (void)cairn_fail(&why, code, "%s", text && text[0] ? text : state);
+    cairn_failure_get(message, "message", &why);
+    if (!why.code) why.code = strcmp(state, "skipped") == 0 ? CAIRN_SKIPPED : CAIRN_ABORTED;
+    if (!why.message[0]) (void)cairn_fail(&why, why.code, "%s", state);
     cairn_client_save_end(save, &why);
 }
 

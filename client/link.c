@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/failure.h"
 #include "client/process.h"
 #include "common/clock.h"
 
@@ -141,9 +142,10 @@ enum cairn_code cairn_client_answer_check(const struct cairn_frame *answer, cons
     if (strcmp(answer->name, "error") != 0)
         return cairn_fail(err, CAIRN_PROTOCOL, "the uploader answered %.32s where %s was due",
                           answer->name, wanted);
-    const char *slug = cairn_client_text_of(answer->message, "code");
-    const char *message = cairn_client_text_of(answer->message, "message");
-    enum cairn_code code = cairn_code_from_slug(slug ? slug : "");
-    if (code == CAIRN_OK) code = CAIRN_PROTOCOL;
-    return cairn_fail(err, code, "%s", message ? message : "the uploader gave no reason");
+    struct cairn_error why = {0};
+    cairn_failure_get(answer->message, "message", &why);
+    if (!why.code) why.code = CAIRN_PROTOCOL;
+    if (!why.message[0]) (void)cairn_fail(&why, why.code, "the uploader gave no reason");
+    if (err) *err = why;
+    return why.code;
 }

@@ -10,6 +10,7 @@
 
 #include "client/restore.h"
 #include "client/window.h"
+#include "common/utf8.h"
 #include "plan/reads.h"
 
 #define SLOTS CAIRN_CLIENT_SLOTS
@@ -233,8 +234,8 @@ static enum cairn_code make_want(const struct cairn_read *read, struct cairn_pla
     ret->tensor = cairn_view_of(read->tensor);
     if (read->form < CAIRN_WHOLE || read->form > CAIRN_BOX ||
         (read->form == CAIRN_FLAT && (!read->start || !read->count)))
-        return cairn_fail(err, CAIRN_INVALID, "tensor %.200s: form, start or count is missing",
-                          read->tensor);
+        return cairn_fail(err, CAIRN_INVALID, "tensor %s: form, start or count is missing",
+                          cairn_short(read->tensor).text);
     return CAIRN_OK;
 }
 
@@ -245,8 +246,8 @@ static enum cairn_code check_box(struct cairn_restore *restore, const struct cai
     if (!read->tensor || read->form != CAIRN_BOX || (read->start && read->count)) return CAIRN_OK;
     CAIRN_TRY(cairn_restore_tensor_find(restore, read->tensor, &info, err));
     if (info.dimension_count == 0) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "tensor %.200s: start and count of the box are missing",
-                      read->tensor);
+    return cairn_fail(err, CAIRN_INVALID, "tensor %s: start and count of the box are missing",
+                      cairn_short(read->tensor).text);
 }
 
 static enum cairn_code check_sizes(const struct cairn_read *reads, size_t count,
@@ -255,10 +256,10 @@ static enum cairn_code check_sizes(const struct cairn_read *reads, size_t count,
         const char *name = reads[i].shard ? reads[i].shard : reads[i].tensor;
         if (reads[i].into_bytes != plan->want_bytes[i])
             return cairn_fail(err, CAIRN_INVALID,
-                              "%.200s: there is room for %" PRIu64 " bytes, it has %" PRIu64, name,
-                              reads[i].into_bytes, plan->want_bytes[i]);
+                              "%s: there is room for %" PRIu64 " bytes, it has %" PRIu64,
+                              cairn_short(name).text, reads[i].into_bytes, plan->want_bytes[i]);
         if (reads[i].into_bytes && !reads[i].into)
-            return cairn_fail(err, CAIRN_INVALID, "%.200s: nowhere to put it", name);
+            return cairn_fail(err, CAIRN_INVALID, "%s: nowhere to put it", cairn_short(name).text);
     }
     return CAIRN_OK;
 }

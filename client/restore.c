@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/text.h"
+#include "common/utf8.h"
 
 static void restore_release(struct cairn_restore *restore) {
     cairn_layout_release(&restore->layout);
@@ -220,6 +221,7 @@ enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const c
     uint32_t index = 0;
     if (!restore || !name || !restore->has_layout ||
         !cairn_layout_find(&restore->layout, cairn_view_of(name), &index))
-        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %.200s", name ? name : "(none)");
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s",
+                          cairn_short(name ? name : "(none)").text);
     return cairn_restore_tensor_at(restore, index, ret, err);
 }

@@ -40,8 +40,8 @@ uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t tim
 }
 
 static enum cairn_code refused(struct cairn_session *session, struct cairn_error *err) {
-    const struct cairn_error *refusal = &session->locked.refusal;
-    return cairn_fail(err, refusal->code, "%s", refusal->message);
+    if (err) *err = session->locked.refusal;
+    return session->locked.refusal.code;
 }
 
 enum cairn_code cairn_client_reach(struct cairn_session *session, uint64_t deadline_ms,
@@ -173,8 +173,9 @@ void cairn_client_tells_send(struct cairn_session *session) {
         if (tell->request || session->locked.state != CAIRN_CLIENT_UP) continue;
         tell->request = session->next_id++;
         CAIRN_AUTO_JSON json_t *body = tell_message(tell);
-        if (body && cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message,
-                                             NULL) == CAIRN_OK)
+        CAIRN_ASSERT(body != NULL);
+        if (cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message, NULL) ==
+            CAIRN_OK)
             enqueue(session, message);
         else
             tell->request = 0;
@@ -182,10 +183,9 @@ void cairn_client_tells_send(struct cairn_session *session) {
 }
 
 void cairn_client_reason(const char *text, char ret_reason[CAIRN_CLIENT_REASON_BYTES]) {
-    (void)cairn_text_copy(ret_reason, CAIRN_CLIENT_REASON_BYTES, text);
-    /* A cut or foreign text must not keep the failure from being told. */
-    for (char *at = ret_reason; *at && !cairn_utf8_valid(cairn_view_of(ret_reason)); at++)
-        if ((unsigned char)*at >= 0x80) *at = '?';
+    struct cairn_error told = {0}; /* valid text, whatever the trainer gave */
+    (void)cairn_fail(&told, CAIRN_CANCELLED, "%s", text);
+    memcpy(ret_reason, told.message, CAIRN_CLIENT_REASON_BYTES);
 }
 
 void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,

@@ -34,8 +34,8 @@
 
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
-#define CAIRN_CLIENT_REASON_BYTES 256
-#define CAIRN_CLIENT_SLOTS 4 /* reads under way at once */
+#define CAIRN_CLIENT_REASON_BYTES 320 /* a message whole */
+#define CAIRN_CLIENT_SLOTS 4          /* reads under way at once */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
 #define CAIRN_CLIENT_WAIT_STAGED_MS 30000
 /* Room for a tensors header and the padding between shards, on top of the session's `bytes`. */

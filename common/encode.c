@@ -173,29 +173,3 @@ enum cairn_code cairn_percent_decode(struct cairn_view text, struct cairn_buf *r
     ret->size = size;
     return CAIRN_OK;
 }
-
-/* Bytes of the sequence that starts at p (0: not well-formed), of at most left bytes. */
-static size_t utf8_sequence(const uint8_t *p, size_t left) {
-    if (p[0] < 0x80) return 1;
-    size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    /* 0x80-0xc1 never start one; after 0xf4 lies nothing of Unicode. */
-    if (p[0] < 0xc2 || p[0] > 0xf4 || size > left) return 0;
-    for (size_t i = 1; i < size; i++) {
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    }
-    if (p[0] == 0xe0 && p[1] < 0xa0) return 0;  /* overlong */
-    if (p[0] == 0xed && p[1] >= 0xa0) return 0; /* surrogates */
-    if (p[0] == 0xf0 && p[1] < 0x90) return 0;  /* overlong */
-    if (p[0] == 0xf4 && p[1] >= 0x90) return 0; /* above U+10FFFF */
-    return size;
-}
-
-bool cairn_utf8_valid(struct cairn_view text) {
-    const uint8_t *bytes = text.data;
-    for (size_t i = 0; i < text.size;) {
-        size_t size = utf8_sequence(bytes + i, text.size - i);
-        if (size == 0) return false;
-        i += size;
-    }
-    return true;
-}

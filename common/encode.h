@@ -12,6 +12,7 @@
 #pragma once
 
 #include "common/buf.h"
+#include "common/utf8.h"
 
 /* ret_text holds 2 * size + 1 bytes. Lower case. */
 void cairn_hex_encode(const void *data, size_t size, char *ret_text);
@@ -28,5 +29,3 @@ enum cairn_code cairn_percent_encode(struct cairn_view text, bool keep_slash, st
 /* Refuses bad escapes, and NUL bytes in the result. '+' stays '+'. */
 enum cairn_code cairn_percent_decode(struct cairn_view text, struct cairn_buf *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Well-formed UTF-8 (no surrogates, no overlong forms)? */
-bool cairn_utf8_valid(struct cairn_view text);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/utf8.h"
+
 static const struct cairn_code_info code_infos[CAIRN_CODE_COUNT] = {
 #define CODE_INFO(name, slug, http, retry, exit, meaning) {#name, slug, http, retry, exit, meaning},
     CAIRN_CODES(CODE_INFO)
@@ -37,41 +39,65 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
     }
 }
 
-/* A message is one line whatever its parts held. */
-static void keep_one_line(char *text) {
-    for (unsigned char *p = (unsigned char *)text; *p; p++) {
-        if (*p < 0x20 || *p == 0x7f) *p = ' ';
+/* ---- text that anybody may print, log and send (E6) ---- */
+
+#define DOTS "..."
+#define CONTEXT_BYTES 2048    /* of one cairn_within before it is shortened */
+#define CONTEXT_BYTES_MAX 128 /* two of them leave room for a cause */
+#define ESCAPE_BYTES 4        /* \xNN */
+#define CHARACTER_BYTES 4
+
+struct line {
+    char *text;
+    size_t capacity, used;
+    size_t border; /* the last one behind which the dots still fit */
+    bool full;
+};
+
+/* One character or one escape; false: it does not fit, and the line ends in dots. */
+static bool add_piece(struct line *line, const char *piece, size_t size) {
+    if (line->used + size >= line->capacity) {
+        memcpy(line->text + line->border, DOTS, sizeof(DOTS));
+        line->used = line->border + sizeof(DOTS) - 1;
+        line->full = true;
+        return false;
+    }
+    memcpy(line->text + line->used, piece, size);
+    line->used += size;
+    line->text[line->used] = '\0';
+    if (line->used + sizeof(DOTS) <= line->capacity) line->border = line->used;
+    return true;
+}
+
+/* Control characters (also U+0080 to U+009F, which terminals obey) and bytes that are no UTF-8. */
+static bool needs_escape(const char *at, size_t size) {
+    unsigned char first = (unsigned char)at[0];
+    return size == 0 || first < 0x20 || first == 0x7f ||
+           (first == 0xc2 && (unsigned char)at[1] < 0xa0);
+}
+
+static void add_text(struct line *line, const char *text) {
+    size_t left = strlen(text);
+    while (left && !line->full) {
+        size_t size = cairn_utf8_size(text, left);
+        if (needs_escape(text, size)) {
+            char escape[ESCAPE_BYTES + 1];
+            snprintf(escape, sizeof(escape), "\\x%02x", (unsigned char)text[0]);
+            (void)add_piece(line, escape, ESCAPE_BYTES);
+            size = 1;
+        } else {
+            (void)add_piece(line, text, size);
+        }
+        text += size;
+        left -= size;
     }
 }
 
-/* Put "..." at the end of a full text of capacity bytes, without leaving half a UTF-8 sequence. */
-static void mark_cut(char *text, size_t capacity) {
-    size_t end = capacity - sizeof("...");
-    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80) end--;
-    memcpy(text + end, "...", sizeof("..."));
-}
-
-/* Append formatted text at *used, cut with "..." at capacity. */
-static void append_format(char *text, size_t capacity, size_t *used, const char *format,
-                          va_list arguments) {
-    if (*used + 1 >= capacity) return;
-    int size = vsnprintf(text + *used, capacity - *used, format, arguments);
-    if (size < 0) {
-        text[*used] = '\0';
-    } else if ((size_t)size >= capacity - *used) {
-        mark_cut(text, capacity);
-        *used = capacity - 1; /* full: nothing may follow the dots */
-    } else {
-        *used += (size_t)size;
-    }
-}
-
-static void CAIRN_PRINTF(4, 5)
-    append_text(char *text, size_t capacity, size_t *used, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    append_format(text, capacity, used, format, arguments);
-    va_end(arguments);
+/* raw has room for a whole character more than the line, so its own cut never shows. */
+static void add_format(struct line *line, char *raw, size_t raw_bytes, const char *format,
+                       va_list arguments) {
+    if (vsnprintf(raw, raw_bytes, format, arguments) < 0) raw[0] = '\0';
+    add_text(line, raw);
 }
 
 enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int os_errno,
@@ -80,17 +106,17 @@ enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int
     int saved_errno = errno;
     /* Built aside, because the arguments may point into *err. */
     struct cairn_error made = {.code = code, .os_errno = os_errno, .origin = origin};
-    size_t used = 0;
+    struct line line = {made.message, sizeof(made.message), 0, 0, false};
+    char raw[sizeof(made.message) + CHARACTER_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    append_format(made.message, sizeof(made.message), &used, format, arguments);
+    add_format(&line, raw, sizeof(raw), format, arguments);
     va_end(arguments);
     if (os_errno) {
         char room[128];
-        append_text(made.message, sizeof(made.message), &used, ": %s",
-                    strerror_r(os_errno, room, sizeof(room)));
+        add_text(&line, ": ");
+        add_text(&line, strerror_r(os_errno, room, sizeof(room)));
     }
-    keep_one_line(made.message);
     *err = made;
     errno = saved_errno;
     return code;
@@ -100,17 +126,27 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
                              ...) {
     if (!err || code == CAIRN_OK) return code;
     int saved_errno = errno;
-    char message[sizeof(err->message)] = "";
-    size_t used = 0;
+    char message[sizeof(err->message)] = "", context[CONTEXT_BYTES] = "";
+    char raw[sizeof(context) + CHARACTER_BYTES];
+    struct line whole = {context, sizeof(context), 0, 0, false};
     va_list arguments;
     va_start(arguments, format);
-    append_format(message, sizeof(message), &used, format, arguments);
+    add_format(&whole, raw, sizeof(raw), format, arguments);
     va_end(arguments);
-    append_text(message, sizeof(message), &used, ": %s", err->message);
-    keep_one_line(message);
+    cairn_utf8_shorten(raw, CONTEXT_BYTES_MAX + 1, context);
+    struct line line = {message, sizeof(message), 0, 0, false};
+    add_text(&line, raw);
+    add_text(&line, ": ");
+    add_text(&line, err->message);
     memcpy(err->message, message, sizeof(message));
     errno = saved_errno;
     return code;
+}
+
+void cairn_error_request_id(struct cairn_error *err, const char *request_id) {
+    struct line line = {err->request_id, sizeof(err->request_id), 0, 0, false};
+    err->request_id[0] = '\0';
+    add_text(&line, request_id);
 }
 
 _Noreturn void cairn_assert_failed(const char *condition, const char *file, int line) {

@@ -7,7 +7,9 @@
  * Promise: E4  cairn_fail sets code and message; cairn_within puts context in front of the
  *              message and keeps the code.
  *          E5  os_errno is the errno at the time of cairn_fail_errno, and its text is appended.
- * Limits:  as in cairn/error.h.
+ *          E7  the context of one cairn_within takes at most 128 bytes, shortened in its middle,
+ *              so that a long name does not push the cause out.
+ * Limits:  as in cairn/error.h, E6 too: what is made here JSON always takes.
  * Threads: the struct belongs to its caller.
  * Next:    cairn/error.h for the public half.
  */
@@ -23,6 +25,9 @@ enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int
 /* Put "context: " in front of err->message; returns code. */
 enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, const char *format, ...)
     CAIRN_PRINTF(3, 4);
+
+/* What the store calls the request, as it came in a header or a body. */
+void cairn_error_request_id(struct cairn_error *err, const char *request_id);
 
 #define CAIRN_ORIGIN __FILE_NAME__ ":" CAIRN_TEXT(__LINE__)
 #define cairn_fail(err, code, ...) cairn_fail_at((err), (code), 0, CAIRN_ORIGIN, __VA_ARGS__)

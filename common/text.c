@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "common/utf8.h"
+
 #define COUNT_MAX ((uint64_t)INT64_MAX)
 /* 10^6 times the largest unit (2^40) still fits 64 bits. */
 #define FRACTION_DIGITS_MAX 6
@@ -164,7 +166,7 @@ bool cairn_text_starts(const char *text, const char *start) {
 bool cairn_text_copy(char *to, size_t capacity, const char *from) {
     if (capacity == 0) return false;
     size_t size = strlen(from);
-    size_t copied = size < capacity ? size : capacity - 1;
+    size_t copied = size < capacity ? size : cairn_utf8_border(from, capacity - 1);
     memcpy(to, from, copied);
     to[copied] = '\0';
     return copied == size;

@@ -26,5 +26,5 @@ void cairn_size_text(uint64_t bytes, char ret_text[24]);
 /* "0.41s", "2m05s", "3h12m"; ret_text holds 24 bytes. */
 void cairn_duration_text(uint64_t ms, char ret_text[24]);
 bool cairn_text_starts(const char *text, const char *start);
-/* Copy with cut; returns false when it was cut. */
+/* Copy; what does not fit is cut off at the border of a character. False when it was cut. */
 bool cairn_text_copy(char *to, size_t capacity, const char *from);

@@ -314,19 +314,17 @@ static enum cairn_code refusal(const struct begin *begin, struct cairn_error *er
 
 static json_t *result_of(const struct batch *batch, const struct begin *begin) {
     if (begin->code)
-        return json_pack(
-            "{s:n, s:i, s:n, s:o}", "version", "status", cairn_code_info(begin->code)->http_status,
-            "state", "problem",
-            cairn_srv_problem(begin->code, begin->error.message, batch->request->path));
+        return json_pack("{s:n, s:i, s:n, s:o}", "version", "status",
+                         cairn_code_info(begin->code)->http_status, "state", "problem",
+                         cairn_srv_problem(begin->code, &begin->error, batch->request->path));
     struct cairn_error problem = {0};
     enum cairn_code code = refusal(begin, &problem);
     int status = code ? cairn_code_info(code)->http_status : begin->first ? 201 : 200;
     json_t *json = cairn_srv_version_brief(&begin->version);
     bool failed = json_object_set_new(json, "status", json_integer(status)) != 0;
     if (code)
-        failed |= json_object_set_new(
-                      json, "problem",
-                      cairn_srv_problem(code, problem.message, batch->request->path)) != 0;
+        failed |= json_object_set_new(json, "problem",
+                                      cairn_srv_problem(code, &problem, batch->request->path)) != 0;
     if (failed) {
         json_decref(json);
         return NULL;

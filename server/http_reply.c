@@ -18,7 +18,7 @@ static const char *path_of(const struct cairn_srv_exchange *exchange) {
 static enum cairn_code write_problem(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
     struct cairn_srv_reply *reply = &exchange->reply;
     CAIRN_AUTO_JSON json_t *problem =
-        cairn_srv_problem(exchange->code, exchange->error.message, path_of(exchange));
+        cairn_srv_problem(exchange->code, &exchange->error, path_of(exchange));
     if (problem && reply->extra && json_object_update_missing(problem, reply->extra))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     if (problem && reply->hint[0] && json_object_set_new(problem, "hint", json_string(reply->hint)))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/encode.h"
+#include "common/utf8.h"
 #include "plan/holdings.h"
 #include "plan/reads.h"
 #include "server/cache.h"
@@ -112,8 +113,8 @@ static enum cairn_code add_shards(struct plan *plan, struct cairn_error *err) {
         const struct cairn_manifest_shard *shard =
             cairn_manifest_find(manifest, cairn_view_of(name));
         if (!shard)
-            return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no shard \"%.200s\"",
-                              plan->version.id.text, name);
+            return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no shard \"%s\"", plan->version.id.text,
+                              cairn_short(name).text);
         uint32_t number = (uint32_t)(shard - manifest->shards);
         CAIRN_TRY(add_span(plan, number, 0, shard->size_bytes, err));
     }

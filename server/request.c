@@ -43,7 +43,8 @@ void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json
     if (!reply->extra || json_object_set_new(reply->extra, name, take_value)) return;
 }
 
-json_t *cairn_srv_problem(enum cairn_code code, const char *detail, const char *instance) {
+json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
+                          const char *instance) {
     const struct cairn_code_info *info = cairn_code_info(code);
     char type[96];
     snprintf(type, sizeof(type), "urn:cairn:problem:%s", info->slug);
@@ -53,11 +54,12 @@ json_t *cairn_srv_problem(enum cairn_code code, const char *detail, const char *
                   json_object_set_new(problem, "title", json_string(info->meaning)) ||
                   json_object_set_new(problem, "status", json_integer(info->http_status)) ||
                   json_object_set_new(problem, "code", json_string(info->slug)) ||
-                  json_object_set_new(problem, "retryable", json_boolean(info->retryable));
-    /* Text from outside may hold anything; what is no UTF-8 is left out. */
-    json_t *text = json_string(detail);
-    if (text) failed |= json_object_set_new(problem, "detail", text) != 0;
-    text = json_string(instance);
+                  json_object_set_new(problem, "retryable", json_boolean(info->retryable)) ||
+                  json_object_set_new(problem, "detail", json_string(why->message));
+    if (why->request_id[0])
+        failed |= json_object_set_new(problem, "request_id", json_string(why->request_id)) != 0;
+    /* A path from outside may hold anything; what is no UTF-8 is left out. */
+    json_t *text = json_string(instance);
     if (text) failed |= json_object_set_new(problem, "instance", text) != 0;
     if (!failed) return problem;
     json_decref(problem);

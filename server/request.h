@@ -79,7 +79,8 @@ enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, 
 /* Adds one member to a later problem; take_value is dropped when that cannot be done. */
 void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value);
 /* A problem document, for replies and for items of a batch. */
-json_t *cairn_srv_problem(enum cairn_code code, const char *detail, const char *instance);
+json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
+                          const char *instance);
 /* The body as a JSON object of at most `nodes` values. */
 enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,
                                json_t **ret_body, struct cairn_error *err) CAIRN_MUST_USE;

@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/failure.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "server/jobs.h"
 #include "server/saves.h"
 #include "server/waiters.h"
@@ -15,6 +17,7 @@ struct verdict {
     struct cairn_grant grant;
     bool with_grant;
     const char *reason;
+    struct cairn_error cause; /* code CAIRN_OK: the caller names none */
     char full_reason[CAIRN_SRV_REASON_BYTES];
     struct cairn_srv_version version;
     bool changed, whole;
@@ -41,7 +44,12 @@ static enum cairn_code give_up(struct cairn_srv_tx *tx, void *argument, struct c
                           version->id.text, version->step);
     if (version->state != CAIRN_STATE_OPEN) return CAIRN_OK;
     if (verdict->with_grant) CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, version, err));
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_ABORTED, verdict->full_reason};
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP,
+                                  verdict->cause.code ? verdict->cause.code : CAIRN_ABORTED,
+                                  verdict->full_reason};
+    version->http_status = verdict->cause.http_status;
+    (void)cairn_text_copy(version->request_id, sizeof(version->request_id),
+                          verdict->cause.request_id);
     verdict->changed = true;
     return cairn_srv_version_move(tx, version, &move, err);
 }
@@ -65,14 +73,22 @@ enum cairn_code cairn_srv_on_fail(struct cairn_srv_request *request, struct cair
     CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     struct verdict verdict = {.request = request, .with_grant = true};
     const char *grant = NULL, *node = NULL;
-    uint32_t rank = 0;
+    const char *slug = NULL, *request_id = NULL;
+    uint32_t rank = 0, http_status = 0;
     struct cairn_json_field fields[] = {
         {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
         {"node", CAIRN_JSON_TEXT, true, &node, CAIRN_NAME_BYTES_MAX},
         {"rank", CAIRN_JSON_U32, true, &rank, 0},
         {"reason", CAIRN_JSON_TEXT, true, &verdict.reason, 4096},
+        {"code", CAIRN_JSON_TEXT, false, &slug, 64},
+        {"http_status", CAIRN_JSON_U32, false, &http_status, 999},
+        {"request_id", CAIRN_JSON_TEXT, false, &request_id, 128},
     };
     CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    cairn_failure_get(body, "reason", &verdict.cause);
+    /* That a rank was cancelled is its own caller's word; to the others it is an abort. */
+    if (verdict.cause.code == CAIRN_INTERNAL || verdict.cause.code == CAIRN_CANCELLED)
+        verdict.cause.code = CAIRN_ABORTED;
     CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
     snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", rank, node,
              verdict.reason);

@@ -117,6 +117,7 @@ static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_ver
     ret->opened_tick = cairn_srv_rows_u64(rows, 28);
     ret->gone_tick = cairn_srv_rows_u64(rows, 29);
     ret->sweeps = cairn_srv_rows_u64(rows, 30);
+    ret->http_status = (int)cairn_srv_rows_i64(rows, 31);
 }
 
 enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
@@ -135,6 +136,7 @@ enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
         {version.format, sizeof(version.format), 15},
         {version.layout_writer.text, sizeof(version.layout_writer.text), 21},
         {version.reason, sizeof(version.reason), 24},
+        {version.request_id, sizeof(version.request_id), 32},
     };
     for (size_t i = 0; i < CAIRN_COUNT(texts); i++)
         (void)cairn_text_copy(texts[i].to, texts[i].capacity,
@@ -245,10 +247,11 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
     }
     version->state = next;
     return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET state = ?2, code = ?3, reason = ?4 "
-                             "WHERE version = ?1",
-                             "tiit", version->id.text, (int64_t)next, (int64_t)version->code,
-                             version->reason[0] ? version->reason : NULL);
+                             "UPDATE versions SET state = ?2, code = ?3, reason = ?4, "
+                             "http_status = ?5, request_id = ?6 WHERE version = ?1",
+                             "tiitit", version->id.text, (int64_t)next, (int64_t)version->code,
+                             version->reason[0] ? version->reason : NULL,
+                             (int64_t)version->http_status, version->request_id);
 }
 
 enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version) {

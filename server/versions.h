@@ -59,8 +59,11 @@ struct cairn_srv_version {
     uint8_t layout[32];
     struct cairn_version_id layout_writer;
     uint8_t manifest_sha256[32];
-    enum cairn_code code; /* of a refused begin or a failed proof; CAIRN_OK else */
+    /* Why it was given up: a rank's fail, a refused begin, a failed proof; CAIRN_OK else. */
+    enum cairn_code code;
     char reason[CAIRN_SRV_REASON_BYTES];
+    int http_status;     /* of the store's answer to that rank; 0: none */
+    char request_id[48]; /* of the same; may be empty */
     int64_t created_ms, committed_ms;
     uint64_t opened_tick, gone_tick, sweeps;
 };
@@ -87,7 +90,8 @@ enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
     "v.version, v.run_id, r.project, r.run, v.attempt, v.step, v.n, v.nonce, v.state, "            \
     "v.recorded, v.superseded, v.trashed_tick, v.world_size, v.on_exists, v.skip, v.format, "      \
     "v.labels, v.meta, v.bytes, v.shards, v.layout, v.layout_writer, v.manifest_sha256, v.code, "  \
-    "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps"
+    "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps, "   \
+    "v.http_status, v.request_id"
 #define CAIRN_SRV_VERSION_FROM " FROM versions v JOIN runs r USING(run_id) "
 enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
                                       struct cairn_srv_version *ret,
@@ -108,7 +112,8 @@ enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Asserts that the move is listed; code and reason are kept when the event is GIVE_UP. */
+/* Asserts that the move is listed; code and reason are kept when the event is GIVE_UP, and with
+ * them http_status and request_id as they stand in the version. */
 struct cairn_srv_move {
     enum cairn_event event;
     enum cairn_code code;
@@ -123,7 +128,7 @@ enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version
 enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version, json_t **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* {version, state, recorded, reason?}: what uploaders are told. */
+/* {version, state, recorded, code?, reason?, http_status?, request_id?}: what uploaders hear. */
 json_t *cairn_srv_version_brief(const struct cairn_srv_version *version);
 /* CAIRN_DELETED for one that was committed and is no longer to be had, else CAIRN_OK. */
 enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,

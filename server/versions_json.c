@@ -2,8 +2,10 @@
 /* The REST form of a version; see versions.h. */
 #include <stdio.h>
 
+#include "api/failure.h"
 #include "common/clock.h"
 #include "common/encode.h"
+#include "common/text.h"
 #include "server/versions.h"
 
 static json_t *time_or_null(int64_t wall_ms) {
@@ -98,6 +100,8 @@ enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
         {"committed_at", time_or_null(version->recorded ? version->committed_ms : 0)},
         {"reason", text_or_null(version->reason)},
         {"code", version->code ? json_string(cairn_code_info(version->code)->slug) : json_null()},
+        {"http_status", version->http_status ? json_integer(version->http_status) : json_null()},
+        {"request_id", text_or_null(version->request_id)},
         {"warnings", stored(version->warnings)},
         {"manifest_sha256", hex_or_null(version->has_manifest, version->manifest_sha256)},
     };
@@ -115,15 +119,10 @@ json_t *cairn_srv_version_brief(const struct cairn_srv_version *version) {
     json_t *json = json_pack("{s:s, s:s, s:b}", "version", version->id.text, "state",
                              cairn_state_text(cairn_srv_version_shown(version)), "recorded",
                              (int)version->recorded);
-    if (json && version->reason[0] &&
-        json_object_set_new(json, "reason", json_string(version->reason))) {
-        json_decref(json);
-        return NULL;
-    }
-    if (json && version->code &&
-        json_object_set_new(json, "code", json_string(cairn_code_info(version->code)->slug))) {
-        json_decref(json);
-        return NULL;
-    }
+    if (!json || !version->code) return json;
+    struct cairn_error why = {.code = version->code, .http_status = version->http_status};
+    (void)cairn_text_copy(why.message, sizeof(why.message), version->reason);
+    (void)cairn_text_copy(why.request_id, sizeof(why.request_id), version->request_id);
+    cairn_failure_put(json, "reason", &why);
     return json;
 }

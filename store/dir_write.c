@@ -10,6 +10,7 @@
 #include "common/crashpoint.h"
 #include "common/crc32c.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "store/dir.h"
 
 /* A folder may be pruned between making it and making a file in it. */
@@ -320,7 +321,8 @@ enum cairn_code cairn_store_dir_delete_many(struct cairn_store_dir_worker *worke
     for (size_t i = 0; i < request->deletion_count && !*ret_more; i++) {
         const struct cairn_store_deletion *deletion = &request->deletions[i];
         if (!deletion->deleted)
-            return cairn_fail(err, deletion->code, "%.100s: %s", deletion->key, deletion->reason);
+            return cairn_fail(err, deletion->code, "%s: %s", cairn_short(deletion->key).text,
+                              deletion->reason);
     }
     return CAIRN_OK;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "common/text.h"
+#include "common/utf8.h"
 #include "store/s3_codes.h"
 #include "store/s3_private.h"
 
@@ -67,7 +68,8 @@ static void conclude(const struct cairn_store_request *request, struct cairn_err
     for (size_t i = 0; i < request->deletion_count; i++) {
         const struct cairn_store_deletion *deletion = &request->deletions[i];
         if (!deletion->refused) continue;
-        cairn_fail(ret_error, deletion->code, "%.100s: %s", deletion->key, deletion->reason);
+        cairn_fail(ret_error, deletion->code, "%s: %s", cairn_short(deletion->key).text,
+                   deletion->reason);
         return;
     }
 }
@@ -108,7 +110,7 @@ static void told(void *owner, const char *key, const char *code, const char *mes
         telling->slow |= meaning.policy == CAIRN_S3_SLOW_DOWN;
         deletion->code = meaning.code;
         (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, reason);
-        cairn_fail(&telling->again, meaning.code, "%.100s: %s", key, reason);
+        cairn_fail(&telling->again, meaning.code, "%s: %s", cairn_short(key).text, reason);
     }
 }
 

@@ -143,8 +143,7 @@ static enum cairn_s3_verdict fail_with(struct cairn_s3_task *task, enum cairn_s3
     request->code = error->code;
     request->error = *error;
     request->error.http_status = task->http.status;
-    const char *id = task->seen.request_id;
-    (void)cairn_text_copy(request->error.request_id, sizeof request->error.request_id, id);
+    cairn_error_request_id(&request->error, task->seen.request_id);
     request->ambiguous = task->may_be_applied;
     task->last = request->error;
     return verdict;

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "store/s3_private.h"
 
 #define HEDGES_MAX 2
 #define COMPLETE_TRIES_MAX 3
 /* How often parts that wait for an answer are looked at. */
 #define HEDGE_LOOK_MS 50
-#define NAME_SHOWN_MAX 100
 
 static struct cairn_s3_worker *worker_of(struct cairn_store_worker *worker) {
     return (struct cairn_s3_worker *)worker;
@@ -61,13 +61,10 @@ static void name_request(const struct cairn_store_request *request, char ret_tex
         [CAIRN_STORE_UPLOAD_PARTS] = "parts of",
         [CAIRN_STORE_UPLOADS] = "uploads of",
     };
-    size_t size = strlen(request->key);
-    const char *key = size > NAME_SHOWN_MAX ? request->key + size - NAME_SHOWN_MAX : request->key;
     char number[24] = "";
     if (request->op == CAIRN_STORE_UPLOAD_PART)
         snprintf(number, sizeof number, " %" PRIu32 " of", request->part_number);
-    snprintf(ret_text, 160, "%s%s %s%.100s", names[request->op], number,
-             key != request->key ? "..." : "", key);
+    snprintf(ret_text, 160, "%s%s %s", names[request->op], number, cairn_short(request->key).text);
 }
 
 static void finish(struct cairn_s3_task *task) {

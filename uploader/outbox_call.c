@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/failure.h"
 #include "common/crashpoint.h"
 #include "common/encode.h"
 #include "common/log.h"
@@ -21,7 +22,7 @@ void cairn_up_due_fill(const struct cairn_up_save *save, struct cairn_up_due_sav
     (void)cairn_text_copy(ret->version, sizeof(ret->version), save->place.id.text);
     (void)cairn_text_copy(ret->run_text, sizeof(ret->run_text), save->attempt->run_text);
     (void)cairn_text_copy(ret->grant, sizeof(ret->grant), save->attempt->text);
-    (void)cairn_text_copy(ret->reason, sizeof(ret->reason), save->why.message);
+    ret->why = save->why;
 }
 
 static json_t *request_body(const struct cairn_up_batch *batch) {
@@ -43,15 +44,15 @@ static enum cairn_code call(struct cairn_up_batch *batch, const char *method, co
 
 /* ---- what a refusal of the whole request does ---- */
 
-static void over_all(struct cairn_up_batch *batch, enum cairn_up_end end, enum cairn_code code,
-                     const char *message) {
+static void over_all(struct cairn_up_batch *batch, enum cairn_up_end end,
+                     const struct cairn_error *why) {
     struct cairn_up *up = batch->up;
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < batch->count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(up, batch->entries[i]);
         if (!save) continue;
-        if (code == CAIRN_STALE_ATTEMPT) save->attempt->stale = true;
-        cairn_up_save_over_locked(up, save, end, code, message);
+        if (why->code == CAIRN_STALE_ATTEMPT) save->attempt->stale = true;
+        cairn_up_save_end_locked(up, save, end, why);
     }
 }
 
@@ -67,7 +68,7 @@ static void fail_all(struct cairn_up_batch *batch, const struct cairn_error *why
     CAIRN_HOLD(&batch->up->lock);
     for (size_t i = 0; i < batch->count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
-        if (save) cairn_up_save_fail_locked(batch->up, save, why->code, why->message);
+        if (save) cairn_up_save_fail_for_locked(batch->up, save, why);
     }
 }
 
@@ -88,8 +89,7 @@ static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error 
         CAIRN_HOLD(&batch->up->lock);
         cairn_up_verdict_version_locked(batch->up, batch->due->version, &news);
     } else { /* only what was committed can be deleted */
-        over_all(batch, code == CAIRN_DELETED ? CAIRN_UP_COMMITTED : CAIRN_UP_ABORTED, code,
-                 err->message);
+        over_all(batch, code == CAIRN_DELETED ? CAIRN_UP_COMMITTED : CAIRN_UP_ABORTED, err);
     }
     return CAIRN_OK;
 }
@@ -139,13 +139,12 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
     cairn_up_news_read(result, &news);
     save->told.begin = true;
     if (json_is_object(problem)) {
-        const char *detail = json_string_value(json_object_get(problem, "detail"));
-        news.code = json_string_value(json_object_get(problem, "code"));
-        news.reason = detail ? detail : json_string_value(json_object_get(problem, "title"));
+        bool detailed = json_is_string(json_object_get(problem, "detail"));
+        cairn_failure_get(problem, detailed ? "detail" : "title", &news.why);
         if (!*news.state && status >= 400 && status < 500) { /* no row: it never can be */
-            enum cairn_code code = news.code ? cairn_code_from_slug(news.code) : CAIRN_INVALID;
-            cairn_up_save_over_locked(up, save, CAIRN_UP_REFUSED, code,
-                                      news.reason ? news.reason : "the server refused the begin");
+            news.why.http_status = (int)status;
+            if (!news.why.code) news.why.code = CAIRN_INVALID;
+            cairn_up_save_end_locked(up, save, CAIRN_UP_REFUSED, &news.why);
             return;
         }
     }
@@ -158,12 +157,12 @@ static enum cairn_code begins_refused(struct cairn_up_batch *batch, enum cairn_c
     switch (cairn_up_refusal_of(code, err->http_status, true)) {
     case CAIRN_UP_OVER_STALE:
     case CAIRN_UP_OVER_RUN:
-        over_all(batch, CAIRN_UP_ABORTED, code, err->message);
+        over_all(batch, CAIRN_UP_ABORTED, err);
         return CAIRN_OK;
     case CAIRN_UP_MUST_FAIL:
     case CAIRN_UP_ENDED:
         if (batch->count > 1) return one_by_one(batch, cairn_up_tell_begins, err);
-        over_all(batch, CAIRN_UP_REFUSED, code, err->message);
+        over_all(batch, CAIRN_UP_REFUSED, err);
         return CAIRN_OK;
     default:
         return code;
@@ -210,9 +209,8 @@ enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_er
     CAIRN_AUTO_JSON json_t *body = request_body(batch);
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) tail = {0};
-    if (!body || json_object_set_new(body, "rank", json_integer(due->rank)) ||
-        json_object_set_new(body, "reason", json_string(due->reason)))
-        return no_memory(err);
+    if (!body || json_object_set_new(body, "rank", json_integer(due->rank))) return no_memory(err);
+    cairn_failure_put(body, "reason", &due->why);
     CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s/fail", due->version));
     enum cairn_code code = call(batch, "POST", tail.data, body, &reply, err);
     if (code == CAIRN_OK) {
@@ -228,8 +226,12 @@ enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_er
     case CAIRN_UP_ENDED:
         fail_told(batch, NULL); /* the watchers ask how it ended */
         return ask_end(batch, err);
-    default:
-        over_all(batch, CAIRN_UP_FAILED, code, due->reason);
+    case CAIRN_UP_OVER_STALE:
+    case CAIRN_UP_OVER_RUN:
+        over_all(batch, CAIRN_UP_ABORTED, err);
+        return CAIRN_OK;
+    default: /* no later try would be taken: its rank is told, and the ones behind it go on */
+        over_all(batch, CAIRN_UP_FAILED, &due->why);
         return CAIRN_OK;
     }
 }
@@ -374,7 +376,7 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
     switch (cairn_up_refusal_of(code, err->http_status, false)) {
     case CAIRN_UP_OVER_STALE:
     case CAIRN_UP_OVER_RUN:
-        over_all(batch, CAIRN_UP_ABORTED, code, err->message);
+        over_all(batch, CAIRN_UP_ABORTED, err);
         return CAIRN_OK;
     case CAIRN_UP_UNKNOWN:
         unknown_all(batch);

@@ -23,7 +23,7 @@ struct cairn_up_due_save {
     char version[CAIRN_VERSION_ID_BYTES];
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char grant[CAIRN_GRANT_BYTES_MAX];
-    char reason[320];
+    struct cairn_error why; /* of a fail */
 };
 void cairn_up_due_fill(const struct cairn_up_save *save, struct cairn_up_due_save *ret);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/failure.h"
 #include "api/table.h"
 #include "common/encode.h"
 #include "common/log.h"
@@ -125,12 +126,10 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
     save->staged_in.bytes = past->slab_bytes;
     if (past->seal) CAIRN_TRY(build_seal(save, past, err));
     queue_shards(up, save, past);
-    const char *reason = json_string_value(json_object_get(past->fail, "reason"));
-    const char *slug = json_string_value(json_object_get(past->fail, "code"));
     if (past->fail) {
         save->failing = true;
-        cairn_fail(&save->why, slug ? cairn_code_from_slug(slug) : CAIRN_CANCELLED, "%s",
-                   reason ? reason : "failed before the restart");
+        cairn_failure_get(past->fail, "reason", &save->why);
+        if (!save->why.code) save->why.code = CAIRN_CANCELLED;
         for (size_t i = 0; i < save->shard_count; i++)
             cairn_up_send_give_up(up->send, save->shards[i], &save->why);
     } else if (!past->seal && has_files(past)) {
@@ -195,7 +194,8 @@ static void left_close(struct cairn_up *up, struct cairn_up_left *left) {
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
     struct cairn_up_record record = {.entry = left->entry, .closes = true, .message = message};
     struct cairn_error error = {0};
-    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+    CAIRN_ASSERT(message != NULL);
+    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "recover.left", "cause=\"%s\"", error.message);
     cairn_up_attempt_leave(up, left->attempt);
     free(left);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/failure.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
@@ -172,8 +173,8 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
 
 static void post(struct cairn_up *up, const struct cairn_up_record *records, size_t count) {
     struct cairn_error error = {0};
-    if (records[0].message &&
-        cairn_up_journal_post(up->journal, records, count, NULL, NULL, &error) != CAIRN_OK)
+    for (size_t i = 0; i < count; i++) CAIRN_ASSERT(records[i].message != NULL);
+    if (cairn_up_journal_post(up->journal, records, count, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", records[0].entry,
                   error.message);
 }
@@ -182,14 +183,13 @@ static void post(struct cairn_up *up, const struct cairn_up_record *records, siz
 static void post_fail(struct cairn_up *up, struct cairn_up_save *save) {
     CAIRN_AUTO_JSON json_t *begin = json_pack("{s:s, s:s, s:O}", "t", "begin", "grant",
                                               save->attempt->text, "body", save->begin);
-    CAIRN_AUTO_JSON json_t *fail =
-        json_pack("{s:s, s:s, s:s}", "t", "fail", "code", cairn_code_info(save->why.code)->slug,
-                  "reason", save->why.message);
+    CAIRN_AUTO_JSON json_t *fail = json_pack("{s:s}", "t", "fail");
+    cairn_failure_put(fail, "reason", &save->why);
     struct cairn_up_record records[2] = {{.entry = save->entry, .message = begin},
                                          {.entry = save->entry, .message = fail}};
     size_t first = save->unjournaled ? 0 : 1;
     save->unjournaled = false;
-    if (fail) post(up, &records[first], 2 - first);
+    post(up, &records[first], 2 - first);
 }
 
 static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save,
@@ -201,13 +201,20 @@ static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save,
 
 void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_code code, const char *reason) {
-    if (save->failing || save->over) return;
-    save->failing = true;
     struct cairn_error why = {0};
     cairn_fail(&why, code, "%s", reason);
+    cairn_up_save_fail_for_locked(up, save, &why);
+}
+
+void cairn_up_save_fail_for_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                   const struct cairn_error *cause) {
+    if (save->failing || save->over) return;
+    struct cairn_error why = *cause; /* which may be the save's own */
+    save->failing = true;
     save->why = why;
     cairn_log(WARN, "save.failed", "run=%s step=%" PRIu64 " rank=%u version=%s cause=\"%s\"",
-              save->attempt->run_text, save->place.step, save->rank, save->place.id.text, reason);
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              why.message);
     post_fail(up, save);
     give_up_shards(up, save, &why);
     cairn_up_outbox_wake(up->outbox);
@@ -234,11 +241,25 @@ static void answer_fail(struct cairn_up *up, struct cairn_up_save *save) {
 
 void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_up_end end, enum cairn_code code, const char *message) {
+    struct cairn_error why = {0};
+    cairn_fail(&why, code, "%s", message);
+    cairn_up_save_end_locked(up, save, end, &why);
+}
+
+static json_t *verdict(const struct cairn_up_save *save) {
+    json_t *message = json_pack("{s:s, s:I, s:s}", "t", "verdict", "save", (json_int_t)save->number,
+                                "state", end_text(save->end));
+    cairn_failure_put(message, "message", &save->why);
+    return message;
+}
+
+void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
+                              enum cairn_up_end end, const struct cairn_error *cause) {
     if (save->over) return;
+    struct cairn_error why = {0};
+    if (end != CAIRN_UP_COMMITTED) why = *cause; /* which may be the save's own */
     save->over = true;
     save->end = end;
-    struct cairn_error why = {0};
-    if (end != CAIRN_UP_COMMITTED) cairn_fail(&why, code, "%s", message);
     save->why = why;
     if (end == CAIRN_UP_COMMITTED)
         cairn_log(INFO, "save.committed", "run=%s step=%" PRIu64 " rank=%u version=%s",
@@ -248,13 +269,7 @@ void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
                   "run=%s step=%" PRIu64 " rank=%u version=%s end=%s cause=\"%s\"",
                   save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
                   end_text(end), why.message);
-    if (save->conn)
-        cairn_up_socket_post(
-            up->socket, save->conn,
-            json_pack("{s:s, s:I, s:s, s:s, s:s}", "t", "verdict", "save", (json_int_t)save->number,
-                      "state", end_text(end), "code",
-                      cairn_code_info(end == CAIRN_UP_COMMITTED ? CAIRN_OK : code)->slug, "message",
-                      why.message));
+    if (save->conn) cairn_up_socket_post(up->socket, save->conn, verdict(save));
     answer_fail(up, save);
     if (end != CAIRN_UP_COMMITTED) give_up_shards(up, save, &why);
     cairn_up_save_settle_locked(up, save);
@@ -263,8 +278,7 @@ void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
 /* ---- settling ---- */
 
 static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
-    CAIRN_AUTO_JSON json_t *over =
-        json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end));
+    CAIRN_AUTO_JSON json_t *over = json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end));
     struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
     post(up, &record, 1);
 }
@@ -403,7 +417,7 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
         return;
     }
     shard->failed = true;
-    char reason[320];
-    snprintf(reason, sizeof(reason), "shard %.120s: %.180s", shard->name, why->message);
-    cairn_up_save_fail_locked(up, save, why->code, reason);
+    struct cairn_error told = *why;
+    cairn_within(&told, told.code, "shard %s", shard->name);
+    cairn_up_save_fail_for_locked(up, save, &told);
 }

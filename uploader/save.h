@@ -110,9 +110,14 @@ void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
 /* The save fails at the server; its shards are given up. Nothing happens when it is over. */
 void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_code code, const char *reason);
+/* The same with all that is known of the cause. */
+void cairn_up_save_fail_for_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                   const struct cairn_error *why);
 /* The version is over, for whatever reason; tells the trainer. */
 void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_up_end end, enum cairn_code code, const char *message);
+void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
+                              enum cairn_up_end end, const struct cairn_error *why);
 /* Slab and entry are given back where they can be; save may be gone afterwards. */
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save);
 void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process */

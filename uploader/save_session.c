@@ -54,7 +54,7 @@ static void begin_journaled(void *owner, enum cairn_code code, const struct cair
     }
     if (save && code != CAIRN_OK) {
         save->conn = 0; /* it hears the error instead of a verdict */
-        cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, code, why->message);
+        cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, why);
     }
     cairn_lock_give(&up->lock);
     free(pending);
@@ -134,7 +134,7 @@ static void count_journaled(void *owner, enum cairn_code code, const struct cair
         save->begun = true;
         cairn_up_outbox_wake(up->outbox);
     } else if (save) {
-        cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, code, why->message);
+        cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, why);
     }
     cairn_lock_give(&up->lock);
     if (pending->reply.conn && code == CAIRN_OK)
@@ -445,7 +445,7 @@ static void seal_journaled(void *owner, enum cairn_code code, const struct cairn
         cairn_up_save_settle_locked(up, save);
     } else if (save) {
         save->sealing = false;
-        cairn_up_save_fail_locked(up, save, code, why->message);
+        cairn_up_save_fail_for_locked(up, save, why);
     }
     cairn_lock_give(&up->lock);
     free(pending);
@@ -568,7 +568,7 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
     enum cairn_code code = seal_locked(up, save, reply, err);
     /* What was marked as told to the journal was not: such a save cannot be sealed any more. */
     if (code != CAIRN_OK && code != CAIRN_PROTOCOL && err)
-        cairn_up_save_fail_locked(up, save, code, err->message);
+        cairn_up_save_fail_for_locked(up, save, err);
     if (code == CAIRN_OK) save->sealing = true;
     return code;
 }

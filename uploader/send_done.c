@@ -25,7 +25,7 @@ static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_send
     struct cairn_error error = {0};
     enum cairn_code code =
         message ? cairn_up_journal_append(sender->send->up->journal, &record, 1, &error)
-                : cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a journal record");
+                : cairn_fail(&error, CAIRN_PROTOCOL, "the store's upload id is no UTF-8");
     CAIRN_CRASHPOINT("uploader.upload.journaled");
     if (code != CAIRN_OK) cairn_up_send_give_up(sender->send, sending->shard, &error);
 }
@@ -44,6 +44,7 @@ static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sendin
         "part", (json_int_t)action->part_number, "bytes", (json_int_t)action->length, "crc32c",
         (json_int_t)action->crc32c, "etag", request->etag);
     struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
+    /* An ETag that is no UTF-8 cannot be remembered. */
     if (message) (void)!cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, NULL);
 }
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/failure.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "uploader/session.h"
@@ -98,11 +99,12 @@ static struct mail *mail_new(uint64_t conn) {
 void cairn_up_socket_post_fds(struct cairn_up_socket *box, uint64_t conn, json_t *take_message,
                               const int *take_fds, size_t fd_count) {
     CAIRN_ASSERT(fd_count <= CAIRN_NET_FDS_MAX);
+    CAIRN_ASSERT(take_message != NULL); /* every text of ours is UTF-8, so JSON takes it */
     struct mail *mail = mail_new(conn);
     mail->message = take_message;
     mail->fd_count = fd_count;
     if (fd_count) memcpy(mail->fds, take_fds, fd_count * sizeof(*take_fds));
-    if (!conn || !take_message) {
+    if (!conn) {
         mail_free(mail);
         return;
     }
@@ -130,22 +132,17 @@ void cairn_up_socket_hang_up(struct cairn_up_socket *box, uint64_t conn) {
 void cairn_up_socket_answer(struct cairn_up_socket *box, uint64_t conn, int64_t request,
                             const char *name, json_t *take_message) {
     json_t *message = take_message ? take_message : json_object();
-    if (message && (json_object_set_new(message, "t", json_string(name)) ||
-                    json_object_set_new(message, "id", json_integer(request)))) {
-        json_decref(message);
-        message = NULL;
-    }
+    int refused = json_object_set_new(message, "t", json_string(name)) |
+                  json_object_set_new(message, "id", json_integer(request));
+    CAIRN_ASSERT(refused == 0);
     cairn_up_socket_post(box, conn, message);
 }
 
 void cairn_up_socket_refuse(struct cairn_up_socket *box, uint64_t conn, int64_t request,
                             const struct cairn_error *why) {
     const struct cairn_code_info *info = cairn_code_info(why->code);
-    json_t *message = json_pack("{s:s, s:s, s:b}", "code", info->slug, "message", why->message,
-                                "retryable", info->retryable);
-    if (!message) /* a message that is no UTF-8 */
-        message = json_pack("{s:s, s:s, s:b}", "code", info->slug, "message", info->meaning,
-                            "retryable", info->retryable);
+    json_t *message = json_pack("{s:b}", "retryable", info->retryable);
+    cairn_failure_put(message, "message", why);
     cairn_up_socket_answer(box, conn, request, "error", message);
 }
 

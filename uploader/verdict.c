@@ -2,11 +2,13 @@
 /* One table for refusals, one for states. */
 #include "uploader/verdict.h"
 
-#include "common/json.h"
+#include "api/failure.h"
 #include "common/text.h"
 #include "uploader/outbox.h"
 
 enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status, bool about_run) {
+    /* It was never sent: no later try makes it smaller. */
+    if (http_status == 0 && code == CAIRN_TOO_LARGE) return CAIRN_UP_MUST_FAIL;
     if (http_status == 0 || http_status == 401 || http_status == 429 || http_status >= 500)
         return CAIRN_UP_PASSING;
     switch (code) {
@@ -35,8 +37,7 @@ enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status,
 static bool is_whole(const json_t *version) {
     const json_t *shards = json_object_get(version, "shards");
     const json_t *ranks = json_object_get(version, "world_size");
-    return shards && ranks &&
-           json_equal(shards, json_object_get(version, "shards_registered")) &&
+    return shards && ranks && json_equal(shards, json_object_get(version, "shards_registered")) &&
            json_equal(ranks, json_object_get(version, "ranks_sealed"));
 }
 
@@ -47,9 +48,8 @@ void cairn_up_news_read(const json_t *version, struct cairn_up_news *ret) {
         .recorded = json_is_true(json_object_get(version, "recorded")),
         .was_committed = json_is_string(json_object_get(version, "committed_at")),
         .whole = is_whole(version),
-        .reason = json_string_value(json_object_get(version, "reason")),
-        .code = json_string_value(json_object_get(version, "code")),
     };
+    cairn_failure_get(version, "reason", &ret->why);
 }
 
 static enum cairn_up_end end_of(enum cairn_code code) {
@@ -63,7 +63,7 @@ static enum cairn_up_end end_of(enum cairn_code code) {
 static bool is_ours(const struct cairn_up_save *save, const char *reason) {
     char start[64];
     (void)cairn_text_copy(start, sizeof(start), save->why.message);
-    return !reason || strstr(reason, start);
+    return !reason[0] || strstr(reason, start);
 }
 
 bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *save,
@@ -76,15 +76,14 @@ bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *sav
         return true;
     }
     if (!left && strcmp(news->state, "aborting") != 0) return false;
-    if (save->failing && is_ours(save, news->reason)) {
-        struct cairn_error why = save->why;
-        cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, why.code, why.message);
+    if (save->failing && is_ours(save, news->why.message)) {
+        cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, &save->why);
         return true;
     }
-    enum cairn_code code = news->code ? cairn_code_from_slug(news->code) : CAIRN_ABORTED;
-    if (code == CAIRN_OK || code == CAIRN_INTERNAL) code = CAIRN_ABORTED;
-    cairn_up_save_over_locked(up, save, end_of(code), code,
-                              news->reason ? news->reason : "the version was given up");
+    struct cairn_error why = news->why;
+    if (why.code == CAIRN_OK || why.code == CAIRN_INTERNAL) why.code = CAIRN_ABORTED;
+    if (!why.message[0]) cairn_fail(&why, why.code, "the version was given up");
+    cairn_up_save_end_locked(up, save, end_of(why.code), &why);
     return true;
 }
 

@@ -17,10 +17,9 @@
 struct cairn_up_news { /* of one version */
     const char *state; /* "open", "committed", "aborting", "deleting", "gone" */
     bool recorded;
-    bool was_committed; /* it has a commit time */
-    bool whole;         /* all ranks sealed, all shards registered; only watchers hear of it */
-    const char *reason; /* may be NULL */
-    const char *code;   /* slug, may be NULL */
+    bool was_committed;     /* it has a commit time */
+    bool whole;             /* all ranks sealed, all shards registered; only watchers hear of it */
+    struct cairn_error why; /* of one that was given up; code CAIRN_OK: none is known */
 };
 void cairn_up_news_read(const json_t *version, struct cairn_up_news *ret);
 /* True when the save is over now. */

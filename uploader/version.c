@@ -14,14 +14,16 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "uploader/fetch_inside.h"
 
 #define BLOCKS_MAX (UINT64_C(1) << 26) /* 64 TiB: 256 MiB of checksums */
 
 void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
                                  char ret_text[900]) {
-    snprintf(ret_text, 900, "%s/%s step %" PRIu64 " shard %.160s", version->place.name.project,
-             version->place.name.run, version->place.step, version->manifest.shards[shard].name);
+    snprintf(ret_text, 900, "%s/%s step %" PRIu64 " shard %s", version->place.name.project,
+             version->place.name.run, version->place.step,
+             cairn_short(version->manifest.shards[shard].name).text);
 }
 
 static enum cairn_code damaged(const struct cairn_up_version *version, const char *what,
@@ -88,8 +90,8 @@ static enum cairn_code get(struct cairn_store_worker *store, const struct cairn_
                            struct cairn_error *err) {
     enum cairn_code code = cairn_store_get_small(store, key->text, ret, err);
     if (code == CAIRN_NOT_FOUND) {
-        char what[700];
-        snprintf(what, sizeof(what), "%.600s is missing from the store", key->text);
+        char what[160];
+        snprintf(what, sizeof(what), "%s is missing from the store", cairn_short(key->text).text);
         return damaged(version, what, err);
     }
     return code;

@@ -100,8 +100,7 @@ static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
     if (refusal != CAIRN_UP_ENDED) return code;
     /* Only what was committed can be deleted. */
     struct cairn_up_news news = {.state = code == CAIRN_DELETED ? "deleting" : "aborting",
-                                 .reason = err->message,
-                                 .code = cairn_code_info(code)->slug};
+                                 .why = *err};
     CAIRN_HOLD(&up->lock);
     cairn_up_verdict_version_locked(up, watcher->version, &news);
     return CAIRN_OK;

@@ -7,7 +7,10 @@
  * Promise: E1  the return value alone decides control flow; CAIRN_OK is 0.
  *          E2  the struct is untouched on success, filled on failure, and may be NULL.
  *          E3  nothing is allocated while failing.
- * Limits:  messages are one line, at most 319 bytes, cut with "..." beyond that.
+ *          E6  message and request_id are valid UTF-8 without control characters, whatever
+ *              names and replies they were made of: what is neither appears as \xNN.
+ * Limits:  messages are one line, at most 319 bytes, cut with "..." beyond that; names within
+ *          are shortened in their middle first.
  * Threads: a struct belongs to its caller; the functions here only read constant tables.
  * Next:    cairn/codes.h for every code; cairn/cairn.h for the calls that return them.
  */

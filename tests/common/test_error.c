@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "common/utf8.h"
+
 TEST(a_failure_carries_its_code_message_and_place) {
     struct cairn_error err = {0};
     EXPECT(cairn_fail(&err, CAIRN_CORRUPT, "part %u: expected %s", 17u, "ab") == CAIRN_CORRUPT);
@@ -64,24 +66,101 @@ TEST(a_long_message_ends_in_dots_at_319_bytes) {
     EXPECT_EQ_TEXT(err.message + 316, "...");
 }
 
-TEST(a_cut_never_leaves_half_a_character) {
-    struct cairn_error err = {0};
-    for (size_t before = 300; before < 320; before++) {
-        char text[400] = "";
-        memset(text, 'x', before);
-        for (size_t i = before; i + 3 < sizeof(text); i += 3) memcpy(text + i, "\xe2\x82\xac", 4);
-        cairn_fail(&err, CAIRN_IO, "%s", text);
-        size_t size = strlen(err.message);
-        REQUIRE(size >= 3 && size <= 319);
-        EXPECT_EQ_TEXT(err.message + size - 3, "...");
-        EXPECT((size - 3 - cairn_min_u64(before, size - 3)) % 3 == 0);
+/* Valid UTF-8 of one line, of at most 319 bytes. */
+static bool is_message(const char *text) {
+    for (const char *at = text; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) return false;
+    return strlen(text) <= 319 && cairn_utf8_valid(cairn_view_of(text));
+}
+
+/* Characters of 1 to 4 bytes in every order, whatever stands before them. */
+static void fill_mixed(char *text, size_t capacity, size_t before, unsigned shift) {
+    static const char *const characters[] = {"a", "\xc3\xa9", "\xe6\xa4\x9c", "\xf0\x9f\x9a\xa2"};
+    size_t used = before;
+    memset(text, 'x', before);
+    for (unsigned i = shift; used + 4 < capacity; i++) {
+        const char *one = characters[i % CAIRN_COUNT(characters)];
+        memcpy(text + used, one, strlen(one));
+        used += strlen(one);
     }
+    text[used] = '\0';
+}
+
+TEST(a_cut_at_any_place_of_any_character_leaves_valid_text) { /* E6 */
+    for (size_t before = 0; before < 330; before++) {
+        for (unsigned shift = 0; shift < 4; shift++) {
+            struct cairn_error err = {0};
+            char text[700];
+            fill_mixed(text, sizeof(text), before, shift);
+            cairn_fail(&err, CAIRN_IO, "%s", text);
+            size_t size = strlen(err.message);
+            if (!is_message(err.message) || size < 313) EXPECT_EQ_TEXT(err.message, "whole");
+            EXPECT_EQ_TEXT(err.message + size - 3, "...");
+            EXPECT(!strncmp(err.message, text, size - 3));
+            /* What a format cut in half shows as bytes, not as broken text. */
+            cairn_fail(&err, CAIRN_IO, "%.*s: no", (int)before, text + shift);
+            EXPECT(is_message(err.message));
+        }
+    }
+}
+
+TEST(any_bytes_make_a_valid_message) { /* E6 */
+    uint64_t random = cairn_test_seed();
+    for (int i = 0; i < 20000; i++) {
+        struct cairn_error err = {0};
+        char text[700];
+        size_t size = cairn_test_random(&random) % (sizeof(text) - 1);
+        for (size_t k = 0; k < size; k++) {
+            uint64_t drawn = cairn_test_random(&random);
+            text[k] = (char)(drawn % 4 ? 1 + (drawn >> 8) % 255 : 0x80 + (drawn >> 8) % 64);
+        }
+        text[size] = '\0';
+        cairn_fail(&err, CAIRN_STORE, "%s", text);
+        cairn_error_request_id(&err, text);
+        EXPECT(is_message(err.message) && is_message(err.request_id));
+        cairn_within(&err, CAIRN_STORE, "%s", text);
+        if (!EXPECT(is_message(err.message))) return;
+    }
+}
+
+TEST(a_name_is_shortened_in_its_middle_before_the_cause_is_cut) { /* E7 */
+    for (size_t before = 0; before < 700; before++) {
+        struct cairn_error err = {0};
+        char name[705];
+        fill_mixed(name, sizeof(name), before, (unsigned)before % 4);
+        cairn_fail(&err, CAIRN_FORBIDDEN, "403 AccessDenied: the key may not write here");
+        cairn_within(&err, CAIRN_FORBIDDEN, "shard %s", name);
+        cairn_within(&err, CAIRN_FORBIDDEN, "rank %u of step %d", 7u, 900);
+        EXPECT(is_message(err.message));
+        EXPECT(strstr(err.message, ": 403 AccessDenied: the key may not write here") != NULL);
+        EXPECT(!strncmp(err.message, "rank 7 of step 900: shard ", 26));
+        struct cairn_short shorter = cairn_short(name);
+        EXPECT(strlen(shorter.text) <= 96 && strlen(shorter.text) >= 90);
+        EXPECT(cairn_utf8_valid(cairn_view_of(shorter.text)));
+    }
+    EXPECT_EQ_TEXT(cairn_short("weights.bin").text, "weights.bin");
+}
+
+TEST(a_context_keeps_128_bytes_when_the_cause_fills_the_message) { /* E7 */
+    struct cairn_error err = {0};
+    char cause[400], name[200];
+    memset(cause, 'c', sizeof(cause) - 1);
+    cause[sizeof(cause) - 1] = '\0';
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    cairn_fail(&err, CAIRN_IO, "%s", cause);
+    cairn_within(&err, CAIRN_IO, "%s", name);
+    EXPECT_EQ_U64(strlen(err.message), 319);
+    EXPECT(err.message[127] == 'n' && err.message[128] == ':');
+    EXPECT(!strncmp(err.message + 62, "...", 3));
 }
 
 TEST(a_message_is_one_line_whatever_it_was_given) {
     struct cairn_error err = {0};
-    cairn_fail(&err, CAIRN_STORE, "the store said: %s", "no\r\nSet-Cookie: a\x1b[2J\x7f");
-    EXPECT_EQ_TEXT(err.message, "the store said: no  Set-Cookie: a [2J ");
+    cairn_fail(&err, CAIRN_STORE, "the store said: %s",
+               "no\r\nSet-Cookie: a\x1b[2J\x7f \xc2\x9b \xff");
+    EXPECT_EQ_TEXT(err.message, "the store said: no\\x0d\\x0aSet-Cookie: a\\x1b[2J\\x7f "
+                                "\\xc2\\x9b \\xff");
 }
 
 TEST(a_message_may_be_made_of_the_struct_it_replaces) {

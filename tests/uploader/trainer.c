@@ -249,8 +249,11 @@ bool trainer_stage(struct cairn_trainer *trainer, struct trainer_save *save, uin
     save->slab = slab;
     save->shard_count = shard_count;
     for (size_t i = 0; i < shard_count; i++) {
-        snprintf(save->shards[i].name, sizeof(save->shards[i].name), "rank-%05u/part-%zu.bin",
-                 trainer->rank, i);
+        if (trainer->shard_name)
+            snprintf(save->shards[i].name, sizeof(save->shards[i].name), "%s", trainer->shard_name);
+        else
+            snprintf(save->shards[i].name, sizeof(save->shards[i].name), "rank-%05u/part-%zu.bin",
+                     trainer->rank, i);
         save->shards[i].offset = offset;
         save->shards[i].bytes = bytes;
         uint8_t *data = trainer->slabs[slab].data + offset;
@@ -299,11 +302,11 @@ bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *
                              (json_int_t)slab->device, "inode", (json_int_t)slab->inode));
     }
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(
-            list, json_pack("{s:I, s:I, s:s, s:I, s:I, s:b}", "save", (json_int_t)saves[i].number,
-                            "slab", (json_int_t)saves[i].slab, "version", saves[i].version, "step",
-                            (json_int_t)saves[i].step, "n", (json_int_t)saves[i].n, "sealed",
-                            sealed));
+        json_array_append_new(list, json_pack("{s:I, s:I, s:s, s:I, s:I, s:b}", "save",
+                                              (json_int_t)saves[i].number, "slab",
+                                              (json_int_t)saves[i].slab, "version",
+                                              saves[i].version, "step", (json_int_t)saves[i].step,
+                                              "n", (json_int_t)saves[i].n, "sealed", sealed));
     CAIRN_AUTO(frame) frame = {0};
     enum cairn_code code =
         trainer_ask(trainer,

@@ -25,6 +25,7 @@ struct cairn_trainer {
     struct cairn_slab slabs[2];
     uint32_t slab_count;
     struct cairn_slab window;
+    const char *shard_name; /* of a save's only shard; NULL: rank-00000/part-0.bin ... */
 };
 struct trainer_options {
     const char *socket;
@@ -63,7 +64,7 @@ struct trainer_save {
     uint32_t slab;
     size_t shard_count;
     struct {
-        char name[64];
+        char name[256];
         uint64_t offset, bytes;
     } shards[4];
 };

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the store says about one shard reaches the rank, the other ranks and the version, whole. */
+#include "common/utf8.h"
+#include "tests/uploader/trainer.h"
+
+#define CJK20 "検査点重量行列層番号破片順位一二三四五六"
+#define NAME CJK20 CJK20 CJK20 /* 60 characters, 180 bytes */
+
+static struct trainer_options rank_of(const struct cairn_up_world *world, uint32_t rank) {
+    return (struct trainer_options){.socket = world->socket_path,
+                                    .job = "job-1",
+                                    .rank = rank,
+                                    .world_size = 2,
+                                    .local_world_size = 2};
+}
+
+static const char *text_of(const json_t *json, const char *key) {
+    const char *text = json_string_value(json_object_get(json, key));
+    return text ? text : "";
+}
+
+static void expect_whole(const json_t *json, const char *text_key) {
+    EXPECT_EQ_TEXT(text_of(json, "code"), "forbidden");
+    EXPECT_EQ_U64(json_integer_value(json_object_get(json, "http_status")), 403);
+    EXPECT(!strncmp(text_of(json, "request_id"), "s3fault-", 8));
+    const char *text = text_of(json, text_key);
+    EXPECT(strstr(text, "shard rank-00000/検査点重量") != NULL);
+    EXPECT(strstr(text, "403 AccessDenied") != NULL);
+    EXPECT(cairn_utf8_valid(cairn_view_of(text)));
+}
+
+static bool save_of_both(struct cairn_trainer ranks[2], uint64_t step,
+                         struct trainer_save ret_saves[2]) {
+    return trainer_save(&ranks[0], step, (uint32_t)(step % ranks[0].slab_count), 1, 100000,
+                        &ret_saves[0]) &&
+           trainer_save(&ranks[1], step, (uint32_t)(step % ranks[1].slab_count), 1, 100000,
+                        &ret_saves[1]);
+}
+
+static void two_ranks_and_a_refused_put(struct cairn_up_world *world,
+                                        struct cairn_trainer ranks[2]) {
+    for (uint32_t i = 0; i < 2; i++) {
+        struct trainer_options options = rank_of(world, i);
+        REQUIRE(trainer_open(&ranks[i], &options));
+    }
+    ranks[0].shard_name = "rank-00000/" NAME ".bin";
+    struct trainer_save saves[2];
+    REQUIRE(world_s3_rules(world, "op=put key=*.bin nth=1 : status=403/AccessDenied"));
+    ranks[1].shard_name = "other";
+    REQUIRE(save_of_both(ranks, 1, saves));
+    for (uint32_t i = 0; i < 2; i++) {
+        CAIRN_AUTO_JSON json_t *verdict =
+            trainer_event(&ranks[i], "verdict", saves[i].number, 10000);
+        REQUIRE(verdict != NULL);
+        EXPECT_EQ_TEXT(text_of(verdict, "state"), i ? "aborted" : "failed");
+        expect_whole(verdict, "message");
+    }
+    char path[200];
+    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", saves[0].version);
+    CAIRN_AUTO_JSON json_t *version = world_get(world, path);
+    REQUIRE(version != NULL);
+    EXPECT(strstr(text_of(version, "reason"), "rank 0 on node ") != NULL);
+    expect_whole(version, "reason");
+    for (uint64_t step = 2; step <= 3; step++) {
+        REQUIRE(save_of_both(ranks, step, saves));
+        EXPECT(world_await_state(world, saves[0].version, "committed", 20000));
+    }
+}
+
+TEST(a_refused_put_of_a_shard_with_a_long_name_is_told_whole_and_the_rank_goes_on) {
+    CAIRN_AUTO(up_world) world = {0};
+    struct cairn_trainer ranks[2] = {{0}, {0}};
+    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = ""}));
+    two_ranks_and_a_refused_put(&world, ranks);
+    for (uint32_t i = 0; i < 2; i++) cairn_trainer_release(&ranks[i]);
+}
