@@ -15,6 +15,7 @@
 #include "common/text.h"
 #include "server/identity.h"
 #include "server/jobs.h"
+#include "server/members.h"
 #include "server/nodes.h"
 #include "server/pool.h"
 #include "server/record.h"
@@ -22,18 +23,19 @@
 #include "server/versions.h"
 #include "server/waiters.h"
 
-#define RANKS_MAX 65536
 #define BUSY_MS (10 * 60000) /* Q7 */
 #define LOOK_AGAIN_MS 250    /* a node's silence ends a wait without anybody telling */
 #define OPEN_TRIES_MAX 5     /* a commit may come between the records and the transaction */
+#define JOB_BYTES_MAX 255
 
 struct ask {
     struct cairn_srv *server;
     const struct cairn_run_name *name;
-    const char *job, *resume, *wait_staged, *node;
+    const char *job, *resume, *wait_staged, *node, *incarnation;
     uint64_t after, world_size, wait_ms, arrived_ms;
+    uint64_t left_ms; /* of the wait, when this call may not wait for longer */
     bool force;
-    json_t *ranks;
+    json_t *ranks, *ended;
     /* what the transaction found */
     bool known, must_wait;
     struct cairn_srv_run run;
@@ -46,29 +48,6 @@ struct ask {
     json_t *aborted;  /* owned: ids of the versions that were open */
 };
 
-static enum cairn_code parse_ranks(const struct ask *ask, struct cairn_error *err) {
-    size_t count = json_array_size(ask->ranks);
-    if (!count || count > RANKS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "/ranks must name 1 to %d ranks", RANKS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t rank = 0;
-        const char *proc = NULL;
-        char pointer[32];
-        snprintf(pointer, sizeof(pointer), "/ranks/%zu", i);
-        struct cairn_json_field fields[] = {
-            {"rank", CAIRN_JSON_U32, true, &rank, 0},
-            {"proc", CAIRN_JSON_TEXT, true, &proc, 64},
-        };
-        CAIRN_TRY(cairn_json_read(json_array_get(ask->ranks, i), pointer, fields,
-                                  CAIRN_COUNT(fields), false, err));
-        if (rank >= ask->world_size)
-            return cairn_fail(err, CAIRN_INVALID, "%s: rank %u of a world of %" PRIu64, pointer,
-                              rank, ask->world_size);
-        if (!proc[0]) return cairn_fail(err, CAIRN_INVALID, "%s/proc is empty", pointer);
-    }
-    return CAIRN_OK;
-}
-
 static bool resume_valid(const char *text) {
     uint64_t step = 0;
     return !strcmp(text, "latest") || !strcmp(text, "none") || !strcmp(text, "keep") ||
@@ -79,8 +58,9 @@ static bool resume_valid(const char *text) {
 static enum cairn_code parse(const json_t *body, struct ask *ask, struct cairn_error *err) {
     ask->resume = "latest";
     ask->wait_staged = "30s";
+    ask->incarnation = "";
     struct cairn_json_field fields[] = {
-        {"job", CAIRN_JSON_TEXT, true, &ask->job, 255},
+        {"job", CAIRN_JSON_TEXT, true, &ask->job, JOB_BYTES_MAX},
         {"world_size", CAIRN_JSON_U64, true, &ask->world_size, UINT32_MAX},
         {"resume", CAIRN_JSON_TEXT, false, &ask->resume, 64},
         {"after", CAIRN_JSON_U64, true, &ask->after, 0},
@@ -88,6 +68,8 @@ static enum cairn_code parse(const json_t *body, struct ask *ask, struct cairn_e
         {"ranks", CAIRN_JSON_ARRAY, true, &ask->ranks, 0},
         {"node", CAIRN_JSON_TEXT, true, &ask->node, CAIRN_NAME_BYTES_MAX},
         {"force", CAIRN_JSON_BOOL, false, &ask->force, 0},
+        {"incarnation", CAIRN_JSON_TEXT, false, &ask->incarnation, CAIRN_SRV_INCARNATION_BYTES_MAX},
+        {"ended", CAIRN_JSON_ARRAY, false, &ask->ended, 0},
     };
     CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
     if (!ask->job[0]) return cairn_fail(err, CAIRN_INVALID, "/job is empty");
@@ -98,43 +80,11 @@ static enum cairn_code parse(const json_t *body, struct ask *ask, struct cairn_e
         return cairn_fail(err, CAIRN_INVALID,
                           "/resume must be latest, none, keep, a step or a version id");
     CAIRN_TRY(cairn_parse_duration(cairn_view_of(ask->wait_staged), &ask->wait_ms, err));
-    ask->wait_ms = cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX);
-    return parse_ranks(ask, err);
+    if (!CAIRN_RULE(Q51)) ask->wait_ms = cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX);
+    return cairn_srv_members_check(ask->ranks, ask->ended, ask->world_size, err);
 }
 
 /* ---- a known job (Q2) ---- */
-
-static enum cairn_code join_rank(struct cairn_srv_tx *tx, const struct ask *ask, uint32_t rank,
-                                 const char *proc, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "INSERT INTO attempt_ranks(run_id, attempt, rank, proc, node) "
-                                "VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
-                                "iiitt", ask->run.id, (int64_t)ask->attempt, (int64_t)rank, proc,
-                                ask->node));
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT proc, node FROM attempt_ranks WHERE run_id = ?1 AND "
-                                 "attempt = ?2 AND rank = ?3",
-                                 "iii", ask->run.id, (int64_t)ask->attempt, (int64_t)rank));
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    if (more && strcmp(cairn_srv_rows_text(&rows, 0), proc))
-        return cairn_fail(err, CAIRN_JOB_REUSED,
-                          "job \"%s\" already has another process as rank %u (on node %s): every "
-                          "incarnation of a job needs a job string of its own",
-                          ask->job, rank, cairn_srv_rows_text(&rows, 1));
-    return CAIRN_OK;
-}
-
-static enum cairn_code join_ranks(struct cairn_srv_tx *tx, const struct ask *ask,
-                                  struct cairn_error *err) {
-    for (size_t i = 0; i < json_array_size(ask->ranks); i++) {
-        const json_t *item = json_array_get(ask->ranks, i);
-        CAIRN_TRY(join_rank(tx, ask, (uint32_t)json_integer_value(json_object_get(item, "rank")),
-                            json_string_value(json_object_get(item, "proc")), err));
-    }
-    return CAIRN_OK;
-}
 
 static enum cairn_code compare_known(const struct ask *ask, const struct cairn_srv_rows *rows,
                                      struct cairn_error *err) {
@@ -214,6 +164,19 @@ static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, const struct ask *
     }
 }
 
+/* Q51: no call waits for longer than CAIRN_SRV_WAIT_MS_MAX; whoever asked for more asks again with
+ * what is left, and until then nothing is given up. */
+static enum cairn_code decide_wait(struct ask *ask, bool something, struct cairn_error *err) {
+    uint64_t waited_ms = cairn_srv_mono_ms(ask->server) - ask->arrived_ms;
+    ask->must_wait = something && waited_ms < cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX);
+    if (!something || ask->must_wait || waited_ms >= ask->wait_ms) return CAIRN_OK;
+    ask->left_ms = ask->wait_ms - waited_ms;
+    return cairn_fail(err, CAIRN_BUSY,
+                      "staged saves of attempt %" PRIu64 " are still on their way; ask again with "
+                      "wait_staged %" PRIu64 "ms",
+                      ask->run.attempt, ask->left_ms);
+}
+
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct ask *ask = argument;
     enum cairn_code code = cairn_srv_run_get(tx, ask->name, &ask->run, err);
@@ -228,8 +191,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     bool staged = false, unsent = false, busy = false;
     CAIRN_TRY(look_at_nodes(tx, ask, &unsent, &busy, err));
     CAIRN_TRY(staged_left(tx, ask->run.id, &staged, err));
-    ask->must_wait = (staged || unsent) &&
-                     cairn_srv_mono_ms(ask->server) < ask->arrived_ms + ask->wait_ms;
+    CAIRN_TRY(decide_wait(ask, staged || unsent, err));
     /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
     if (busy && !ask->must_wait && !strcmp(ask->resume, "keep") && !ask->force)
         return cairn_fail(err, CAIRN_RUN_BUSY,
@@ -360,10 +322,10 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
     return cairn_srv_sql_run(
         tx, NULL, err,
         "INSERT INTO attempts(run_id, attempt, nonce, job, world_size, resume, resume_version, "
-        "superseded, created_ms) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        "iittittti", ask->run.id, (int64_t)ask->attempt, ask->nonce, ask->job,
+        "superseded, created_ms, incarnation) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "iittitttit", ask->run.id, (int64_t)ask->attempt, ask->nonce, ask->job,
         (int64_t)ask->world_size, ask->resume, ask->has_choice ? ask->choice.text : NULL,
-        ask->superseded, cairn_srv_wall_ms(ask->server));
+        ask->superseded, cairn_srv_wall_ms(ask->server), ask->incarnation);
 }
 
 static void forget_answer(struct ask *ask) {
@@ -389,7 +351,14 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
                               ask->run.attempt, ask->after);
         CAIRN_TRY(open_new(tx, ask, err));
     }
-    return join_ranks(tx, ask, err);
+    struct cairn_srv_joining joining = {.run_id = ask->run.id,
+                                        .attempt = ask->attempt,
+                                        .job = ask->job,
+                                        .node = ask->node,
+                                        .incarnation = ask->incarnation,
+                                        .ranks = ask->ranks,
+                                        .ended = ask->ended};
+    return cairn_srv_members_join(tx, &joining, err);
 }
 
 /* ---- Q5: the record, then the answer ---- */
@@ -494,8 +463,9 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
     if (ask->must_wait) {
         reply->park = true;
         reply->park_key = cairn_srv_key_of(run_text);
-        reply->park_until_ms = cairn_min_u64(cairn_srv_mono_ms(server) + LOOK_AGAIN_MS,
-                                             ask->arrived_ms + ask->wait_ms);
+        reply->park_until_ms =
+            cairn_min_u64(cairn_srv_mono_ms(server) + LOOK_AGAIN_MS,
+                          ask->arrived_ms + cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX));
         return CAIRN_OK;
     }
     /* Q35: a restored catalog must not count on. */
@@ -510,7 +480,7 @@ enum cairn_code cairn_srv_on_attempt_open(struct cairn_srv_request *request,
                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
-    CAIRN_TRY(cairn_srv_body(request, 4 * RANKS_MAX, &body, err));
+    CAIRN_TRY(cairn_srv_body(request, 5 * CAIRN_SRV_RANKS_MAX, &body, err));
     struct ask ask = {.server = request->server,
                       .name = &request->params.run_name,
                       .arrived_ms = request->arrived_ms};
@@ -518,6 +488,8 @@ enum cairn_code cairn_srv_on_attempt_open(struct cairn_srv_request *request,
     if (!code) code = serve(request, &ask, reply, err);
     if (code == CAIRN_ATTEMPT_MOVED || code == CAIRN_STALE_ATTEMPT)
         cairn_srv_reply_extra(reply, "newest", json_integer((json_int_t)ask.run.attempt));
+    if (ask.left_ms)
+        cairn_srv_reply_extra(reply, "left_ms", json_integer((json_int_t)ask.left_ms));
     forget_answer(&ask);
     return code;
 }

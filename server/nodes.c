@@ -11,6 +11,7 @@
 #include "common/lock.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "server/members.h"
 #include "server/request.h"
 #include "server/waiters.h"
 
@@ -134,6 +135,8 @@ struct beat {
     struct cairn_buf uploader_text;
     struct cairn_grant *grants; /* those that are ours (Q49) */
     struct told *told;          /* one for each of them */
+    json_t **ended;             /* likewise; NULL: none */
+    bool write_ended;
     size_t told_count;
     bool write_row, leaving;
     json_t *fenced, *states, *unknown, *foreign; /* the answer */
@@ -144,12 +147,16 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
     const char *text = NULL;
     struct told *told = &beat->told[beat->told_count];
     struct cairn_grant *grant = &beat->grants[beat->told_count];
+    json_t *ended = NULL;
     struct cairn_json_field fields[] = {
         {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
         {"unsent", CAIRN_JSON_U64, true, &told->unsent, 0},
+        {"ended", CAIRN_JSON_ARRAY, false, &ended, 0},
     };
     CAIRN_TRY(cairn_json_read(json_array_get(beat->attempts, index), "/attempts", fields,
                               CAIRN_COUNT(fields), false, err));
+    if (json_array_size(ended) > CAIRN_SRV_RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/attempts/%zu/ended names too many", index);
     struct cairn_error why = {0};
     enum cairn_code code = cairn_srv_grant_judge(beat->request->server, text, grant, &why);
     if (code && !CAIRN_RULE(Q49)) return cairn_fail(err, code, "%s", why.message);
@@ -161,6 +168,7 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
     }
     snprintf(told->run, sizeof(told->run), "%s/%s", grant->name.project, grant->name.run);
     told->attempt = grant->attempt;
+    beat->ended[beat->told_count] = ended;
     beat->told_count++;
     return CAIRN_OK;
 }
@@ -171,7 +179,8 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
         return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
     beat->told = calloc(count + 1, sizeof(*beat->told));
     beat->grants = calloc(count + 1, sizeof(*beat->grants));
-    if (!beat->told || !beat->grants)
+    beat->ended = calloc(count + 1, sizeof(*beat->ended));
+    if (!beat->told || !beat->grants || !beat->ended)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
     return CAIRN_OK;
@@ -251,12 +260,48 @@ static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, 
     return CAIRN_OK;
 }
 
+/* Q54: does the beat say of anybody that it has ended, of whom that is news? */
+static enum cairn_code look_at_ended(struct cairn_srv_tx *tx, struct beat *beat, size_t at,
+                                     struct cairn_error *err) {
+    const struct cairn_grant *grant = &beat->grants[at];
+    for (size_t i = 0; i < json_array_size(beat->ended[at]) && !beat->write_ended; i++) {
+        int64_t one = 0;
+        CAIRN_TRY(cairn_srv_sql_number(
+            tx, &beat->write_ended, &one, err,
+            "SELECT 1 FROM attempt_ranks JOIN runs r USING(run_id) WHERE r.project = ?1 AND "
+            "r.run = ?2 AND attempt_ranks.attempt = ?3 AND rank = ?4 AND node = ?5 AND NOT ended",
+            "ttiit", grant->name.project, grant->name.run, (int64_t)grant->attempt,
+            json_integer_value(json_array_get(beat->ended[at], i)),
+            beat->request->params.node));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_ended(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct beat *beat = argument;
+    for (size_t i = 0; i < beat->told_count; i++) {
+        CAIRN_AUTO(srv_run) run = {0};
+        if (!beat->ended[i]) continue;
+        enum cairn_code code = cairn_srv_run_get(tx, &beat->grants[i].name, &run, err);
+        if (code == CAIRN_NOT_FOUND) continue;
+        if (code) return code;
+        struct cairn_srv_joining ended = {.run_id = run.id,
+                                          .attempt = beat->grants[i].attempt,
+                                          .node = beat->request->params.node,
+                                          .ended = beat->ended[i]};
+        CAIRN_TRY(cairn_srv_members_end(tx, &ended, err));
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct beat *beat = argument;
     for (size_t i = 0; i < beat->told_count; i++) {
         CAIRN_TRY(tell_fenced(tx, beat, &beat->grants[i], err));
         CAIRN_TRY(tell_open(tx, beat, &beat->grants[i], err));
+        CAIRN_TRY(look_at_ended(tx, beat, i, err));
     }
     for (size_t i = 0; i < json_array_size(beat->versions); i++)
         CAIRN_TRY(tell_version(tx, beat, json_array_get(beat->versions, i), err));
@@ -310,6 +355,8 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     memcpy(copy, beat->told, count * sizeof(*copy));
     remember(beat);
     for (size_t i = 0; i < count; i++) cairn_srv_waiters_tell(server->waiters, copy[i].run);
+    if (beat->write_ended)
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_ended, beat, err));
     if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
     return reply_to(beat, reply, err);
 }
@@ -331,6 +378,7 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
     json_decref(beat.unknown);
     json_decref(beat.foreign);
     free(beat.grants);
+    free(beat.ended);
     return code;
 }
 

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a resume waits for, for how long, and whom an attempt takes in (Q3, Q51, Q54). */
+#include <stdio.h>
+
+#include "tests/server/world.h"
+
+#define MINUTE_MS UINT64_C(60000)
+
+struct call {
+    const char *job, *wait, *proc, *node, *incarnation;
+    uint64_t after;
+    uint32_t rank;
+    int ended; /* a rank of the node that has ended; -1: none */
+};
+
+static enum cairn_code open_by(struct cairn_world *world, const struct call *call,
+                               json_t **ret_reply) {
+    json_t *body =
+        json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s}", "job", call->job, "world_size",
+                  2, "resume", "latest", "after", (json_int_t)call->after, "wait_staged",
+                  call->wait ? call->wait : "0s", "ranks", "rank", call->rank, "proc", call->proc,
+                  "node", call->node);
+    if (call->incarnation)
+        json_object_set_new(body, "incarnation", json_string(call->incarnation));
+    if (call->ended >= 0) json_object_set_new(body, "ended", json_pack("[i]", call->ended));
+    return cairn_world_call(world, "POST", WORLD_RUN "/attempts", body, ret_reply);
+}
+
+static enum cairn_code beat(struct cairn_world *world, const char *node, const char *grant,
+                            int ended) {
+    char path[64];
+    snprintf(path, sizeof(path), "/v1/nodes/%s", node);
+    json_t *told = json_pack("{s:s, s:i}", "grant", grant, "unsent", 0);
+    if (ended >= 0) json_object_set_new(told, "ended", json_pack("[i]", ended));
+    return cairn_world_call(
+        world, "PUT", path,
+        json_pack("{s:{s:s}, s:[o], s:[]}", "uploader", "version", "1", "attempts", told,
+                  "versions"),
+        NULL);
+}
+
+/* A save of two ranks that both have sealed, of which rank 1's shard is still being sent. */
+static enum cairn_code stage(struct cairn_hand *hand, struct cairn_hand_save *save) {
+    CAIRN_TRY(cairn_hand_begin(hand, 7, 1, "error", save));
+    json_t *shard = cairn_hand_shard(save, "a", 0, CAIRN_VIEW("1234"));
+    CAIRN_TRY(cairn_hand_send(save, json_pack("[o]", shard),
+                              json_pack("[o]", cairn_hand_seal(0, NULL, "a", 4)), NULL));
+    return cairn_hand_send(save, NULL, json_pack("[o]", cairn_hand_seal(1, NULL, "b", 4)), NULL);
+}
+
+#define err world.err /* of the macros */
+
+TEST(a_wait_for_staged_saves_of_10_minutes_is_kept_and_nothing_aborted_before) /* V35, Q51 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(stage(&hand, &save));
+    struct call call = {
+        .job = "j2", .wait = "10min", .proc = "p", .node = "node-b", .after = 1, .ended = -1};
+    uint64_t from_ms = world.inside.clock.mono_ms, left_ms = 10 * MINUTE_MS;
+    char wait[32];
+    int polls = 0;
+    while (world.inside.clock.mono_ms - from_ms < 8 * MINUTE_MS) {
+        EXPECT_CODE(open_by(&world, &call, NULL), CAIRN_BUSY);
+        uint64_t passed_ms = world.inside.clock.mono_ms - from_ms;
+        left_ms = cairn_world_number(world.inside.extra, "left_ms");
+        EXPECT_EQ_U64(left_ms + passed_ms, 10 * MINUTE_MS);
+        REQUIRE(++polls < 20); /* a long poll, not a short one */
+        snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
+        call.wait = wait;
+    }
+    /* What was staged becomes durable in the ninth minute, and is what the resume chooses. */
+    json_t *shard = cairn_hand_shard(&save, "b", 1, CAIRN_VIEW("1234"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
+    CAIRN_AUTO_JSON json_t *answer = NULL;
+    REQUIRE_OK(open_by(&world, &call, &answer));
+    EXPECT_EQ_TEXT(cairn_world_text(answer, "resume_version"), save.id.text);
+}
+
+TEST(a_wait_for_staged_saves_ends_when_its_time_is_over) /* Q3, Q51 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(stage(&hand, &save));
+    struct call call = {
+        .job = "j2", .wait = "90s", .proc = "p", .node = "node-b", .after = 1, .ended = -1};
+    uint64_t from_ms = world.inside.clock.mono_ms;
+    EXPECT_CODE(open_by(&world, &call, NULL), CAIRN_BUSY);
+    EXPECT_EQ_U64(cairn_world_number(world.inside.extra, "left_ms"), 30000);
+    call.wait = "30000ms";
+    CAIRN_AUTO_JSON json_t *answer = NULL;
+    REQUIRE_OK(open_by(&world, &call, &answer));
+    EXPECT_EQ_U64(world.inside.clock.mono_ms - from_ms, 90000);
+    EXPECT(json_is_null(json_object_get(answer, "resume_version")));
+    /* A call that waits for nothing is answered at once, whatever it would have waited. */
+    call = (struct call){
+        .job = "j3", .wait = "10min", .proc = "p", .node = "node-b", .after = 2, .ended = -1};
+    from_ms = world.inside.clock.mono_ms;
+    REQUIRE_OK(open_by(&world, &call, NULL));
+    EXPECT_EQ_U64(world.inside.clock.mono_ms, from_ms);
+}
+
+TEST(an_attempt_takes_no_stranger_once_one_of_its_processes_has_ended) /* V38, Q54 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct call first = {.job = "train", .proc = "old-0", .node = "node-a", .ended = -1};
+    CAIRN_AUTO_JSON json_t *answer = NULL;
+    REQUIRE_OK(open_by(&world, &first, &answer));
+    const char *grant = cairn_world_text(answer, "grant");
+    REQUIRE_OK(beat(&world, "node-a", grant, -1));
+    /* The first incarnation dies before its rank 1 has come; the second one has its job string. */
+    REQUIRE_OK(beat(&world, "node-a", grant, 0));
+    struct call second = {
+        .job = "train", .proc = "new-1", .node = "node-b", .rank = 1, .after = 1, .ended = -1};
+    EXPECT_CODE(open_by(&world, &second, NULL), CAIRN_JOB_REUSED);
+    EXPECT(strstr(err.message, "rank 0"));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM attempt_ranks"), 1);
+    /* Whoever is known is still answered, and a job string of its own opens the next attempt. */
+    REQUIRE_OK(open_by(&world, &first, NULL));
+    second.job = "train-2";
+    REQUIRE_OK(open_by(&world, &second, NULL));
+}
+
+TEST(a_node_says_with_the_call_itself_which_of_its_processes_have_ended) /* V38, Q54 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct call first = {.job = "train", .proc = "old-0", .node = "node-a", .ended = -1};
+    REQUIRE_OK(open_by(&world, &first, NULL));
+    struct call second = {
+        .job = "train", .proc = "new-1", .node = "node-a", .rank = 1, .after = 1, .ended = 0};
+    EXPECT_CODE(open_by(&world, &second, NULL), CAIRN_JOB_REUSED);
+    /* Only a rank's own node may say that it has ended. */
+    second.node = "node-b";
+    REQUIRE_OK(open_by(&world, &second, NULL));
+}
+
+TEST(ranks_that_open_late_are_taken_while_the_others_live) /* Q54 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct call first = {.job = "train", .proc = "p-0", .node = "node-a", .ended = -1};
+    struct call late = {
+        .job = "train", .proc = "p-1", .node = "node-b", .rank = 1, .after = 1, .ended = -1};
+    CAIRN_AUTO_JSON json_t *answer = NULL;
+    REQUIRE_OK(open_by(&world, &first, &answer));
+    struct cairn_hand hand = {.world = &world, .world_size = 2};
+    snprintf(hand.grant, sizeof(hand.grant), "%s", cairn_world_text(answer, "grant"));
+    REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints",
+                                cairn_hand_begin_body(&hand, 1, 1, 0, "error"), NULL));
+    REQUIRE_OK(open_by(&world, &late, NULL));
+    /* A save that began before rank 1 had opened is completed by it. */
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+}
+
+TEST(an_incarnation_that_all_ranks_carry_settles_who_belongs_together) /* V38, Q54 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct call first = {
+        .job = "train", .proc = "p-0", .node = "node-a", .incarnation = "4711.0", .ended = -1};
+    struct call late = {.job = "train",
+                        .proc = "p-1",
+                        .node = "node-b",
+                        .incarnation = "4711.1",
+                        .rank = 1,
+                        .after = 1,
+                        .ended = -1};
+    CAIRN_AUTO_JSON json_t *answer = NULL;
+    REQUIRE_OK(open_by(&world, &first, &answer));
+    EXPECT_CODE(open_by(&world, &late, NULL), CAIRN_JOB_REUSED); /* before anybody has ended */
+    EXPECT(strstr(err.message, "4711.0"));
+    /* One of its own comes late, after another has done its work and ended. */
+    REQUIRE_OK(beat(&world, "node-a", cairn_world_text(answer, "grant"), 0));
+    late.incarnation = "4711.0";
+    REQUIRE_OK(open_by(&world, &late, NULL));
+}
