@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers that never wait for a commit, with several saves under way, while uploaders, server,
+network, disk and trainers are struck at named states of a save. By seed; each seed can be run alone.
+
+    python3 tests/e2e/chaos_stream.py [--mode away|any|mixed] [--store folder|s3|s3-md5|s3-unchecked]
+                                      [--seeds N] [--first SEED] [--parallel N]
+
+  away   8 ranks on 2 nodes; the server is away for 1 to 2 s three times and an uploader dies
+         meanwhile (V27)
+  any    what dies, stops, is cut off or runs full follows from the seed
+  mixed  even seeds away, odd ones any
+
+The store takes tens of milliseconds. `s3` checks CRC32C, `s3-md5` MD5 alone, `s3-unchecked` takes
+whatever comes. What is demanded stands in chaos_oracle.py. A seed that fails leaves its logs and
+what each trainer said below CAIRN_BIN_DIR/chaos.
+"""
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import held
+from chaos_oracle import Oracle, Rank, journal_lines
+from chaos_world import STATE_OF, STATES, Strike, StruckFolder, StruckS3, stop_for
+from s3world import S3Fault
+from world import BIN, wait_until
+
+NODES = 2
+SETTLE_S = 60
+QUIET_S = 40
+STEPS_MIN = 3
+STEPS_AHEAD = 3
+SEED_TIMEOUT_S = 400
+PROFILES = {"s3": "aws", "s3-md5": "b2", "s3-unchecked": "radosgw"}
+VICTIMS = ("uploader", "server", "both", "uploaders", "network", "trainer", "pause", "disk")
+KIB, MIB = 1 << 10, 1 << 20
+PART_BYTES = 5 * MIB
+# Only passed by shards that are sent in parts.
+MULTIPART = ("uploader.create.done", "uploader.upload.journaled", "uploader.complete.done")
+
+
+class Plan:
+    """Everything that follows from mode, store and seed."""
+
+    def __init__(self, mode, store, seed):
+        self.mode, self.store, self.seed = mode, store, seed
+        chance = self.chance = random.Random(f"{mode} {store} {seed}")
+        away = mode == "away" or (mode == "mixed" and seed % 2 == 0)
+        number = seed // 2 if mode == "mixed" else seed
+        self.victim = "away" if away else VICTIMS[number % len(VICTIMS)]
+        one = away or chance.random() < 0.6
+        self.pause_ms = chance.choice((250, 350)) if away else chance.choice((100, 250))
+        self.bytes = chance.choice((64 * KIB, 64 * KIB, 1 * MIB, PART_BYTES + 256 * KIB))
+        ranks = 4 if self.bytes > PART_BYTES else 8
+        self.runs = {"x/run": ranks} if one else {"x/a": ranks // 2, "x/b": ranks // 2}
+        self.latency = chance.choice(("head", "complete head", "part put", "*"))
+        self.delay_ms = chance.choice((10, 20, 40))
+        self.proxied = self.victim == "network"
+        self.strikes = self.draw()
+
+    def strike(self, states, how=None):
+        chance = self.chance
+        how = how or chance.choice(("kill", "kill", "stop", "stop-kill"))
+        down_s = chance.uniform(0.05, 1.5)
+        if chance.random() < 0.25:
+            return Strike(how, down_s, after_s=chance.uniform(0.1, 2.0))
+        points = [point for point in STATES[chance.choice(states)]
+                  if self.bytes > PART_BYTES or point not in MULTIPART]
+        point = chance.choice(points)
+        return Strike(how, down_s, point, nth=chance.randint(1, 10))
+
+    def draw(self):
+        chance, uploader = self.chance, ("staging", "sealed", "durable")
+        if self.victim == "away":
+            away = [Strike(chance.choice(("kill", "stop")), chance.uniform(1, 2),
+                           after_s=chance.uniform(0.3, 0.9)) for _ in range(3)]
+            return {"server": away, chance.randrange(NODES): [self.strike(uploader, "kill")]}
+        plans = collections.defaultdict(list)
+        for _ in range(chance.randint(1, 3)):
+            if self.victim in ("uploader", "both", "disk"):
+                plans[chance.randrange(NODES)].append(self.strike(uploader))
+            if self.victim in ("server", "both"):
+                plans["server"].append(self.strike(("committing",)))
+            if self.victim == "uploaders":
+                for node in range(NODES):
+                    plans[node].append(self.strike(uploader))
+        return dict(plans)
+
+    def text(self):
+        strikes = {str(name): [str(s) for s in plan] for name, plan in self.strikes.items()}
+        return {"victim": self.victim, "runs": self.runs, "bytes": self.bytes, "strikes": strikes,
+                "latency": f"{self.latency} {self.delay_ms} ms", "pause_ms": self.pause_ms}
+
+    def script(self):
+        """Of store/fault.h, for an uploader."""
+        return "; ".join(f"{op}:*:*:delay@{self.delay_ms}" for op in self.latency.split())
+
+    def rules(self):
+        """Of s3fault."""
+        return f"op={self.latency.replace(' ', '|')} : delay={self.delay_ms}"
+
+
+class Scene:
+    """One seed, from an empty world to the judgement."""
+
+    def __init__(self, plan, s3):
+        self.plan, self.s3 = plan, s3
+        options = {"nodes": NODES, "server_arguments": ["--sweep-interval", "200ms"],
+                   "uploader_arguments": ["--offer-wait", "10s", "--heartbeat", "200ms",
+                                          "--part-size", "5MiB"]}
+        if s3:
+            self.world = StruckS3(s3, f"chaos-{plan.seed}", plan.runs, plan.proxied, plan.strikes,
+                                  **options)
+        else:
+            self.world = StruckFolder(plan.runs, plan.proxied, plan.strikes,
+                                      env={"CAIRN_STORE_FAULT": plan.script()}, **options)
+        self.ranks, self.readers, self.notes = [], [], []
+        self.disk = False
+
+    def begin(self):
+        if self.s3:
+            self.s3.rules(self.plan.rules())
+        if self.plan.victim == "disk":
+            self.disk = self.world.small_disk(0)
+            if not self.disk:
+                self.notes.append("no small disk here: nothing is filled")
+        self.world.release()
+        for run, count in self.plan.runs.items():
+            for rank in range(count):
+                self.start_rank(run, rank, count, "first", 1)
+        wait_until(lambda: all(r.opened for r in self.ranks), 60)
+        refused = [f"{r.run} rank {r.rank}: {r.opened}" for r in self.ranks if r.opened != "ok"]
+        assert not refused, refused
+
+    def start_rank(self, run, rank, count, job, first):
+        node = rank % NODES
+        keeps = self.plan.chance.random() < 0.5
+        pause_ms = self.plan.pause_ms + self.plan.chance.randrange(60)
+        said = open(self.world.root / f"rank-{job}-{run.replace('/', '-')}-{rank}.log", "wb")
+        process = subprocess.Popen(
+            [BIN / "tests/stream", run, str(rank), str(count), str(first)],
+            stdout=subprocess.PIPE, stderr=said, text=True,
+            env={**os.environ, "CAIRN_SOCKET": self.world.socket(node), "CAIRN_JOB": job,
+                 "STREAM_BYTES": str(self.plan.bytes), "STREAM_PAUSE_MS": str(pause_ms),
+                 "STREAM_KEEP": str(int(keeps)), "STREAM_LAST": str(self.world.root / f"last-{job}"),
+                 "STREAM_END": str(self.world.root / f"end-{job}")})
+        said.close()
+        one = Rank(run, rank, process, keeps)
+        one.job, one.node = job, node
+        reader = threading.Thread(target=one.read, daemon=True)
+        reader.start()
+        self.ranks.append(one)
+        self.readers.append(reader)
+
+    def strike_others(self):
+        """Network, disk and trainers; the daemons have their keepers."""
+        chance, victim = self.plan.chance, self.plan.victim
+        for _ in range(chance.randint(1, 3)):
+            time.sleep(chance.uniform(0.1, 0.8))
+            if victim == "network":
+                mode, seconds = chance.choice(("refuse", "hang")), chance.uniform(1, 2)
+                self.notes.append(f"network: {mode} for {seconds:.2f} s")
+                self.world.proxy.cut(mode)
+                time.sleep(seconds)
+                self.world.proxy.cut(None)
+            elif victim == "pause":
+                stop_for(chance.choice(self.ranks).process, chance.uniform(0.2, 2))
+                self.notes.append("a trainer stood still")
+            elif victim == "disk" and self.disk:
+                seconds = chance.uniform(0.1, 0.5)
+                self.notes.append(f"disk full for {seconds:.2f} s")
+                self.world.fill_disk(seconds)
+        if victim == "trainer":
+            one = chance.choice(self.ranks)
+            one.killed = True
+            one.process.kill()
+            self.notes.append(f"{one.run} rank {one.rank} killed")
+
+    def excused(self, run, step):
+        """What may be lost, if it is told: after a full disk anything that was being saved; after a
+        trainer's death what it had not staged."""
+        if self.disk:
+            return True
+        return any(r.killed and not r.has_staged(step) for r in self.ranks if r.run == run)
+
+    def refusals(self):
+        struck = [name for name in self.plan.strikes if name != "server"]
+        return {"uploader-gone"} if struck else set()
+
+    def play(self):
+        self.world.go()
+        self.strike_others()
+        wait_until(lambda: all(keeper.is_through() for keeper in self.world.keepers), 60)
+        self.world.calm()
+        self.finish_saves("first")
+        return self.judge("first")
+
+    def finish_saves(self, job):
+        """All ranks end with the same step, a few ahead of the one that is furthest."""
+        ranks = [r for r in self.ranks if r.job == job]
+        wait_until(lambda: all(len(r.begun) >= STEPS_MIN or r.killed for r in ranks), 90)
+        last = max(step for r in ranks for step in r.begun) + STEPS_AHEAD
+        part = self.world.root / f"last-{job}.part"
+        part.write_text(f"{last}\n")
+        part.rename(self.world.root / f"last-{job}")
+        wait_until(lambda: all(r.done or r.killed or r.process.poll() is not None for r in ranks),
+                   120)
+
+    def judge(self, job):
+        ranks = [r for r in self.ranks if r.job == job]
+        oracle = Oracle(self.world, ranks, self.excused, self.refusals())
+        end = time.monotonic() + SETTLE_S
+        while oracle.open_saves() and time.monotonic() < end:
+            time.sleep(0.1)
+        faults = oracle.judge(self.plan.bytes)
+        (self.world.root / f"end-{job}").touch()
+        for rank in ranks:
+            status = rank.process.wait(60)
+            if status != 0 and not rank.killed:
+                faults.append(f"{rank.run} rank {rank.rank} ended with {status}")
+        for reader in self.readers:
+            reader.join(20)
+        return faults
+
+    def resume(self):
+        """Where a trainer died the job starts again, and everything of it must commit."""
+        dead = sorted({r.run for r in self.ranks if r.killed})
+        for run in dead:
+            for rank in range(self.plan.runs[run]):
+                self.start_rank(run, rank, self.plan.runs[run], "second", 1001)
+        if not dead:
+            return []
+        self.finish_saves("second")
+        return self.judge("second")
+
+    def audit(self):
+        """Nothing is left over."""
+        faults = []
+        self.world.watch.end()
+        faults += self.world.watch.faults + self.world.faults
+        if self.s3:
+            try:
+                self.world.audit()
+            except AssertionError as error:
+                faults.append(str(error))
+        else:
+            faults += self.audit_folder()
+        for number, uploader in enumerate(self.world.uploaders):
+            status = uploader.stop()
+            if status != 0:
+                faults.append(f"uploader {number} ended with {status}")
+        return faults + journal_lines(self.world)
+
+    def left_in_folder(self):
+        store = pathlib.Path(self.world.store)
+        found = [str(path) for path in store.rglob(".*.tmp")]
+        for folder in store.glob("*/*/*/ckpt_*"):
+            if not (folder / "committed.json").exists():
+                found += [str(path) for path in folder.rglob("*") if path.is_file()]
+        return found
+
+    def audit_folder(self):
+        end, daemons = time.monotonic() + QUIET_S, [self.world.server, *self.world.uploaders]
+        while time.monotonic() < end:
+            found = self.left_in_folder()
+            found += [f"{d.command[0]} holds {kind}" for d in daemons for kind in held.memory(d)]
+            if not found:
+                break
+            time.sleep(0.2)
+        return [f"left over: {what}" for what in found]
+
+    def save_evidence(self, faults):
+        folder = BIN / "chaos" / f"{self.plan.mode}-{self.plan.store}-{self.plan.seed}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for path in [*self.world.root.glob("*.log"), *self.world.root.glob("*.points")]:
+            shutil.copy(path, folder)
+        with open(folder / "ranks.txt", "w", encoding="utf-8") as file:
+            for r in self.ranks:
+                print(r.job, r.run, r.rank, "keeps" if r.keeps else "frees", "staged", r.staged,
+                      "told", dict(r.told), "ended", r.ended, file=file)
+        (folder / "faults.txt").write_text("\n".join(faults) + "\n")
+
+    def close(self):
+        for rank in self.ranks:
+            if rank.process.poll() is None:
+                rank.process.kill()
+                rank.process.wait()
+        self.world.end_all()
+
+
+def one(plan, s3):
+    """Prints what happened as a line of JSON; returns whether all held."""
+    started = time.monotonic()
+    scene, faults, struck, missed, times = Scene(plan, s3), [], [], [], []
+    try:
+        for act in (scene.begin, scene.play, scene.resume, scene.audit):
+            began = time.monotonic()
+            faults += act() or []
+            times.append(round(time.monotonic() - began, 1))
+    except Exception as error:
+        faults.append(f"{type(error).__name__}: {error}")
+    try:
+        if faults:
+            scene.save_evidence(faults)
+        struck = [hit for keeper in scene.world.keepers for hit in keeper.struck]
+        missed = [point for keeper in scene.world.keepers for point in keeper.missed]
+        scene.close()
+    except AssertionError as error:  # a sanitizer's report, or a daemon that died
+        faults.append(str(error))
+        scene.save_evidence(faults)
+    committed = sum(1 for r in scene.ranks if r.rank == 0 for s in r.staged if not r.told[s])
+    print(json.dumps({"seed": plan.seed, **plan.text(), "struck": struck, "missed": missed, "notes": scene.notes,
+                      "steps": committed, "latest_looks": scene.world.watch.looks,
+                      "took_s": round(time.monotonic() - started, 1), "acts_s": times,
+                      "faults": faults[:12], "fault_count": len(faults)}), flush=True)
+    return not faults
+
+
+def run_one(arguments):
+    plan = Plan(arguments.mode, arguments.store, arguments.one)
+    if arguments.store == "folder":
+        return one(plan, None)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-chaos-"))
+    s3 = S3Fault(folder, ["--profile", PROFILES[arguments.store]])
+    try:
+        return one(plan, s3)
+    finally:
+        s3.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def spawn(arguments, seed):
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, "--mode", arguments.mode, "--store", arguments.store,
+             "--one", str(seed)], capture_output=True, text=True, check=False,
+            timeout=SEED_TIMEOUT_S)
+        return seed, done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired:
+        return seed, 1, "", f"not over after {SEED_TIMEOUT_S} s"
+
+
+def summary(hits, failed, count):
+    states = collections.Counter()
+    for point, exact in hits:
+        state = STATE_OF.get(point, "any time")
+        states[f"{state}{'' if exact or state == 'any time' else ' (just after)'}"] += 1
+    print("strikes by state: " + (", ".join(f"{state} {n}" for state, n in sorted(states.items()))
+                                  or "none by a keeper"))
+    points = collections.Counter(point for point, _ in hits if point in STATE_OF)
+    print("strikes by point: " + (", ".join(f"{p} {n}" for p, n in sorted(points.items())) or "-"))
+    if failed:
+        print(f"failed seeds: {failed}; run one alone with --one SEED")
+    print(f"{count - len(failed)} passed, {len(failed)} failed")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mode", default="mixed", choices=("away", "any", "mixed"))
+    parser.add_argument("--store", default="folder", choices=("folder", *PROFILES))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--one", type=int)
+    parser.add_argument("--parallel", type=int, default=3)
+    arguments = parser.parse_args()
+    if arguments.one is not None:
+        sys.exit(0 if run_one(arguments) else 1)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    print(f"mode {arguments.mode}, store {arguments.store}, seeds {seeds.start} to {seeds.stop - 1}",
+          flush=True)
+    hits, failed = [], []
+    with concurrent.futures.ThreadPoolExecutor(arguments.parallel) as pool:
+        for seed, status, out, err in pool.map(lambda s: spawn(arguments, s), seeds):
+            print(out, end="", flush=True)
+            for line in out.splitlines():
+                hits += [tuple(hit) for hit in json.loads(line)["struck"]]
+            if status:
+                failed.append(seed)
+                print(err[-3000:], file=sys.stderr, flush=True)
+    summary(hits, failed, len(seeds))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
