@@ -102,6 +102,7 @@ class RealS3:
 
     def __init__(self):
         self.bucket = os.environ.get("CAIRN_TEST_BUCKET", BUCKET)
+        self.endpoint = os.environ["AWS_ENDPOINT_URL"]
 
     def env(self):
         return {}
