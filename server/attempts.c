@@ -156,7 +156,8 @@ static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, const struct ask *
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
         const char *node = cairn_srv_rows_text(&rows, 0);
-        if (cairn_srv_node_unsent(ask->server, node, ask->name, ask->arrived_ms))
+        if (CAIRN_RULE(Q3) &&
+            cairn_srv_node_unsent(ask->server, node, ask->name, ask->arrived_ms))
             *ret_unsent = true;
         if (cairn_srv_node_silence_ms(ask->server, node) < BUSY_MS &&
             cairn_srv_node_writes(ask->server, node, ask->name, ask->run.attempt))

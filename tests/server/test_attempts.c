@@ -136,7 +136,7 @@ TEST(resume_none_supersedes_everything_and_keep_nothing) {
     EXPECT_CODE(cairn_hand_open(&world, &hand, "j4", 3, "99", 1), CAIRN_NOT_FOUND);
 }
 
-TEST(a_resume_waits_for_a_save_that_all_ranks_sealed_and_takes_it) /* V1, Q3 */
+TEST(a_resume_gives_up_a_save_that_is_not_whole_when_its_wait_is_over) /* Q3 (a) */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

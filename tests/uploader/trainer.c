@@ -182,6 +182,8 @@ static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_opt
     const char *nonce = json_string_value(json_object_get(attempted, "nonce"));
     snprintf(trainer->nonce, sizeof(trainer->nonce), "%s", nonce ? nonce : "");
     trainer->attempt = (uint64_t)json_integer_value(json_object_get(attempted, "attempt"));
+    const char *resumed = json_string_value(json_object_get(attempted, "resume_version"));
+    snprintf(trainer->resumed, sizeof(trainer->resumed), "%s", resumed ? resumed : "");
     return attempted != NULL;
 }
 

@@ -20,6 +20,7 @@ struct cairn_trainer {
     json_t *events; /* array of messages */
     struct cairn_error err;
     uint32_t rank, world_size;
+    char resumed[48]; /* the version that the attempt resumes from; "" = none */
     char proc[CAIRN_UUID_TEXT_BYTES], session[CAIRN_UUID_TEXT_BYTES], job[64], nonce[40];
     uint64_t attempt;
     struct cairn_slab slabs[2];
