@@ -41,15 +41,25 @@ static void verdict(struct cairn_save *save, const json_t *message) {
     cairn_client_save_end(save, &why);
 }
 
+/* Q41: only the word about the owner that is known here frees a generation. */
+static void take_free(struct cairn_session *session, const json_t *message) {
+    uint64_t slab = 0, owner = 0;
+    if (!cairn_client_u64_of(message, "slab", &slab) || slab >= session->slab_count ||
+        !cairn_client_u64_of(message, "owner", &owner))
+        return;
+    struct cairn_client_generation *at = &session->locked.generations[slab];
+    if (at->owner != owner) return;
+    at->lent = false;
+    if (!at->held) at->owner = 0;
+}
+
 static bool take_event(struct cairn_session *session, const struct cairn_frame *frame) {
     const char *uuid = cairn_client_text_of(frame->message, "session");
     if (uuid && strcmp(uuid, session->uuid) != 0 && strcmp(uuid, session->locked.welcome_uuid) != 0)
         return true; /* K11 */
-    uint64_t slab = 0, id = 0, bytes = 0;
+    uint64_t id = 0, bytes = 0;
     if (strcmp(frame->name, "free") == 0) {
-        if (cairn_client_u64_of(frame->message, "slab", &slab) && slab < session->slab_count)
-            session->locked.generations[slab] = (struct cairn_client_generation){
-                .held = session->locked.generations[slab].held, .freed = true};
+        take_free(session, frame->message);
         return true;
     }
     struct cairn_save *save = cairn_client_u64_of(frame->message, "save", &id)

@@ -10,13 +10,21 @@
 
 #define OFFER_MS 10000
 
+/* Q41: who owns the memory, of the saves that still need it; one that is durable does not. */
+static uint64_t owner_of(const struct cairn_session *session, uint32_t generation) {
+    for (const struct cairn_save *save = session->locked.saves; save; save = save->next)
+        if (cairn_client_save_owns(save, generation)) return save->owner;
+    return 0;
+}
+
 static json_t *offered_slabs(const struct cairn_session *session) {
     json_t *slabs = json_array();
     for (uint32_t i = 0; i < session->slab_count; i++) {
         const struct cairn_slab *slab = &session->slabs[i];
         json_array_append_new(
-            slabs, json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes, "device",
-                             (json_int_t)slab->device, "inode", (json_int_t)slab->inode));
+            slabs, json_pack("{s:I, s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes,
+                             "device", (json_int_t)slab->device, "inode", (json_int_t)slab->inode,
+                             "owner", (json_int_t)owner_of(session, i)));
     }
     return slabs;
 }
@@ -26,13 +34,13 @@ static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
     for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
         if (!save->id || cairn_client_save_over(save)) continue;
-        json_t *slab =
-            save->generation >= 0 && save->staging ? json_integer(save->generation) : json_null();
-        json_array_append_new(saves, json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save",
-                                               (json_int_t)save->id, "slab", slab, "version",
-                                               save->version, "step", (json_int_t)save->step, "n",
-                                               (json_int_t)save->n, "sealed",
-                                               save->sealed || save->seal_sent));
+        bool owns =
+            save->generation >= 0 && cairn_client_save_owns(save, (uint32_t)save->generation);
+        json_t *slab = owns ? json_integer(save->generation) : json_null();
+        json_array_append_new(
+            saves, json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save", (json_int_t)save->id, "slab",
+                             slab, "version", save->version, "step", (json_int_t)save->step, "n",
+                             (json_int_t)save->n, "sealed", save->sealed || save->seal_sent));
     }
     return saves;
 }
@@ -63,7 +71,7 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
         return;
     }
     if (strcmp(state, "unknown") == 0) {
-        save->id = 0;
+        save->id = save->owner = 0;
         if (!save->sealed) return; /* it is begun again when it is staged */
         (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
                          "the uploader came back without its journal and does not know the save");
@@ -77,15 +85,14 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
     cairn_client_save_end(save, &why);
 }
 
-/* Generations that no save of the new uploader needs are free; it never sends `free` for them. */
-static void take_generations(struct cairn_session *session) {
+/* The uploader says for whom it holds each generation; the others are free for whoever writes next,
+ * and it never sends `free` for them. */
+static void take_generations(struct cairn_session *session, const json_t *owners) {
     for (uint32_t i = 0; i < session->slab_count; i++) {
-        bool needed = false;
-        for (struct cairn_save *save = session->locked.saves; save; save = save->next)
-            needed |= save->generation == (int)i && save->sealed && !save->durable &&
-                      !save->elsewhere && !cairn_client_save_over(save);
-        session->locked.generations[i].lent = needed;
-        session->locked.generations[i].freed = false;
+        struct cairn_client_generation *at = &session->locked.generations[i];
+        json_int_t owner = json_integer_value(json_array_get(owners, i));
+        at->lent = owner > 0;
+        at->owner = at->lent ? (uint64_t)owner : at->held ? at->held->owner : 0;
     }
 }
 
@@ -107,7 +114,7 @@ static void take_offered(struct cairn_session *session, const json_t *answer) {
         bool sealed = json_is_true(json_object_get(entry, "sealed"));
         if (save && state) take_state(save, state, sealed);
     }
-    take_generations(session);
+    take_generations(session, json_object_get(answer, "owners"));
     take_tells(session);
 }
 

@@ -72,7 +72,14 @@ void cairn_client_save_give(struct cairn_save *save) {
     if (save->generation < 0) return;
     struct cairn_client_generation *own = &save->session->locked.generations[save->generation];
     if (own->held == save) own->held = NULL;
+    if (!own->held && !own->lent) own->owner = 0;
     cairn_condition_broadcast(&save->session->changed);
+}
+
+bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation) {
+    const struct cairn_client_generation *at = &save->session->locked.generations[generation];
+    return save->generation == (int)generation && save->staging && save->owner &&
+           at->owner == save->owner && !save->durable && !cairn_client_save_over(save);
 }
 
 enum cairn_code cairn_client_save_enter(struct cairn_save *save, struct cairn_error *err) {
@@ -182,12 +189,18 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
     CAIRN_TRY(alone ? cairn_client_ask_alone(session, &ask, &answer, err)
                     : cairn_client_call(session, &ask, &answer, err));
     const char *version = cairn_client_text_of(answer.message, "version");
-    uint64_t id = 0;
+    uint64_t id = 0, owner = 0;
     if (!cairn_client_u64_of(answer.message, "save", &id) || !id || !version ||
+        !cairn_client_u64_of(answer.message, "owner", &owner) || !owner ||
         !cairn_version_id_valid(cairn_view_of(version)))
-        return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save and its version");
+        return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and its version");
     CAIRN_HOLD(&session->lock);
     save->id = id;
+    save->owner = owner;
+    if (save->generation >= 0) { /* an uploader that came back without its journal */
+        struct cairn_client_generation *own = &session->locked.generations[save->generation];
+        if (own->held == save) own->owner = owner;
+    }
     memcpy(save->version, version, strlen(version) + 1);
     return CAIRN_OK;
 }
@@ -203,6 +216,7 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
             struct cairn_client_generation *at = &session->locked.generations[i];
             if (at->held || at->lent) continue;
             at->held = save;
+            at->owner = save->owner;
             save->generation = (int)i;
             return CAIRN_OK;
         }

@@ -68,6 +68,7 @@ struct cairn_save {
     /* by the session's lock */
     struct cairn_save *next;
     _Atomic uint64_t id; /* the uploader's; 0: the present uploader does not know it */
+    uint64_t owner;      /* number of the save as an owner of its generation; 0 while id is 0 */
     char version[48];
     uint64_t total_bytes, durable_bytes;
     bool staging, sealed, durable, committed, freed;
@@ -106,8 +107,10 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
 enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
                                               uint64_t deadline_ms,
                                               struct cairn_error *err) CAIRN_MUST_USE;
-/* Give the save's generation back; the lock is held. */
+/* The save writes no more into its generation; the lock is held. */
 void cairn_client_save_give(struct cairn_save *save);
+/* Is the generation's memory this save's, and still needed? The lock is held. */
+bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation);
 void cairn_client_stager_free(struct cairn_client_stager *stager);
 /* On the I/O thread, over a link that it alone uses, after the offer: every save that is owed is
  * told and sealed, or fails. Not CAIRN_OK: the link ended; what is left stays owed. */

@@ -64,10 +64,11 @@ enum cairn_client_state {
     CAIRN_CLIENT_AWAY,   /* the I/O thread tries to connect again */
     CAIRN_CLIENT_REFUSED /* the uploader refused the session for good: `refusal` */
 };
+/* Q41: a generation is written by the save that took it; it is free when neither held nor lent. */
 struct cairn_client_generation {
     struct cairn_save *held; /* the save that may write into it */
-    bool lent;               /* named in a `stage`; free again by the uploader's `free` */
-    bool freed;              /* `free` came since the last offer */
+    uint64_t owner;          /* number of the save whose bytes it has, as `begun` told; 0: nobody */
+    bool lent;               /* the uploader reads it until it says `free` for that owner */
 };
 
 struct cairn_session {

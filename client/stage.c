@@ -114,12 +114,14 @@ static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t ep
     struct cairn_client_generation *own = &session->locked.generations[stager->save->generation];
     const struct cairn_client_ask ask = {
         .take_message =
-            json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save", (json_int_t)stager->save->id,
-                      "slab", (json_int_t)stager->save->generation, "shards", stager->shard_list),
+            json_pack("{s:s, s:I, s:I, s:I, s:O}", "t", "stage", "save",
+                      (json_int_t)stager->save->id, "slab", (json_int_t)stager->save->generation,
+                      "owner", (json_int_t)stager->save->owner, "shards", stager->shard_list),
         .wanted = "ok",
         .epoch = epoch,
         .deadline_ms = deadline_ms};
     cairn_lock_take(&session->lock);
+    bool lent = own->lent; /* already, by the offer */
     own->lent = true;
     cairn_lock_give(&session->lock);
     enum cairn_code code = call(stager, &ask, err);
@@ -128,7 +130,7 @@ static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t ep
      * answer. What it was told then is what stands in the slab. */
     stager->sealed = code == CAIRN_CONFLICT && stager->save->seal_sent;
     CAIRN_HOLD(&session->lock);
-    own->lent = stager->sealed && !own->freed;
+    if (own->lent) own->lent = lent;
     return stager->sealed ? CAIRN_OK : code;
 }
 

@@ -20,10 +20,7 @@ static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *at
     uint64_t count = 0;
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
-        if (save->attempt != attempt || save->over) continue;
-        bool sealing = save->sealed || save->sealing;
-        if (!save->told.begin || (save->failing ? !save->told.fail : sealing && !save->told.seal))
-            count++;
+        if (save->attempt == attempt && cairn_up_save_state_is_unsent(&save->state)) count++;
     }
     return count;
 }
@@ -37,11 +34,14 @@ static bool add_attempts(struct cairn_up *up, json_t *array) {
     return true;
 }
 
+static bool is_reported(const struct cairn_up_save *save) {
+    return save->state.phase != CAIRN_UP_PHASE_OVER && save->state.told != CAIRN_UP_TOLD_NOTHING;
+}
+
 static bool reported_before(struct cairn_up *up, size_t index) {
     for (size_t i = 0; i < index; i++) {
         const struct cairn_up_save *at = up->locked.saves[i];
-        if (!at->over && at->told.begin &&
-            !strcmp(at->place.id.text, up->locked.saves[index]->place.id.text))
+        if (is_reported(at) && !strcmp(at->place.id.text, up->locked.saves[index]->place.id.text))
             return true;
     }
     return false;
@@ -52,9 +52,10 @@ static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
     uint64_t done = 0, total = 0;
     for (size_t i = index; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
-        if (save->over || strcmp(save->place.id.text, version) != 0) continue;
+        if (save->state.phase == CAIRN_UP_PHASE_OVER || strcmp(save->place.id.text, version) != 0)
+            continue;
         total += save->total_bytes;
-        for (size_t k = 0; k < save->shard_count; k++)
+        for (size_t k = 0; k < save->state.shard_count; k++)
             done += cairn_up_send_acked_bytes(up->send, save->shards[k]);
     }
     return !json_array_append_new(
@@ -66,7 +67,7 @@ static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
 static bool add_versions(struct cairn_up *up, json_t *array) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
-        if (save->over || !save->told.begin || reported_before(up, i)) continue;
+        if (!is_reported(save) || reported_before(up, i)) continue;
         if (!add_version(up, i, array)) return false;
     }
     return true;
@@ -75,7 +76,7 @@ static bool add_versions(struct cairn_up *up, json_t *array) {
 /* Everything was told and nobody is connected: the server need not wait for this node. */
 static bool nothing_left(struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++)
-        if (!up->locked.saves[i]->over) return false;
+        if (up->locked.saves[i]->state.phase != CAIRN_UP_PHASE_OVER) return false;
     return true;
 }
 
@@ -128,7 +129,7 @@ static void apply_unknown(struct cairn_up *up, const json_t *unknown, bool all) 
             const char *version = json_string_value(json_array_get(unknown, k));
             named = version && !strcmp(version, save->place.id.text);
         }
-        if (named) cairn_up_verdict_unknown_locked(up, save);
+        if (named) cairn_up_save_tell_again_locked(up, save);
     }
 }
 

@@ -116,8 +116,7 @@ static bool find_missing(struct cairn_up *up, struct missing *ret) {
     for (const struct cairn_up_lost *lost = up->locked.lost; lost; lost = lost->next) {
         for (size_t i = 0; lost->process < 0 && i < up->locked.save_count; i++) {
             const struct cairn_up_save *save = up->locked.saves[i];
-            if (save->attempt == lost->attempt && save->begun && !save->over &&
-                !save->unjournaled &&
+            if (save->attempt == lost->attempt && cairn_up_save_state_is_begun(&save->state) &&
                 !cairn_up_save_known_locked(up, save->place.id.text, lost->rank))
                 return copy_begin(lost, save, ret, &error) == CAIRN_OK;
         }
@@ -130,8 +129,8 @@ void cairn_up_lost_tick(struct cairn_up *up) {
     look(up);
     while (find_missing(up, &missing)) {
         struct cairn_error error = {0};
-        enum cairn_code code = cairn_up_save_count(up, &missing.begin, REASON,
-                                                   (struct cairn_up_reply){0}, &error);
+        enum cairn_code code =
+            cairn_up_save_count(up, &missing.begin, REASON, (struct cairn_up_reply){0}, &error);
         json_decref(missing.body);
         cairn_lock_take(&up->lock);
         cairn_up_attempt_leave(up, missing.begin.attempt);

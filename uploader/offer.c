@@ -8,6 +8,7 @@
 
 #include "common/crashpoint.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal.h"
 #include "uploader/opening.h"
@@ -21,6 +22,7 @@ struct offering {
     struct {
         int fd;
         uint64_t bytes, device, inode;
+        uint64_t owner;           /* the save to which it belongs, by the trainer; 0: nobody's */
         struct cairn_slab memory; /* fd -1: not attached */
     } slabs[CAIRN_UP_GENERATIONS_MAX];
     size_t slab_count;
@@ -78,42 +80,56 @@ static enum cairn_code find_right(struct cairn_up_helper *helper, struct offerin
 
 /* ---- on the socket's thread ---- */
 
-static void join_slab(struct cairn_up *up, struct cairn_up_save *save, struct cairn_up_slab *slab) {
-    if (save->slab == slab) return;
-    save->slab = slab;
-    slab->save = save->entry;
+static void source_of(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->stage_count; i++) {
         struct cairn_up_shard *shard = save->shards[save->stage_first + i];
-        cairn_up_send_source(up->send, shard, slab->memory.data + shard->slab_offset);
+        cairn_up_send_source(up->send, shard, save->slab->memory.data + shard->slab_offset);
     }
 }
 
-static const char *join_save(struct cairn_up_session *session, struct cairn_up_save *save,
-                             uint32_t number, const json_t *slab_index) {
-    struct cairn_up *up = session->up;
-    save->conn = session->conn;
-    save->number = number;
-    save->recovered = false;
-    if (save->unjournaled) return "ended";
-    /* Over, but still on the wire or in the journal: the end is known already. */
-    if (save->over && save->end == CAIRN_UP_COMMITTED) return "committed";
-    if (save->over && save->end != CAIRN_UP_FAILED) return "aborted";
-    /* Q40: after the seal a fail may come too late; its verdict follows. */
-    if (save->over || (save->failing && !save->sealed)) return "failed";
-    if (save->failing) return "continues";
-    if (cairn_up_save_is_durable_locked(save)) {
-        save->durable_said = true;
-        return "durable";
-    }
-    for (size_t i = 0; save->restages && i < save->shard_count; i++)
-        cairn_up_send_await(up->send, save->shards[i]);
-    if (!save->sealed || !save->stage_count) return "continues";
+/* Q41: the generation goes to the save that owned it, by the trainer and by the journal. */
+static void claim_slab(struct cairn_up_session *session, const struct offering *offering,
+                       struct cairn_up_save *save, const json_t *slab_index) {
+    uint64_t index = json_is_integer(slab_index) ? (uint64_t)json_integer_value(slab_index)
+                                                 : CAIRN_UP_GENERATIONS_MAX;
     struct cairn_up_slab *slab =
-        json_is_integer(slab_index)
-            ? cairn_up_slab_of_locked(up, session->conn, (uint32_t)json_integer_value(slab_index))
+        index < offering->slab_count
+            ? cairn_up_slab_of_locked(session->up, session->conn, (uint32_t)index)
             : NULL;
-    if (slab && !slab->save && cairn_up_save_is_staged_in(save, slab)) join_slab(up, save, slab);
-    return "continues";
+    if (!slab || save->slab || !save->staged_in.bytes) return; /* one not staged holds nothing */
+    const struct cairn_up_slab_claim claim = {
+        .offered_owner = CAIRN_RULE(Q41) ? offering->slabs[index].owner : save->state.owner,
+        .save_owner = save->state.owner,
+        .journaled_owner = save->state.owner,
+        .same_memory = cairn_up_save_is_staged_in(save, slab),
+        .needed = cairn_up_save_state_needs_slab(&save->state)};
+    enum cairn_up_claimed claimed = cairn_up_slab_state_claim(&slab->state, &claim);
+    if (claimed == CAIRN_UP_CLAIM_NOT_NEEDED) return;
+    if (claimed != CAIRN_UP_CLAIM_JOINED) {
+        cairn_log(INFO, "offer.not_joined",
+                  "version=%s rank=%u slab=%" PRIu64 " owner=%" PRIu64 " of=%" PRIu64,
+                  save->place.id.text, save->rank, index, offering->slabs[index].owner,
+                  save->state.owner);
+        return;
+    }
+    bool taken = cairn_up_save_slab_take_locked(save, slab);
+    CAIRN_ASSERT(taken);
+    if (save->state.phase == CAIRN_UP_PHASE_SEALED) source_of(session->up, save);
+}
+
+static const char *join_save(struct cairn_up_session *session, const struct offering *offering,
+                             struct cairn_up_save *save, const json_t *item) {
+    static const char *const texts[] = {"continues", "durable", "committed",
+                                        "aborted",   "failed",  "ended"};
+    enum cairn_up_joined joined = cairn_up_save_state_join(&save->state, save->end);
+    save->conn = session->conn;
+    save->number = (uint32_t)json_integer_value(json_object_get(item, "save"));
+    if (joined != CAIRN_UP_JOINED_CONTINUES) return texts[joined];
+    for (size_t i = 0; save->state.staging == CAIRN_UP_STAGING_AGAIN && i < save->state.shard_count;
+         i++)
+        cairn_up_send_await(session->up->send, save->shards[i]);
+    claim_slab(session, offering, save, json_object_get(item, "slab"));
+    return texts[joined];
 }
 
 /* Its entry was closed because the version ended, or the journal was lost. Q40: only the server
@@ -127,6 +143,7 @@ static bool remember(struct cairn_up_session *session, const json_t *item, uint3
                                    .conn = session->conn,
                                    .number = number,
                                    .session = session->uuid,
+                                   .proc = session->proc,
                                    .rank = session->rank,
                                    .world_size = session->world_size};
     const struct cairn_json_field fields[] = {
@@ -141,13 +158,12 @@ static bool remember(struct cairn_up_session *session, const json_t *item, uint3
         cairn_up_save_drop_locked(up, save);
         return false;
     }
-    save->unjournaled = true;
-    save->begun = save->sealing = save->sealed = save->durable_said = true;
-    save->told.begin = save->told.seal = true;
+    cairn_up_save_state_ask(save->entry, &save->state);
     return true;
 }
 
-static const char *judge(struct cairn_up_session *session, const json_t *item, bool *ret_sealed) {
+static const char *judge(struct cairn_up_session *session, const struct offering *offering,
+                         const json_t *item, bool *ret_sealed) {
     const char *version = json_string_value(json_object_get(item, "version"));
     const json_t *number = json_object_get(item, "save");
     if (!version || !json_is_integer(number) || json_integer_value(number) < 1 ||
@@ -156,21 +172,39 @@ static const char *judge(struct cairn_up_session *session, const json_t *item, b
     uint32_t save_number = (uint32_t)json_integer_value(number);
     if (save_number > session->save_last) session->save_last = save_number;
     struct cairn_up_save *save = cairn_up_save_known_locked(session->up, version, session->rank);
-    *ret_sealed = save && save->sealed;
-    if (save) return join_save(session, save, save_number, json_object_get(item, "slab"));
+    *ret_sealed = save && cairn_up_save_state_is_sealed(&save->state);
+    if (save) return join_save(session, offering, save, item);
     bool sealed = json_is_true(json_object_get(item, "sealed"));
     return sealed && remember(session, item, save_number, version) ? "ended" : "unknown";
 }
 
-/* The old connection's end may not have been noticed yet; what hangs on it is let go with it. */
-static enum cairn_code check_old_end(struct cairn_up_session *session,
-                                     const struct offering *offering, struct cairn_error *err) {
+static bool same_right(const struct cairn_up_attempt *a, const struct cairn_up_attempt *b) {
+    return !strcmp(a->run_text, b->run_text) && a->grant.attempt == b->grant.attempt &&
+           !strcmp(a->grant.nonce, b->grant.nonce);
+}
+
+/* A save is offered by the process that began it, under the attempt under which it did: version
+ * and rank alone would let the trainer of another run, or another life of this rank, seal its bytes
+ * into it. The end of the old connection may not have been noticed yet: then it is `busy`. */
+static enum cairn_code check_claims(struct cairn_up_session *session,
+                                    const struct offering *offering, struct cairn_error *err) {
     for (size_t i = 0; i < json_array_size(offering->saves); i++) {
         const json_t *item = json_array_get(offering->saves, i);
         const char *version = json_string_value(json_object_get(item, "version"));
         const struct cairn_up_save *save =
             version ? cairn_up_save_known_locked(session->up, version, session->rank) : NULL;
-        if (save && save->conn && save->conn != session->conn)
+        if (!save) continue;
+        if (!same_right(save->attempt, session->attempt))
+            return cairn_fail(err, CAIRN_FORBIDDEN,
+                              "%s was begun by attempt %" PRIu64 " of %s, not by attempt %" PRIu64
+                              " of %s",
+                              version, save->attempt->grant.attempt, save->attempt->run_text,
+                              session->attempt->grant.attempt, session->run_text);
+        if (save->proc[0] && strcmp(save->proc, session->proc) != 0)
+            return cairn_fail(err, CAIRN_FORBIDDEN,
+                              "%s was begun by another process (%s) of rank %u", version,
+                              save->proc, session->rank);
+        if (save->conn && save->conn != session->conn)
             return cairn_fail(err, CAIRN_BUSY, "the old connection of rank %u has not ended yet",
                               session->rank);
     }
@@ -194,8 +228,9 @@ static json_t *join_all(struct cairn_up_session *session, struct offering *offer
                         struct cairn_error *err) {
     struct cairn_up *up = session->up;
     CAIRN_AUTO_JSON json_t *answers = json_array();
+    CAIRN_AUTO_JSON json_t *owners = json_array();
     CAIRN_HOLD(&up->lock);
-    if (check_old_end(session, offering, err) != CAIRN_OK) return NULL;
+    if (check_claims(session, offering, err) != CAIRN_OK) return NULL;
     if (join_slabs(session, offering, err) != CAIRN_OK) {
         cairn_up_slabs_orphan_locked(up, session->conn);
         return NULL;
@@ -203,12 +238,17 @@ static json_t *join_all(struct cairn_up_session *session, struct offering *offer
     for (size_t i = 0; i < json_array_size(offering->saves); i++) {
         const json_t *item = json_array_get(offering->saves, i);
         bool sealed = false;
-        const char *state = judge(session, item, &sealed);
+        const char *state = judge(session, offering, item, &sealed);
         json_array_append_new(answers,
                               json_pack("{s:O, s:s, s:b}", "save", json_object_get(item, "save"),
                                         "state", state, "sealed", (int)sealed));
     }
-    json_t *answer = json_pack("{s:s, s:O}", "session", session->uuid, "saves", answers);
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        const struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, session->conn, (uint32_t)i);
+        json_array_append_new(owners, json_integer((json_int_t)slab->state.owner));
+    }
+    json_t *answer =
+        json_pack("{s:s, s:O, s:O}", "session", session->uuid, "saves", answers, "owners", owners);
     if (!answer) cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     return answer;
 }
@@ -256,6 +296,7 @@ static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs
             {"bytes", CAIRN_JSON_U64, true, &offering->slabs[i].bytes, 0},
             {"device", CAIRN_JSON_U64, true, &offering->slabs[i].device, 0},
             {"inode", CAIRN_JSON_U64, true, &offering->slabs[i].inode, 0},
+            {"owner", CAIRN_JSON_U64, true, &offering->slabs[i].owner, 0},
         };
         CAIRN_TRY(cairn_json_read(json_array_get(slabs, i), "/slabs", fields, CAIRN_COUNT(fields),
                                   true, err));

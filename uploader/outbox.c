@@ -33,16 +33,8 @@ struct cairn_up_outbox {
 
 /* ---- what is due ---- */
 
-static bool tells_seal(const struct cairn_up_save *save) {
-    return save->sealed && !save->failing && !save->told.seal;
-}
-
-static bool tells_fail(const struct cairn_up_save *save) {
-    return save->failing && !save->told.fail;
-}
-
-static bool is_due_now(const struct cairn_up_save *save) {
-    return save->begun && !save->over;
+static bool tells(const struct cairn_up_save *save, enum cairn_up_tell kind) {
+    return cairn_up_save_state_tells(&save->state) == kind;
 }
 
 /* Q9: what was journaled earlier by the same rank is told first. */
@@ -50,8 +42,8 @@ static bool waits_for_earlier(struct cairn_up *up, const struct cairn_up_save *s
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *at = up->locked.saves[i];
         if (at->entry >= save->entry) return false;
-        if (at->attempt == save->attempt && at->rank == save->rank && is_due_now(at) &&
-            (tells_seal(at) || tells_fail(at)))
+        if (at->attempt == save->attempt && at->rank == save->rank &&
+            cairn_up_save_state_end_is_untold(&at->state))
             return true;
     }
     return false;
@@ -62,26 +54,17 @@ static void gather_begins(struct cairn_up *up, const struct cairn_up_attempt *at
                           struct cairn_up_batch *batch) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (save->attempt != attempt || !is_due_now(save) || save->told.begin) continue;
+        if (save->attempt != attempt || !tells(save, CAIRN_UP_TELL_BEGIN)) continue;
         if (waits_for_earlier(up, save)) continue;
         if (batch->count == CAIRN_COUNT(batch->entries)) return;
         batch->entries[batch->count++] = save->entry;
     }
 }
 
-static bool registers(const struct cairn_up_save *save) {
-    if (!save->sealed || save->failing) return false;
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (save->shards[i]->durable && !save->shards[i]->registered) return true;
-    }
-    return false;
-}
-
 static void gather_version(struct cairn_up *up, const char *version, struct cairn_up_batch *batch) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (strcmp(save->place.id.text, version) != 0 || !is_due_now(save) || !save->told.begin ||
-            !(tells_seal(save) || registers(save)))
+        if (strcmp(save->place.id.text, version) != 0 || !tells(save, CAIRN_UP_TELL_SHARDS))
             continue;
         if (batch->count == CAIRN_COUNT(batch->entries)) return;
         batch->entries[batch->count++] = save->entry;
@@ -91,35 +74,31 @@ static void gather_version(struct cairn_up *up, const char *version, struct cair
 /* ---- one pass ---- */
 
 /* The next save, by entry, that is due after `after`; its attempt and version are in *ret. */
-static bool next_due(struct cairn_up *up, uint64_t after, enum cairn_up_due kind,
+static bool next_due(struct cairn_up *up, uint64_t after, enum cairn_up_tell kind,
                      struct cairn_up_due_save *ret) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (save->entry <= after || !is_due_now(save)) continue;
-        bool due = kind == CAIRN_UP_DUE_BEGIN ? !save->told.begin && !waits_for_earlier(up, save)
-                   : kind == CAIRN_UP_DUE_FAIL
-                       ? save->told.begin && tells_fail(save)
-                       : save->told.begin && (tells_seal(save) || registers(save));
-        if (!due) continue;
+        if (save->entry <= after || !tells(save, kind)) continue;
+        if (kind == CAIRN_UP_TELL_BEGIN && waits_for_earlier(up, save)) continue;
         cairn_up_due_fill(save, ret);
         return true;
     }
     return false;
 }
 
-static void gather(struct cairn_up *up, const struct cairn_up_due_save *due, enum cairn_up_due kind,
-                   struct cairn_up_batch *batch) {
+static void gather(struct cairn_up *up, const struct cairn_up_due_save *due,
+                   enum cairn_up_tell kind, struct cairn_up_batch *batch) {
     CAIRN_HOLD(&up->lock);
     batch->count = 0;
     const struct cairn_up_save *save = cairn_up_save_find_locked(up, due->entry);
-    if (save && kind == CAIRN_UP_DUE_BEGIN) gather_begins(up, save->attempt, batch);
-    if (save && kind == CAIRN_UP_DUE_SHARDS) gather_version(up, due->version, batch);
+    if (save && kind == CAIRN_UP_TELL_BEGIN) gather_begins(up, save->attempt, batch);
+    if (save && kind == CAIRN_UP_TELL_SHARDS) gather_version(up, due->version, batch);
 }
 
 /* All of one kind once; a save that was answered is due no more, one that could not be told is
  * passed over until the next pass. */
-static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_due kind,
+static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_tell kind,
                                  bool *ret_did, struct cairn_error *err) {
     struct cairn_up *up = outbox->up;
     struct cairn_up_due_save due = {0};
@@ -129,9 +108,9 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_d
         after = due.entry;
         struct cairn_up_batch batch = {.up = up, .rest = outbox->rest, .due = &due};
         gather(up, &due, kind, &batch);
-        enum cairn_code code = kind == CAIRN_UP_DUE_BEGIN  ? cairn_up_tell_begins(&batch, err)
-                               : kind == CAIRN_UP_DUE_FAIL ? cairn_up_tell_fail(&batch, err)
-                                                           : cairn_up_tell_shards(&batch, err);
+        enum cairn_code code = kind == CAIRN_UP_TELL_BEGIN  ? cairn_up_tell_begins(&batch, err)
+                               : kind == CAIRN_UP_TELL_FAIL ? cairn_up_tell_fail(&batch, err)
+                                                            : cairn_up_tell_shards(&batch, err);
         if (code == CAIRN_OK)
             *ret_did = true;
         else
@@ -144,8 +123,8 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_d
 /* CAIRN_OK: everything that was due was answered. */
 static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
                             struct cairn_error *err) {
-    static const enum cairn_up_due kinds[] = {CAIRN_UP_DUE_BEGIN, CAIRN_UP_DUE_FAIL,
-                                              CAIRN_UP_DUE_SHARDS};
+    static const enum cairn_up_tell kinds[] = {CAIRN_UP_TELL_BEGIN, CAIRN_UP_TELL_FAIL,
+                                               CAIRN_UP_TELL_SHARDS};
     enum cairn_code result = CAIRN_OK;
     for (size_t i = 0; i < CAIRN_COUNT(kinds); i++) {
         enum cairn_code code = pass_kind(outbox, kinds[i], ret_did, err);

@@ -60,7 +60,7 @@ static void unknown_all(struct cairn_up_batch *batch) {
     CAIRN_HOLD(&batch->up->lock);
     for (size_t i = 0; i < batch->count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
-        if (save) cairn_up_verdict_unknown_locked(batch->up, save);
+        if (save) cairn_up_save_tell_again_locked(batch->up, save);
     }
 }
 
@@ -123,7 +123,7 @@ static enum cairn_code begins_body(struct cairn_up_batch *batch, json_t **ret,
     size_t kept = 0;
     for (size_t i = 0; i < batch->count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
-        if (!save || save->over) continue;
+        if (!save || save->state.phase == CAIRN_UP_PHASE_OVER) continue;
         if (json_array_append_new(begins, json_deep_copy(save->begin))) return no_memory(err);
         batch->entries[kept++] = batch->entries[i];
     }
@@ -137,7 +137,7 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
     int64_t status = json_integer_value(json_object_get(result, "status"));
     struct cairn_up_news news;
     cairn_up_news_read(result, &news);
-    save->told.begin = true;
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_BEGIN);
     if (json_is_object(problem)) {
         bool detailed = json_is_string(json_object_get(problem, "detail"));
         cairn_failure_get(problem, detailed ? "detail" : "title", &news.why);
@@ -196,7 +196,7 @@ static void fail_told(struct cairn_up_batch *batch, const json_t *reply) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, batch->due->entry);
     if (!save) return;
-    save->told.fail = true;
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_FAIL);
     struct cairn_up_news news;
     cairn_up_news_read(reply, &news);
     (void)cairn_up_verdict_news_locked(up, save, &news);
@@ -254,7 +254,7 @@ struct listing { /* what one request tells */
 static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_save *save,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shards = json_array();
-    for (size_t i = 0; i < save->shard_count; i++) {
+    for (size_t i = 0; i < save->state.shard_count; i++) {
         if (json_array_append_new(shards,
                                   json_pack("{s:s, s:I}", "name", save->shards[i]->name, "size",
                                             (json_int_t)save->shards[i]->size_bytes)))
@@ -292,10 +292,10 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
 
 static enum cairn_code list_save(struct cairn_up *up, struct listing *listing,
                                  const struct cairn_up_save *save, struct cairn_error *err) {
-    if (!save->told.seal) CAIRN_TRY(list_seal(listing, save, err));
-    for (size_t i = 0; i < save->shard_count; i++) {
+    if (save->state.told < CAIRN_UP_TOLD_SEAL) CAIRN_TRY(list_seal(listing, save, err));
+    for (size_t i = 0; i < save->state.shard_count; i++) {
         const struct cairn_up_shard *shard = save->shards[i];
-        if (!shard->durable || shard->registered) continue;
+        if (shard->phase != CAIRN_UP_SHARD_DURABLE) continue;
         if (listing->count == SHARDS_MAX || listing->block_bytes > BLOCK_BYTES_MAX) {
             listing->more = true;
             return CAIRN_OK;
@@ -310,7 +310,7 @@ static enum cairn_code list_all(struct cairn_up_batch *batch, struct listing *li
     CAIRN_HOLD(&batch->up->lock);
     for (size_t i = 0; i < batch->count && !listing->more; i++) {
         const struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
-        if (!save || save->over || save->failing) continue;
+        if (!save || cairn_up_save_state_tells(&save->state) != CAIRN_UP_TELL_SHARDS) continue;
         CAIRN_TRY(list_save(batch->up, listing, save, err));
     }
     return CAIRN_OK;
@@ -324,11 +324,13 @@ static void apply_listing(struct cairn_up_batch *batch, const struct listing *li
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < listing->sealed_count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(up, listing->sealed[i]);
-        if (save) save->told.seal = true;
+        if (save) cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_SEAL);
     }
     for (size_t i = 0; i < listing->count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(up, listing->listed[i].entry);
-        if (save) save->shards[listing->listed[i].index]->registered = true;
+        if (!save) continue;
+        struct cairn_up_shard *shard = save->shards[listing->listed[i].index];
+        cairn_up_save_state_shard_registered(&save->state, &shard->phase);
     }
     cairn_up_verdict_version_locked(up, batch->due->version, &news);
 }

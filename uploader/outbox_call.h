@@ -15,7 +15,6 @@
 #include "api/rest.h"
 #include "uploader/verdict.h"
 
-enum cairn_up_due { CAIRN_UP_DUE_BEGIN, CAIRN_UP_DUE_FAIL, CAIRN_UP_DUE_SHARDS };
 /* Copied from a save, so that it may go meanwhile. */
 struct cairn_up_due_save {
     uint64_t entry;

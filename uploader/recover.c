@@ -88,9 +88,12 @@ static enum cairn_code replay_stage(struct cairn_up_past *past, const json_t *me
         {"device", CAIRN_JSON_U64, true, &past->device, 0},
         {"inode", CAIRN_JSON_U64, true, &past->inode, 0},
         {"bytes", CAIRN_JSON_U64, true, &past->slab_bytes, 0},
+        {"owner", CAIRN_JSON_U64, false, &past->owner, 0},
         {"shards", CAIRN_JSON_ARRAY, true, &shards, 0},
     };
     CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    if (past->owner && past->owner != past->entry)
+        return cairn_fail(err, CAIRN_CORRUPT, "its stage record names owner %" PRIu64, past->owner);
     drop_shards(past, true); /* staged again: what came before counts no more */
     past->stage_first = past->shard_count;
     for (size_t i = 0; i < json_array_size(shards); i++) {

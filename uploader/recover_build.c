@@ -18,6 +18,7 @@ static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn
     json_t *body = NULL;
     const struct cairn_json_field outer[] = {
         {"grant", CAIRN_JSON_TEXT, true, &ret->grant_text, CAIRN_GRANT_BYTES_MAX - 1},
+        {"proc", CAIRN_JSON_TEXT, false, &ret->proc, CAIRN_UUID_TEXT_BYTES - 1},
         {"body", CAIRN_JSON_OBJECT, true, &body, 0},
     };
     CAIRN_TRY(cairn_json_read(past->begin, "", outer, CAIRN_COUNT(outer), true, err));
@@ -43,7 +44,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
     cairn_up_save_key(save, past->name, &key);
     struct cairn_up_shard_options options = {
         .entry = save->entry,
-        .index = (uint32_t)save->shard_count,
+        .index = save->state.shard_count,
         .name = past->name,
         .key = key.text,
         .tensors = past->tensors,
@@ -76,7 +77,6 @@ static enum cairn_code build_seal(struct cairn_up_save *save, const struct cairn
                                   struct cairn_error *err) {
     json_t *replicated = json_object_get(past->seal, "replicated");
     if (json_is_array(replicated)) save->replicated = json_incref(replicated);
-    save->sealed = save->sealing = true;
     if (!past->table.size) return CAIRN_OK;
     save->table.limit = CAIRN_TABLE_BYTES_MAX;
     CAIRN_TRY(cairn_buf_append(&save->table, past->table.data, past->table.size, err));
@@ -103,9 +103,16 @@ static bool has_files(const struct cairn_up_past *past) {
 /* What was begun on the store is looked at, to be finished or to be aborted. */
 static void queue_shards(struct cairn_up *up, struct cairn_up_save *save,
                          const struct cairn_up_past *past) {
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (save->sealed || past->shards[i].intent) cairn_up_send_add(up->send, save->shards[i]);
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        if (past->seal || past->shards[i].intent) cairn_up_send_add(up->send, save->shards[i]);
     }
+}
+
+static void build_fail(struct cairn_up *up, struct cairn_up_save *save, const json_t *fail) {
+    cairn_failure_get(fail, "reason", &save->why);
+    if (!save->why.code) save->why.code = CAIRN_CANCELLED;
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        cairn_up_send_give_up(up->send, save->shards[i], &save->why);
 }
 
 static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_past *past,
@@ -114,35 +121,30 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(read_begin(past, &begin, err));
     CAIRN_TRY(cairn_up_save_new_locked(up, past->entry, &begin, &save, err));
-    save->begun = save->recovered = true;
-    bool keep = past->seal || past->fail || was_sent(past);
+    const struct cairn_up_save_past state = {.staged = past->slab_bytes != 0,
+                                             .sealed = past->seal != NULL,
+                                             .failed = past->fail != NULL,
+                                             .sent = was_sent(past)};
+    cairn_up_save_state_recover(past->entry, &state, &save->state);
+    bool keep = past->seal || past->fail || state.sent;
     for (size_t i = 0; keep && i < past->shard_count; i++)
         CAIRN_TRY(build_shard(up, save, &past->shards[i], err));
     save->stage_first = past->stage_first;
     save->stage_count = keep ? past->shard_count - past->stage_first : 0;
-    save->described = keep && past->slab_bytes;
     save->staged_in.device = past->device;
     save->staged_in.inode = past->inode;
     save->staged_in.bytes = past->slab_bytes;
     if (past->seal) CAIRN_TRY(build_seal(save, past, err));
     queue_shards(up, save, past);
-    if (past->fail) {
-        save->failing = true;
-        cairn_failure_get(past->fail, "reason", &save->why);
-        if (!save->why.code) save->why.code = CAIRN_CANCELLED;
-        for (size_t i = 0; i < save->shard_count; i++)
-            cairn_up_send_give_up(up->send, save->shards[i], &save->why);
-    } else if (!past->seal && has_files(past)) {
+    if (past->fail)
+        build_fail(up, save, past->fail);
+    else if (!past->seal && has_files(past))
         cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
                                   "the uploader restarted before the save was sealed and lost the "
                                   "files that it had been given");
-    } else if (!past->seal) {
-        save->restages = save->described;
-    }
-    cairn_log(INFO, "recover.save",
-              "run=%s step=%" PRIu64 " rank=%u version=%s sealed=%d shards=%zu",
+    cairn_log(INFO, "recover.save", "run=%s step=%" PRIu64 " rank=%u version=%s phase=%s shards=%u",
               save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
-              (int)save->sealed, save->shard_count);
+              cairn_up_phase_text(save->state.phase), save->state.shard_count);
     return CAIRN_OK;
 }
 
@@ -222,7 +224,9 @@ void cairn_up_recovery_tick(struct cairn_up *up) {
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
-        if (!save->recovered || save->sealed || save->failing || save->over) continue;
+        if (save->state.trainer != CAIRN_UP_TRAINER_AWAITED ||
+            save->state.phase != CAIRN_UP_PHASE_OPEN)
+            continue;
         cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
                                   "the uploader restarted and the trainer did not come back");
     }

@@ -32,6 +32,7 @@ struct cairn_up_past {
     uint64_t entry;
     json_t *begin, *session, *seal, *fail; /* owned; NULL: no such record */
     uint64_t device, inode, slab_bytes;    /* of stage; slab_bytes 0: none */
+    uint64_t owner;                        /* of stage; 0: an older journal's */
     struct cairn_up_past_shard *shards;    /* owned */
     size_t shard_count, stage_first;
     struct cairn_buf table;

@@ -54,7 +54,8 @@ struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char
 /* ---- making ---- */
 
 static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
-    for (size_t i = 0; i < save->shard_count; i++) cairn_up_shard_free(up->send, save->shards[i]);
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        cairn_up_shard_free(up->send, save->shards[i]);
     free(save->shards);
     cairn_buf_release(&save->table);
     json_decref(save->replicated);
@@ -112,6 +113,8 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
     struct cairn_up_save *save = calloc(1, sizeof(*save));
     if (!save) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a save");
     save->entry = entry;
+    cairn_up_save_state_init(entry, &save->state);
+    (void)cairn_text_copy(save->proc, sizeof(save->proc), begin->proc ? begin->proc : "");
     save->conn = begin->conn;
     save->number = begin->number;
     save->rank = begin->rank;
@@ -151,7 +154,7 @@ void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
 enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
                                                struct cairn_up_shard *take_shard,
                                                struct cairn_error *err) {
-    if (save->shard_count == save->shard_capacity) {
+    if (save->state.shard_count == save->shard_capacity) {
         size_t capacity = save->shard_capacity ? save->shard_capacity * 2 : 8;
         void *grown = capacity <= 2 * CAIRN_UP_SHARDS_MAX
                           ? realloc(save->shards, capacity * sizeof(*save->shards))
@@ -164,12 +167,22 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
         save->shards = grown;
         save->shard_capacity = capacity;
     }
-    save->shards[save->shard_count++] = take_shard;
+    save->shards[save->state.shard_count++] = take_shard;
     save->total_bytes += take_shard->size_bytes;
     return CAIRN_OK;
 }
 
-/* ---- ending ---- */
+json_t *cairn_up_save_begin_record(const struct cairn_up_save *save) {
+    return json_pack("{s:s, s:s, s:s, s:O}", "t", "begin", "grant", save->attempt->text, "proc",
+                     save->proc, "body", save->begin);
+}
+
+json_t *cairn_up_save_begun_body(const struct cairn_up_save *save) {
+    return json_pack("{s:I, s:s, s:I}", "save", (json_int_t)save->number, "version",
+                     save->place.id.text, "owner", (json_int_t)save->state.owner);
+}
+
+/* ---- carrying out ---- */
 
 static void post(struct cairn_up *up, const struct cairn_up_record *records, size_t count) {
     struct cairn_error error = {0};
@@ -179,25 +192,187 @@ static void post(struct cairn_up *up, const struct cairn_up_record *records, siz
                   error.message);
 }
 
-/* A fail alone could not be told after a restart, so one without an entry gets its begin, too. */
-static void post_fail(struct cairn_up *up, struct cairn_up_save *save) {
-    CAIRN_AUTO_JSON json_t *begin = json_pack("{s:s, s:s, s:O}", "t", "begin", "grant",
-                                              save->attempt->text, "body", save->begin);
+static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool with_begin) {
+    CAIRN_AUTO_JSON json_t *begin = cairn_up_save_begin_record(save);
     CAIRN_AUTO_JSON json_t *fail = json_pack("{s:s}", "t", "fail");
     cairn_failure_put(fail, "reason", &save->why);
     struct cairn_up_record records[2] = {{.entry = save->entry, .message = begin},
                                          {.entry = save->entry, .message = fail}};
-    size_t first = save->unjournaled ? 0 : 1;
-    save->unjournaled = false;
+    size_t first = with_begin ? 0 : 1;
     post(up, &records[first], 2 - first);
 }
 
-static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save,
-                           const struct cairn_error *why) {
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (!save->shards[i]->durable) cairn_up_send_give_up(up->send, save->shards[i], why);
+static const char *end_text(enum cairn_up_end end) {
+    static const char *const texts[] = {"open",    "committed", "skipped",
+                                        "refused", "aborted",   "failed"};
+    return texts[end];
+}
+
+static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
+    CAIRN_AUTO_JSON json_t *over = json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end));
+    struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
+    post(up, &record, 1);
+}
+
+/* NULL body: refused with why. */
+static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, const char *name,
+                   json_t *take_body, const struct cairn_error *why) {
+    struct cairn_up_reply reply = *take_reply;
+    *take_reply = (struct cairn_up_reply){0};
+    if (!reply.conn)
+        json_decref(take_body);
+    else if (why)
+        cairn_up_socket_refuse(up->socket, reply.conn, reply.request, why);
+    else
+        cairn_up_socket_answer(up->socket, reply.conn, reply.request, name, take_body);
+}
+
+/* The answer that a trainer gets where a save is over before it could have heard of it. */
+static void refuse(struct cairn_up *up, const struct cairn_up_save *save,
+                   struct cairn_up_reply *take_reply) {
+    struct cairn_error why = save->why;
+    if (why.code == CAIRN_OK)
+        cairn_fail(&why, CAIRN_CONFLICT, "%s is committed already", save->place.id.text);
+    answer(up, take_reply, NULL, NULL, &why);
+}
+
+static void answer_fail(struct cairn_up *up, struct cairn_up_save *save) {
+    struct cairn_error why = {0};
+    cairn_fail(&why, CAIRN_ALREADY_COMMITTED, "%s is committed; it can no longer fail",
+               save->place.id.text);
+    answer(up, &save->fail_reply, "ok", NULL, save->end == CAIRN_UP_COMMITTED ? &why : NULL);
+}
+
+static void say_verdict(struct cairn_up *up, const struct cairn_up_save *save) {
+    if (!save->conn) return;
+    json_t *message = json_pack("{s:s, s:I, s:s}", "t", "verdict", "save", (json_int_t)save->number,
+                                "state", end_text(save->end));
+    cairn_failure_put(message, "message", &save->why);
+    cairn_up_socket_post(up->socket, save->conn, message);
+}
+
+static void say_durable(struct cairn_up *up, const struct cairn_up_save *save) {
+    if (save->conn)
+        cairn_up_socket_post(
+            up->socket, save->conn,
+            json_pack("{s:s, s:I}", "t", "durable", "save", (json_int_t)save->number));
+}
+
+static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save) {
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        if (save->shards[i]->phase == CAIRN_UP_SHARD_SENDING)
+            cairn_up_send_give_up(up->send, save->shards[i], &save->why);
     }
 }
+
+static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
+    struct cairn_up_slab *slab = save->slab;
+    save->slab = NULL;
+    cairn_up_slab_state_give(&slab->state, save->state.owner);
+    if (slab->conn)
+        cairn_up_socket_post(up->socket, slab->conn,
+                             json_pack("{s:s, s:I, s:I}", "t", "free", "slab",
+                                       (json_int_t)slab->index, "owner",
+                                       (json_int_t)save->state.owner));
+    else
+        cairn_up_slabs_sweep_locked(up);
+}
+
+/* S1: the journal alone answers begin and seal. */
+struct waiting { /* a save whose phase waits for a record */
+    struct cairn_up *up;
+    uint64_t entry;
+};
+
+static void record_written(void *owner, enum cairn_code code, const struct cairn_error *why) {
+    struct waiting *waiting = owner;
+    struct cairn_up *up = waiting->up;
+    cairn_lock_take(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, waiting->entry);
+    enum cairn_up_phase phase = save ? save->state.phase : CAIRN_UP_PHASE_OVER;
+    if (phase == CAIRN_UP_PHASE_BEGINNING) CAIRN_CRASHPOINT("uploader.begin.journaled");
+    if (phase == CAIRN_UP_PHASE_SEALING) CAIRN_CRASHPOINT("uploader.seal.journaled");
+    if (save && code != CAIRN_OK && save->why.code == CAIRN_OK) save->why = *why;
+    if (save)
+        cairn_up_save_event_locked(
+            up, save, code == CAIRN_OK ? CAIRN_UP_EVENT_WRITTEN : CAIRN_UP_EVENT_UNWRITTEN);
+    cairn_lock_give(&up->lock);
+    free(waiting);
+}
+
+enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                          const struct cairn_up_record *records, size_t count,
+                                          struct cairn_error *err) {
+    struct waiting *waiting = calloc(1, sizeof(*waiting));
+    for (size_t i = 0; i < count && waiting; i++) {
+        if (records[i].message) continue;
+        free(waiting);
+        waiting = NULL;
+    }
+    if (!waiting) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+    *waiting = (struct waiting){up, save->entry};
+    enum cairn_code code =
+        cairn_up_journal_post(up->journal, records, count, record_written, waiting, err);
+    if (code != CAIRN_OK) free(waiting);
+    return code;
+}
+
+/* One after the other, in the order of enum cairn_up_due; an answer comes before every event. */
+static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t due) {
+    if (due & CAIRN_UP_DUE_RECORD_FAIL)
+        record_fail(up, save, (due & CAIRN_UP_DUE_RECORD_BEGIN) != 0);
+    if (due & CAIRN_UP_DUE_ANSWER_BEGIN)
+        answer(up, &save->begin_reply, "begun", cairn_up_save_begun_body(save), NULL);
+    if (due & CAIRN_UP_DUE_ANSWER_COUNT) answer(up, &save->begin_reply, "ok", NULL, NULL);
+    if (due & CAIRN_UP_DUE_REFUSE_BEGIN) {
+        refuse(up, save, &save->begin_reply);
+        save->conn = 0; /* it does not know the save's number: it hears no event */
+    }
+    if (due & CAIRN_UP_DUE_ANSWER_SEAL) answer(up, &save->seal_reply, "sealed", NULL, NULL);
+    if (due & CAIRN_UP_DUE_REFUSE_SEAL) refuse(up, save, &save->seal_reply);
+    if (due & CAIRN_UP_DUE_VERDICT) say_verdict(up, save);
+    if (due & CAIRN_UP_DUE_ANSWER_FAIL) answer_fail(up, save);
+    if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) give_up_shards(up, save);
+    if (due & CAIRN_UP_DUE_TELL_SERVER) cairn_up_outbox_wake(up->outbox);
+    if (due & CAIRN_UP_DUE_SAY_DURABLE) say_durable(up, save);
+    if (due & CAIRN_UP_DUE_FREE_SLAB) give_slab(up, save);
+    if (!(due & CAIRN_UP_DUE_CLOSE)) return;
+    CAIRN_CRASHPOINT("uploader.over.before_close");
+    if (!save->state.unjournaled) close_entry(up, save);
+    cairn_up_save_drop_locked(up, save);
+    cairn_condition_broadcast(&up->changed);
+}
+
+static void on_the_wire(struct cairn_up *up, const struct cairn_up_save *save, bool *ret_quiet,
+                        bool *ret_ended) {
+    *ret_quiet = *ret_ended = true;
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        *ret_quiet &= cairn_up_send_is_quiet(up->send, save->shards[i]);
+        *ret_ended &= cairn_up_send_has_ended(up->send, save->shards[i]);
+    }
+}
+
+void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
+    bool quiet = false, ended = false;
+    on_the_wire(up, save, &quiet, &ended);
+    carry_out(up, save, cairn_up_save_state_settle(&save->state, quiet, quiet && ended));
+}
+
+void cairn_up_save_event_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                enum cairn_up_event event) {
+    carry_out(up, save, cairn_up_save_state_move(&save->state, event));
+    cairn_up_save_settle_locked(up, save);
+}
+
+bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_slab *slab) {
+    if (!cairn_up_slab_state_take(&slab->state, save->state.owner)) return false;
+    CAIRN_ASSERT(!save->slab || save->slab == slab);
+    save->slab = slab;
+    save->state.holds_slab = true;
+    return true;
+}
+
+/* ---- ending ---- */
 
 void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_code code, const char *reason) {
@@ -208,35 +383,14 @@ void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
 
 void cairn_up_save_fail_for_locked(struct cairn_up *up, struct cairn_up_save *save,
                                    const struct cairn_error *cause) {
-    if (save->failing || save->over) return;
+    if (cairn_up_save_state_is_failing(&save->state) || save->state.phase == CAIRN_UP_PHASE_OVER)
+        return;
     struct cairn_error why = *cause; /* which may be the save's own */
-    save->failing = true;
     save->why = why;
     cairn_log(WARN, "save.failed", "run=%s step=%" PRIu64 " rank=%u version=%s cause=\"%s\"",
               save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
               why.message);
-    post_fail(up, save);
-    give_up_shards(up, save, &why);
-    cairn_up_outbox_wake(up->outbox);
-    cairn_up_save_settle_locked(up, save);
-}
-
-static const char *end_text(enum cairn_up_end end) {
-    static const char *const texts[] = {"open",    "committed", "skipped",
-                                        "refused", "aborted",   "failed"};
-    return texts[end];
-}
-
-static void answer_fail(struct cairn_up *up, struct cairn_up_save *save) {
-    if (!save->fail_waits) return;
-    save->fail_waits = false;
-    struct cairn_error why = {0};
-    cairn_fail(&why, CAIRN_ALREADY_COMMITTED, "%s is committed; it can no longer fail",
-               save->place.id.text);
-    if (save->end == CAIRN_UP_COMMITTED)
-        cairn_up_socket_refuse(up->socket, save->conn, save->fail_request, &why);
-    else
-        cairn_up_socket_answer(up->socket, save->conn, save->fail_request, "ok", NULL);
+    cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_FAIL);
 }
 
 void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
@@ -246,19 +400,11 @@ void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
     cairn_up_save_end_locked(up, save, end, &why);
 }
 
-static json_t *verdict(const struct cairn_up_save *save) {
-    json_t *message = json_pack("{s:s, s:I, s:s}", "t", "verdict", "save", (json_int_t)save->number,
-                                "state", end_text(save->end));
-    cairn_failure_put(message, "message", &save->why);
-    return message;
-}
-
 void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
                               enum cairn_up_end end, const struct cairn_error *cause) {
-    if (save->over) return;
+    if (save->state.phase == CAIRN_UP_PHASE_OVER) return;
     struct cairn_error why = {0};
     if (end != CAIRN_UP_COMMITTED) why = *cause; /* which may be the save's own */
-    save->over = true;
     save->end = end;
     save->why = why;
     if (end == CAIRN_UP_COMMITTED)
@@ -269,22 +415,20 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
                   "run=%s step=%" PRIu64 " rank=%u version=%s end=%s cause=\"%s\"",
                   save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
                   end_text(end), why.message);
-    if (save->conn) cairn_up_socket_post(up->socket, save->conn, verdict(save));
-    answer_fail(up, save);
-    if (end != CAIRN_UP_COMMITTED) give_up_shards(up, save, &why);
-    cairn_up_save_settle_locked(up, save);
+    cairn_up_save_event_locked(
+        up, save, end == CAIRN_UP_COMMITTED ? CAIRN_UP_EVENT_COMMITTED : CAIRN_UP_EVENT_ENDED);
 }
 
-/* ---- settling ---- */
-
-static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
-    CAIRN_AUTO_JSON json_t *over = json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end));
-    struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
-    post(up, &record, 1);
-}
-
-bool cairn_up_save_is_durable_locked(const struct cairn_up_save *save) {
-    return save->sealed && !save->unjournaled && save->durable_count == save->shard_count;
+void cairn_up_save_tell_again_locked(struct cairn_up *up, struct cairn_up_save *save) {
+    if (!cairn_up_save_state_unknown(&save->state)) return;
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        struct cairn_up_shard *shard = save->shards[i];
+        /* Q19: is it still there? The shard is durable again once HEAD has said so. */
+        if (cairn_up_save_state_shard_unknown(&save->state, &shard->phase) &&
+            cairn_up_send_again(up->send, shard))
+            cairn_up_save_state_shard_again(&save->state, &shard->phase);
+    }
+    cairn_up_outbox_wake(up->outbox);
 }
 
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save,
@@ -292,49 +436,6 @@ bool cairn_up_save_is_staged_in(const struct cairn_up_save *save,
     return save->staged_in.bytes == slab->memory.size_bytes &&
            save->staged_in.device == slab->memory.device &&
            save->staged_in.inode == slab->memory.inode;
-}
-
-static bool all_quiet(struct cairn_up *up, const struct cairn_up_save *save) {
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (!cairn_up_send_is_quiet(up->send, save->shards[i])) return false;
-    }
-    return true;
-}
-
-static bool all_ended(struct cairn_up *up, const struct cairn_up_save *save) {
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (!cairn_up_send_has_ended(up->send, save->shards[i])) return false;
-    }
-    return true;
-}
-
-static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
-    struct cairn_up_slab *slab = save->slab;
-    save->slab = NULL;
-    slab->save = 0;
-    if (slab->conn)
-        cairn_up_socket_post(up->socket, slab->conn,
-                             json_pack("{s:s, s:I}", "t", "free", "slab", (json_int_t)slab->index));
-    else
-        cairn_up_slabs_sweep_locked(up);
-}
-
-void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    if (cairn_up_save_is_durable_locked(save) && !save->durable_said && !save->failing) {
-        save->durable_said = true;
-        if (save->conn)
-            cairn_up_socket_post(
-                up->socket, save->conn,
-                json_pack("{s:s, s:I}", "t", "durable", "save", (json_int_t)save->number));
-    }
-    bool through = save->over || save->failing || save->durable_said;
-    if (save->slab && through && all_quiet(up, save)) give_slab(up, save);
-    if (!save->over || save->closed || save->slab || !all_ended(up, save)) return;
-    save->closed = true;
-    CAIRN_CRASHPOINT("uploader.over.before_close");
-    if (!save->unjournaled) close_entry(up, save);
-    cairn_up_save_drop_locked(up, save);
-    cairn_condition_broadcast(&up->changed);
 }
 
 void cairn_up_save_settle(struct cairn_up *up, uint64_t entry) {
@@ -346,8 +447,9 @@ void cairn_up_save_settle(struct cairn_up *up, uint64_t entry) {
 void cairn_up_save_free_all(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++) {
-        if (up->locked.saves[i]->slab) up->locked.saves[i]->slab->save = 0;
-        save_free(up, up->locked.saves[i]);
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->slab) cairn_up_slab_state_give(&save->slab->state, save->state.owner);
+        save_free(up, save);
     }
     free(up->locked.saves);
     up->locked.saves = NULL;
@@ -360,30 +462,26 @@ void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->conn != conn) continue;
         save->conn = 0;
-        save->fail_waits = false;
-        if (!save->sealed && !save->sealing)
+        save->begin_reply = save->seal_reply = save->fail_reply = (struct cairn_up_reply){0};
+        enum cairn_up_phase phase = save->state.phase;
+        if (phase == CAIRN_UP_PHASE_BEGINNING || phase == CAIRN_UP_PHASE_OPEN)
             cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
                                       "the trainer went away before it had sealed the save");
+        else
+            cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_LEFT);
     }
-}
-
-static bool all_told(const struct cairn_up_save *save) {
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (!save->shards[i]->registered) return false;
-    }
-    return save->told.seal;
 }
 
 uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open) {
     CAIRN_HOLD(&up->lock);
     uint64_t count = 0, open = 0;
     for (size_t i = 0; i < up->locked.save_count; i++) {
-        const struct cairn_up_save *save = up->locked.saves[i];
-        if (save->over || save->failing || save->sealed) open++;
-        /* One that is over is still here while its upload is being aborted. */
-        bool due =
-            save->over || (save->failing ? !save->told.fail : save->sealed && !all_told(save));
-        if (due) count++;
+        const struct cairn_up_save_state *state = &up->locked.saves[i]->state;
+        bool staging = state->phase == CAIRN_UP_PHASE_BEGINNING ||
+                       state->phase == CAIRN_UP_PHASE_OPEN ||
+                       state->phase == CAIRN_UP_PHASE_SEALING;
+        if (!staging) open++;
+        if (cairn_up_save_state_is_unfinished(state)) count++;
     }
     if (ret_open) *ret_open = open;
     return count;
@@ -409,14 +507,12 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
     if (!save) return;
     struct cairn_up_shard *shard = save->shards[index];
-    CAIRN_ASSERT(!shard->durable);
     if (!why) {
-        shard->durable = true;
-        save->durable_count++;
+        cairn_up_save_state_shard_durable(&save->state, &shard->phase);
         cairn_up_outbox_wake(up->outbox);
         return;
     }
-    shard->failed = true;
+    cairn_up_save_state_shard_failed(&save->state, &shard->phase);
     struct cairn_error told = *why;
     cairn_within(&told, told.code, "shard %s", shard->name);
     cairn_up_save_fail_for_locked(up, save, &told);

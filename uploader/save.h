@@ -16,8 +16,8 @@
  *          in _locked need it held; the others take it.
  * Next:    uploader/outbox.h tells the server; uploader/send.h moves the bytes.
  *
- *   begun --stage, file--> described --seal--> sealed --all durable, told--> over (committed)
- *      \---------- fail, trainer gone, verdict of the server ----------> failing, over
+ * uploader/state/save.def has its phases; cairn_up_save_event_locked moves it and carries out what
+ * is then due, and nobody else does.
  */
 #pragma once
 
@@ -25,16 +25,13 @@
 #include "uploader/attempt.h"
 #include "uploader/send.h"
 #include "uploader/slabs.h"
+#include "uploader/state/save.h"
 
 #define CAIRN_UP_SHARDS_MAX 65536
 
-enum cairn_up_end {
-    CAIRN_UP_OPEN,
-    CAIRN_UP_COMMITTED,
-    CAIRN_UP_SKIPPED,
-    CAIRN_UP_REFUSED,
-    CAIRN_UP_ABORTED,
-    CAIRN_UP_FAILED,
+struct cairn_up_reply {
+    uint64_t conn; /* 0: nobody asks */
+    int64_t request;
 };
 
 struct cairn_up_save {
@@ -43,38 +40,26 @@ struct cairn_up_save {
     struct cairn_up_attempt *attempt;
     struct cairn_version_place place;
     uint32_t rank, n;
-    json_t *begin; /* what the server is told: step, n, rank, world_size, ... */
+    json_t *begin;                    /* what the server is told: step, n, rank, world_size, ... */
+    char proc[CAIRN_UUID_TEXT_BYTES]; /* of the trainer that began it; "": an older journal's */
     /* locked by uploader_state */
-    uint64_t conn;   /* the trainer's connection; 0: gone */
-    uint32_t number; /* the save's number on that connection */
-    struct cairn_up_slab *slab;
+    struct cairn_up_save_state state; /* moved by cairn_up_save_event_locked alone */
+    uint64_t conn;                    /* the trainer's connection; 0: gone */
+    uint32_t number;                  /* the save's number on that connection */
+    struct cairn_up_slab *slab;       /* while state.holds_slab */
     struct { /* what the journal says of the slab that it was staged in; bytes 0: nothing */
         uint64_t device, inode, bytes;
     } staged_in;
-    struct cairn_up_shard **shards;
-    size_t shard_count, shard_capacity, stage_first, stage_count;
-    bool described;              /* stage was taken */
-    bool begun, sealing, sealed; /* begun, sealed: on the disk */
-    bool failing, over, closed;
-    bool recovered; /* came from the journal and no trainer has come for it yet */
-    bool restages;  /* described before a restart, not sealed: `stage` comes once more, as it was */
-    /* Its trainer had sealed it before a restart and the journal does not have it: watchers ask the
-     * server how it ended, and nothing else is done for it. */
-    bool unjournaled;
+    struct cairn_up_shard **shards; /* state.shard_count of them */
+    size_t shard_capacity, stage_first, stage_count;
     struct cairn_buf table;
     char table_hex[65]; /* "": none */
     json_t *replicated; /* array, or NULL */
     uint64_t total_bytes;
-    size_t durable_count;
-    struct {
-        bool begin, seal, fail;
-    } told; /* answered by the server */
-    bool durable_said;
-    uint64_t asked_ms;    /* when a watcher last asked how it ended */
-    bool fail_waits;      /* a request of the trainer waits for the server's word */
-    int64_t fail_request; /* its id */
+    uint64_t asked_ms; /* when a watcher last asked how it ended */
+    struct cairn_up_reply begin_reply, seal_reply, fail_reply; /* requests that wait */
     enum cairn_up_end end;
-    struct cairn_error why;
+    struct cairn_error why; /* it fails, or ended otherwise than committed */
 };
 
 struct cairn_up_begin {
@@ -82,7 +67,7 @@ struct cairn_up_begin {
     struct cairn_up_attempt *attempt;
     uint64_t conn;
     uint32_t number;
-    const char *session;
+    const char *session, *proc;
     uint32_t rank, world_size, n;
     uint64_t step;
     const char *on_exists, *format;
@@ -104,8 +89,23 @@ struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char
 enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
                                                struct cairn_up_shard *take_shard,
                                                struct cairn_error *err) CAIRN_MUST_USE;
+json_t *cairn_up_save_begin_record(const struct cairn_up_save *save); /* for the journal */
+json_t *cairn_up_save_begun_body(const struct cairn_up_save *save);   /* for the trainer */
 void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
                        struct cairn_key *ret);
+
+/* Move it by the table and carry out what is due; the save may be gone afterwards. */
+void cairn_up_save_event_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                enum cairn_up_event event);
+struct cairn_up_record;
+/* Journal what its phase waits for: WRITTEN or UNWRITTEN follows, unless this fails at once. */
+enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                          const struct cairn_up_record *records, size_t count,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* From here on the generation is the save's. False: another save owns it. */
+bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_slab *slab);
+/* The server does not know it (Q19): everything is told again, after a look at every object. */
+void cairn_up_save_tell_again_locked(struct cairn_up *up, struct cairn_up_save *save);
 
 /* The save fails at the server; its shards are given up. Nothing happens when it is over. */
 void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
@@ -123,8 +123,7 @@ void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save
 void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process */
 /* A trainer's connection ended: unsealed saves fail, sealed ones go on. */
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn);
-bool cairn_up_save_is_durable_locked(const struct cairn_up_save *save);
-/* Is that the memory which the journal names? */
+/* Is that the memory in which its `stage` record says that it lies? */
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab);
 /* How many saves must still be sent, told or cleared away; ret_open (or NULL): all that the journal
  * holds open but for those that wait for a trainer. */
@@ -139,10 +138,6 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
 void cairn_up_save_settle(struct cairn_up *up, uint64_t entry);
 
 /* ---- called by sessions ---- */
-struct cairn_up_reply {
-    uint64_t conn;
-    int64_t request;
-};
 /* Each answers the request itself when the journal has it (S1), unless it fails at once. */
 enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
                                     struct cairn_up_reply reply,

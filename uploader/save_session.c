@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer asks of its saves. Answers that promise something wait for the journal's fsync;
- * they are then posted from the journal's thread, so this thread never waits. */
+/* What a trainer asks of a save that was begun. Answers that promise something wait for fsync of
+ * the journal and are then posted from its thread, so this thread never waits. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,186 +8,10 @@
 #include <unistd.h>
 
 #include "api/table.h"
-#include "common/crashpoint.h"
 #include "common/encode.h"
 #include "uploader/journal.h"
-#include "uploader/outbox.h"
 #include "uploader/save.h"
 #include "uploader/socket.h"
-
-/* ---- begin ---- */
-
-struct pending { /* an answer that waits for the journal */
-    struct cairn_up *up;
-    uint64_t entry;
-    struct cairn_up_reply reply;
-};
-
-static struct pending *pending_new(struct cairn_up *up, uint64_t entry,
-                                   struct cairn_up_reply reply) {
-    struct pending *pending = calloc(1, sizeof(*pending));
-    if (pending) *pending = (struct pending){up, entry, reply};
-    return pending;
-}
-
-static void begin_journaled(void *owner, enum cairn_code code, const struct cairn_error *why) {
-    struct pending *pending = owner;
-    struct cairn_up *up = pending->up;
-    CAIRN_CRASHPOINT("uploader.begin.journaled");
-    cairn_lock_take(&up->lock);
-    struct cairn_up_save *save = cairn_up_save_find_locked(up, pending->entry);
-    struct cairn_error ended = {0};
-    if (code != CAIRN_OK) {
-        cairn_up_socket_refuse(up->socket, pending->reply.conn, pending->reply.request, why);
-    } else if (!save || save->over) {
-        /* Another rank's failure ended the version while the journal wrote: the trainer does not
-         * know the save's number yet, so this answer is the only one it can hear. */
-        cairn_fail(&ended, CAIRN_ABORTED, "the version was given up for all ranks");
-        cairn_up_socket_refuse(up->socket, pending->reply.conn, pending->reply.request,
-                               save && save->why.code ? &save->why : &ended);
-    } else { /* the answer first: no event of the save comes before it */
-        save->begun = true;
-        cairn_up_socket_answer(up->socket, pending->reply.conn, pending->reply.request, "begun",
-                               json_pack("{s:I, s:s}", "save", (json_int_t)save->number, "version",
-                                         save->place.id.text));
-        cairn_up_outbox_wake(up->outbox);
-    }
-    if (save && code != CAIRN_OK) {
-        save->conn = 0; /* it hears the error instead of a verdict */
-        cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, why);
-    }
-    cairn_lock_give(&up->lock);
-    free(pending);
-}
-
-static json_t *begin_record(const struct cairn_up_save *save) {
-    return json_pack("{s:s, s:s, s:O}", "t", "begin", "grant", save->attempt->text, "body",
-                     save->begin);
-}
-
-/* Q8: the same begin may come again after the uploader's restart. */
-static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *known,
-                                  const struct cairn_up_begin *begin, struct cairn_up_reply reply,
-                                  struct cairn_error *err) {
-    if (!known->recovered || known->conn || known->described || known->sealed || known->failing ||
-        known->over)
-        return cairn_fail(err, CAIRN_CONFLICT,
-                          "step %" PRIu64 " (n %u) was begun already by rank %u", begin->step,
-                          begin->n, begin->rank);
-    known->conn = begin->conn;
-    known->number = begin->number;
-    known->recovered = false;
-    cairn_up_socket_answer(up->socket, reply.conn, reply.request, "begun",
-                           json_pack("{s:I, s:s}", "save", (json_int_t)known->number, "version",
-                                     known->place.id.text));
-    return CAIRN_OK;
-}
-
-static enum cairn_code admit(struct cairn_up *up, const struct cairn_up_begin *begin,
-                             struct cairn_error *err) {
-    if (up->locked.draining)
-        return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping",
-                          up->places.node);
-    if (begin->attempt->stale)
-        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
-                          "a newer attempt of %s has taken over from %" PRIu64,
-                          begin->attempt->run_text, begin->attempt->grant.attempt);
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                    struct cairn_up_reply reply, struct cairn_error *err) {
-    CAIRN_HOLD(&up->lock);
-    CAIRN_TRY(admit(up, begin, err));
-    struct cairn_up_save *save = NULL;
-    uint64_t entry = cairn_up_journal_entry_new(up->journal);
-    CAIRN_TRY(cairn_up_save_new_locked(up, entry, begin, &save, err));
-    for (size_t i = 0; i + 1 < up->locked.save_count; i++) {
-        struct cairn_up_save *known = up->locked.saves[i];
-        if (known == save || known->rank != begin->rank ||
-            strcmp(known->place.id.text, save->place.id.text) != 0)
-            continue;
-        cairn_up_save_drop_locked(up, save);
-        return take_known(up, known, begin, reply, err);
-    }
-    struct pending *pending = pending_new(up, entry, reply);
-    CAIRN_AUTO_JSON json_t *message = begin_record(save);
-    struct cairn_up_record record = {.entry = entry, .message = message};
-    enum cairn_code code =
-        pending && message
-            ? cairn_up_journal_post(up->journal, &record, 1, begin_journaled, pending, err)
-            : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a begin");
-    if (code == CAIRN_OK) return CAIRN_OK;
-    free(pending);
-    cairn_up_save_drop_locked(up, save);
-    return code;
-}
-
-/* ---- count ---- */
-
-static void count_journaled(void *owner, enum cairn_code code, const struct cairn_error *why) {
-    struct pending *pending = owner;
-    struct cairn_up *up = pending->up;
-    cairn_lock_take(&up->lock);
-    struct cairn_up_save *save = cairn_up_save_find_locked(up, pending->entry);
-    if (save && code == CAIRN_OK) {
-        save->begun = true;
-        cairn_up_outbox_wake(up->outbox);
-    } else if (save) {
-        cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, why);
-    }
-    cairn_lock_give(&up->lock);
-    if (pending->reply.conn && code == CAIRN_OK)
-        cairn_up_socket_answer(up->socket, pending->reply.conn, pending->reply.request, "ok", NULL);
-    else if (pending->reply.conn)
-        cairn_up_socket_refuse(up->socket, pending->reply.conn, pending->reply.request, why);
-    free(pending);
-}
-
-static enum cairn_code count_new(struct cairn_up *up, struct cairn_up_save *save,
-                                 const char *reason, struct cairn_up_reply reply,
-                                 struct cairn_error *err) {
-    struct pending *pending = pending_new(up, save->entry, reply);
-    CAIRN_AUTO_JSON json_t *began = begin_record(save);
-    CAIRN_AUTO_JSON json_t *failed =
-        json_pack("{s:s, s:s, s:s}", "t", "fail", "code", "cancelled", "reason", reason);
-    struct cairn_up_record records[2] = {{.entry = save->entry, .message = began},
-                                         {.entry = save->entry, .message = failed}};
-    enum cairn_code code =
-        pending && began && failed
-            ? cairn_up_journal_post(up->journal, records, 2, count_journaled, pending, err)
-            : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a begin that failed");
-    if (code == CAIRN_OK) {
-        save->failing = true;
-        cairn_fail(&save->why, CAIRN_CANCELLED, "%s", reason);
-        return CAIRN_OK;
-    }
-    free(pending);
-    cairn_up_save_drop_locked(up, save);
-    return code;
-}
-
-enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                    const char *reason, struct cairn_up_reply reply,
-                                    struct cairn_error *err) {
-    CAIRN_HOLD(&up->lock);
-    struct cairn_up_save *save = NULL;
-    uint64_t entry = cairn_up_journal_entry_new(up->journal);
-    CAIRN_TRY(cairn_up_save_new_locked(up, entry, begin, &save, err));
-    struct cairn_up_save *known = NULL;
-    for (size_t i = 0; i < up->locked.save_count; i++) {
-        struct cairn_up_save *at = up->locked.saves[i];
-        if (at != save && at->rank == begin->rank &&
-            !strcmp(at->place.id.text, save->place.id.text))
-            known = at;
-    }
-    if (!known) return count_new(up, save, reason, reply, err);
-    cairn_up_save_drop_locked(up, save);
-    if (!known->sealed && !known->sealing)
-        cairn_up_save_fail_locked(up, known, CAIRN_CANCELLED, reason);
-    if (reply.conn) cairn_up_socket_answer(up->socket, reply.conn, reply.request, "ok", NULL);
-    return CAIRN_OK;
-}
 
 /* ---- stage, file, staged ---- */
 
@@ -196,12 +20,13 @@ static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint64_t nu
     struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
     if (!save)
         return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %" PRIu64, number);
-    bool committed = save->over && save->end == CAIRN_UP_COMMITTED;
-    if (!committed && (save->over || save->failing)) {
+    bool over = save->state.phase == CAIRN_UP_PHASE_OVER;
+    bool committed = over && save->end == CAIRN_UP_COMMITTED;
+    if (!committed && (over || cairn_up_save_state_is_failing(&save->state))) {
         if (err) *err = save->why;
         return save->why.code;
     }
-    if (save->sealed || save->sealing)
+    if (!cairn_up_save_state_is_staging(&save->state))
         return cairn_fail(err, CAIRN_CONFLICT, "save %" PRIu64 " is sealed", number);
     *ret = save;
     return CAIRN_OK;
@@ -233,7 +58,7 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
     cairn_up_save_key(save, wanted->name, &key);
     struct cairn_up_shard_options options = {
         .entry = save->entry,
-        .index = (uint32_t)save->shard_count,
+        .index = save->state.shard_count,
         .name = wanted->name,
         .key = key.text,
         .tensors = !strcmp(wanted->kind, "tensors"),
@@ -275,10 +100,11 @@ static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *sav
 static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_save *save,
                                   const struct cairn_up_slab *slab, json_t *shards,
                                   struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *message = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:O}", "t", "stage", "slab", (json_int_t)slab->index, "bytes",
-        (json_int_t)slab->memory.size_bytes, "device", (json_int_t)slab->memory.device, "inode",
-        (json_int_t)slab->memory.inode, "shards", shards);
+    CAIRN_AUTO_JSON json_t *message =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:O}", "t", "stage", "slab",
+                  (json_int_t)slab->index, "owner", (json_int_t)save->state.owner, "bytes",
+                  (json_int_t)slab->memory.size_bytes, "device", (json_int_t)slab->memory.device,
+                  "inode", (json_int_t)slab->memory.inode, "shards", shards);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     struct cairn_up_record record = {.entry = save->entry, .message = message};
     return cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
@@ -304,9 +130,9 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
         return cairn_fail(err, CAIRN_SOURCE_CHANGED,
                           "the shards or their memory are not those that were staged before the "
                           "uploader was restarted");
-    save->restages = false;
-    save->slab = slab;
-    slab->save = save->entry;
+    save->state.staging = CAIRN_UP_STAGING_DESCRIBED;
+    bool taken = cairn_up_save_slab_take_locked(save, slab);
+    CAIRN_ASSERT(taken); /* the caller has looked */
     for (size_t i = 0; i < save->stage_count; i++) {
         struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         cairn_up_send_restage(up->send, shard, slab->memory.data + shard->slab_offset);
@@ -315,19 +141,20 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
 }
 
 static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t first) {
-    while (save->shard_count > first) {
-        save->total_bytes -= save->shards[save->shard_count - 1]->size_bytes;
-        cairn_up_shard_free(up->send, save->shards[--save->shard_count]);
+    while (save->state.shard_count > first) {
+        save->total_bytes -= save->shards[save->state.shard_count - 1]->size_bytes;
+        cairn_up_shard_free(up->send, save->shards[--save->state.shard_count]);
     }
 }
 
 enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
                                     struct cairn_error *err) {
-    uint64_t number = 0, index = 0;
+    uint64_t number = 0, index = 0, owner = 0;
     json_t *shards = NULL;
     const struct cairn_json_field fields[] = {
         {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
         {"slab", CAIRN_JSON_U64, true, &index, UINT32_MAX},
+        {"owner", CAIRN_JSON_U64, true, &owner, 0},
         {"shards", CAIRN_JSON_ARRAY, true, &shards, 0},
     };
     CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
@@ -336,24 +163,34 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
     CAIRN_TRY(find_open(up, conn, number, &save, err));
     struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, conn, (uint32_t)index);
     if (!slab) return cairn_fail(err, CAIRN_INVALID, "this session has no slab %" PRIu64, index);
-    if (slab->save)
-        return cairn_fail(err, CAIRN_BUSY, "slab %" PRIu64 " is still being sent", index);
-    if (save->restages) return stage_again(up, save, slab, shards, err);
-    if (save->described)
+    if (owner != save->state.owner)
+        return cairn_fail(err, CAIRN_PROTOCOL,
+                          "save %" PRIu64 " is owner %" PRIu64 ", not %" PRIu64, number,
+                          save->state.owner, owner);
+    if (save->slab && save->slab != slab)
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "save %" PRIu64 " was staged in slab %u",
+                          number, save->slab->index);
+    if (slab->state.owner && slab->state.owner != owner)
+        return cairn_fail(err, CAIRN_BUSY, "slab %" PRIu64 " belongs to owner %" PRIu64, index,
+                          slab->state.owner);
+    if (save->state.staging == CAIRN_UP_STAGING_AGAIN)
+        return stage_again(up, save, slab, shards, err);
+    if (save->state.staging != CAIRN_UP_STAGING_NONE)
         return cairn_fail(err, CAIRN_PROTOCOL, "save %" PRIu64 " was staged already", number);
-    size_t first = save->shard_count;
+    size_t first = save->state.shard_count;
     enum cairn_code code = add_staged(up, save, slab, shards, err);
     if (code == CAIRN_OK) code = post_stage(up, save, slab, shards, err);
     if (code != CAIRN_OK) {
         drop_from(up, save, first);
         return code;
     }
-    save->described = true;
+    save->state.staging = CAIRN_UP_STAGING_DESCRIBED;
     save->stage_first = first;
-    save->stage_count = save->shard_count - first;
-    save->slab = slab;
-    slab->save = save->entry;
-    for (size_t i = first; i < save->shard_count; i++) cairn_up_send_add(up->send, save->shards[i]);
+    save->stage_count = save->state.shard_count - first;
+    bool taken = cairn_up_save_slab_take_locked(save, slab);
+    CAIRN_ASSERT(taken);
+    for (size_t i = first; i < save->state.shard_count; i++)
+        cairn_up_send_add(up->send, save->shards[i]);
     return CAIRN_OK;
 }
 
@@ -390,7 +227,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(find_open(up, conn, number, &save, err));
-    size_t first = save->shard_count;
+    size_t first = save->state.shard_count;
     CAIRN_TRY(add_shard(up, save, &wanted, NULL, fd, err));
     fd = -1;
     CAIRN_AUTO_JSON json_t *note = json_pack("{s:s, s:s, s:I}", "t", "file", "name", wanted.name,
@@ -418,8 +255,11 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
     CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
-    if (!save || save->over || save->failing) return CAIRN_OK; /* its verdict is on the way */
-    if (!save->described || index >= save->stage_count || crcs.size % 4)
+    if (!save || save->state.phase == CAIRN_UP_PHASE_OVER ||
+        cairn_up_save_state_is_failing(&save->state))
+        return CAIRN_OK; /* its verdict is on the way */
+    if (save->state.staging != CAIRN_UP_STAGING_DESCRIBED || index >= save->stage_count ||
+        crcs.size % 4)
         return cairn_fail(err, CAIRN_PROTOCOL, "staged: save %" PRIu64 " has no shard %" PRIu64,
                           number, index);
     return cairn_up_send_ready(up->send, save->shards[save->stage_first + index], bytes, crcs.data,
@@ -427,29 +267,6 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
 }
 
 /* ---- seal ---- */
-
-static void seal_journaled(void *owner, enum cairn_code code, const struct cairn_error *why) {
-    struct pending *pending = owner;
-    struct cairn_up *up = pending->up;
-    CAIRN_CRASHPOINT("uploader.seal.journaled");
-    cairn_lock_take(&up->lock);
-    struct cairn_up_save *save = cairn_up_save_find_locked(up, pending->entry);
-    if (code == CAIRN_OK)
-        cairn_up_socket_answer(up->socket, pending->reply.conn, pending->reply.request, "sealed",
-                               NULL);
-    else
-        cairn_up_socket_refuse(up->socket, pending->reply.conn, pending->reply.request, why);
-    if (save && code == CAIRN_OK) {
-        save->sealed = true;
-        cairn_up_outbox_wake(up->outbox);
-        cairn_up_save_settle_locked(up, save);
-    } else if (save) {
-        save->sealing = false;
-        cairn_up_save_fail_for_locked(up, save, why);
-    }
-    cairn_lock_give(&up->lock);
-    free(pending);
-}
 
 struct seal_notes {
     struct cairn_up_record *records;
@@ -481,7 +298,7 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
                               " bytes are staged, it cannot be sealed",
                               shard->name, ready, shard->size_bytes);
     }
-    for (size_t i = 0; i < save->shard_count; i++) {
+    for (size_t i = 0; i < save->state.shard_count; i++) {
         bool needed = false;
         struct cairn_buf *blob = &notes->blobs[notes->count];
         CAIRN_TRY(cairn_up_send_seal(up->send, save->shards[i], blob, &needed, err));
@@ -497,7 +314,7 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
 
 static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save,
                                  struct seal_notes *notes, struct cairn_error *err) {
-    notes->capacity = save->shard_count + 1;
+    notes->capacity = save->state.shard_count + 1;
     notes->records = calloc(notes->capacity, sizeof(*notes->records));
     notes->blobs = calloc(notes->capacity, sizeof(*notes->blobs));
     notes->messages = calloc(notes->capacity, sizeof(*notes->messages));
@@ -528,18 +345,25 @@ static enum cairn_code take_table(struct cairn_up_save *save, struct cairn_view 
     return CAIRN_OK;
 }
 
-static enum cairn_code seal_locked(struct cairn_up *up, struct cairn_up_save *save,
-                                   struct cairn_up_reply reply, struct cairn_error *err) {
+static enum cairn_code post_seal(struct cairn_up *up, struct cairn_up_save *save,
+                                 struct cairn_error *err) {
     struct seal_notes notes = {0};
-    struct pending *pending = pending_new(up, save->entry, reply);
-    enum cairn_code code = pending ? note_seal(up, save, &notes, err)
-                                   : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
+    enum cairn_code code = note_seal(up, save, &notes, err);
     if (code == CAIRN_OK)
-        code = cairn_up_journal_post(up->journal, notes.records, notes.count, seal_journaled,
-                                     pending, err);
-    if (code != CAIRN_OK) free(pending);
+        code = cairn_up_save_post_locked(up, save, notes.records, notes.count, err);
     seal_notes_release(&notes);
     return code;
+}
+
+/* The seal came before: answered at once, or with the first one. */
+static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
+                       struct cairn_up_reply reply) {
+    enum cairn_up_phase phase = save->state.phase;
+    bool committed = phase == CAIRN_UP_PHASE_OVER && save->end == CAIRN_UP_COMMITTED;
+    if (!committed && phase != CAIRN_UP_PHASE_SEALED && phase != CAIRN_UP_PHASE_ASKING)
+        return false;
+    cairn_up_socket_answer(up->socket, reply.conn, reply.request, "sealed", NULL);
+    return true;
 }
 
 enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
@@ -554,22 +378,21 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
     CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, (uint32_t)number);
-    bool committed = save && save->over && save->end == CAIRN_UP_COMMITTED;
-    if (committed || (save && save->sealed && !save->failing && !save->over)) { /* lost answer */
-        cairn_up_socket_answer(up->socket, reply.conn, reply.request, "sealed", NULL);
-        return CAIRN_OK;
-    }
+    if (save && seal_again(up, save, reply)) return CAIRN_OK;
     CAIRN_TRY(find_open(up, reply.conn, number, &save, err));
     cairn_buf_clear(&save->table);
     save->table_hex[0] = '\0';
     CAIRN_TRY(take_table(save, table, err));
     json_decref(save->replicated);
     save->replicated = replicated ? json_incref(replicated) : NULL;
-    enum cairn_code code = seal_locked(up, save, reply, err);
-    /* What was marked as told to the journal was not: such a save cannot be sealed any more. */
-    if (code != CAIRN_OK && code != CAIRN_PROTOCOL && err)
+    enum cairn_code code = post_seal(up, save, err);
+    if (code == CAIRN_OK) {
+        save->seal_reply = reply;
+        cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_SEAL);
+    } else if (code != CAIRN_PROTOCOL && err) {
+        /* What was marked as told to the journal was not: it cannot be sealed any more. */
         cairn_up_save_fail_for_locked(up, save, err);
-    if (code == CAIRN_OK) save->sealing = true;
+    }
     return code;
 }
 
@@ -580,14 +403,13 @@ enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number, const c
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, number);
     if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %u", number);
-    if (save->over && save->end == CAIRN_UP_COMMITTED)
+    enum cairn_up_phase phase = save->state.phase;
+    if (phase == CAIRN_UP_PHASE_OVER && save->end == CAIRN_UP_COMMITTED)
         return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s is committed; it can no longer fail",
                           save->place.id.text);
-    bool waits = save->sealed && !save->over && !save->fail_waits;
-    if (waits) { /* Q40: only the server knows which came first */
-        save->fail_waits = true;
-        save->fail_request = reply.request;
-    }
+    /* Q40: after the seal only the server knows which came first. */
+    bool waits = cairn_up_save_state_is_sealed(&save->state) && !save->fail_reply.conn;
+    if (waits) save->fail_reply = reply;
     cairn_up_save_fail_locked(up, save, CAIRN_CANCELLED, reason);
     if (!waits) cairn_up_socket_answer(up->socket, reply.conn, reply.request, "ok", NULL);
     return CAIRN_OK;

@@ -22,6 +22,7 @@
 
 #include "store/multipart.h"
 #include "uploader/daemon.h"
+#include "uploader/state/save.h"
 
 struct cairn_up_buffer;
 
@@ -35,7 +36,7 @@ struct cairn_up_shard {
     uint64_t slab_offset, size_bytes;
     bool is_file;
     /* of the save, locked by uploader_state */
-    bool durable, failed, registered, registering;
+    enum cairn_up_shard_phase phase;
     /* locked by upload_queue */
     struct {
         struct cairn_up_shard *next, *previous;

@@ -94,6 +94,7 @@ static enum cairn_code read_begin(struct cairn_up_session *session, const json_t
     ret->attempt = session->attempt;
     ret->conn = session->conn;
     ret->session = session->uuid;
+    ret->proc = session->proc;
     ret->rank = session->rank;
     ret->world_size = session->world_size;
     return CAIRN_OK;

@@ -218,7 +218,7 @@ void cairn_up_slabs_sweep_locked(struct cairn_up *up) {
     struct cairn_up_slab **at = &up->locked.slabs;
     while (*at) {
         struct cairn_up_slab *slab = *at;
-        if (slab->conn || slab->save) {
+        if (slab->conn || slab->state.owner) {
             at = &slab->next;
             continue;
         }

@@ -18,6 +18,7 @@
 
 #include "common/slab.h"
 #include "uploader/attempt.h"
+#include "uploader/state/slab.h"
 
 #define CAIRN_UP_GENERATIONS_MAX 2
 
@@ -27,7 +28,7 @@ struct cairn_up_slab {
     uint32_t index; /* generation */
     struct cairn_up_attempt *attempt;
     struct cairn_slab memory;
-    uint64_t save; /* entry that uses it; 0: free */
+    struct cairn_up_slab_state state;
 };
 struct cairn_up_slab_wish {
     uint64_t conn;

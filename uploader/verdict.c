@@ -76,7 +76,7 @@ bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *sav
         return true;
     }
     if (!left && strcmp(news->state, "aborting") != 0) return false;
-    if (save->failing && is_ours(save, news->why.message)) {
+    if (cairn_up_save_state_is_failing(&save->state) && is_ours(save, news->why.message)) {
         cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, &save->why);
         return true;
     }
@@ -92,24 +92,9 @@ void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
-        if (!save->over && !strcmp(save->place.id.text, version))
+        if (save->state.phase != CAIRN_UP_PHASE_OVER && !strcmp(save->place.id.text, version))
             (void)cairn_up_verdict_news_locked(up, save, news);
     }
-}
-
-void cairn_up_verdict_unknown_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    if (save->over || !save->told.begin || save->unjournaled) return;
-    save->told.begin = save->told.seal = save->told.fail = false;
-    for (size_t i = 0; i < save->shard_count; i++) {
-        struct cairn_up_shard *shard = save->shards[i];
-        shard->registered = false;
-        /* Q19: is it still there? The shard is durable again once HEAD has said so. */
-        if (shard->durable && cairn_up_send_again(up->send, shard)) {
-            shard->durable = false;
-            save->durable_count--;
-        }
-    }
-    cairn_up_outbox_wake(up->outbox);
 }
 
 void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
@@ -117,7 +102,8 @@ void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
-        if (save->over || !save->unjournaled || strcmp(save->place.id.text, version) != 0) continue;
+        if (save->state.phase != CAIRN_UP_PHASE_ASKING || strcmp(save->place.id.text, version) != 0)
+            continue;
         if (!news)
             cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, CAIRN_SOURCE_GONE,
                                       "neither the uploader's journal nor the server knows it");
@@ -127,14 +113,6 @@ void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
     }
 }
 
-static bool may_be_committed(const struct cairn_up_save *save) {
-    if (!save->told.seal) return false;
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (!save->shards[i]->registered) return false;
-    }
-    return true;
-}
-
 void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest) {
     for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
         if (!strcmp(at->run_text, run_text) && at->grant.attempt < newest) at->stale = true;
@@ -142,7 +120,9 @@ void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, ui
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
-        if (save->over || !save->attempt->stale || may_be_committed(save)) continue;
+        if (save->state.phase == CAIRN_UP_PHASE_OVER || !save->attempt->stale ||
+            cairn_up_save_state_may_be_committed(&save->state))
+            continue;
         cairn_up_save_over_locked(up, save, CAIRN_UP_ABORTED, CAIRN_STALE_ATTEMPT,
                                   "a newer attempt of the run has taken over");
     }

@@ -33,8 +33,6 @@ void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
  * fail. news NULL: the server does not know it. */
 void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
                                        const struct cairn_up_news *news);
-/* The server does not know it: begin again and look at every object first (Q19). */
-void cairn_up_verdict_unknown_locked(struct cairn_up *up, struct cairn_up_save *save);
 /* A newer attempt of the run is there: all of the older ones is over, but for saves that may have
  * been committed; the watchers ask about those. */
 void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest);

@@ -20,16 +20,6 @@
 
 /* ---- the versions that wait ---- */
 
-static bool waits_for_end(const struct cairn_up_save *save) {
-    if (save->over || !save->told.begin) return false;
-    if (save->failing) return save->told.fail;
-    if (!save->sealed || !save->told.seal) return false;
-    for (size_t i = 0; i < save->shard_count; i++) {
-        if (!save->shards[i]->registered) return false;
-    }
-    return true;
-}
-
 static bool is_watched(const struct cairn_up_watch *watch, const char *version) {
     for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
         if (!strcmp(watch->watchers[i].version, version)) return true;
@@ -46,7 +36,7 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
     watcher->version[0] = '\0';
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (!waits_for_end(save)) continue;
+        if (!cairn_up_save_state_awaits_end(&save->state)) continue;
         waiting++;
         if (is_watched(watch, save->place.id.text)) continue;
         if (!chosen || save->asked_ms < chosen->asked_ms) chosen = save;
@@ -67,7 +57,7 @@ static void unknown_version(struct cairn_up *up, const char *version) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (!strcmp(save->place.id.text, version)) cairn_up_verdict_unknown_locked(up, save);
+        if (!strcmp(save->place.id.text, version)) cairn_up_save_tell_again_locked(up, save);
     }
     cairn_up_verdict_forgotten_locked(up, version, NULL);
 }

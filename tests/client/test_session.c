@@ -209,8 +209,12 @@ TEST(a_save_waits_for_its_own_generation_only) { /* Q14, Q20 */
     EXPECT_CODE(cairn_save_begin(rank.session, 3, &brief, &saves[2], &err), CAIRN_TIMEOUT);
     EXPECT_CODE(cairn_save_begin(rank.session, 4, &skip, &saves[2], &err), CAIRN_SKIPPED);
     EXPECT(cairn_fake_uploader_saw(rank.fake, "fail", 2, NULL)); /* both are told */
-    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i}", "t", "free", "slab", 1));
-    REQUIRE_OK(cairn_save_begin(rank.session, 5, &brief, &saves[2], &err));
+    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 1,
+                                                   "owner", 99)); /* Q41: of nobody here */
+    EXPECT_CODE(cairn_save_begin(rank.session, 5, &brief, &saves[2], &err), CAIRN_TIMEOUT);
+    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 1,
+                                                   "owner", 2));
+    REQUIRE_OK(cairn_save_begin(rank.session, 6, &brief, &saves[2], &err));
     for (size_t i = 0; i < 3; i++) cairn_save_free(saves[i]);
 }
 

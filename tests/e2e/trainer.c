@@ -2,8 +2,12 @@
 /* One rank that saves checkpoints of its own making; a victim for kill -9, and a witness of what
  * libcairn tells a job:  trainer RUN RANK WORLD STEP...   One JSON line for the opening and each
  * step. TRAINER_ROWS is the size in MiB; TRAINER_HOLD names a path: step N waits for PATH.N;
- * TRAINER_TIMEOUT_MS: how long each call may wait, 60 s by default. */
+ * TRAINER_TIMEOUT_MS: how long each call may wait, 60 s by default.
+ * TRAINER_AHEAD: it saves on without waiting for any commit, as a real job does; "staged" is then
+ * what a step's line says, and whatever cairn_session_problem tells is a line of its own: before
+ * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds. */
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +24,7 @@
 
 struct job {
     const char *hold;
-    uint32_t timeout_ms;
+    uint32_t timeout_ms, ahead_ms;
     unsigned rank, ranks;
     uint64_t rows, steps[STEPS_MAX];
     int step_count;
@@ -66,7 +70,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);
     if (code == CAIRN_OK) code = cairn_save_stage(save, err);
     /* Gone: it is sealed with the uploader that comes back, or the wait says why not. */
-    if (code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save))
+    if (!job->ahead_ms && (code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save)))
         code = wait_committed(job, save, err);
     cairn_save_free(save);
     return code;
@@ -78,20 +82,38 @@ static void pause_for(const char *prefix, uint64_t step) {
     while (access(path, F_OK)) (void)poll(NULL, 0, 5);
 }
 
+static enum cairn_code tell_problems(struct cairn_session *session) {
+    enum cairn_code worst = CAIRN_OK, code;
+    struct cairn_error why = {0};
+    while ((code = cairn_session_problem(session, &why)) != CAIRN_OK) {
+        printf("{\"problem\":\"%s\"}\n", cairn_code_info(code)->slug);
+        fflush(stdout);
+        fprintf(stderr, "%s\n", why.message);
+        worst = code;
+    }
+    return worst;
+}
+
 static enum cairn_code play(const struct job *job, struct cairn_session *session,
                             struct cairn_error *err) {
     enum cairn_code worst = CAIRN_OK;
     for (int i = 0; i < job->step_count; i++) {
         uint64_t step = job->steps[i];
         if (job->hold) pause_for(job->hold, step);
+        if (job->ahead_ms && tell_problems(session) != CAIRN_OK) worst = CAIRN_ABORTED;
         uint32_t *memory = memory_of(job, step);
         enum cairn_code code = save_step(session, job, step, memory, err);
         free(memory);
+        bool staged = job->ahead_ms && (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE);
         printf("{\"step\":%llu,\"code\":\"%s\"}\n", (unsigned long long)step,
-               cairn_code_info(code)->slug);
+               staged ? "staged" : cairn_code_info(code)->slug);
         fflush(stdout);
         if (code != CAIRN_OK) fprintf(stderr, "%s\n", err->message);
-        if (code != CAIRN_OK) worst = code;
+        if (code != CAIRN_OK && !staged) worst = code;
+    }
+    for (uint32_t waited = 0; waited < job->ahead_ms; waited += GONE_PAUSE_MS) {
+        if (tell_problems(session) != CAIRN_OK) worst = CAIRN_ABORTED;
+        (void)poll(NULL, 0, GONE_PAUSE_MS);
     }
     return worst;
 }
@@ -105,6 +127,8 @@ int main(int argc, char **argv) {
     if (argc < 5) return 2;
     const char *rows = getenv("TRAINER_ROWS"), *timeout = getenv("TRAINER_TIMEOUT_MS");
     job.timeout_ms = timeout ? (uint32_t)strtoul(timeout, NULL, 10) : TIMEOUT_MS;
+    const char *ahead = getenv("TRAINER_AHEAD");
+    job.ahead_ms = ahead ? (uint32_t)strtoul(ahead, NULL, 10) : 0;
     if (rows) job.rows = strtoull(rows, NULL, 10);
     job.rank = (unsigned)strtoul(argv[2], NULL, 10);
     job.ranks = (unsigned)strtoul(argv[3], NULL, 10);

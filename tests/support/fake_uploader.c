@@ -116,7 +116,14 @@ static void answer_offer(struct cairn_fake_uploader *fake, struct connection *co
                                                 json_object_get(save, "save"), "state", state,
                                                 length, "sealed", state[length] != 0));
     }
+    json_t *owners = json_array();
+    for (size_t i = 0; i < json_array_size(slabs); i++) {
+        json_t *owner = json_object_get(json_array_get(slabs, i), "owner");
+        bool kept = strncmp(fake->locked.offer_state, "continues", 9) == 0;
+        json_array_append_new(owners, kept ? json_incref(owner) : json_integer(0));
+    }
     json_t *message = answer(frame->message, "offered");
+    json_object_set_new(message, "owners", owners);
     json_object_set(message, "session", json_object_get(frame->message, "session"));
     json_object_set_new(message, "saves", states);
     send_message(connection, message, NULL, 0);
@@ -129,6 +136,7 @@ static void answer_begin(struct cairn_fake_uploader *fake, struct connection *co
     uuid[14] = '8'; /* version ids are version 8 UUIDs */
     snprintf(version, sizeof version, "ckpt_%s", uuid);
     json_t *message = answer(request, "begun");
+    json_object_set_new(message, "owner", json_integer((json_int_t)fake->locked.next_save));
     json_object_set_new(message, "save", json_integer((json_int_t)fake->locked.next_save++));
     json_object_set_new(message, "version", json_string(version));
     send_message(connection, message, NULL, 0);
@@ -139,7 +147,7 @@ static void answer_hello(struct connection *connection, const json_t *request) {
     cairn_uuid_random(uuid);
     connection->slab_bytes = (uint64_t)json_integer_value(json_object_get(request, "bytes"));
     json_t *message = answer(request, "welcome");
-    json_object_set_new(message, "version", json_integer(1));
+    json_object_set_new(message, "version", json_integer(CAIRN_SOCKET_VERSION_MAX));
     json_object_set_new(message, "session", json_string(uuid));
     json_object_set_new(message, "node", json_string("fake"));
     send_message(connection, message, NULL, 0);

@@ -62,7 +62,7 @@ TEST(frames_cut_at_each_byte_are_put_together) /* U01 */
     REQUIRE(connect_raw(&world, &raw));
     CAIRN_AUTO(buf) bytes = {0};
     CAIRN_AUTO_JSON json_t *hello =
-        json_pack("{s:s, s:i, s:i, s:i, s:s, s:b}", "t", "hello", "id", 1, "min", 1, "max", 1,
+        json_pack("{s:s, s:i, s:i, s:i, s:s, s:b}", "t", "hello", "id", 1, "min", 2, "max", 2,
                   "run", "llm/seven", "read_only", 1);
     REQUIRE(cairn_frame_encode(hello, none, &bytes, &raw.err) == CAIRN_OK);
     for (size_t i = 0; i < bytes.size; i++) EXPECT(write(raw.fd, bytes.data + i, 1) == 1);
@@ -91,7 +91,7 @@ TEST(messages_out_of_order_are_refused) /* U01, N1 */
     {
         CAIRN_AUTO(trainer) twice = {0};
         REQUIRE(trainer_open(&twice, &options));
-        EXPECT(trainer_call(&twice, json_pack("{s:s, s:i, s:i, s:s}", "t", "hello", "min", 1, "max",
+        EXPECT(trainer_call(&twice, json_pack("{s:s, s:i, s:i, s:s}", "t", "hello", "min", 2, "max",
                                               1, "run", "llm/seven")) == NULL);
         EXPECT(twice.err.code == CAIRN_PROTOCOL);
         EXPECT(trainer_is_cut(&twice, 3000));
@@ -156,10 +156,10 @@ static void offer_fd(struct cairn_up_world *world, int fd, uint64_t bytes, const
     CAIRN_AUTO(frame) frame = {0};
     enum cairn_code code = trainer_ask(
         &trainer,
-        json_pack("{s:s, s:I, s:s, s:s, s:[{s:I, s:I, s:I}], s:[]}", "t", "offer", "attempt",
+        json_pack("{s:s, s:I, s:s, s:s, s:[{s:I, s:I, s:I, s:i}], s:[]}", "t", "offer", "attempt",
                   (json_int_t)1, "nonce", "00000000000000000000000000000000", "job", "job-1",
                   "slabs", "bytes", (json_int_t)bytes, "device", (json_int_t)status.st_dev, "inode",
-                  (json_int_t)status.st_ino, "saves"),
+                  (json_int_t)status.st_ino, "owner", 0, "saves"),
         none, &fd, 1, &frame);
     if (!EXPECT(code == CAIRN_PROTOCOL)) printf("  %s: %s\n", what, trainer.err.message);
 }

@@ -44,7 +44,8 @@ TEST(v28_a_fail_after_the_seal_loses_to_a_commit_alone) { /* Q44 */
     struct cairn_up_save_state save = begun(1);
     (void)cairn_up_save_state_move(&save, CAIRN_UP_EVENT_SEAL);
     EXPECT(cairn_up_save_state_move(&save, CAIRN_UP_EVENT_WRITTEN) & CAIRN_UP_DUE_ANSWER_SEAL);
-    cairn_up_save_state_answered(&save, CAIRN_UP_TOLD_END);
+    cairn_up_save_state_answered(&save, CAIRN_UP_TOLD_BEGIN);
+    cairn_up_save_state_answered(&save, CAIRN_UP_TOLD_SEAL);
     uint32_t due = cairn_up_save_state_move(&save, CAIRN_UP_EVENT_FAIL);
     EXPECT(due & CAIRN_UP_DUE_RECORD_FAIL && due & CAIRN_UP_DUE_GIVE_UP_SHARDS);
     EXPECT(cairn_up_save_state_tells(&save) == CAIRN_UP_TELL_FAIL);
@@ -90,6 +91,7 @@ TEST(v26_a_generation_is_joined_to_the_owner_alone) { /* Q41 */
 /* One save under random events; wire: requests that carry its bytes. */
 static void walk(uint64_t seed) {
     struct cairn_up_save_state save = begun(2);
+    enum cairn_up_shard_phase shards[2] = {CAIRN_UP_SHARD_SENDING, CAIRN_UP_SHARD_SENDING};
     uint32_t frees = 0, verdicts = 0, wire = 1;
     bool cancelled_after_seal = false;
     for (int i = 0; i < 40; i++) {
@@ -100,7 +102,7 @@ static void walk(uint64_t seed) {
         cancelled_after_seal |= save.phase == CAIRN_UP_PHASE_CANCELLED;
         if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) wire = random_next(&seed) % 2;
         if (random_next(&seed) % 4 == 0 && save.durable_count < save.shard_count)
-            cairn_up_save_state_shard_durable(&save);
+            cairn_up_save_state_shard_durable(&save, &shards[save.durable_count]);
         if (save.durable_count == save.shard_count) wire = 0;
         due |= cairn_up_save_state_settle(&save, !wire, !wire);
         if (due & CAIRN_UP_DUE_FREE_SLAB) frees++;

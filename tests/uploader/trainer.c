@@ -163,10 +163,10 @@ bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *
     CAIRN_AUTO_JSON json_t *welcome = trainer_call(
         trainer,
         json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t",
-                  "hello", "min", 1, "max", 1, "client", "test", "pid", (json_int_t)getpid(), "run",
-                  "llm/seven", "rank", (json_int_t)trainer->rank, "world_size",
-                  (json_int_t)trainer->world_size, "local_rank", (json_int_t)trainer->rank,
-                  "local_world_size", (json_int_t)local, "bytes",
+                  "hello", "min", 2, "max", 2, "client", "test", "pid", (json_int_t)getpid(), "run",
+                  options->run ? options->run : "llm/seven", "rank", (json_int_t)trainer->rank,
+                  "world_size", (json_int_t)trainer->world_size, "local_rank",
+                  (json_int_t)trainer->rank, "local_world_size", (json_int_t)local, "bytes",
                   (json_int_t)(options->bytes ? options->bytes : 4 * CAIRN_MIB), "node_bytes",
                   (json_int_t)0, "read_only", !options->job, "proc", trainer->proc));
     const char *session = json_string_value(json_object_get(welcome, "session"));
@@ -223,6 +223,7 @@ bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n,
     const char *version = json_string_value(json_object_get(begun, "version"));
     uint32_t number = (uint32_t)json_integer_value(json_object_get(begun, "save"));
     *ret = (struct trainer_save){.number = number, .step = step, .n = n};
+    ret->owner = (uint64_t)json_integer_value(json_object_get(begun, "owner"));
     snprintf(ret->version, sizeof(ret->version), "%s", version ? version : "");
     return begun != NULL;
 }
@@ -266,9 +267,10 @@ bool trainer_stage(struct cairn_trainer *trainer, struct trainer_save *save, uin
                                                 (json_int_t)offset, "bytes", (json_int_t)bytes));
         offset = cairn_round_up(offset + bytes, 4096);
     }
-    CAIRN_AUTO_JSON json_t *ok = trainer_call(
-        trainer, json_pack("{s:s, s:I, s:I, s:O}", "t", "stage", "save", (json_int_t)save->number,
-                           "slab", (json_int_t)slab, "shards", shards));
+    CAIRN_AUTO_JSON json_t *ok =
+        trainer_call(trainer, json_pack("{s:s, s:I, s:I, s:I, s:O}", "t", "stage", "save",
+                                        (json_int_t)save->number, "slab", (json_int_t)slab, "owner",
+                                        (json_int_t)save->owner, "shards", shards));
     bool sent = ok != NULL;
     for (size_t i = 0; sent && i < shard_count; i++) sent = send_staged(trainer, save, i);
     return sent;
@@ -298,10 +300,14 @@ bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *
     int fds[2] = {-1, -1};
     for (uint32_t i = 0; i < trainer->slab_count; i++) {
         const struct cairn_slab *slab = &trainer->slabs[i];
+        uint64_t owner = 0; /* the last of the offered saves that used it */
+        for (size_t k = 0; k < count; k++)
+            if (saves[k].slab == i) owner = saves[k].owner;
         fds[i] = slab->fd;
         json_array_append_new(
-            slabs, json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes, "device",
-                             (json_int_t)slab->device, "inode", (json_int_t)slab->inode));
+            slabs, json_pack("{s:I, s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes,
+                             "device", (json_int_t)slab->device, "inode", (json_int_t)slab->inode,
+                             "owner", (json_int_t)owner));
     }
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, json_pack("{s:I, s:I, s:s, s:I, s:I, s:b}", "save",

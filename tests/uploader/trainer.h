@@ -30,6 +30,7 @@ struct cairn_trainer {
 };
 struct trainer_options {
     const char *socket;
+    const char *run;                             /* NULL: llm/seven */
     const char *job;                             /* NULL: no attempt is opened */
     const char *resume;                          /* NULL: latest */
     uint32_t rank, world_size, local_world_size; /* 0 = 1 */
@@ -60,7 +61,7 @@ bool trainer_is_cut(struct cairn_trainer *trainer, uint32_t ms);
 
 struct trainer_save {
     uint32_t number, n;
-    uint64_t step;
+    uint64_t step, owner;
     char version[48];
     uint32_t slab;
     size_t shard_count;

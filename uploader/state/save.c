@@ -9,6 +9,7 @@ enum { /* the table's short names */
        RECORD_BEGIN = CAIRN_UP_DUE_RECORD_BEGIN,
        RECORD_FAIL = CAIRN_UP_DUE_RECORD_FAIL,
        ANSWER_BEGIN = CAIRN_UP_DUE_ANSWER_BEGIN,
+       ANSWER_COUNT = CAIRN_UP_DUE_ANSWER_COUNT,
        REFUSE_BEGIN = CAIRN_UP_DUE_REFUSE_BEGIN,
        ANSWER_SEAL = CAIRN_UP_DUE_ANSWER_SEAL,
        REFUSE_SEAL = CAIRN_UP_DUE_REFUSE_SEAL,
@@ -56,7 +57,7 @@ void cairn_up_save_state_recover(uint64_t owner, const struct cairn_up_save_past
 void cairn_up_save_state_ask(uint64_t owner, struct cairn_up_save_state *ret) {
     cairn_up_save_state_init(owner, ret);
     ret->phase = CAIRN_UP_PHASE_ASKING;
-    ret->told = CAIRN_UP_TOLD_END;
+    ret->told = CAIRN_UP_TOLD_SEAL;
     ret->unjournaled = ret->durable_said = true;
 }
 
@@ -83,15 +84,10 @@ uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_u
     const struct move *move = move_of(save, event);
     CAIRN_ASSERT(move != NULL);
     uint32_t due = move->due;
-    /* The seal that was told is not the fail that must be told now. */
-    if (must_fail(move->to) && !must_fail(save->phase) && save->told == CAIRN_UP_TOLD_END)
-        save->told = CAIRN_UP_TOLD_BEGIN;
     if (event == CAIRN_UP_EVENT_UNWRITTEN) save->broken = true;
     if (event == CAIRN_UP_EVENT_LEFT) save->trainer = CAIRN_UP_TRAINER_GONE;
     if (due & CAIRN_UP_DUE_RECORD_BEGIN) save->unjournaled = false;
     if (save->broken) due &= ~(uint32_t)(CAIRN_UP_DUE_RECORD_BEGIN | CAIRN_UP_DUE_RECORD_FAIL);
-    if (!save->fail_waits) due &= ~(uint32_t)CAIRN_UP_DUE_ANSWER_FAIL;
-    if (due & CAIRN_UP_DUE_ANSWER_FAIL) save->fail_waits = false;
     CAIRN_ASSERT(!(due & CAIRN_UP_DUE_ANSWER_SEAL) || !save->broken);
     save->phase = move->to;
     return due;
@@ -116,21 +112,45 @@ uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet
 
 /* ---- shards ---- */
 
-void cairn_up_save_state_shard_durable(struct cairn_up_save_state *save) {
+void cairn_up_save_state_shard_durable(struct cairn_up_save_state *save,
+                                       enum cairn_up_shard_phase *shard) {
+    CAIRN_ASSERT(*shard == CAIRN_UP_SHARD_SENDING);
     CAIRN_ASSERT(save->durable_count < save->shard_count);
+    *shard = CAIRN_UP_SHARD_DURABLE;
     save->durable_count++;
 }
 
-void cairn_up_save_state_shard_again(struct cairn_up_save_state *save, bool was_registered) {
-    CAIRN_ASSERT(save->durable_count > 0);
-    CAIRN_ASSERT(!was_registered || save->registered_count > 0);
-    save->durable_count--;
-    if (was_registered) save->registered_count--;
+void cairn_up_save_state_shard_failed(struct cairn_up_save_state *save,
+                                      enum cairn_up_shard_phase *shard) {
+    CAIRN_ASSERT(*shard == CAIRN_UP_SHARD_SENDING);
+    CAIRN_ASSERT(save->durable_count < save->shard_count);
+    *shard = CAIRN_UP_SHARD_FAILED;
 }
 
-void cairn_up_save_state_shard_registered(struct cairn_up_save_state *save) {
+void cairn_up_save_state_shard_registered(struct cairn_up_save_state *save,
+                                          enum cairn_up_shard_phase *shard) {
+    if (*shard != CAIRN_UP_SHARD_DURABLE) return;
     CAIRN_ASSERT(save->registered_count < save->durable_count);
+    *shard = CAIRN_UP_SHARD_REGISTERED;
     save->registered_count++;
+}
+
+bool cairn_up_save_state_shard_unknown(struct cairn_up_save_state *save,
+                                       enum cairn_up_shard_phase *shard) {
+    if (*shard == CAIRN_UP_SHARD_REGISTERED) {
+        CAIRN_ASSERT(save->registered_count > 0);
+        *shard = CAIRN_UP_SHARD_DURABLE;
+        save->registered_count--;
+    }
+    return *shard == CAIRN_UP_SHARD_DURABLE;
+}
+
+void cairn_up_save_state_shard_again(struct cairn_up_save_state *save,
+                                     enum cairn_up_shard_phase *shard) {
+    CAIRN_ASSERT(*shard == CAIRN_UP_SHARD_DURABLE);
+    CAIRN_ASSERT(save->durable_count > 0);
+    *shard = CAIRN_UP_SHARD_SENDING;
+    save->durable_count--;
 }
 
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save) {
@@ -139,54 +159,67 @@ bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save) {
 
 /* ---- the server ---- */
 
+bool cairn_up_save_state_is_begun(const struct cairn_up_save_state *save) {
+    return save->phase != CAIRN_UP_PHASE_BEGINNING && save->phase != CAIRN_UP_PHASE_WITHDRAWN &&
+           save->phase != CAIRN_UP_PHASE_ASKING && save->phase != CAIRN_UP_PHASE_OVER;
+}
+
+bool cairn_up_save_state_end_is_untold(const struct cairn_up_save_state *save) {
+    if (!cairn_up_save_state_is_begun(save)) return false;
+    if (must_fail(save->phase)) return save->told != CAIRN_UP_TOLD_FAIL;
+    return save->phase == CAIRN_UP_PHASE_SEALED && save->told < CAIRN_UP_TOLD_SEAL;
+}
+
 enum cairn_up_tell cairn_up_save_state_tells(const struct cairn_up_save_state *save) {
-    if (save->phase == CAIRN_UP_PHASE_BEGINNING || save->phase == CAIRN_UP_PHASE_WITHDRAWN ||
-        save->phase == CAIRN_UP_PHASE_OVER || save->phase == CAIRN_UP_PHASE_ASKING)
-        return CAIRN_UP_TELL_NOTHING; /* not journaled yet, or nothing to be told */
+    if (!cairn_up_save_state_is_begun(save)) return CAIRN_UP_TELL_NOTHING;
     if (save->told == CAIRN_UP_TOLD_NOTHING) return CAIRN_UP_TELL_BEGIN;
     if (must_fail(save->phase))
-        return save->told == CAIRN_UP_TOLD_END ? CAIRN_UP_TELL_NOTHING : CAIRN_UP_TELL_FAIL;
+        return save->told == CAIRN_UP_TOLD_FAIL ? CAIRN_UP_TELL_NOTHING : CAIRN_UP_TELL_FAIL;
     if (save->phase != CAIRN_UP_PHASE_SEALED) return CAIRN_UP_TELL_NOTHING;
-    bool all = save->told == CAIRN_UP_TOLD_END && save->registered_count == save->durable_count;
+    bool all = save->told == CAIRN_UP_TOLD_SEAL && save->registered_count == save->durable_count;
     return all ? CAIRN_UP_TELL_NOTHING : CAIRN_UP_TELL_SHARDS;
 }
 
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save) {
     if (save->phase == CAIRN_UP_PHASE_OVER) return false;
     if (save->told == CAIRN_UP_TOLD_NOTHING) return true;
-    bool ends = must_fail(save->phase) || save->phase == CAIRN_UP_PHASE_SEALING ||
-                save->phase == CAIRN_UP_PHASE_SEALED;
-    return ends && save->told != CAIRN_UP_TOLD_END;
+    if (must_fail(save->phase)) return save->told != CAIRN_UP_TOLD_FAIL;
+    bool seals = save->phase == CAIRN_UP_PHASE_SEALING || save->phase == CAIRN_UP_PHASE_SEALED;
+    return seals && save->told < CAIRN_UP_TOLD_SEAL;
 }
 
-void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told told) {
-    CAIRN_ASSERT(told != CAIRN_UP_TOLD_NOTHING);
-    if (save->told < told) save->told = told;
+void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told what) {
+    CAIRN_ASSERT(what != CAIRN_UP_TOLD_NOTHING);
+    CAIRN_ASSERT(what != CAIRN_UP_TOLD_FAIL || must_fail(save->phase) ||
+                 save->phase == CAIRN_UP_PHASE_OVER);
+    bool follows =
+        what == CAIRN_UP_TOLD_FAIL ? save->told >= CAIRN_UP_TOLD_BEGIN : save->told + 1 == what;
+    if (follows) save->told = what;
 }
 
 bool cairn_up_save_state_unknown(struct cairn_up_save_state *save) {
-    if (save->phase == CAIRN_UP_PHASE_OVER || save->phase == CAIRN_UP_PHASE_ASKING) return false;
+    if (!cairn_up_save_state_is_begun(save)) return false;
     if (save->told == CAIRN_UP_TOLD_NOTHING) return false;
     save->told = CAIRN_UP_TOLD_NOTHING;
     return true;
 }
 
 bool cairn_up_save_state_may_be_committed(const struct cairn_up_save_state *save) {
-    return save->told == CAIRN_UP_TOLD_END && save->phase == CAIRN_UP_PHASE_SEALED &&
+    if (save->phase == CAIRN_UP_PHASE_ASKING) return true;
+    bool sealed = save->phase == CAIRN_UP_PHASE_SEALED || save->phase == CAIRN_UP_PHASE_CANCELLED;
+    return sealed && save->told >= CAIRN_UP_TOLD_SEAL &&
            save->registered_count == save->shard_count;
 }
 
 bool cairn_up_save_state_awaits_end(const struct cairn_up_save_state *save) {
-    if (save->phase == CAIRN_UP_PHASE_ASKING) return true;
-    if (save->phase == CAIRN_UP_PHASE_FAILING || save->phase == CAIRN_UP_PHASE_CANCELLED)
-        return save->told == CAIRN_UP_TOLD_END;
+    if (must_fail(save->phase)) return save->told == CAIRN_UP_TOLD_FAIL;
     return cairn_up_save_state_may_be_committed(save);
 }
 
 bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save) {
     /* One that is over is still here while its upload is being aborted. */
     if (save->phase == CAIRN_UP_PHASE_OVER) return true;
-    if (must_fail(save->phase)) return save->told != CAIRN_UP_TOLD_END;
+    if (must_fail(save->phase)) return save->told != CAIRN_UP_TOLD_FAIL;
     return save->phase == CAIRN_UP_PHASE_SEALED && !cairn_up_save_state_may_be_committed(save);
 }
 

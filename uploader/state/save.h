@@ -39,10 +39,11 @@ enum cairn_up_event {
 /* What the caller must carry out, in this order; a set of them is a uint32_t. */
 enum cairn_up_due {
     CAIRN_UP_DUE_NOTHING = 0,
-    CAIRN_UP_DUE_RECORD_BEGIN = 1 << 0, /* journal it: the entry is new */
-    CAIRN_UP_DUE_RECORD_FAIL = 1 << 1,  /* journal why */
-    CAIRN_UP_DUE_ANSWER_BEGIN = 1 << 2, /* the trainer's request that waits */
-    CAIRN_UP_DUE_REFUSE_BEGIN = 1 << 3,
+    CAIRN_UP_DUE_RECORD_BEGIN = 1 << 0,  /* journal it: the entry is new */
+    CAIRN_UP_DUE_RECORD_FAIL = 1 << 1,   /* journal why */
+    CAIRN_UP_DUE_ANSWER_BEGIN = 1 << 2,  /* the trainer's request that waits */
+    CAIRN_UP_DUE_ANSWER_COUNT = 1 << 13, /* a begin that never came is counted (Q8) */
+    CAIRN_UP_DUE_REFUSE_BEGIN = 1 << 3,  /* or the count */
     CAIRN_UP_DUE_ANSWER_SEAL = 1 << 4,
     CAIRN_UP_DUE_REFUSE_SEAL = 1 << 5,
     CAIRN_UP_DUE_VERDICT = 1 << 6,     /* the trainer hears how it ended */
@@ -64,10 +65,11 @@ enum cairn_up_staging {
     CAIRN_UP_STAGING_DESCRIBED, /* `stage` was taken */
     CAIRN_UP_STAGING_AGAIN      /* described before a restart: `stage` comes once more, as it was */
 };
-enum cairn_up_told { /* what the server has answered */
+enum cairn_up_told { /* what the server has answered last; the seal may be followed by the fail */
                      CAIRN_UP_TOLD_NOTHING,
                      CAIRN_UP_TOLD_BEGIN,
-                     CAIRN_UP_TOLD_END /* the seal or the fail, whichever the phase calls for */
+                     CAIRN_UP_TOLD_SEAL,
+                     CAIRN_UP_TOLD_FAIL
 };
 enum cairn_up_tell { /* what the server must hear next */
                      CAIRN_UP_TELL_NOTHING,
@@ -84,6 +86,13 @@ enum cairn_up_end {
     CAIRN_UP_FAILED
 };
 
+enum cairn_up_shard_phase {
+    CAIRN_UP_SHARD_SENDING,
+    CAIRN_UP_SHARD_DURABLE,
+    CAIRN_UP_SHARD_REGISTERED, /* durable, and the server has answered so */
+    CAIRN_UP_SHARD_FAILED
+};
+
 struct cairn_up_save_state {
     enum cairn_up_phase phase;
     enum cairn_up_told told;
@@ -94,8 +103,7 @@ struct cairn_up_save_state {
     bool broken;       /* Q45: a record of it was not written */
     bool unjournaled;  /* no record of it is in the journal */
     bool durable_said; /* the trainer was told */
-    bool fail_waits;   /* a cancel of the trainer waits for the server's word */
-    uint32_t shard_count, durable_count, registered_count; /* registered ones are durable */
+    uint32_t shard_count, durable_count, registered_count;
 };
 
 const char *cairn_up_phase_text(enum cairn_up_phase phase); /* "beginning", "open", ... */
@@ -118,19 +126,30 @@ uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_u
  * quiet: no request carries bytes of it and none will; ended: none of its uploads is under way. */
 uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet, bool ended);
 
-/* ---- shards ---- */
-void cairn_up_save_state_shard_durable(struct cairn_up_save_state *save);
-/* A durable shard is looked at once more (Q19). */
-void cairn_up_save_state_shard_again(struct cairn_up_save_state *save, bool was_registered);
-void cairn_up_save_state_shard_registered(struct cairn_up_save_state *save);
+/* ---- shards: SENDING -> DURABLE -> REGISTERED, or FAILED ---- */
+void cairn_up_save_state_shard_durable(struct cairn_up_save_state *save,
+                                       enum cairn_up_shard_phase *shard);
+void cairn_up_save_state_shard_failed(struct cairn_up_save_state *save,
+                                      enum cairn_up_shard_phase *shard);
+/* The server answered its registration. One looked at again meanwhile stays unregistered. */
+void cairn_up_save_state_shard_registered(struct cairn_up_save_state *save,
+                                          enum cairn_up_shard_phase *shard);
+/* Its registration is not known any more (Q19). True: durable, to be looked at again. */
+bool cairn_up_save_state_shard_unknown(struct cairn_up_save_state *save,
+                                       enum cairn_up_shard_phase *shard);
+/* That look has begun: it is durable once more when it ends well. */
+void cairn_up_save_state_shard_again(struct cairn_up_save_state *save,
+                                     enum cairn_up_shard_phase *shard);
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save);
 
 /* ---- the server ---- */
 enum cairn_up_tell cairn_up_save_state_tells(const struct cairn_up_save_state *save);
-/* Q9: does this save keep younger ones of its rank from being begun at the server? */
+/* Q9: its seal or fail is journaled and not told; younger saves of the rank are begun after it. */
+bool cairn_up_save_state_end_is_untold(const struct cairn_up_save_state *save);
+/* Q3: what a heartbeat counts as unsent. */
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save);
-/* The server answered what told says. */
-void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told told);
+/* The server answered it. An answer that is overtaken by news (unknown, fail) changes nothing. */
+void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told what);
 /* The server does not know the version (Q19): begin again. False: it never was told. */
 bool cairn_up_save_state_unknown(struct cairn_up_save_state *save);
 /* Everything was told; only the server knows the end. */
@@ -139,6 +158,9 @@ bool cairn_up_save_state_awaits_end(const struct cairn_up_save_state *save);
 bool cairn_up_save_state_may_be_committed(const struct cairn_up_save_state *save);
 /* A stopping uploader waits for it. */
 bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save);
+
+/* Begun in the journal, and not over. */
+bool cairn_up_save_state_is_begun(const struct cairn_up_save_state *save);
 
 /* ---- trainers ---- */
 bool cairn_up_save_state_is_sealed(

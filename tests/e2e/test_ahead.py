@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers that save on without waiting for any commit, while uploaders and server die: what was
+staged is committed, or its rank was told why not (Q41, Q43)."""
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import unittest
+
+from world import BIN, World, wait_until
+
+RUN = "ahead/run"
+SLOW_HEAD = "head:*:*:delay@20"
+SLOW_STORE = "head:*:*:delay@20; put:*:*:delay@30; complete:*:*:delay@30"
+
+
+class Ahead(unittest.TestCase):
+    def open(self, fault, nodes=2, ranks=4, steps=16):
+        self.ranks, self.steps = ranks, list(range(1, steps + 1))
+        self.world = World(nodes=nodes, env={"CAIRN_STORE_FAULT": fault},
+                           uploader_arguments=["--heartbeat", "200ms"])
+        self.trainers = []
+        self.addCleanup(self.close)
+
+    def close(self):
+        for trainer in self.trainers:
+            trainer.kill()
+        self.world.close()
+
+    def start_job(self, rows=1):
+        env = {**os.environ, "CAIRN_JOB": "ahead", "TRAINER_ROWS": str(rows),
+               "TRAINER_AHEAD": "4000"}
+        self.trainers = [
+            subprocess.Popen(
+                [BIN / "tests/trainer", RUN, str(rank), str(self.ranks), *map(str, self.steps)],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env={**env, "CAIRN_SOCKET": self.world.socket(rank % len(self.world.uploaders))})
+            for rank in range(self.ranks)]
+
+    def versions(self):
+        _, _, body = self.world.get(f"/v1/runs/{RUN}/checkpoints?limit=1000")
+        return json.loads(body).get("items", [])  # the run appears with its first attempt
+
+    def settled(self):
+        items = self.versions()
+        return items if all(i["state"] not in ("open", "aborting") for i in items) else None
+
+    def audit(self):
+        """Every step that all ranks staged is committed and verifies; every other was told."""
+        ended = [trainer.communicate(timeout=180) for trainer in self.trainers]
+        lines = [[json.loads(line) for line in out.splitlines()] for out, _ in ended]
+        said = "\n".join(err for _, err in ended)
+        staged = set(self.steps)
+        for rank in lines:
+            staged &= {line["step"] for line in rank if line.get("code") == "staged"}
+        items = wait_until(self.settled, 60)
+        committed = {i["step"] for i in items if i["state"] == "committed"}
+        lost = sorted(staged - committed)
+        problems = [line["problem"] for rank in lines for line in rank if "problem" in line]
+        self.assertEqual((lost, problems), ([], []), f"{said}\n{self.world.logs()}")
+        self.assertEqual(staged, set(self.steps), f"not staged at all:\n{said}")
+        self.world.cairn("verify", f"{RUN}", "--store", self.world.store)
+        for item in items:
+            self.world.cairn("verify", f"{RUN}@{item['version']}", "--store", self.world.store)
+
+    def begun(self, step):
+        return any(i["step"] >= step for i in self.versions())
+
+    def test_v25_no_staged_save_is_lost_when_one_of_two_uploaders_is_killed_among_several(self):
+        for seed in range(3):
+            with self.subTest(seed=seed):
+                chance = random.Random(seed)
+                self.open(SLOW_HEAD)
+                self.start_job()
+                wait_until(lambda: self.begun(2), 60, 0.005)
+                for _ in range(4):
+                    time.sleep(chance.random() * 0.4)
+                    uploader = chance.choice(self.world.uploaders)
+                    uploader.kill()
+                    time.sleep(chance.random() * 0.2)
+                    uploader.start()
+                self.audit()
+                self.close()
+
+    def test_v27_server_stops_and_uploader_deaths_lose_no_save_of_ranks_that_do_not_wait(self):
+        for seed in range(2):
+            with self.subTest(seed=seed):
+                chance = random.Random(100 + seed)
+                self.open(SLOW_STORE, nodes=1, ranks=8, steps=12)
+                self.start_job()
+                wait_until(lambda: self.begun(2), 60)
+                for _ in range(3):
+                    self.world.server.process.send_signal(signal.SIGSTOP)
+                    time.sleep(0.3 + chance.random())
+                    self.world.uploaders[0].kill()
+                    self.world.uploaders[0].start()
+                    time.sleep(chance.random())
+                    self.world.server.process.send_signal(signal.SIGCONT)
+                    time.sleep(0.2 + chance.random() * 0.5)
+                self.audit()
+                self.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

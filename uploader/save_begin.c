@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* begin, and a begin that never came (Q8). The journal alone answers: cairn_up_save_post_locked. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/rule.h"
+#include "uploader/journal.h"
+#include "uploader/save.h"
+#include "uploader/socket.h"
+
+/* ---- begin ---- */
+
+/* Q8: the same begin may come again after the uploader's restart. */
+static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *known,
+                                  const struct cairn_up_begin *begin, struct cairn_up_reply reply,
+                                  struct cairn_error *err) {
+    if (!cairn_up_save_state_begins_again(&known->state) || strcmp(known->proc, begin->proc) != 0)
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "step %" PRIu64 " (n %u) was begun already by rank %u", begin->step,
+                          begin->n, begin->rank);
+    known->conn = begin->conn;
+    known->number = begin->number;
+    known->state.trainer = CAIRN_UP_TRAINER_HERE;
+    cairn_up_socket_answer(up->socket, reply.conn, reply.request, "begun",
+                           cairn_up_save_begun_body(known));
+    return CAIRN_OK;
+}
+
+static enum cairn_code admit(struct cairn_up *up, const struct cairn_up_begin *begin,
+                             struct cairn_error *err) {
+    if (up->locked.draining)
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping",
+                          up->places.node);
+    if (begin->attempt->stale)
+        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
+                          "a newer attempt of %s has taken over from %" PRIu64,
+                          begin->attempt->run_text, begin->attempt->grant.attempt);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    struct cairn_up_reply reply, struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    CAIRN_TRY(admit(up, begin, err));
+    struct cairn_up_save *save = NULL;
+    uint64_t entry = cairn_up_journal_entry_new(up->journal);
+    CAIRN_TRY(cairn_up_save_new_locked(up, entry, begin, &save, err));
+    for (size_t i = 0; i + 1 < up->locked.save_count; i++) {
+        struct cairn_up_save *known = up->locked.saves[i];
+        if (known == save || known->rank != begin->rank ||
+            strcmp(known->place.id.text, save->place.id.text) != 0)
+            continue;
+        cairn_up_save_drop_locked(up, save);
+        return take_known(up, known, begin, reply, err);
+    }
+    save->begin_reply = reply;
+    CAIRN_AUTO_JSON json_t *message = cairn_up_save_begin_record(save);
+    struct cairn_up_record record = {.entry = entry, .message = message};
+    enum cairn_code code = cairn_up_save_post_locked(up, save, &record, 1, err);
+    if (code != CAIRN_OK) cairn_up_save_drop_locked(up, save);
+    return code;
+}
+
+/* ---- count ---- */
+
+/* Begin and fail go to the disk together. */
+static enum cairn_code count_new(struct cairn_up *up, struct cairn_up_save *save,
+                                 const char *reason, struct cairn_up_reply reply,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *began = cairn_up_save_begin_record(save);
+    CAIRN_AUTO_JSON json_t *failed =
+        json_pack("{s:s, s:s, s:s}", "t", "fail", "code", "cancelled", "reason", reason);
+    struct cairn_up_record records[2] = {{.entry = save->entry, .message = began},
+                                         {.entry = save->entry, .message = failed}};
+    enum cairn_code code = cairn_up_save_post_locked(up, save, records, 2, err);
+    if (code != CAIRN_OK) {
+        cairn_up_save_drop_locked(up, save);
+        return code;
+    }
+    cairn_fail(&save->why, CAIRN_CANCELLED, "%s", reason);
+    /* What is due by the table, the record of the fail, was posted with the begin's. */
+    (void)cairn_up_save_state_move(&save->state, CAIRN_UP_EVENT_FAIL);
+    save->begin_reply = reply;
+    return CAIRN_OK;
+}
+
+/* Q44: a save that this process knows is cancelled, also after its seal; then the server's word
+ * answers. What a rank has merely passed (nobody asks) is left alone once it is sealed. */
+static void count_known(struct cairn_up *up, struct cairn_up_save *known, const char *reason,
+                        struct cairn_up_reply reply) {
+    enum cairn_up_phase phase = known->state.phase;
+    bool sealed = phase == CAIRN_UP_PHASE_SEALING || cairn_up_save_state_is_sealed(&known->state);
+    if (reply.conn && sealed && CAIRN_RULE(Q44)) {
+        known->fail_reply = reply;
+        cairn_up_save_fail_locked(up, known, CAIRN_CANCELLED, reason);
+        return;
+    }
+    if (!sealed) cairn_up_save_fail_locked(up, known, CAIRN_CANCELLED, reason);
+    if (reply.conn) cairn_up_socket_answer(up->socket, reply.conn, reply.request, "ok", NULL);
+}
+
+enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    const char *reason, struct cairn_up_reply reply,
+                                    struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = NULL;
+    uint64_t entry = cairn_up_journal_entry_new(up->journal);
+    CAIRN_TRY(cairn_up_save_new_locked(up, entry, begin, &save, err));
+    struct cairn_up_save *known = NULL;
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *at = up->locked.saves[i];
+        if (at != save && at->rank == begin->rank &&
+            !strcmp(at->place.id.text, save->place.id.text))
+            known = at;
+    }
+    if (!known) return count_new(up, save, reason, reply, err);
+    cairn_up_save_drop_locked(up, save);
+    count_known(up, known, reason, reply);
+    return CAIRN_OK;
+}
