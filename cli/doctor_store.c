@@ -85,7 +85,7 @@ static const struct {
     {"a put can be told not to replace (If-None-Match)", "conditional put",
      "run one server on this prefix only; keys are never reused, so no save is at risk"},
     {"head gives the upload token back", "object metadata",
-     "a lost reply then fails a save, since nothing proves whose object it is"},
+     "nothing to do: after a lost reply or a restart what is there is read and compared"},
     {"head gives the object's CRC32C", "stored checksum",
      "nothing to do: Cairn keeps its own checksums and verifies with them"},
     {"ranges are exact", "range", ""},
@@ -193,7 +193,7 @@ static void try_folder(struct trial *trial) {
     cairn_cli_doctor_say(
         trial->doctor, profile->head_has_token ? CAIRN_CLI_FINE : CAIRN_CLI_WARN, "attributes",
         profile->head_has_token ? ""
-                                : "mount it with user_xattr; without, a lost reply fails a save",
+                                : "mount it with user_xattr; without, a restart reads objects back",
         "extended attributes are %s", profile->head_has_token ? "kept" : "not kept");
     if (profile->note[0])
         cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "file system", "", "%s", profile->note);

@@ -5,31 +5,16 @@
  * One action other than a part is under way at a time, and none beside parts: whoever settles a
  * doubt or begins anew first waits until every part has ended.
  */
-#include "store/multipart.h"
-
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/crc32c.h"
 #include "common/text.h"
+#include "store/multipart_inside.h"
 
 #define PART_COUNT_MAX 10000
 #define TRIES_MAX 5
 #define ROUNDS_MAX 3
 #define REFUSALS_MAX 2 /* of the parts by Complete; the next one is final */
-
-enum state {
-    STATE_BEGIN,    /* PUT or CREATE comes next                               */
-    STATE_PARTS,    /* parts are sent                                         */
-    STATE_COMPLETE, /* all parts acknowledged                                 */
-    STATE_HEAD,     /* what is there is looked at                             */
-    STATE_LIST,     /* which parts arrived is looked at                       */
-    STATE_CHECK,    /* ours is there; its checksums must come with the source */
-    STATE_ABORT,
-    STATE_DURABLE,
-    STATE_FAILED,
-};
 
 /* ---- life ---- */
 
@@ -79,8 +64,13 @@ enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *
         mp->blocks_known = block_count(mp);
     }
     mp->has_source = false;
+    mp->recovered = true;
     mp->state = STATE_HEAD;
     return CAIRN_OK;
+}
+
+void cairn_multipart_proven(struct cairn_multipart *mp) {
+    mp->proven = true;
 }
 
 void cairn_multipart_remember(struct cairn_multipart *mp, const struct cairn_store_part *part) {
@@ -138,7 +128,8 @@ void cairn_multipart_restage(struct cairn_multipart *mp) {
 }
 
 /* Checksum of [offset, offset + length), which must be of whole blocks or reach the end. */
-static uint32_t range_crc32c(const struct cairn_multipart *mp, uint64_t offset, uint64_t length) {
+uint32_t cairn_multipart_range_crc32c(const struct cairn_multipart *mp, uint64_t offset,
+                                      uint64_t length) {
     uint32_t crc = 0;
     for (uint64_t at = offset; at < offset + length; at += CAIRN_BLOCK_BYTES) {
         uint64_t size = cairn_min_u64(CAIRN_BLOCK_BYTES, mp->size_bytes - at);
@@ -148,10 +139,10 @@ static uint32_t range_crc32c(const struct cairn_multipart *mp, uint64_t offset, 
 }
 
 /* True when mp->crc32c holds the checksum of the whole. */
-static bool whole_known(struct cairn_multipart *mp) {
+bool cairn_multipart_whole_known(struct cairn_multipart *mp) {
     if (mp->crc32c_known) return true;
     if (mp->blocks_known < block_count(mp)) return false;
-    mp->crc32c = range_crc32c(mp, 0, mp->size_bytes);
+    mp->crc32c = cairn_multipart_range_crc32c(mp, 0, mp->size_bytes);
     mp->crc32c_known = true;
     return true;
 }
@@ -170,13 +161,6 @@ void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_erro
     mp->give_up = true;
 }
 
-#define FAIL(mp, fail_code, ...)                                                                   \
-    do {                                                                                           \
-        struct cairn_error fail_why = {0};                                                         \
-        cairn_fail(&fail_why, (fail_code), __VA_ARGS__);                                           \
-        cairn_multipart_give_up((mp), &fail_why);                                                  \
-    } while (0)
-
 static void fail_with(struct cairn_multipart *mp, const struct cairn_store_request *request,
                       const char *doing) {
     struct cairn_error why = request->error;
@@ -193,7 +177,7 @@ static bool may_pass(enum cairn_code code) {
            code == CAIRN_CORRUPT || code == CAIRN_PROTOCOL || code == CAIRN_CONFLICT;
 }
 
-static void enter(struct cairn_multipart *mp, enum state state) {
+void cairn_multipart_enter(struct cairn_multipart *mp, enum cairn_multipart_state state) {
     mp->state = state;
     mp->tries = 0;
 }
@@ -206,8 +190,8 @@ static uint32_t tries_of(const struct cairn_store_request *request) {
 }
 
 /* The same action again, up to TRIES_MAX; a cancelled one was not tried. */
-static void again_or_fail(struct cairn_multipart *mp, const struct cairn_store_request *request,
-                          const char *doing) {
+void cairn_multipart_again_or_fail(struct cairn_multipart *mp,
+                                   const struct cairn_store_request *request, const char *doing) {
     if (request->code == CAIRN_CANCELLED) return;
     mp->tries += tries_of(request);
     if (may_pass(request->code) && mp->tries < TRIES_MAX) return;
@@ -216,8 +200,8 @@ static void again_or_fail(struct cairn_multipart *mp, const struct cairn_store_r
 
 /* ---- the next action ---- */
 
-static void take(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
-                 struct cairn_multipart_action *ret) {
+void cairn_multipart_take(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
+                          struct cairn_multipart_action *ret) {
     mp->busy = true;
     *ret = (struct cairn_multipart_action){.kind = kind, .crc32c = mp->crc32c};
     if (kind == CAIRN_MULTIPART_LIST_PARTS) ret->length = mp->part_bytes;
@@ -236,15 +220,15 @@ static void take_publishing(struct cairn_multipart *mp, enum cairn_multipart_kin
         return;
     }
     mp->attempts++;
-    take(mp, kind, ret);
+    cairn_multipart_take(mp, kind, ret);
 }
 
 static void next_begin(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (!mp->has_source) {
         ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
     } else if (mp->parts) {
-        if (mp->ready_bytes > 0) take(mp, CAIRN_MULTIPART_CREATE, ret);
-    } else if (mp->ready_bytes == mp->size_bytes && whole_known(mp)) {
+        if (mp->ready_bytes > 0) cairn_multipart_take(mp, CAIRN_MULTIPART_CREATE, ret);
+    } else if (mp->ready_bytes == mp->size_bytes && cairn_multipart_whole_known(mp)) {
         take_publishing(mp, CAIRN_MULTIPART_PUT, ret);
     }
 }
@@ -258,40 +242,27 @@ static void next_part(struct cairn_multipart *mp, struct cairn_multipart_action 
         if (!mp->has_source || offset + length > mp->ready_bytes) return;
         part->state = CAIRN_PART_SENDING;
         mp->parts_sending++;
-        *ret = (struct cairn_multipart_action){.kind = CAIRN_MULTIPART_PART,
-                                               .part_number = i + 1,
-                                               .offset = offset,
-                                               .length = length,
-                                               .crc32c = range_crc32c(mp, offset, length)};
+        *ret = (struct cairn_multipart_action){
+            .kind = CAIRN_MULTIPART_PART,
+            .part_number = i + 1,
+            .offset = offset,
+            .length = length,
+            .crc32c = cairn_multipart_range_crc32c(mp, offset, length)};
         return;
     }
-}
-
-/* Ours is there, but the journal held no checksums: they come with the source (Q17). */
-static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
-    if (!whole_known(mp)) {
-        if (!mp->has_source) ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
-        return;
-    }
-    if (mp->found_has_crc32c && mp->found_crc32c != mp->crc32c) {
-        FAIL(mp, CAIRN_CORRUPT, "the object has checksum %08" PRIx32 ", the source has %08" PRIx32,
-             mp->found_crc32c, mp->crc32c);
-    } else {
-        enter(mp, STATE_DURABLE);
-    }
-    cairn_multipart_next(mp, ret);
 }
 
 /* Given up: what is under way ends first, so that no part lands after the abort (S26). */
 static void next_giving_up(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (mp->parts_sending) return;
     if (mp->state != STATE_ABORT) {
-        enter(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
+        cairn_multipart_enter(mp,
+                              mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
     }
     if (mp->state == STATE_FAILED)
         ret->kind = CAIRN_MULTIPART_FAILED;
     else
-        take(mp, CAIRN_MULTIPART_ABORT, ret);
+        cairn_multipart_take(mp, CAIRN_MULTIPART_ABORT, ret);
 }
 
 void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
@@ -304,30 +275,30 @@ void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_act
         return;
     }
     if (mp->state == STATE_PARTS && mp->parts_acked == mp->part_count) {
-        enter(mp, STATE_COMPLETE);
+        cairn_multipart_enter(mp, STATE_COMPLETE);
     }
     if (mp->state == STATE_PARTS) {
         next_part(mp, ret);
         return;
     }
     if (mp->parts_sending) return;
-    switch ((enum state)mp->state) {
+    switch ((enum cairn_multipart_state)mp->state) {
     case STATE_BEGIN:
         next_begin(mp, ret);
         return;
     case STATE_COMPLETE:
-        CAIRN_ASSERT(whole_known(mp));
+        CAIRN_ASSERT(cairn_multipart_whole_known(mp));
         take_publishing(mp, CAIRN_MULTIPART_COMPLETE, ret);
         return;
     case STATE_HEAD:
-        take(mp, CAIRN_MULTIPART_HEAD, ret);
+        cairn_multipart_take(mp, CAIRN_MULTIPART_HEAD, ret);
         return;
     case STATE_LIST:
-        whole_known(mp);
-        take(mp, CAIRN_MULTIPART_LIST_PARTS, ret);
+        cairn_multipart_whole_known(mp);
+        cairn_multipart_take(mp, CAIRN_MULTIPART_LIST_PARTS, ret);
         return;
     case STATE_CHECK:
-        next_check(mp, ret);
+        cairn_multipart_next_check(mp, ret);
         return;
     default:
         CAIRN_ASSERT(false);
@@ -371,7 +342,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
     if (request->code == CAIRN_CANCELLED) return;
     if (request->code == CAIRN_NOT_FOUND) { /* S07: the upload is gone; why, HEAD will tell */
         mp->upload_gone = true;
-        if (!mp->give_up) enter(mp, STATE_HEAD);
+        if (!mp->give_up) cairn_multipart_enter(mp, STATE_HEAD);
         return;
     }
     part->tries += tries_of(request);
@@ -385,7 +356,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
 static void create_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     if (request->code != CAIRN_OK) {
         /* An upload whose id was lost with the answer is left to the sweep (Q21). */
-        again_or_fail(mp, request, "begin the upload");
+        cairn_multipart_again_or_fail(mp, request, "begin the upload");
         return;
     }
     if (!cairn_text_copy(mp->upload_id, sizeof mp->upload_id, request->upload_id) ||
@@ -394,7 +365,7 @@ static void create_result(struct cairn_multipart *mp, const struct cairn_store_r
         return;
     }
     mp->upload_gone = false;
-    enter(mp, STATE_PARTS);
+    cairn_multipart_enter(mp, STATE_PARTS);
 }
 
 /* PUT and COMPLETE. Whatever may have been applied is settled by HEAD (R3). */
@@ -408,10 +379,10 @@ static void publishing_result(struct cairn_multipart *mp,
     if (complete && code == CAIRN_NOT_FOUND) mp->upload_gone = true; /* S06 */
     if (code == CAIRN_OK || code == CAIRN_PRECONDITION || request->ambiguous ||
         (complete && code == CAIRN_NOT_FOUND)) {
-        enter(mp, STATE_HEAD);
+        cairn_multipart_enter(mp, STATE_HEAD);
     } else if (complete && parts_refused && mp->refusals++ < REFUSALS_MAX) { /* S02 */
         mp->parts_doubted = true;
-        enter(mp, STATE_LIST);
+        cairn_multipart_enter(mp, STATE_LIST);
     } else if (code == CAIRN_CANCELLED) {
         mp->attempts--;
     } else if (!may_pass(code) || mp->attempts == TRIES_MAX) {
@@ -432,47 +403,17 @@ static void begin_round(struct cairn_multipart *mp) {
     for (uint32_t i = 0; i < mp->part_count; i++) {
         mp->parts[i] = (struct cairn_multipart_part){.state = CAIRN_PART_TODO};
     }
-    enter(mp, STATE_BEGIN);
+    cairn_multipart_enter(mp, STATE_BEGIN);
 }
 
-static void nothing_there(struct cairn_multipart *mp) {
-    mp->certain = false;
+void cairn_multipart_nothing_there(struct cairn_multipart *mp) {
+    mp->certain = mp->proven = false;
     if (!mp->parts)
-        enter(mp, STATE_BEGIN);
+        cairn_multipart_enter(mp, STATE_BEGIN);
     else if (mp->upload_id[0] && !mp->upload_gone)
-        enter(mp, STATE_LIST);
+        cairn_multipart_enter(mp, STATE_LIST);
     else
         begin_round(mp);
-}
-
-/* R3: ours only if length, token and checksum all say so. Where the store keeps no token, a plain
- * OK of our own PUT or COMPLETE stands for it; a lost answer then proves nothing. */
-static bool is_ours(struct cairn_multipart *mp, const struct cairn_store_request *request) {
-    bool token =
-        request->object_token[0] ? strcmp(request->object_token, mp->token) == 0 : mp->certain;
-    return token && request->object_bytes == mp->size_bytes;
-}
-
-static void something_there(struct cairn_multipart *mp, const struct cairn_store_request *request) {
-    if (!is_ours(mp, request)) {
-        FAIL(mp, CAIRN_CONFLICT,
-             "an object of %" PRIu64 " bytes with token \"%s\" is there; ours has %" PRIu64
-             " bytes and token \"%s\"",
-             request->object_bytes, request->object_token, mp->size_bytes, mp->token);
-        return;
-    }
-    mp->found_has_crc32c = request->object_has_crc32c;
-    mp->found_crc32c = request->object_crc32c;
-    enter(mp, STATE_CHECK);
-}
-
-static void head_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
-    if (request->code == CAIRN_OK)
-        something_there(mp, request);
-    else if (request->code == CAIRN_NOT_FOUND)
-        nothing_there(mp);
-    else
-        again_or_fail(mp, request, "look at the object");
 }
 
 /* ---- ListParts ---- */
@@ -483,13 +424,14 @@ static bool part_agrees(const struct cairn_multipart *mp, uint32_t index,
     uint64_t offset = (uint64_t)index * mp->part_bytes, length = part_length(mp, index);
     if (listed->size_bytes != length) return false;
     if (listed->has_crc32c) {
-        return mp->crc32c_known && listed->crc32c == range_crc32c(mp, offset, length);
+        return mp->crc32c_known &&
+               listed->crc32c == cairn_multipart_range_crc32c(mp, offset, length);
     }
     if (!part->sent.etag[0] || strcmp(part->sent.etag, listed->etag) != 0) return false;
     /* What another process had acknowledged may be of bytes that were staged anew since. */
     return part->state == CAIRN_PART_ACKED ||
            (mp->crc32c_known && part->sent.size_bytes == length &&
-            part->sent.crc32c == range_crc32c(mp, offset, length));
+            part->sent.crc32c == cairn_multipart_range_crc32c(mp, offset, length));
 }
 
 static const struct cairn_store_part *find_listed(const struct cairn_store_request *request,
@@ -517,7 +459,7 @@ static uint32_t take_listing(struct cairn_multipart *mp,
             part->sent = *listed;
             part->sent.has_crc32c = true;
             uint64_t offset = (uint64_t)i * mp->part_bytes;
-            part->sent.crc32c = range_crc32c(mp, offset, part_length(mp, i));
+            part->sent.crc32c = cairn_multipart_range_crc32c(mp, offset, part_length(mp, i));
             part->state = CAIRN_PART_ACKED;
             mp->parts_acked++;
             continue;
@@ -532,15 +474,15 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
     if (request->code == CAIRN_NOT_FOUND) {
         /* Gone since HEAD said that nothing is there: a late Complete may have used it up. */
         mp->upload_gone = true;
-        enter(mp, STATE_HEAD);
+        cairn_multipart_enter(mp, STATE_HEAD);
         return;
     }
     if (request->code == CAIRN_UNSUPPORTED) { /* what was acknowledged is believed, then */
-        enter(mp, STATE_PARTS);
+        cairn_multipart_enter(mp, STATE_PARTS);
         return;
     }
     if (request->code != CAIRN_OK) {
-        again_or_fail(mp, request, "list the parts that arrived");
+        cairn_multipart_again_or_fail(mp, request, "list the parts that arrived");
         return;
     }
     uint32_t differs = take_listing(mp, request);
@@ -552,14 +494,14 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
         }
         mp->parts_resent = true;
     }
-    enter(mp, STATE_PARTS);
+    cairn_multipart_enter(mp, STATE_PARTS);
 }
 
 static void abort_result(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     bool gone = request->code == CAIRN_OK || request->code == CAIRN_NOT_FOUND;
     /* An upload that cannot be aborted is left to the sweep of the version (Q21). */
     mp->tries += tries_of(request);
-    if (gone || mp->tries >= TRIES_MAX) enter(mp, STATE_FAILED);
+    if (gone || mp->tries >= TRIES_MAX) cairn_multipart_enter(mp, STATE_FAILED);
 }
 
 void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multipart_action *action,
@@ -579,10 +521,13 @@ void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multi
         publishing_result(mp, action, request);
         return;
     case CAIRN_MULTIPART_HEAD:
-        head_result(mp, request);
+        cairn_multipart_head_result(mp, request);
         return;
     case CAIRN_MULTIPART_LIST_PARTS:
         list_result(mp, request);
+        return;
+    case CAIRN_MULTIPART_READ:
+        cairn_multipart_read_result(mp, action, request);
         return;
     case CAIRN_MULTIPART_ABORT:
         abort_result(mp, request);

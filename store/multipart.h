@@ -13,7 +13,7 @@
  *          M1   every part is asked for until it was acknowledged; none is in flight twice unless
  *               it was hedged; part boundaries and bytes never change.
  *          M2   after DURABLE or FAILED no action follows; a shard takes a bounded number of
- *               actions, whatever the store answers.
+ *               actions, whatever the store answers (reading back: one for each 4 MiB).
  *          M3   an object that is not ours is never replaced: it makes the shard FAILED by name.
  * Limits:  sizes fixed at init; bytes become ready in order, from the front.
  * Threads: none of its own: the caller's lock. No I/O, no allocation after init.
@@ -31,6 +31,7 @@ enum cairn_multipart_kind {
     CAIRN_MULTIPART_COMPLETE,
     CAIRN_MULTIPART_HEAD,
     CAIRN_MULTIPART_LIST_PARTS,
+    CAIRN_MULTIPART_READ, /* offset, length, crc32c: GET with wants_crc32c          */
     CAIRN_MULTIPART_ABORT,
     CAIRN_MULTIPART_NEED_SOURCE, /* recovery: bytes are needed and no slab is there      */
     CAIRN_MULTIPART_DURABLE,     /* the end: the object is checked                       */
@@ -63,13 +64,19 @@ struct cairn_multipart {
     unsigned state;
     bool busy;        /* an action other than a part is under way */
     bool certain;     /* PUT or COMPLETE was answered with OK */
+    bool proven;      /* it was durable once, says the journal */
+    bool recovered;   /* by a process before this one, perhaps to the end */
+    bool reads;       /* what is there proves itself by its bytes */
+    uint64_t read_bytes;
     bool upload_gone; /* the upload of upload_id is no longer there */
     bool parts_doubted, parts_resent;
-    bool crc32c_known, found_has_crc32c; /* found: by HEAD, while checksums were unknown */
+    bool crc32c_known, found_has_crc32c, found_token; /* found: by HEAD */
     uint32_t found_crc32c, tries;
     uint32_t attempts, refusals; /* in this round: PUT or COMPLETE, and refused parts */
     uint64_t blocks_known;       /* blocks[] is valid below this */
 };
+
+#define CAIRN_MULTIPART_READ_BYTES (4 * CAIRN_MIB) /* at most, of one READ */
 
 /* Part size for a shard: a multiple of 1 MiB, such that all connections (0 counts as 1) carry a
  * part of it, but at least CAIRN_MULTIPART_LEAST_BYTES and at most most_bytes; the profile's limits
@@ -89,6 +96,9 @@ enum cairn_code cairn_multipart_recover(struct cairn_multipart *mp, const char *
 /* After that: a part that an earlier process had acknowledged (number, size, crc32c, etag). It is
  * kept if the store lists the same ETag and the source still has that checksum. */
 void cairn_multipart_remember(struct cairn_multipart *mp, const struct cairn_store_part *part);
+/* After recover: the journal says that it was durable. That stands for a token where the store
+ * keeps none (Q46). */
+void cairn_multipart_proven(struct cairn_multipart *mp);
 void cairn_multipart_release(struct cairn_multipart *mp);
 
 /* Bytes [0, ready_bytes) are in place; checksums of the blocks that became whole (the last, shorter

@@ -97,8 +97,8 @@ static enum cairn_code check_checksum(struct check *check, struct cairn_error *e
     enum cairn_code code = cairn_store_perform(check->worker, &put, &why);
     /* With a status of success it was noticed here, and the store took it. */
     bool taken = code == CAIRN_SOURCE_CHANGED && why.http_status && why.http_status < 300;
-    bool refused = !taken && (code == CAIRN_SOURCE_CHANGED || code == CAIRN_CORRUPT ||
-                              code == CAIRN_TIMEOUT);
+    bool refused =
+        !taken && (code == CAIRN_SOURCE_CHANGED || code == CAIRN_CORRUPT || code == CAIRN_TIMEOUT);
     if (code && !refused && !taken) {
         if (err) *err = why;
         return code;

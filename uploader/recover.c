@@ -183,6 +183,7 @@ static enum cairn_code replay_shard(struct cairn_up_past *past,
                           index);
     struct cairn_up_past_shard *shard = &past->shards[index];
     if (!strcmp(record->name, "blocks")) return take_blocks(shard, record->blob, err);
+    shard->durable |= !strcmp(record->name, "durable");
     if (token) {
         shard->intent = true;
         shard->part_bytes = part_bytes;

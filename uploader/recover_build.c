@@ -58,6 +58,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
     CAIRN_TRY(cairn_up_shard_new(up->send, &options, &shard, err));
     struct cairn_up_shard_past journaled = {
         .intent = past->intent,
+        .durable = past->durable,
         .upload_id = past->upload_id,
         .blocks = past->blocks,
         /* A file's descriptor died with the old process. */

@@ -18,7 +18,7 @@ struct cairn_up_past_shard {
     char *name; /* owned */
     bool tensors, is_file;
     uint64_t offset, bytes;
-    bool intent;
+    bool intent, durable;
     char token[CAIRN_UUID_TEXT_BYTES];
     uint64_t part_bytes;
     char *upload_id;                /* owned; NULL: none */

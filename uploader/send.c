@@ -132,6 +132,7 @@ void cairn_up_send_free(struct cairn_up_send *send) {
     cairn_up_send_stop(send);
     for (size_t i = 0; send->senders && i < send->sender_count; i++) {
         if (send->senders[i].store) cairn_store_worker_free(send->senders[i].store);
+        free(send->senders[i].read_buffer);
     }
     if (send->pool) {
         munmap(send->pool, (size_t)send->pool_bytes);
@@ -334,6 +335,7 @@ static enum cairn_code renew(struct cairn_up_shard *shard, struct cairn_error *e
         cairn_multipart_release(&fresh);
         return code;
     }
+    cairn_multipart_proven(&fresh); /* it was durable */
     cairn_multipart_release(old);
     *old = fresh;
     return CAIRN_OK;
@@ -344,6 +346,7 @@ enum cairn_code cairn_up_send_recover(struct cairn_up_send *send, struct cairn_u
                                       struct cairn_error *err) {
     CAIRN_HOLD(&send->lock);
     CAIRN_TRY(cairn_multipart_recover(&shard->queue.mp, past->upload_id, past->blocks, err));
+    if (past->durable) cairn_multipart_proven(&shard->queue.mp);
     for (size_t i = 0; i < past->part_count; i++)
         cairn_multipart_remember(&shard->queue.mp, &past->parts[i]);
     shard->queue.blocks_journaled = past->blocks != NULL;

@@ -99,7 +99,7 @@ void cairn_up_send_restage(struct cairn_up_send *send, struct cairn_up_shard *sh
                            const uint8_t *data);
 /* Before it is queued: what the journal holds of it (Q17). */
 struct cairn_up_shard_past {
-    bool intent;
+    bool intent, durable;
     const char *upload_id;                /* NULL: none */
     const uint32_t *blocks;               /* NULL: unknown */
     uint64_t source_until_ms;             /* how long its bytes are waited for; mono clock */

@@ -102,6 +102,8 @@ static const char *kind_text(enum cairn_multipart_kind kind) {
         return "head";
     case CAIRN_MULTIPART_LIST_PARTS:
         return "list_parts";
+    case CAIRN_MULTIPART_READ:
+        return "read";
     case CAIRN_MULTIPART_ABORT:
         return "abort";
     default:
@@ -129,6 +131,7 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     remember_part(sender, sending);
     compare_source(sender, sending);
     log_failure(sending);
+    if (sending->read_into) sender->reading = false;
     cairn_lock_take(&send->lock);
     cairn_multipart_result(&shard->queue.mp, &sending->action, &sending->request);
     back_off(shard, sending->request.code);

@@ -57,6 +57,18 @@ static bool take_parts(const struct cairn_up_shard *shard,
     return true;
 }
 
+/* One object at a time is read back by each sender; false: another one is. */
+static bool take_read(struct cairn_up_sender *sender, const struct cairn_multipart_action *action,
+                      struct cairn_up_sending *sending) {
+    if (action->kind != CAIRN_MULTIPART_READ) return true;
+    if (sender->reading) return false;
+    if (!sender->read_buffer) sender->read_buffer = malloc(CAIRN_MULTIPART_READ_BYTES);
+    if (!sender->read_buffer) return false;
+    sender->reading = true;
+    sending->read_into = sender->read_buffer;
+    return true;
+}
+
 static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
     switch (kind) {
     case CAIRN_MULTIPART_PUT:
@@ -71,6 +83,8 @@ static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
         return CAIRN_STORE_HEAD;
     case CAIRN_MULTIPART_LIST_PARTS:
         return CAIRN_STORE_UPLOAD_PARTS;
+    case CAIRN_MULTIPART_READ:
+        return CAIRN_STORE_GET;
     default: /* nothing else is a request */
         CAIRN_ASSERT(kind == CAIRN_MULTIPART_ABORT);
         return CAIRN_STORE_UPLOAD_ABORT;
@@ -99,8 +113,11 @@ static void fill_request(struct cairn_up_sending *sending) {
     request->has_crc32c = is_body(action->kind) || action->kind == CAIRN_MULTIPART_COMPLETE;
     request->crc32c = action->kind == CAIRN_MULTIPART_PART ? action->crc32c : mp->crc32c;
     request->offset = action->offset;
-    request->length =
-        action->kind == CAIRN_MULTIPART_LIST_PARTS ? action->length : shard->size_bytes;
+    bool of_action =
+        action->kind == CAIRN_MULTIPART_LIST_PARTS || action->kind == CAIRN_MULTIPART_READ;
+    request->length = of_action ? action->length : shard->size_bytes;
+    request->into = sending->read_into;
+    request->wants_crc32c = action->kind == CAIRN_MULTIPART_READ;
     sending->carries = is_body(action->kind);
     if (!sending->carries) return;
     const uint8_t *data = sending->buffer     ? sending->buffer->data
@@ -128,7 +145,7 @@ static bool take(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
                  const struct cairn_multipart_action *action, struct cairn_up_sending ***tail) {
     struct cairn_up_sending *sending = calloc(1, sizeof(*sending));
     if (!sending || (is_body(action->kind) && !take_buffer(sender, shard, action, sending)) ||
-        !take_parts(shard, action, sending)) {
+        !take_parts(shard, action, sending) || !take_read(sender, action, sending)) {
         if (sending) cairn_up_sending_free(sending);
         cairn_multipart_unsent(&shard->queue.mp, action);
         return false;
@@ -308,6 +325,7 @@ static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *send
     struct cairn_up_shard *shard = sending->shard;
     cairn_lock_take(&sender->send->lock);
     cairn_multipart_unsent(&shard->queue.mp, &sending->action);
+    if (sending->read_into) sender->reading = false;
     if (!shard->queue.giving_up) {
         shard->queue.giving_up = true;
         cairn_multipart_give_up(&shard->queue.mp, why);

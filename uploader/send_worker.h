@@ -29,6 +29,7 @@ struct cairn_up_sending {
     struct cairn_up_shard *shard;
     struct cairn_up_sender *sender;
     struct cairn_up_buffer *buffer; /* a file's bytes */
+    void *read_into;                /* READ: the sender's, until this is finished */
     struct cairn_store_part *parts; /* COMPLETE, LIST_PARTS */
     struct cairn_up_sending *next;
     bool carries; /* the shard's bytes */
@@ -56,6 +57,8 @@ struct cairn_up_sender {
     struct cairn_up_sending *flying; /* submitted */
     uint32_t flying_count;
     uint64_t failures; /* of its requests, ever */
+    void *read_buffer; /* CAIRN_MULTIPART_READ_BYTES; made when first needed */
+    bool reading;      /* it is in use */
     struct cairn_up_fill fill;
 };
 

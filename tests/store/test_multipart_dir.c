@@ -70,6 +70,8 @@ static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
         return CAIRN_STORE_HEAD;
     case CAIRN_MULTIPART_LIST_PARTS:
         return CAIRN_STORE_UPLOAD_PARTS;
+    case CAIRN_MULTIPART_READ:
+        return CAIRN_STORE_GET;
     default:
         return CAIRN_STORE_UPLOAD_ABORT;
     }
@@ -96,6 +98,11 @@ static void perform(struct cairn_shard *shard, const struct cairn_multipart_acti
     }
     for (int i = 0; action->kind == CAIRN_MULTIPART_COMPLETE && i < PART_COUNT; i++) {
         parts[i] = shard->mp.parts[i].sent;
+    }
+    CAIRN_AUTO_HEAP uint8_t *into = NULL;
+    if (action->kind == CAIRN_MULTIPART_READ) {
+        request.into = into = malloc(action->length);
+        request.wants_crc32c = true;
     }
     if (cairn_store_perform(shard->worker, &request, &err) != CAIRN_OK) request.error = err;
     cairn_multipart_result(&shard->mp, action, &request);

@@ -60,6 +60,8 @@ static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
         return CAIRN_STORE_UPLOAD_PARTS;
     case CAIRN_MULTIPART_ABORT:
         return CAIRN_STORE_UPLOAD_ABORT;
+    case CAIRN_MULTIPART_READ:
+        return CAIRN_STORE_GET;
     default:
         return CAIRN_STORE_HEAD;
     }
@@ -86,6 +88,10 @@ static void fill_request(struct runner *runner, struct sending *sending) {
     if (put || part)
         request->body =
             (struct cairn_view){runner->run->bytes + action->offset, (size_t)action->length};
+    if (action->kind == CAIRN_MULTIPART_READ) {
+        request->into = sending->parts = malloc((size_t)action->length);
+        request->wants_crc32c = true;
+    }
     if (!complete && action->kind != CAIRN_MULTIPART_LIST_PARTS) return;
     sending->parts = calloc(mp->part_count + 1, sizeof *sending->parts);
     for (uint32_t i = 0; complete && i < mp->part_count; i++) sending->parts[i] = mp->parts[i].sent;

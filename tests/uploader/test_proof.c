@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Q46, V30: whose an object is where the store keeps no token. The journal's word `durable` stands
+ * for it; without that, length and bytes of what is there are compared by reading it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "tests/uploader/trainer.h"
+
+/* A file system without user attributes under the store's folder, seen by this process and those
+ * that it starts, and gone with them. What it could not do is in ret_why. */
+static bool mount_plain(char ret_why[200]) {
+    char folder[320];
+    snprintf(folder, sizeof(folder), "%s/store", cairn_test_folder());
+    const char *step = "a mount namespace";
+    bool ok = unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) == 0;
+    if (ok) step = "a private mount tree";
+    ok = ok && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+    if (ok) step = "a mount of ramfs";
+    ok = ok && (mkdir(folder, 0777) == 0 || errno == EEXIST) &&
+         mount("none", folder, "ramfs", 0, NULL) == 0;
+    if (!ok) snprintf(ret_why, 200, "%s cannot be had here: %s", step, strerror(errno));
+    return ok;
+}
+static void unmount(const bool *mounted) {
+    char folder[320];
+    snprintf(folder, sizeof(folder), "%s/store", cairn_test_folder());
+    if (*mounted) umount2(folder, MNT_DETACH);
+}
+/* First in a test, so that it goes away last. */
+#define NEEDS_PLAIN_STORE()                                                                        \
+    char why_not[200];                                                                             \
+    __attribute__((cleanup(unmount))) const bool mounted = mount_plain(why_not);                   \
+    if (!mounted) SKIP(why_not)
+
+TEST(v30_a_server_restart_fails_no_durable_save_where_no_token_is_kept) /* Q19 */
+{
+    NEEDS_PLAIN_STORE();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) first = {0};
+    CAIRN_AUTO(trainer) second = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {
+        .socket = world.socket_path, .job = "job-1", .world_size = 2, .local_world_size = 2};
+    REQUIRE(trainer_open(&first, &options));
+    options.rank = 1;
+    REQUIRE(trainer_open(&second, &options));
+    struct trainer_save a, b;
+    char state[32];
+    REQUIRE(trainer_save(&first, 7, 0, 2, 1500000, &a));
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(&first, "durable", a.number, 5000);
+    EXPECT(durable != NULL);
+    EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 500, state), "none");
+    world_server_kill(&world);
+    REQUIRE(world_server_start(&world));
+    EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 1500, state), "none"); /* asked again since */
+    REQUIRE(trainer_save(&second, 7, 0, 1, 1000, &b));
+    EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 15000, state), "committed");
+    EXPECT_EQ_TEXT(trainer_verdict(&second, b.number, 15000, state), "committed");
+}
+
+static bool has_ended(void *owner) {
+    struct cairn_up_world *world = owner;
+    return cairn_daemon_ended(&world->uploader, 0);
+}
+
+/* So that the seal is in the journal before the object has its name. */
+#define LATE "complete:*:1:delay@300;put:*:1:delay@300"
+
+/* crash_at: behind the moment when the object got its name. */
+static void recovers_what_has_its_name(const char *crash_at, uint64_t bytes) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_options options = {.job = "job-1", .bytes = 16 * CAIRN_MIB};
+    REQUIRE(world_open(&world, &(struct world_options){.crash_at = crash_at, .fault = LATE}));
+    options.socket = world.socket_path;
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, bytes, &save));
+    REQUIRE(world_await(has_ended, &world, 10000));
+    world_uploader_kill(&world);
+    cairn_trainer_release(&trainer); /* nobody brings the bytes again */
+    trainer = (struct cairn_trainer){0};
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(world_await_state(&world, save.version, "committed", 10000));
+}
+
+TEST(v30_what_was_completed_before_a_death_is_read_and_is_durable) {
+    NEEDS_POINTS();
+    NEEDS_PLAIN_STORE();
+    recovers_what_has_its_name("uploader.complete.done", 9000000);
+}
+TEST(v30_what_was_put_at_once_before_a_death_is_read_and_is_durable) {
+    NEEDS_POINTS();
+    NEEDS_PLAIN_STORE();
+    recovers_what_has_its_name("uploader.part.done", 300000);
+}
+
+static char *largest_path;
+static off_t largest_bytes;
+static int look_at(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)place;
+    if (kind != FTW_F || status->st_size < largest_bytes) return 0;
+    largest_bytes = status->st_size;
+    snprintf(largest_path, 600, "%s", path);
+    return 0;
+}
+/* The shard: no other object is that large. */
+static bool largest_file(const char *folder, char ret_path[600]) {
+    largest_path = ret_path;
+    largest_bytes = CAIRN_MIB;
+    ret_path[0] = '\0';
+    return nftw(folder, look_at, 8, FTW_PHYS) == 0 && ret_path[0];
+}
+
+TEST(v30_other_bytes_of_the_same_length_are_not_taken_for_ours) {
+    NEEDS_POINTS();
+    NEEDS_PLAIN_STORE();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_options options = {.job = "job-1", .bytes = 16 * CAIRN_MIB};
+    REQUIRE(world_open(
+        &world, &(struct world_options){.crash_at = "uploader.complete.done", .fault = LATE}));
+    options.socket = world.socket_path;
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 9000000, &save));
+    REQUIRE(world_await(has_ended, &world, 10000));
+    world_uploader_kill(&world);
+    char path[600];
+    REQUIRE(largest_file(world.store_path, path));
+    CAIRN_AUTO_FD fd = open(path, O_WRONLY);
+    REQUIRE(pwrite(fd, "X", 1, 8500000) == 1);
+    cairn_trainer_release(&trainer);
+    trainer = (struct cairn_trainer){0};
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(world_await_state(&world, save.version, "aborting", 10000));
+}
