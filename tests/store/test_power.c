@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the folder store has acknowledged is there after a power cut. */
+#include <sys/stat.h>
+
+#include "common/crc32c.h"
+#include "common/file.h"
+#include "store/dir.h"
+#include "tests/harness.h"
+#include "tests/support/power.h"
+
+#define TOKEN "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01"
+#define PART_BYTES (5 * CAIRN_MIB)
+
+struct cairn_place {
+    char root[300];
+    struct cairn_store *store;
+    struct cairn_store_worker *worker;
+};
+static void cairn_place_release(struct cairn_place *place) {
+    cairn_store_worker_free(place->worker);
+    cairn_store_free(place->store);
+}
+
+static bool place_open(struct cairn_place *place) {
+    struct cairn_error err = {0};
+    snprintf(place->root, sizeof(place->root), "%s/store", cairn_test_folder());
+    cairn_power_start();
+    struct cairn_store_options options = {.url = place->root};
+    bool ok = mkdir(place->root, 0700) == 0 &&
+              cairn_store_open(&options, &place->store, &err) == CAIRN_OK &&
+              cairn_store_worker_new(place->store, &place->worker, &err) == CAIRN_OK;
+    return cairn_test_check(ok, __FILE__, __LINE__, "open: %s", err.message);
+}
+
+static bool is_in_image(const struct cairn_place *place, const char *key, const void *data,
+                        size_t size) {
+    static unsigned count;
+    char image[400], path[1000];
+    CAIRN_AUTO(buf) found = {.limit = CAIRN_GIB};
+    snprintf(image, sizeof(image), "%s/image-%u", cairn_test_folder(), count++);
+    snprintf(path, sizeof(path), "%s/%s", image, key);
+    return cairn_power_cut(place->root, image) &&
+           cairn_file_load(path, &found, NULL) == CAIRN_OK && found.size == size &&
+           !memcmp(found.data, data, size);
+}
+
+static struct cairn_store_request put_of(const char *key, const void *data, size_t size) {
+    return (struct cairn_store_request){.op = CAIRN_STORE_PUT,
+                                        .key = key,
+                                        .create = true,
+                                        .token = TOKEN,
+                                        .body = {data, size},
+                                        .has_crc32c = true,
+                                        .crc32c = cairn_crc32c(0, data, size)};
+}
+
+TEST(an_acknowledged_put_is_there_after_a_power_cut_with_all_its_folders) /* D2, O1 */
+{
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    static char bytes[CAIRN_MIB + 77];
+    REQUIRE(place_open(&place));
+    const char *const keys[] = {"one", "a/b/c/two", "a/b/three", "a/d/four", "a/d/e/five"};
+    for (size_t i = 0; i < CAIRN_COUNT(keys); i++) {
+        memset(bytes, 'a' + (int)i, sizeof(bytes));
+        struct cairn_store_request put = put_of(keys[i], bytes, i % 2 ? sizeof(bytes) : 1000);
+        REQUIRE_OK(cairn_store_perform(place.worker, &put, &err));
+        EXPECT(is_in_image(&place, keys[i], bytes, put.body.size));
+    }
+    REQUIRE_OK(cairn_store_put_same(place.worker, "a/f/manifest", CAIRN_VIEW("{}"), &err));
+    EXPECT(is_in_image(&place, "a/f/manifest", "{}", 2));
+}
+
+TEST(a_completed_upload_is_there_after_a_power_cut) /* D2, I2 */
+{
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    static uint8_t bytes[2 * PART_BYTES];
+    REQUIRE(place_open(&place));
+    for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 31 >> 3);
+    struct cairn_store_request create = {.op = CAIRN_STORE_UPLOAD_CREATE,
+                                         .key = "run/ckpt/data/shard",
+                                         .token = TOKEN,
+                                         .length = sizeof(bytes)};
+    REQUIRE_OK(cairn_store_perform(place.worker, &create, &err));
+    struct cairn_store_part parts[2] = {{.number = 1}, {.number = 2}};
+    for (size_t i = 0; i < 2; i++) {
+        struct cairn_store_request part = {.op = CAIRN_STORE_UPLOAD_PART,
+                                           .key = create.key,
+                                           .upload_id_in = create.upload_id,
+                                           .part_number = parts[i].number,
+                                           .offset = i * PART_BYTES,
+                                           .body = {bytes + i * PART_BYTES, PART_BYTES},
+                                           .has_crc32c = true};
+        part.crc32c = parts[i].crc32c = cairn_crc32c(0, part.body.data, PART_BYTES);
+        REQUIRE_OK(cairn_store_perform(place.worker, &part, &err));
+        parts[i].has_crc32c = true;
+        parts[i].size_bytes = PART_BYTES;
+        memcpy(parts[i].etag, part.etag, sizeof(parts[i].etag));
+    }
+    struct cairn_store_request complete = {.op = CAIRN_STORE_UPLOAD_COMPLETE,
+                                           .key = create.key,
+                                           .create = true,
+                                           .token = TOKEN,
+                                           .upload_id_in = create.upload_id,
+                                           .parts = parts,
+                                           .part_count = 2,
+                                           .length = sizeof(bytes),
+                                           .has_crc32c = true,
+                                           .crc32c = cairn_crc32c(0, bytes, sizeof(bytes))};
+    REQUIRE_OK(cairn_store_perform(place.worker, &complete, &err));
+    EXPECT(is_in_image(&place, create.key, bytes, sizeof(bytes)));
+}

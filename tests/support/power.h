@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * power: what of a folder would be there after a power cut at this moment.
+ *
+ * Why:     a store, journal or catalog that never syncs passes every other test; only a power cut
+ *          tells, and machines of tests are not unplugged.
+ * Promise: C1  an image holds what was synced and nothing else: of a file its bytes at its last
+ *              fsync or fdatasync, of a folder its names at its last fsync. Real file systems may
+ *              keep more, never less.
+ *          C2  fsync and fdatasync of this process are still carried out.
+ * Limits:  files of this process alone; 1,024 files and folders; content of up to 64 MiB each.
+ * Threads: fsync and fdatasync may be called by any thread.
+ * Next:    tests/store/test_power.c, tests/uploader/test_power.c, tests/server/test_power.c.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+/* From now on; what was synced before counts as never synced. */
+void cairn_power_start(void);
+/* The folder as a power cut would leave it, copied to a place that is not there yet. */
+bool cairn_power_cut(const char *folder, const char *to);
