@@ -45,6 +45,14 @@ static bool make_table(const struct piece *piece, const char *shard_name, struct
 
 static int put_table(const struct cairn_hand *hand, const struct cairn_buf *table,
                      const char *hex) {
+    if (hand->world->is_inside) {
+        char target[128];
+        snprintf(target, sizeof(target), WORLD_RUN "/tables/%s", hex);
+        return cairn_inside_bytes(&hand->world->inside, "PUT", target, hand->grant,
+                                  cairn_buf_view(table))
+                   ? -1
+                   : hand->world->inside.status;
+    }
     char head[1200];
     int size = snprintf(head, sizeof(head),
                         "PUT " WORLD_RUN "/tables/%s HTTP/1.1\r\nHost: a\r\nContent-Type: "
@@ -213,4 +221,91 @@ TEST(a_server_killed_after_the_layout_object_goes_on) {
     CAIRN_AUTO_JSON json_t *version = NULL;
     REQUIRE_OK(cairn_hand_wait(&save, &version));
     EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+}
+
+#define HOUR_MS UINT64_C(3600000)
+
+static bool is_there(struct cairn_world *world, const struct cairn_key *key) {
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key->text};
+    return cairn_store_perform(world->worker, &head, NULL) == CAIRN_OK;
+}
+
+/* Two versions with one layout, which the first of them wrote. */
+static bool saved_twice(struct cairn_world *world, struct cairn_hand *hand,
+                        struct cairn_hand_save saves[2], struct cairn_key *ret_key) {
+    for (uint64_t i = 0; i < 2; i++) {
+        CAIRN_AUTO_JSON json_t *version = NULL;
+        if (save_pieces(hand, i + 1, halves, NULL, &saves[i], &version) ||
+            strcmp(cairn_world_text(version, "state"), "committed"))
+            return false;
+    }
+    struct cairn_key of_first;
+    return find_layout(world, &saves[0], &of_first) && find_layout(world, &saves[1], ret_key) &&
+           !strcmp(of_first.text, ret_key->text);
+}
+
+TEST(a_layout_is_swept_only_when_no_version_names_it_any_more) /* Q33, V20 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1h")));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    struct cairn_key key;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE(saved_twice(&world, &hand, saves, &key));
+    cairn_inside_pass(&world.inside, 60 * HOUR_MS);
+    EXPECT(is_there(&world, &key));
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 60 * HOUR_MS);
+    EXPECT(is_there(&world, &key));
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[1].path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 24 * HOUR_MS);
+    EXPECT(is_there(&world, &key));
+    cairn_inside_pass(&world.inside, 30 * HOUR_MS);
+    EXPECT(!is_there(&world, &key));
+}
+
+TEST(a_layout_outlives_the_version_that_wrote_it) /* Q33 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1h")));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    struct cairn_key key;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE(saved_twice(&world, &hand, saves, &key));
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 2 * HOUR_MS);
+    EXPECT_CODE(cairn_world_call(&world, "GET", saves[0].path, NULL, NULL), CAIRN_DELETED);
+    EXPECT(is_there(&world, &key));
+    char path[256];
+    CAIRN_AUTO_JSON json_t *tensors = NULL;
+    snprintf(path, sizeof(path), "%s/tensors", saves[1].path);
+    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &tensors));
+    EXPECT_EQ_U64(json_array_size(json_object_get(tensors, "items")), 1);
+}
+
+TEST(a_layout_object_of_other_tables_is_damage) /* P3, P14 */
+{
+    static const struct piece others[2] = {{0, 0, 40, CAIRN_TENSOR_SHARDED},
+                                           {1, 40, 60, CAIRN_TENSOR_SHARDED}};
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save one, two;
+    struct cairn_key own, foreign;
+    CAIRN_AUTO_JSON json_t *first = NULL, *second = NULL;
+    CAIRN_AUTO(buf) bytes = {0};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(save_pieces(&hand, 1, halves, NULL, &one, &first));
+    REQUIRE_OK(save_pieces(&hand, 2, others, NULL, &two, &second));
+    REQUIRE(find_layout(&world, &one, &own) && find_layout(&world, &two, &foreign));
+    REQUIRE_OK(cairn_store_get_small(world.worker, foreign.text, &bytes, &err));
+    struct cairn_store_request put = {
+        .op = CAIRN_STORE_PUT, .key = own.text, .body = cairn_buf_view(&bytes)};
+    REQUIRE_OK(cairn_store_perform(world.worker, &put, &err));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/tensors", one.path);
+    EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_CORRUPT);
+    EXPECT(strstr(err.message, own.text + strlen(own.text) - 30));
 }

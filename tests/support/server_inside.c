@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/text.h"
 #include "common/file.h"
 #include "common/id.h"
 #include "server/cache.h"
@@ -166,6 +167,24 @@ enum cairn_code cairn_inside_call(struct cairn_inside *inside, const char *metho
     struct cairn_json_limits limits = {.bytes = 64 * CAIRN_MIB, .nodes = 1000000};
     if (!code && ret_reply)
         code = cairn_json_parse(cairn_buf_view(&reply.body), limits, ret_reply, &inside->err);
+    cairn_srv_reply_release(&reply);
+    free(request.path);
+    return code;
+}
+
+enum cairn_code cairn_inside_bytes(struct cairn_inside *inside, const char *method,
+                                   const char *target, const char *grant, struct cairn_view body) {
+    struct cairn_srv_request request = {
+        .server = &inside->server, .store = inside->worker, .body = body};
+    struct cairn_srv_reply reply = {0};
+    inside->err = (struct cairn_error){0};
+    CAIRN_TRY(cairn_route_match(method, cairn_view_of(target), &request.route, &request.params,
+                                &inside->err));
+    (void)cairn_text_copy(request.grant, sizeof(request.grant), grant);
+    request.path = strdup(target);
+    request.arrived_ms = inside->clock.mono_ms;
+    enum cairn_code code = run(inside, &request, &reply);
+    inside->status = reply.status ? reply.status : 200;
     cairn_srv_reply_release(&reply);
     free(request.path);
     return code;

@@ -51,3 +51,6 @@ void cairn_inside_commit(struct cairn_inside *inside);
 /* take_body may be NULL; *ret_reply may be NULL. A request that waits lets the clock go on. */
 enum cairn_code cairn_inside_call(struct cairn_inside *inside, const char *method,
                                   const char *target, json_t *take_body, json_t **ret_reply);
+/* The same with bytes as the body and the grant as a header. */
+enum cairn_code cairn_inside_bytes(struct cairn_inside *inside, const char *method,
+                                   const char *target, const char *grant, struct cairn_view body);

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the server must not let through: too many at once, files that are damaged or in the wrong
+ * place, shards that nobody sealed, and what a dead version leaves behind. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/crc32c.h"
+#include "common/file.h"
+#include "server/catalog.h"
+#include "tests/server/world.h"
+#include "tests/support/raw.h"
+
+#define SHARD_BYTES (40 * CAIRN_MIB) /* more than the buffers of a connection hold */
+#define NFS_MAGIC 0x6969
+
+/* What the kernel says of a file system, in this process; 0: the truth. */
+static __typeof__(((struct statfs *)0)->f_type) pretended;
+__attribute__((visibility("default"))) int fstatfs(int fd, struct statfs *ret) {
+    int result = (int)syscall(SYS_fstatfs, fd, ret);
+    if (!result && pretended) ret->f_type = pretended;
+    return result;
+}
+
+#define err world.err /* of the macros */
+
+/* ---- too many at once ---- */
+
+TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=6"), NULL));
+    struct cairn_raw raws[16];
+    unsigned answered = 0, refused = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        raws[i] = (struct cairn_raw){.fd = -1};
+        if (!cairn_raw_open(&raws[i], world.server.port) ||
+            !cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n") ||
+            cairn_raw_reply(&raws[i], 3000, &reply) != 200)
+            refused++;
+        else
+            answered++;
+    }
+    EXPECT(answered >= 4 && answered <= 6);
+    EXPECT_EQ_U64(answered + refused, CAIRN_COUNT(raws));
+    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
+    bool again = false;
+    for (int i = 0; i < 100 && !again; i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        static const char ask[] = "GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        again = cairn_raw_ask(world.server.port, ask, sizeof(ask) - 1, &reply) == 200;
+        if (!again) usleep(50000);
+    }
+    EXPECT(again);
+}
+
+TEST(no_more_shards_are_streamed_at_once_than_allowed) /* R6 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=2"), NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
+    char request[400];
+    snprintf(request, sizeof(request),
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\n\r\n", save.path);
+    struct cairn_raw readers[2];
+    for (size_t i = 0; i < 2; i++) {
+        CAIRN_AUTO(buf) some = {.limit = CAIRN_GIB};
+        REQUIRE(cairn_raw_open(&readers[i], world.server.port));
+        REQUIRE(cairn_raw_text(&readers[i], request));
+        REQUIRE(cairn_raw_more(&readers[i], 5000, &some)); /* it has begun, and reads no more */
+        EXPECT(strstr(some.data, "200 OK") != NULL);
+    }
+    CAIRN_AUTO(raw) third = {0};
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
+    REQUIRE(cairn_raw_open(&third, world.server.port));
+    REQUIRE(cairn_raw_text(&third, request));
+    EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&third, 5000, &reply), 503);
+    EXPECT(strstr(reply.data, "\"code\":\"busy\"") != NULL);
+    for (size_t i = 0; i < 2; i++) cairn_raw_release(&readers[i]);
+}
+
+/* ---- damage ---- */
+
+/* Bytes and checksums that were changed alike are still not what was committed. */
+TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 1000, &save));
+    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
+    struct cairn_key shard, checksums;
+    cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &shard);
+    cairn_key_checksums(&place, &checksums);
+    static uint8_t forged[1000];
+    uint32_t crc = cairn_crc32c(0, forged, sizeof(forged));
+    uint8_t crc_le[4] = {(uint8_t)crc, (uint8_t)(crc >> 8), (uint8_t)(crc >> 16),
+                         (uint8_t)(crc >> 24)};
+    struct cairn_store_request puts[] = {
+        {.op = CAIRN_STORE_PUT, .key = shard.text, .body = {forged, sizeof(forged)}},
+        {.op = CAIRN_STORE_PUT, .key = checksums.text, .body = {crc_le, sizeof(crc_le)}},
+    };
+    for (size_t i = 0; i < 2; i++) REQUIRE_OK(cairn_store_perform(world.worker, &puts[i], &err));
+    char request[400];
+    CAIRN_AUTO(buf) reply = {0};
+    snprintf(request, sizeof(request),
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+             save.path);
+    EXPECT_EQ_U64(
+        (uint64_t)cairn_raw_ask(world.server.port, request, strlen(request), &reply), 502);
+    EXPECT(strstr(reply.data, "checksums.bin") != NULL);
+}
+
+static enum cairn_code fill(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    (void)argument;
+    return cairn_srv_sql_run(
+        tx, NULL, why,
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) INSERT "
+        "INTO meta(name, value) SELECT 'name ' || i, 'value ' || i FROM n",
+        "");
+}
+
+#undef err
+
+TEST(a_damaged_catalog_is_refused_at_start) /* D02 */
+{
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    char path[400];
+    struct stat st;
+    static char garbage[4096];
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    REQUIRE_OK(cairn_srv_catalog_write(catalog, fill, NULL, &err));
+    cairn_srv_catalog_free(catalog);
+    catalog = NULL;
+    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    memset(garbage, 0xa5, sizeof(garbage));
+    {
+        CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CLOEXEC);
+        REQUIRE(fd >= 0 && !fstat(fd, &st) && st.st_size > 60 * 4096);
+        REQUIRE(pwrite(fd, garbage, sizeof(garbage), st.st_size - 20 * 4096) == sizeof(garbage));
+    }
+    enum cairn_code code = cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err);
+    EXPECT(code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "quick_check") != NULL);
+    if (!code) cairn_srv_catalog_free(catalog);
+}
+
+TEST(a_catalog_on_a_network_file_system_is_refused) /* D06 */
+{
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    pretended = NFS_MAGIC;
+    EXPECT_CODE(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
+    pretended = 0;
+    EXPECT(strstr(err.message, "nfs") != NULL);
+    if (catalog) cairn_srv_catalog_free(catalog);
+    catalog = NULL;
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    cairn_srv_catalog_free(catalog);
+}
+
+#define err world.err
+
+/* ---- what nobody sealed, what is dead ---- */
+
+TEST(a_registered_shard_that_the_seal_does_not_name_refuses_the_seal) /* Q22, P1 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    json_t *named = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+    json_t *stranger = cairn_hand_shard(&save, "y", 0, CAIRN_VIEW("def"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o, o]", named, stranger), NULL, NULL));
+    EXPECT_CODE(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL),
+        CAIRN_SHARD_CONFLICT);
+    EXPECT(strstr(err.message, "\"y\"") != NULL);
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "open");
+}
+
+static uint64_t uploads_under(struct cairn_world *world, const char *prefix) {
+    struct cairn_store_listing listing = {0};
+    struct cairn_store_request list = {
+        .op = CAIRN_STORE_UPLOADS, .key = prefix, .listing = &listing};
+    uint64_t count = cairn_store_perform(world->worker, &list, NULL) ? 999 : listing.count;
+    cairn_store_listing_release(&listing);
+    return count;
+}
+
+TEST(the_sweep_of_a_dead_version_ends_its_uploads) /* P8, S26 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
+    struct cairn_key key, prefix;
+    cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &key);
+    cairn_key_version_prefix(&place, &prefix);
+    struct cairn_store_request create = {.op = CAIRN_STORE_UPLOAD_CREATE,
+                                         .key = key.text,
+                                         .token = "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01",
+                                         .length = 10 * CAIRN_MIB};
+    REQUIRE_OK(cairn_store_perform(world.worker, &create, &err));
+    EXPECT_EQ_U64(uploads_under(&world, prefix.text), 1);
+    char path[256];
+    snprintf(path, sizeof(path), "%s/abort", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 1000);
+    EXPECT_EQ_U64(uploads_under(&world, prefix.text), 0);
+}
+
+TEST(an_attempt_resumes_only_from_what_has_its_record_in_the_store) /* Q24, P5 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 5, 1, "error", 100, &save));
+    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
+    struct cairn_key record;
+    cairn_key_committed(&place, &record);
+    /* As a server leaves it that dies between the transaction and the record. */
+    REQUIRE_OK(cairn_store_delete(world.worker, record.text, &err));
+    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET recorded = 0"));
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, save.id.text, 1));
+    EXPECT_EQ_TEXT(next.resumed, save.id.text);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = record.text};
+    EXPECT_CODE(cairn_store_perform(world.worker, &head, &err), CAIRN_OK);
+}
