@@ -116,8 +116,8 @@ TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
     snprintf(request, sizeof(request),
              "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
              save.path);
-    EXPECT_EQ_U64(
-        (uint64_t)cairn_raw_ask(world.server.port, request, strlen(request), &reply), 502);
+    EXPECT_EQ_U64((uint64_t)cairn_raw_ask(world.server.port, request, strlen(request), &reply),
+                  502);
     EXPECT(strstr(reply.data, "checksums.bin") != NULL);
 }
 

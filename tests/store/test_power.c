@@ -39,9 +39,8 @@ static bool is_in_image(const struct cairn_place *place, const char *key, const 
     CAIRN_AUTO(buf) found = {.limit = CAIRN_GIB};
     snprintf(image, sizeof(image), "%s/image-%u", cairn_test_folder(), count++);
     snprintf(path, sizeof(path), "%s/%s", image, key);
-    return cairn_power_cut(place->root, image) &&
-           cairn_file_load(path, &found, NULL) == CAIRN_OK && found.size == size &&
-           !memcmp(found.data, data, size);
+    return cairn_power_cut(place->root, image) && cairn_file_load(path, &found, NULL) == CAIRN_OK &&
+           found.size == size && !memcmp(found.data, data, size);
 }
 
 static struct cairn_store_request put_of(const char *key, const void *data, size_t size) {

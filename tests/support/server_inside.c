@@ -5,16 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/text.h"
 #include "common/file.h"
 #include "common/id.h"
+#include "common/text.h"
 #include "server/cache.h"
 #include "server/identity.h"
 #include "server/nodes.h"
 #include "server/waiters.h"
 
 #define ARGUMENTS_MAX 24
-#define ROUND_MS 60000 /* what one round may add to catalog time */
+#define ROUND_MS 60000                       /* what one round may add to catalog time */
 #define START_WALL_MS INT64_C(1772445600000) /* 2026-03-02T10:00:00Z */
 
 static uint64_t mono_ms(const struct cairn_clock *clock) {

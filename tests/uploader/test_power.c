@@ -24,15 +24,12 @@ static enum cairn_code note(void *owner, const struct cairn_up_replayed *record,
     return CAIRN_OK;
 }
 
-static enum cairn_code open_at(const char *folder, struct seen *seen,
-                               struct cairn_up_journal **ret, struct cairn_error *err) {
+static enum cairn_code open_at(const char *folder, struct seen *seen, struct cairn_up_journal **ret,
+                               struct cairn_error *err) {
     char path[500];
     snprintf(path, sizeof(path), "%s/journal", folder);
-    struct cairn_up_journal_options options = {.path = path,
-                                               .node = "n1",
-                                               .replay = note,
-                                               .owner = seen,
-                                               .rewrite_bytes = 16 * CAIRN_KIB};
+    struct cairn_up_journal_options options = {
+        .path = path, .node = "n1", .replay = note, .owner = seen, .rewrite_bytes = 16 * CAIRN_KIB};
     return cairn_up_journal_open(&options, ret, err);
 }
 
