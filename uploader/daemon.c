@@ -154,6 +154,8 @@ static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err
         .node = up->places.node,
         .replay = cairn_up_recovery_replay,
         .owner = recovery,
+        .lost = cairn_up_save_unwritten,
+        .lost_owner = up,
     };
     enum cairn_code code = cairn_up_journal_open(&options, &up->journal, err);
     if (code == CAIRN_OK) code = cairn_up_recovery_build(recovery, up, err);

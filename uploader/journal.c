@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -18,30 +19,14 @@
 #include "common/file.h"
 #include "common/lock.h"
 #include "common/log.h"
-#include "uploader/journal_file.h"
+#include "common/rule.h"
+#include "uploader/journal_group.h"
 
-#define JOURNAL_FORMAT 1
-#define PENDING_BYTES_MAX (256 * CAIRN_MIB)
+#define JOURNAL_FORMAT 2
+#define JOURNAL_FORMAT_BEFORE 1 /* records without groups; read, and rewritten at once */
+#define WRITE_AGAIN_MS 2000     /* a disk that is full for a moment costs a stall, not a save */
+#define WRITE_PAUSE_MS 20
 
-struct noted { /* one record of the pending bytes, for the index once it is on the disk */
-    uint64_t entry;
-    bool closes;
-    uint64_t bytes;
-};
-struct waiter { /* one call */
-    struct waiter *next;
-    void (*done)(void *owner, enum cairn_code code, const struct cairn_error *why);
-    void *owner;
-    bool blocking, finished;
-    enum cairn_code code;
-    struct cairn_error error;
-};
-struct group {
-    struct cairn_buf bytes;
-    struct noted *noted;
-    size_t noted_count, noted_capacity;
-    struct waiter *first, **last;
-};
 struct cairn_up_journal {
     char *path, *node;
     uint64_t rewrite_bytes;
@@ -50,28 +35,22 @@ struct cairn_up_journal {
     struct cairn_lock lock;
     struct cairn_condition work, progress;
     struct {
-        struct group pending;
+        struct cairn_up_group pending;
+        struct cairn_up_broken lost; /* J6 */
         bool stopping;
-        bool broken; /* J3 */
-        struct cairn_error why;
+        bool broken;            /* J3 */
+        struct cairn_error why; /* the last failure */
         uint64_t entry_last, live_count, file_bytes;
     } locked;
     struct { /* the writing thread's (open's before it starts) */
         int fd;
-        uint64_t size;
+        uint64_t size, sequence;
         struct cairn_up_journal_index index;
     } own;
+    void (*lost)(void *owner, uint64_t entry, const struct cairn_error *why);
+    void *owner;
     bool started;
 };
-
-static void group_init(struct group *group) {
-    *group = (struct group){.bytes = {.limit = PENDING_BYTES_MAX}};
-}
-
-static void group_release(struct group *group) {
-    cairn_buf_release(&group->bytes);
-    free(group->noted);
-}
 
 /* ---- opening ---- */
 
@@ -80,6 +59,7 @@ struct opening {
     const struct cairn_up_journal_options *options;
     struct cairn_view file;
     bool headed;
+    uint64_t format;
 };
 
 static enum cairn_code check_header(struct opening *opening, const json_t *message,
@@ -94,9 +74,11 @@ static enum cairn_code check_header(struct opening *opening, const json_t *messa
     CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
     if (strcmp(name, "journal") != 0)
         return cairn_fail(err, CAIRN_CORRUPT, "it does not begin with its header");
-    if (format != JOURNAL_FORMAT)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "it has format %" PRIu64 ", this build reads %d",
-                          format, JOURNAL_FORMAT);
+    if (format != JOURNAL_FORMAT && format != JOURNAL_FORMAT_BEFORE)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "it has format %" PRIu64 ", this build reads %d and %d", format,
+                          JOURNAL_FORMAT_BEFORE, JOURNAL_FORMAT);
+    opening->format = format;
     if (strcmp(node, opening->options->node) != 0)
         return cairn_fail(err, CAIRN_CONFLICT, "it belongs to node %s, this is %s", node,
                           opening->options->node);
@@ -135,9 +117,7 @@ static enum cairn_code replay_one(void *owner, const struct cairn_up_record_foun
         .name = json_string_value(json_object_get(message, "t")),
         .blob = found->blob,
     };
-    if (!record.name)
-        return cairn_fail(err, CAIRN_CORRUPT, "the record at offset %" PRIu64 " has no name",
-                          found->span.offset);
+    if (!record.name) record.name = ""; /* whoever replays sets its entry aside */
     return opening->options->replay(opening->options->owner, &record, err);
 }
 
@@ -164,13 +144,24 @@ static enum cairn_code header_encode(const struct cairn_up_journal *journal, str
     return cairn_up_record_encode(&record, ret, err);
 }
 
+/* One group: its head, then the records. */
+static enum cairn_code put_group(int fd, uint64_t sequence, struct cairn_view records,
+                                 uint64_t offset, struct cairn_error *err) {
+    uint8_t head[CAIRN_UP_GROUP_HEAD_BYTES];
+    cairn_up_group_head(sequence, records, head);
+    CAIRN_TRY(write_all(fd, head, sizeof(head), offset, err));
+    return write_all(fd, records.data, records.size, offset + sizeof(head), err);
+}
+
 static enum cairn_code read_file(struct opening *opening, struct cairn_error *err) {
     struct cairn_up_journal *journal = opening->journal;
     uint64_t end = 0;
     if (opening->file.size) {
-        CAIRN_TRY(cairn_up_journal_scan(opening->file, index_one, opening, &end, err));
-        uint64_t again = 0;
-        CAIRN_TRY(cairn_up_journal_scan(opening->file, replay_one, opening, &again, err));
+        struct cairn_up_scanned scanned = {0};
+        CAIRN_TRY(cairn_up_journal_scan(opening->file, index_one, opening, &scanned, err));
+        end = scanned.end;
+        journal->own.sequence = scanned.sequence;
+        CAIRN_TRY(cairn_up_journal_scan(opening->file, replay_one, opening, &scanned, err));
         if (end < opening->file.size) {
             cairn_log(WARN, "journal.torn_tail", "path=%s kept=%" PRIu64 " cut=%zu", journal->path,
                       end, (size_t)(opening->file.size - end));
@@ -181,14 +172,18 @@ static enum cairn_code read_file(struct opening *opening, struct cairn_error *er
     if (!opening->headed) {
         CAIRN_AUTO(buf) header = {0};
         CAIRN_TRY(header_encode(journal, &header, err));
-        CAIRN_TRY(write_all(journal->own.fd, header.data, header.size, 0, err));
-        end = header.size;
+        CAIRN_TRY(put_group(journal->own.fd, 1, cairn_buf_view(&header), 0, err));
+        journal->own.sequence = 1;
+        end = CAIRN_UP_GROUP_HEAD_BYTES + header.size;
     }
     if (fdatasync(journal->own.fd)) return cairn_fail_errno(err, "syncing the journal");
     CAIRN_TRY(cairn_dir_sync(journal->dir_fd, err));
     journal->own.size = end;
     return CAIRN_OK;
 }
+
+static enum cairn_code rewrite(struct cairn_up_journal *journal, bool *ret_renamed,
+                               struct cairn_error *err);
 
 static enum cairn_code open_file(struct cairn_up_journal *journal,
                                  const struct cairn_up_journal_options *options,
@@ -206,6 +201,9 @@ static enum cairn_code open_file(struct cairn_up_journal *journal,
     }
     enum cairn_code code = read_file(&opening, err);
     if (mapped) munmap(mapped, (size_t)status.st_size);
+    bool renamed = false;
+    if (code == CAIRN_OK && opening.format == JOURNAL_FORMAT_BEFORE)
+        code = rewrite(journal, &renamed, err);
     return code;
 }
 
@@ -252,7 +250,9 @@ enum cairn_code cairn_up_journal_open(const struct cairn_up_journal_options *opt
     cairn_lock_init(&journal->lock, CAIRN_LOCK_journal);
     cairn_condition_init(&journal->work);
     cairn_condition_init(&journal->progress);
-    group_init(&journal->locked.pending);
+    cairn_up_group_init(&journal->locked.pending);
+    journal->lost = options->lost;
+    journal->owner = options->lost_owner;
     enum cairn_code code = prepare(journal, options, err);
     if (code != CAIRN_OK) {
         cairn_within(err, code, "journal %s", options->path);
@@ -272,7 +272,8 @@ void cairn_up_journal_free(struct cairn_up_journal *journal) {
         cairn_lock_give(&journal->lock);
         pthread_join(journal->thread, NULL);
     }
-    group_release(&journal->locked.pending);
+    cairn_up_group_release(&journal->locked.pending);
+    cairn_up_broken_release(&journal->locked.lost);
     cairn_up_journal_index_release(&journal->own.index);
     if (journal->own.fd >= 0) close(journal->own.fd);
     if (journal->dir_fd >= 0) close(journal->dir_fd);
@@ -302,55 +303,34 @@ uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal) {
     return journal->locked.file_bytes;
 }
 
-static enum cairn_code note(struct group *group, const struct cairn_up_record *record,
-                            uint64_t bytes, struct cairn_error *err) {
-    if (group->noted_count == group->noted_capacity) {
-        size_t capacity = group->noted_capacity ? group->noted_capacity * 2 : 16;
-        void *grown = realloc(group->noted, capacity * sizeof(*group->noted));
-        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal");
-        group->noted = grown;
-        group->noted_capacity = capacity;
-    }
-    group->noted[group->noted_count++] = (struct noted){record->entry, record->closes, bytes};
-    return CAIRN_OK;
-}
-
 /* All records of the call or none. The lock is held. */
 static enum cairn_code gather(struct cairn_up_journal *journal,
                               const struct cairn_up_record *records, size_t count,
                               struct cairn_error *err) {
-    struct group *group = &journal->locked.pending;
     if (journal->locked.broken) {
         if (err) *err = journal->locked.why;
         return cairn_within(err, journal->locked.why.code,
                             "the journal cannot be written any more");
     }
-    size_t bytes_before = group->bytes.size, noted_before = group->noted_count;
-    for (size_t i = 0; i < count; i++) {
-        size_t from = group->bytes.size;
-        enum cairn_code code = cairn_up_record_encode(&records[i], &group->bytes, err);
-        if (code == CAIRN_OK) code = note(group, &records[i], group->bytes.size - from, err);
-        if (code != CAIRN_OK) {
-            group->bytes.size = bytes_before;
-            group->noted_count = noted_before;
-            return code;
-        }
+    for (size_t i = 0; i < count && CAIRN_RULE(Q45); i++) {
+        if (records[i].closes || !cairn_up_broken_has(&journal->locked.lost, records[i].entry))
+            continue;
+        if (err) *err = journal->locked.why;
+        return cairn_within(err, journal->locked.why.code,
+                            "an earlier record of the save could not be written");
     }
-    return CAIRN_OK;
+    return cairn_up_group_add(&journal->locked.pending, records, count, err);
 }
 
-static void wait_in(struct cairn_up_journal *journal, struct waiter *waiter) {
-    struct group *group = &journal->locked.pending;
-    if (!group->first) group->last = &group->first;
-    *group->last = waiter;
-    group->last = &waiter->next;
+static void wait_in(struct cairn_up_journal *journal, struct cairn_up_waiter *waiter) {
+    cairn_up_group_wait(&journal->locked.pending, waiter);
     cairn_condition_signal(&journal->work);
 }
 
 enum cairn_code cairn_up_journal_append(struct cairn_up_journal *journal,
                                         const struct cairn_up_record *records, size_t count,
                                         struct cairn_error *err) {
-    struct waiter waiter = {.blocking = true};
+    struct cairn_up_waiter waiter = {.blocking = true, .count = count};
     CAIRN_HOLD(&journal->lock);
     CAIRN_TRY(gather(journal, records, count, err));
     wait_in(journal, &waiter);
@@ -366,12 +346,13 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
                                       void (*done)(void *owner, enum cairn_code code,
                                                    const struct cairn_error *why),
                                       void *owner, struct cairn_error *err) {
-    struct waiter *waiter = NULL;
+    struct cairn_up_waiter *waiter = NULL;
     if (done) {
         waiter = calloc(1, sizeof(*waiter));
         if (!waiter) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal");
         waiter->done = done;
         waiter->owner = owner;
+        waiter->count = count;
     }
     CAIRN_HOLD(&journal->lock);
     enum cairn_code code = gather(journal, records, count, err);
@@ -388,77 +369,103 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
 
 /* ---- writing ---- */
 
-static enum cairn_code write_group(struct cairn_up_journal *journal, const struct group *group,
-                                   struct cairn_error *err) {
-    enum cairn_code code =
-        write_all(journal->own.fd, group->bytes.data, group->bytes.size, journal->own.size, err);
-    if (code != CAIRN_OK) {
-        struct cairn_error ignored;
-        if (ftruncate(journal->own.fd, (off_t)journal->own.size) == 0) return code;
-        (void)cairn_fail_errno(&ignored, "truncate");
-        cairn_lock_take(&journal->lock);
-        journal->locked.broken = true;
-        if (err) journal->locked.why = *err;
-        cairn_lock_give(&journal->lock);
-        return code;
+static void break_journal(struct cairn_up_journal *journal, const struct cairn_error *why) {
+    CAIRN_HOLD(&journal->lock);
+    journal->locked.broken = true;
+    journal->locked.why = *why;
+}
+
+static bool is_full(const struct cairn_error *why) {
+    return why->os_errno == ENOSPC || why->os_errno == EDQUOT || why->os_errno == EFBIG;
+}
+
+/* A full disk often has room again within moments; the file is as before after each try. */
+static enum cairn_code put_again(struct cairn_up_journal *journal, struct cairn_view records,
+                                 struct cairn_error *err) {
+    uint64_t until_ms = cairn_mono_ms() + WRITE_AGAIN_MS;
+    for (;;) {
+        enum cairn_code code =
+            put_group(journal->own.fd, journal->own.sequence + 1, records, journal->own.size, err);
+        if (code == CAIRN_OK) return CAIRN_OK;
+        if (ftruncate(journal->own.fd, (off_t)journal->own.size)) {
+            break_journal(journal, err);
+            return code;
+        }
+        if (!is_full(err) || cairn_mono_ms() >= until_ms) return code;
+        (void)poll(NULL, 0, WRITE_PAUSE_MS);
     }
-    if (fdatasync(journal->own.fd)) {
-        code = cairn_fail_errno(err, "syncing the journal");
-        cairn_lock_take(&journal->lock);
-        journal->locked.broken = true;
-        if (err) journal->locked.why = *err;
-        cairn_lock_give(&journal->lock);
-    }
+}
+
+static enum cairn_code write_group(struct cairn_up_journal *journal,
+                                   const struct cairn_up_group *group, struct cairn_error *err) {
+    CAIRN_TRY(put_again(journal, cairn_buf_view(&group->bytes), err));
+    if (fdatasync(journal->own.fd) == 0) return CAIRN_OK;
+    enum cairn_code code = cairn_fail_errno(err, "syncing the journal");
+    break_journal(journal, err);
     return code;
 }
 
-static void index_group(struct cairn_up_journal *journal, const struct group *group) {
+static void index_group(struct cairn_up_journal *journal, const struct cairn_up_group *group) {
+    journal->own.size += CAIRN_UP_GROUP_HEAD_BYTES;
+    journal->own.sequence++;
     for (size_t i = 0; i < group->noted_count; i++) {
-        const struct noted *noted = &group->noted[i];
+        const struct cairn_up_noted *noted = &group->noted[i];
         struct cairn_up_journal_span span = {journal->own.size, noted->bytes};
         struct cairn_error error;
+        if (noted->dropped) continue;
         if (cairn_up_journal_index_add(&journal->own.index, noted->entry, noted->closes, span,
                                        &error) != CAIRN_OK) {
             /* It is on the disk, but a rewrite would leave it out: nothing more may be promised. */
             cairn_log(ERROR, "journal.index", "cause=\"%s\"", error.message);
+            break_journal(journal, &error);
+        }
+        if (noted->closes) {
             CAIRN_HOLD(&journal->lock);
-            journal->locked.broken = true;
-            journal->locked.why = error;
+            cairn_up_broken_remove(&journal->locked.lost, noted->entry);
         }
         journal->own.size += noted->bytes;
     }
 }
 
-static void tell(struct cairn_up_journal *journal, struct group *group, enum cairn_code code,
-                 const struct cairn_error *why) {
-    struct waiter *late = NULL;
+/* J6: what the group was to say of these entries is lost, so nothing more is written of them. */
+static void lose_group(struct cairn_up_journal *journal, const struct cairn_up_group *group,
+                       const struct cairn_error *why) {
+    for (size_t i = 0; i < group->noted_count; i++) {
+        const struct cairn_up_noted *noted = &group->noted[i];
+        cairn_lock_take(&journal->lock);
+        journal->locked.why = *why;
+        bool fresh = !noted->closes && cairn_up_broken_add(&journal->locked.lost, noted->entry);
+        cairn_lock_give(&journal->lock);
+        if (fresh && journal->lost && CAIRN_RULE(Q45))
+            journal->lost(journal->owner, noted->entry, why);
+    }
+}
+
+static void tell(struct cairn_up_journal *journal, struct cairn_up_group *group,
+                 enum cairn_code code, const struct cairn_error *why) {
+    struct cairn_up_waiter *late = NULL, **end = &late;
     cairn_lock_take(&journal->lock);
-    for (struct waiter *waiter = group->first, *next; waiter; waiter = next) {
+    for (struct cairn_up_waiter *waiter = group->first, *next; waiter; waiter = next) {
         next = waiter->next;
-        waiter->code = code;
-        if (code != CAIRN_OK) waiter->error = *why;
+        bool lost = code == CAIRN_OK && cairn_up_group_lost(group, waiter);
+        waiter->error = lost ? journal->locked.why : *why;
+        waiter->code = lost ? journal->locked.why.code : code;
         if (waiter->blocking) {
             waiter->finished = true; /* its memory is gone once the lock is given */
-        } else {
-            waiter->next = late;
-            late = waiter;
+            continue;
         }
+        waiter->next = NULL;
+        *end = waiter;
+        end = &waiter->next;
     }
     journal->locked.live_count = journal->own.index.count;
     journal->locked.file_bytes = journal->own.size;
     cairn_condition_broadcast(&journal->progress);
     cairn_lock_give(&journal->lock);
-    struct waiter *ordered = NULL; /* the order of the calls again */
     while (late) {
-        struct waiter *waiter = late;
+        struct cairn_up_waiter *waiter = late;
         late = waiter->next;
-        waiter->next = ordered;
-        ordered = waiter;
-    }
-    while (ordered) {
-        struct waiter *waiter = ordered;
-        ordered = waiter->next;
-        waiter->done(waiter->owner, code, why);
+        waiter->done(waiter->owner, waiter->code, &waiter->error);
         free(waiter);
     }
 }
@@ -466,12 +473,13 @@ static void tell(struct cairn_up_journal *journal, struct group *group, enum cai
 /* ---- rewriting (J4) ---- */
 
 static enum cairn_code copy_live(struct cairn_up_journal *journal, int to, uint64_t *ret_size,
-                                 struct cairn_up_journal_index *ret_index,
+                                 uint64_t *ret_sequence, struct cairn_up_journal_index *ret_index,
                                  struct cairn_error *err) {
     CAIRN_AUTO(buf) bytes = {.limit = CAIRN_UP_RECORD_BYTES_MAX + CAIRN_MIB};
     CAIRN_TRY(header_encode(journal, &bytes, err));
-    CAIRN_TRY(write_all(to, bytes.data, bytes.size, 0, err));
-    uint64_t size = bytes.size;
+    CAIRN_TRY(put_group(to, 1, cairn_buf_view(&bytes), 0, err));
+    uint64_t size = CAIRN_UP_GROUP_HEAD_BYTES + bytes.size;
+    *ret_sequence = 1;
     const struct cairn_up_journal_index *index = &journal->own.index;
     for (size_t i = 0; i < index->count; i++) {
         for (size_t k = 0; k < index->entries[i].count; k++) {
@@ -482,7 +490,9 @@ static enum cairn_code copy_live(struct cairn_up_journal *journal, int to, uint6
                 (ssize_t)span.bytes)
                 return cairn_fail(err, CAIRN_IO, "reading the journal back at %" PRIu64,
                                   span.offset);
-            CAIRN_TRY(write_all(to, bytes.data, (size_t)span.bytes, size, err));
+            struct cairn_view record = {bytes.data, (size_t)span.bytes};
+            CAIRN_TRY(put_group(to, ++*ret_sequence, record, size, err));
+            size += CAIRN_UP_GROUP_HEAD_BYTES;
             struct cairn_up_journal_span there = {size, span.bytes};
             CAIRN_TRY(
                 cairn_up_journal_index_add(ret_index, index->entries[i].entry, false, there, err));
@@ -501,8 +511,8 @@ static enum cairn_code rewrite(struct cairn_up_journal *journal, bool *ret_renam
     CAIRN_AUTO_FD fd = open(name.data, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return cairn_fail_errno(err, "creating %s", name.data);
     struct cairn_up_journal_index index = {0};
-    uint64_t size = 0;
-    enum cairn_code code = copy_live(journal, fd, &size, &index, err);
+    uint64_t size = 0, sequence = 0;
+    enum cairn_code code = copy_live(journal, fd, &size, &sequence, &index, err);
     if (code == CAIRN_OK && rename(name.data, journal->path))
         code = cairn_fail_errno(err, "renaming %s", name.data);
     *ret_renamed = code == CAIRN_OK;
@@ -516,6 +526,7 @@ static enum cairn_code rewrite(struct cairn_up_journal *journal, bool *ret_renam
     journal->own.fd = fd;
     fd = -1;
     journal->own.size = size;
+    journal->own.sequence = sequence;
     cairn_up_journal_index_release(&journal->own.index);
     journal->own.index = index;
     return CAIRN_OK;
@@ -533,10 +544,7 @@ static void rewrite_if_worth(struct cairn_up_journal *journal, bool stopping) {
         cairn_log(ERROR, "journal.rewrite", "path=%s cause=\"%s\"", journal->path, error.message);
         if (!renamed) return; /* the old file is whole and goes on */
         /* Which of the two a power cut would leave is unknown: J3. */
-        cairn_lock_take(&journal->lock);
-        journal->locked.broken = true;
-        journal->locked.why = error;
-        cairn_lock_give(&journal->lock);
+        break_journal(journal, &error);
         return;
     }
     cairn_lock_take(&journal->lock);
@@ -548,7 +556,7 @@ static void *journal_main(void *argument) {
     struct cairn_up_journal *journal = argument;
     bool stopping = false;
     while (!stopping) {
-        struct group group;
+        struct cairn_up_group group;
         cairn_lock_take(&journal->lock);
         while (!journal->locked.pending.bytes.size && !journal->locked.pending.first &&
                !journal->locked.stopping) {
@@ -556,18 +564,21 @@ static void *journal_main(void *argument) {
         }
         group = journal->locked.pending;
         if (group.first) *group.last = NULL;
-        group_init(&journal->locked.pending);
+        cairn_up_group_init(&journal->locked.pending);
+        if (journal->locked.lost.count && CAIRN_RULE(Q45))
+            cairn_up_group_drop(&group, &journal->locked.lost);
         stopping = journal->locked.stopping;
         bool broken = journal->locked.broken;
         struct cairn_error error = journal->locked.why;
         cairn_lock_give(&journal->lock);
         enum cairn_code code = broken ? error.code : CAIRN_OK;
         if (code == CAIRN_OK && group.bytes.size) code = write_group(journal, &group, &error);
-        if (code == CAIRN_OK) index_group(journal, &group);
+        if (code == CAIRN_OK && group.bytes.size) index_group(journal, &group);
         if (code != CAIRN_OK && !broken)
             cairn_log(ERROR, "journal.write", "path=%s cause=\"%s\"", journal->path, error.message);
+        if (code != CAIRN_OK) lose_group(journal, &group, &error);
         tell(journal, &group, code, &error);
-        group_release(&group);
+        cairn_up_group_release(&group);
         if (code == CAIRN_OK) rewrite_if_worth(journal, stopping);
     }
     return NULL;

@@ -8,13 +8,17 @@
  *              were posted before them are on the disk. Records of one call are written together
  *              and come back in order.
  *          J2  replay gives every whole record of every entry that is not closed, in order. A torn
- *              tail (nothing valid follows it) is cut off; damage before a valid record refuses the
- *              whole file by name and offset, since nobody can tell what else is wrong.
+ *              last group of records is cut off, in whatever order its blocks reached the disk;
+ *              damage before a later group refuses the whole file by name and offset, since nobody
+ *              can tell what else is wrong.
  *          J3  a failed fsync is final: every later call fails, nothing is ever acknowledged again.
- *              A failed write (disk full) fails that batch alone and leaves the file as it was.
+ *              A failed write leaves the file as it was; a full disk is tried again for two
+ *              seconds, then that group alone is lost.
  *          J4  an entry ends with its closing record; the file is rewritten with the live entries
  *              alone when none is left or when most of it is dead, by a new file and a rename.
  *          J5  one process per journal: flock on "<path>.lock".
+ *          J6  an entry of which a record was lost takes no more records but its closing one (Q45);
+ *              `lost` is called for it before any of the lost records' done().
  * Limits:  a record: 1 MiB of JSON and 64 MiB of blob; 256 MiB waiting for the disk.
  * Threads: append, post and the counters: any thread, locked by journal. One thread of its own
  *          writes; done() is called on it and must not block or call append.
@@ -48,7 +52,9 @@ struct cairn_up_journal_options {
     /* Called by open, in file order, for the records of entries that are still live. */
     enum cairn_code (*replay)(void *owner, const struct cairn_up_replayed *record,
                               struct cairn_error *err);
-    void *owner;
+    /* A record of that entry was not written. On the writing thread; must not block. */
+    void (*lost)(void *owner, uint64_t entry, const struct cairn_error *why);
+    void *owner, *lost_owner;
     uint64_t rewrite_bytes; /* 0 = CAIRN_UP_JOURNAL_REWRITE_BYTES */
 };
 

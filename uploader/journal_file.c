@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The journal's bytes. A bad record is a torn tail only when no valid record begins after it. */
+/* The journal's bytes. A bad group is a torn tail only when no later group follows it. */
 #include "uploader/journal_file.h"
 
 #include <inttypes.h>
@@ -8,6 +8,7 @@
 #include "common/crc32c.h"
 
 #define RECORD_MAGIC UINT32_C(0x314a5243) /* "CRJ1" */
+#define GROUP_MAGIC UINT32_C(0x32475243)  /* "CRG2" */
 #define PAYLOAD_HEAD_BYTES 16
 #define FLAG_CLOSES UINT32_C(1)
 
@@ -124,19 +125,49 @@ void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up
     *ret_found = true;
 }
 
-/* Any valid record at or after offset? Only asked once, after the first bad one. */
-static bool valid_after(struct cairn_view file, uint64_t offset, uint64_t *ret_where) {
+/* ---- groups ---- */
+
+void cairn_up_group_head(uint64_t sequence, struct cairn_view records,
+                         uint8_t ret[CAIRN_UP_GROUP_HEAD_BYTES]) {
+    cairn_store_u32le(ret, GROUP_MAGIC);
+    cairn_store_u64le(ret + 8, sequence);
+    cairn_store_u64le(ret + 16, records.size);
+    cairn_store_u32le(ret + 24, cairn_crc32c(0, records.data, records.size));
+    cairn_store_u32le(ret + 28, 0);
+    cairn_store_u32le(ret + 4, cairn_crc32c(0, ret + 8, CAIRN_UP_GROUP_HEAD_BYTES - 8));
+}
+
+struct group_found {
+    uint64_t sequence;
+    struct cairn_view records;
+};
+
+static bool group_at(struct cairn_view file, uint64_t offset, struct group_found *ret) {
+    const uint8_t *at = (const uint8_t *)file.data + offset;
+    if (offset > file.size || file.size - offset < CAIRN_UP_GROUP_HEAD_BYTES) return false;
+    if (cairn_load_u32le(at) != GROUP_MAGIC ||
+        cairn_load_u32le(at + 4) != cairn_crc32c(0, at + 8, CAIRN_UP_GROUP_HEAD_BYTES - 8))
+        return false;
+    uint64_t size = cairn_load_u64le(at + 16);
+    if (size > file.size - offset - CAIRN_UP_GROUP_HEAD_BYTES) return false;
+    *ret = (struct group_found){cairn_load_u64le(at + 8),
+                                {at + CAIRN_UP_GROUP_HEAD_BYTES, (size_t)size}};
+    return cairn_crc32c(0, ret->records.data, ret->records.size) == cairn_load_u32le(at + 24);
+}
+
+/* A whole group of a higher sequence at or after offset? Only asked once, after the first bad one.
+ * One of a lower sequence is what an older file left in these blocks. */
+static bool group_after(struct cairn_view file, uint64_t offset, uint64_t sequence,
+                        uint64_t *ret_where) {
     uint8_t magic[4];
-    cairn_store_u32le(magic, RECORD_MAGIC);
+    cairn_store_u32le(magic, GROUP_MAGIC);
     while (offset < file.size) {
         const uint8_t *from = (const uint8_t *)file.data + offset;
         const uint8_t *hit = memmem(from, (size_t)(file.size - offset), magic, sizeof(magic));
         if (!hit) return false;
         offset += (uint64_t)(hit - from);
-        struct cairn_up_record_found found;
-        bool whole = false;
-        cairn_up_record_at(file, offset, &found, &whole);
-        if (whole) {
+        struct group_found found;
+        if (group_at(file, offset, &found) && found.sequence > sequence) {
             *ret_where = offset;
             return true;
         }
@@ -145,26 +176,70 @@ static bool valid_after(struct cairn_view file, uint64_t offset, uint64_t *ret_w
     return false;
 }
 
-enum cairn_code cairn_up_journal_scan(
-    struct cairn_view file,
-    enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
-                            struct cairn_error *err),
-    void *owner, uint64_t *ret_end, struct cairn_error *err) {
-    uint64_t offset = 0;
-    while (offset < file.size) {
+/* Records one after the other, from offset to end; *ret_end: where the first bad one begins. */
+static enum cairn_code
+scan_records(struct cairn_view file, uint64_t offset, uint64_t end,
+             enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
+                                     struct cairn_error *err),
+             void *owner, uint64_t *ret_end, struct cairn_error *err) {
+    struct cairn_view part = {file.data, (size_t)end};
+    while (offset < end) {
         struct cairn_up_record_found found;
         bool whole = false;
-        cairn_up_record_at(file, offset, &found, &whole);
-        uint64_t next = 0;
-        if (!whole && valid_after(file, offset + 1, &next))
-            return cairn_fail(err, CAIRN_CORRUPT,
-                              "the record at offset %" PRIu64 " is damaged, and a whole one "
-                              "follows at %" PRIu64,
-                              offset, next);
+        cairn_up_record_at(part, offset, &found, &whole);
         if (!whole) break;
         CAIRN_TRY(each(owner, &found, err));
         offset += found.span.bytes;
     }
     *ret_end = offset;
+    return CAIRN_OK;
+}
+
+/* The format before: a bad record is a torn tail when no whole one begins after it. */
+static enum cairn_code
+scan_before(struct cairn_view file,
+            enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
+                                    struct cairn_error *err),
+            void *owner, uint64_t *ret_end, struct cairn_error *err) {
+    CAIRN_TRY(scan_records(file, 0, file.size, each, owner, ret_end, err));
+    for (uint64_t offset = *ret_end + 1; offset < file.size; offset++) {
+        struct cairn_up_record_found found;
+        bool whole = false;
+        cairn_up_record_at(file, offset, &found, &whole);
+        if (whole)
+            return cairn_fail(err, CAIRN_CORRUPT,
+                              "the record at offset %" PRIu64 " is damaged, and a whole one "
+                              "follows at %" PRIu64,
+                              *ret_end, offset);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_journal_scan(
+    struct cairn_view file,
+    enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
+                            struct cairn_error *err),
+    void *owner, struct cairn_up_scanned *ret, struct cairn_error *err) {
+    *ret = (struct cairn_up_scanned){0};
+    if (file.size >= 4 && cairn_load_u32le(file.data) == RECORD_MAGIC)
+        return scan_before(file, each, owner, &ret->end, err);
+    while (ret->end < file.size) {
+        struct group_found group;
+        uint64_t next = 0, end = 0, records = ret->end + CAIRN_UP_GROUP_HEAD_BYTES;
+        bool whole = group_at(file, ret->end, &group) && group.sequence == ret->sequence + 1;
+        if (!whole && group_after(file, ret->end, ret->sequence, &next))
+            return cairn_fail(err, CAIRN_CORRUPT,
+                              "the group of records at offset %" PRIu64 " is damaged or missing, "
+                              "and a later one follows at %" PRIu64,
+                              ret->end, next);
+        if (!whole) return CAIRN_OK;
+        CAIRN_TRY(
+            scan_records(file, records, records + group.records.size, each, owner, &end, err));
+        if (end != records + group.records.size)
+            return cairn_fail(err, CAIRN_CORRUPT, "the record at offset %" PRIu64 " is damaged",
+                              end);
+        ret->end = end;
+        ret->sequence = group.sequence;
+    }
     return CAIRN_OK;
 }

@@ -6,8 +6,12 @@
  *          plain files.
  * Promise: F1  a record is u32le magic, u32le size, u32le CRC32C(size, payload), payload; payload
  *              is u64le entry, u32le flags, u32le json_bytes, JSON, blob.
- *          F2  scan hands out whole records in order and says where the valid part ends; a bad
- *              record that is followed by a valid one is CAIRN_CORRUPT with its offset.
+ *          F2  records stand in groups, one per fsync: u32le magic, u32le CRC32C of the rest of the
+ *              head, u64le sequence, u64le size, u32le CRC32C of the records, u32le 0, records.
+ *          F3  scan hands out the records of whole groups in order and says where the valid part
+ *              ends. Only the last group can be torn, in whatever order its blocks were written;
+ *              a bad one that is followed by a group of a higher sequence is CAIRN_CORRUPT with its
+ *              offset. A file of the format before (records without groups) is read, too.
  * Limits:  as in uploader/journal.h.
  * Threads: one owner.
  * Next:    uploader/journal.h.
@@ -17,6 +21,7 @@
 #include "uploader/journal.h"
 
 #define CAIRN_UP_RECORD_HEAD_BYTES 12
+#define CAIRN_UP_GROUP_HEAD_BYTES 32
 #define CAIRN_UP_RECORD_BYTES_MAX (66 * CAIRN_MIB)
 
 struct cairn_up_journal_span {
@@ -52,9 +57,14 @@ struct cairn_up_record_found {
 /* *ret_found false: no whole, valid record begins at offset. */
 void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret,
                         bool *ret_found);
-/* Where the valid part ends. */
+void cairn_up_group_head(uint64_t sequence, struct cairn_view records,
+                         uint8_t ret[CAIRN_UP_GROUP_HEAD_BYTES]);
+struct cairn_up_scanned {
+    uint64_t end;      /* of the valid part */
+    uint64_t sequence; /* of its last group; 0: a file of the format before */
+};
 enum cairn_code cairn_up_journal_scan(
     struct cairn_view file,
     enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
                             struct cairn_error *err),
-    void *owner, uint64_t *ret_end, struct cairn_error *err) CAIRN_MUST_USE;
+    void *owner, struct cairn_up_scanned *ret, struct cairn_error *err) CAIRN_MUST_USE;

@@ -224,6 +224,10 @@ enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_repl
                                          struct cairn_error *err) {
     struct cairn_up_past *past = past_of(owner, record->entry);
     if (!past) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
-    enum cairn_code code = replay_one(past, record, err);
-    return code == CAIRN_OK ? code : cairn_within(err, code, "entry %" PRIu64, record->entry);
+    if (past->bad.code != CAIRN_OK) return CAIRN_OK;
+    /* Q45: this entry is set aside, the others start. */
+    (void)replay_one(past, record, &past->bad);
+    return past->bad.code == CAIRN_NO_MEMORY
+               ? cairn_fail(err, CAIRN_NO_MEMORY, "%s", past->bad.message)
+               : CAIRN_OK;
 }

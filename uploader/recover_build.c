@@ -8,6 +8,7 @@
 #include "api/table.h"
 #include "common/encode.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "uploader/recover_inside.h"
 #include "uploader/save.h"
 
@@ -116,12 +117,12 @@ static void build_fail(struct cairn_up *up, struct cairn_up_save *save, const js
         cairn_up_send_give_up(up->send, save->shards[i], &save->why);
 }
 
-static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_past *past,
-                                  struct cairn_error *err) {
-    struct cairn_up_begin begin = {0};
-    struct cairn_up_save *save = NULL;
-    CAIRN_TRY(read_begin(past, &begin, err));
-    CAIRN_TRY(cairn_up_save_new_locked(up, past->entry, &begin, &save, err));
+static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past *past,
+                                 struct cairn_up_save *save, struct cairn_error *err) {
+    if (past->bad.code != CAIRN_OK) {
+        if (err) *err = past->bad;
+        return past->bad.code;
+    }
     const struct cairn_up_save_past state = {.staged = past->slab_bytes != 0,
                                              .sealed = past->seal != NULL,
                                              .failed = past->fail != NULL,
@@ -147,6 +148,24 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
               save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
               cairn_up_phase_text(save->state.phase), save->state.shard_count);
     return CAIRN_OK;
+}
+
+/* Q45: what cannot be read of a save makes it fail by name at the server; nothing else does. */
+static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_past *past,
+                                  struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    struct cairn_up_save *save = NULL;
+    struct cairn_error why = {0};
+    CAIRN_TRY(read_begin(past, &begin, err));
+    CAIRN_TRY(cairn_up_save_new_locked(up, past->entry, &begin, &save, err));
+    const struct cairn_up_save_past open = {0};
+    cairn_up_save_state_recover(past->entry, &open, &save->state);
+    enum cairn_code code = fill_save(up, past, save, &why);
+    if (code == CAIRN_OK) return CAIRN_OK;
+    (void)cairn_within(&why, code, "the journal's records of it cannot be used");
+    cairn_up_save_fail_for_locked(up, save, &why);
+    if (err) *err = why;
+    return code;
 }
 
 /* ---- rights ---- */
@@ -179,14 +198,20 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
     CAIRN_HOLD(&up->lock);
     up->locked.offers_until_ms = cairn_mono_ms() + up->settings.offer_wait_ms;
     for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
-        enum cairn_code code = CAIRN_OK;
+        enum cairn_code code = past->bad.code;
+        struct cairn_error why = past->bad;
         if (past->begin)
-            code = build_save(up, past, err);
-        else if (past->session)
-            code = build_session(up, past, err);
-        if (code != CAIRN_OK)
+            code = build_save(up, past, &why);
+        else if (past->session && code == CAIRN_OK)
+            code = build_session(up, past, &why);
+        if (code == CAIRN_NO_MEMORY || (code != CAIRN_OK && !CAIRN_RULE(Q45))) {
+            if (err) *err = why;
             return cairn_within(err, code, "journal %s: entry %" PRIu64, up->places.journal_path,
                                 past->entry);
+        }
+        if (code != CAIRN_OK)
+            cairn_log(ERROR, "recover.set_aside", "journal=%s entry=%" PRIu64 " cause=\"%s\"",
+                      up->places.journal_path, past->entry, why.message);
     }
     return CAIRN_OK;
 }

@@ -36,6 +36,7 @@ struct cairn_up_past {
     struct cairn_up_past_shard *shards;    /* owned */
     size_t shard_count, stage_first;
     struct cairn_buf table;
+    struct cairn_error bad; /* the first record that could not be read, or CAIRN_OK */
 };
 struct cairn_up_recovery {
     struct cairn_up_past *first, **last;

@@ -300,6 +300,18 @@ static void record_written(void *owner, enum cairn_code code, const struct cairn
     free(waiting);
 }
 
+void cairn_up_save_unwritten(void *owner_up, uint64_t entry, const struct cairn_error *why) {
+    struct cairn_up *up = owner_up;
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
+    if (!save || save->state.broken) return;
+    cairn_log(ERROR, "save.unwritten", "run=%s step=%" PRIu64 " rank=%u version=%s cause=\"%s\"",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              why->message);
+    if (save->why.code == CAIRN_OK) save->why = *why;
+    cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_UNWRITTEN);
+}
+
 enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_save *save,
                                           const struct cairn_up_record *records, size_t count,
                                           struct cairn_error *err) {

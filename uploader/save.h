@@ -129,6 +129,9 @@ bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct c
  * holds open but for those that wait for a trainer. */
 uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open);
 
+/* For struct cairn_up_journal_options: a record of that entry was not written (Q45). */
+void cairn_up_save_unwritten(void *owner_up, uint64_t entry, const struct cairn_error *why);
+
 /* ---- called by the senders, with no lock held ---- */
 void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index, uint64_t offset,
                               uint64_t bytes);

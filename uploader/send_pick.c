@@ -354,9 +354,11 @@ static void tell_end(struct cairn_up_sender *sender, struct cairn_up_sending *se
 
 void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sending *picked) {
     struct cairn_error error = {0};
-    bool refused = remember(sender->send, picked, &error) != CAIRN_OK;
+    bool refused_all = remember(sender->send, picked, &error) != CAIRN_OK;
     for (struct cairn_up_sending *at = picked, *next; at; at = next) {
         next = at->next;
+        at->next = NULL; /* one broken entry (Q45) does not take the others of its batch along */
+        bool refused = refused_all && remember(sender->send, at, &error) != CAIRN_OK;
         enum cairn_multipart_kind kind = at->action.kind;
         if (kind == CAIRN_MULTIPART_DURABLE || kind == CAIRN_MULTIPART_FAILED) {
             tell_end(sender, at, refused ? &error : NULL);

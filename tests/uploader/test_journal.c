@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The journal alone: what comes back, what a torn tail costs, what damage is refused. */
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -9,7 +11,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "tests/harness.h"
-#include "uploader/journal.h"
+#include "uploader/journal_file.h"
 
 struct seen {
     char text[4096];
@@ -186,25 +188,143 @@ TEST(posted_records_are_done_in_order_and_before_a_later_append_returns) /* J1 *
     cairn_up_journal_free(journal);
 }
 
-TEST(a_full_disk_fails_the_batch_and_not_the_journal) /* J3, K09 */
+static struct rlimit size_limit(uint64_t bytes) {
+    struct rlimit before, tight;
+    getrlimit(RLIMIT_FSIZE, &before);
+    tight = (struct rlimit){bytes, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &tight);
+    return before;
+}
+
+struct losing {
+    struct rlimit before;
+    char text[256];
+};
+
+/* The disk has room again as soon as the first record is lost. */
+static void note_lost(void *owner, uint64_t entry, const struct cairn_error *why) {
+    (void)why;
+    struct losing *losing = owner;
+    size_t used = strlen(losing->text);
+    snprintf(losing->text + used, sizeof(losing->text) - used, "lost:%" PRIu64 " ", entry);
+    setrlimit(RLIMIT_FSIZE, &losing->before);
+}
+
+static void note_done(void *owner, enum cairn_code code, const struct cairn_error *why) {
+    (void)why;
+    *(enum cairn_code *)owner = code;
+}
+
+TEST(v29_a_record_that_was_not_written_breaks_its_entry_and_no_other) /* J3, J6, K09, Q45 */
+{
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen = {0};
+    struct losing losing = {0};
+    struct cairn_up_journal_options options = {
+        .path = journal_path(), .node = "n1", .lost = note_lost, .lost_owner = &losing};
+    REQUIRE_OK(cairn_up_journal_open(&options, &journal, &err));
+    uint64_t entry = cairn_up_journal_entry_new(journal);
+    uint64_t other = cairn_up_journal_entry_new(journal);
+    REQUIRE_OK(add(journal, entry, "begin", "a", false, &err));
+    losing.before = size_limit(cairn_up_journal_bytes(journal) + 20);
+    enum cairn_code stage = CAIRN_OK, seal = CAIRN_OK, begin = CAIRN_PROTOCOL;
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "x");
+    struct cairn_up_record record = {.entry = entry, .message = message};
+    struct cairn_up_record third = {.entry = other, .message = message};
+    REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, note_done, &stage, &err));
+    (void)poll(NULL, 0, 200); /* it is being written; what follows is in the group after it */
+    REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, note_done, &seal, &err));
+    REQUIRE_OK(cairn_up_journal_post(journal, &third, 1, note_done, &begin, &err));
+    REQUIRE_OK(add(journal, other, "stage", "c", false, &err)); /* once there is room */
+    EXPECT(add(journal, entry, "seal", "b", false, &err) != CAIRN_OK);
+    EXPECT(strstr(err.message, "earlier record") != NULL);
+    cairn_up_journal_free(journal); /* after that, everybody was told */
+    EXPECT(stage != CAIRN_OK);
+    EXPECT(seal != CAIRN_OK); /* although it could have been written */
+    EXPECT(begin == CAIRN_OK);
+    EXPECT_EQ_TEXT(losing.text, "lost:1 ");
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    EXPECT_EQ_TEXT(seen.text, "1:begin:a 2:x: 2:stage:c ");
+    cairn_up_journal_free(journal);
+}
+
+static void *lift_limit(void *owner) {
+    (void)poll(NULL, 0, 300);
+    setrlimit(RLIMIT_FSIZE, owner);
+    return NULL;
+}
+
+TEST(v29_a_disk_that_is_full_for_300_ms_loses_no_record) /* Q45 */
+{
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen;
+    pthread_t thread;
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    uint64_t entry = cairn_up_journal_entry_new(journal);
+    REQUIRE_OK(add(journal, entry, "begin", "a", false, &err));
+    struct rlimit before = size_limit(cairn_up_journal_bytes(journal) + 20);
+    REQUIRE(pthread_create(&thread, NULL, lift_limit, &before) == 0);
+    enum cairn_code code = add(journal, entry, "seal", "0123456789", false, &err);
+    pthread_join(thread, NULL);
+    EXPECT(code == CAIRN_OK);
+    cairn_up_journal_free(journal);
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    EXPECT_EQ_TEXT(seen.text, "1:begin:a 1:seal:0123456789 ");
+    cairn_up_journal_free(journal);
+}
+
+/* After a power cut the later blocks of the last group may be there and the first ones not. */
+TEST(v29_a_torn_group_is_cut_off_whichever_of_its_bytes_are_missing) /* J2, Q45 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};
     struct seen seen;
     REQUIRE_OK(open_journal(&journal, &seen, &err));
     uint64_t entry = cairn_up_journal_entry_new(journal);
-    REQUIRE_OK(add(journal, entry, "begin", "a", false, &err));
-    struct rlimit before, tight;
-    getrlimit(RLIMIT_FSIZE, &before);
-    tight = (struct rlimit){cairn_up_journal_bytes(journal) + 20, before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &tight);
-    enum cairn_code code = add(journal, entry, "seal", "0123456789", false, &err);
-    setrlimit(RLIMIT_FSIZE, &before);
-    EXPECT(code != CAIRN_OK);
-    REQUIRE_OK(add(journal, entry, "seal", "b", false, &err));
+    REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
+    uint64_t whole = cairn_up_journal_bytes(journal);
+    CAIRN_AUTO_JSON json_t *first = json_pack("{s:s}", "t", "blocks");
+    CAIRN_AUTO_JSON json_t *second = json_pack("{s:s}", "t", "seal");
+    struct cairn_up_record records[2] = {{.entry = entry, .message = first},
+                                         {.entry = entry, .message = second}};
+    REQUIRE_OK(cairn_up_journal_append(journal, records, 2, &err));
+    uint64_t all = cairn_up_journal_bytes(journal);
     cairn_up_journal_free(journal);
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
-    EXPECT_EQ_TEXT(seen.text, "1:begin:a 1:seal:b ");
-    cairn_up_journal_free(journal);
+    CAIRN_AUTO(buf) bytes = {0};
+    REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
+    for (uint64_t hole = whole; hole < all; hole += 7) {
+        CAIRN_AUTO(buf) torn = {0};
+        REQUIRE_OK(cairn_buf_append(&torn, bytes.data, bytes.size, &err));
+        memset(torn.data + hole, 0, (size_t)cairn_min_u64(16, all - hole));
+        REQUIRE_OK(cairn_file_replace(journal_path(), cairn_buf_view(&torn), 0600, &err));
+        REQUIRE_OK(open_journal(&journal, &seen, &err));
+        EXPECT_EQ_TEXT(seen.text, "1:begin: ");
+        cairn_up_journal_free(journal);
+    }
+}
+
+TEST(a_journal_of_the_format_before_is_read_and_written_anew) {
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen;
+    CAIRN_AUTO(buf) old = {0};
+    CAIRN_AUTO_JSON json_t *header =
+        json_pack("{s:s, s:i, s:s}", "t", "journal", "format", 1, "node", "n1");
+    CAIRN_AUTO_JSON json_t *begin = json_pack("{s:s}", "t", "begin");
+    struct cairn_up_record records[2] = {{.message = header}, {.entry = 5, .message = begin}};
+    REQUIRE_OK(cairn_up_record_encode(&records[0], &old, &err));
+    REQUIRE_OK(cairn_up_record_encode(&records[1], &old, &err));
+    REQUIRE_OK(cairn_file_replace(journal_path(), cairn_buf_view(&old), 0600, &err));
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(open_journal(&journal, &seen, &err));
+        EXPECT_EQ_TEXT(seen.text, "5:begin: ");
+        EXPECT(cairn_up_journal_entry_new(journal) > 5);
+        cairn_up_journal_free(journal);
+    }
+    CAIRN_AUTO(buf) now = {0};
+    REQUIRE_OK(cairn_file_load(journal_path(), &now, &err));
+    EXPECT(memcmp(now.data, "CRG2", 4) == 0);
 }

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
+#include "uploader/journal.h"
 
 static const struct trainer_options *opened(struct cairn_up_world *world) {
     static struct trainer_options options;
@@ -205,6 +206,44 @@ TEST(a_sealed_save_whose_journal_is_lost_fails_by_name_for_all) /* Q8, Q40 */
     CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
     const char *reason = json_string_value(json_object_get(version, "reason"));
     EXPECT(reason && strstr(reason, "without its journal"));
+    expect_clean(&world, &trainer);
+}
+
+/* A record that no build writes gets into the first save's entry. */
+static bool spoil_entry(struct cairn_up_world *world, uint64_t entry) {
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_up_journal_options options = {.path = world->journal_path, .node = "n1"};
+    CAIRN_AUTO_JSON json_t *message =
+        json_pack("{s:s, s:i, s:s}", "t", "intent", "s", 99, "token", "none");
+    struct cairn_up_record record = {.entry = entry, .message = message};
+    if (cairn_up_journal_open(&options, &journal, &world->err) != CAIRN_OK) return false;
+    bool done = cairn_up_journal_append(journal, &record, 1, &world->err) == CAIRN_OK;
+    cairn_up_journal_free(journal);
+    return done;
+}
+
+TEST(v29_one_bad_entry_fails_by_name_and_the_others_start) /* Q45 */
+{
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save saves[2];
+    char states[2][32], state[32], path[200];
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*:*:hang"}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &saves[0]));
+    REQUIRE(trainer_save(&trainer, 2, 1, 1, 1000, &saves[1]));
+    world_uploader_kill(&world);
+    REQUIRE(spoil_entry(&world, saves[0].owner));
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(trainer_offer(&trainer, opened(&world), saves, 2, true, states));
+    EXPECT_EQ_TEXT(states[1], "continues");
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, saves[1].number, 10000, state), "committed");
+    EXPECT(world_await_state(&world, saves[0].version, "aborting", 5000));
+    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", saves[0].version);
+    CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
+    const char *reason = json_string_value(json_object_get(version, "reason"));
+    EXPECT(reason && strstr(reason, "journal") && strstr(reason, "shard 99"));
     expect_clean(&world, &trainer);
 }
 
