@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim: seeds, one after the other, each in a child that begins as the others did.
+ *
+ *   sim --seeds 300 [--first 1]            a line for each seed that fails; ends with 1 if one did
+ *   sim --seed 17 [--trace]                one seed; with everything that happened in it
+ *   sim ... --without Q41[,Q42]            with rules of common/rules.def taken out
+ *   sim ... --only UPLOADER_KILL,NO_CRC    with no other faults than these
+ *   sim ... --never DISK_FULL              without these
+ *   sim ... --until-found                  ends at the first seed that fails */
+#include <ftw.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/rule.h"
+#include "tests/sim/world.h"
+
+#define SEED_US UINT64_C(2000000000)
+#define SEED_WALL_S 60
+
+struct options {
+    uint64_t seeds, first;
+    bool trace, until_found;
+    const char *without;
+    uint32_t only, never;
+};
+struct totals {
+    uint64_t faults[SIM_FAULTS], saves, staged, committed, told, steps, sim_us, failed;
+};
+static struct totals *totals; /* shared with the children */
+static char base[64];
+
+#if defined(__SANITIZE_ADDRESS__)
+/* A killed process leaves its memory as it is; fibers have stacks of their own. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "detect_leaks=0:detect_stack_use_after_return=0";
+}
+#endif
+
+/* ---- a seed ---- */
+
+static void count_saves(void) {
+    totals->steps += sim_steps();
+    totals->sim_us += sim_now_us();
+    totals->saves += sim_save_count;
+    for (size_t i = 0; i < sim_save_count; i++) {
+        totals->staged += sim_saves[i].staged;
+        totals->committed += sim_saves[i].committed;
+        totals->told += sim_saves[i].told;
+    }
+    for (int i = 0; i < SIM_FAULTS; i++) {
+        const uint32_t always = 1u << SIM_LOST | 1u << SIM_LATE | 1u << SIM_REFUSED |
+                                1u << SIM_SLOW_HEAD | 1u << SIM_RECORD_LAG | 1u << SIM_NO_CRC |
+                                1u << SIM_NO_TOKEN | 1u << SIM_CANCEL | 1u << SIM_LATE_RANK |
+                                1u << SIM_CRASH_POINT;
+        totals->faults[i] += ((sim_world.used | (sim_plan.faults & always)) >> i) & 1;
+    }
+}
+
+static int play(uint64_t seed, const struct options *options) {
+    if (!cairn_rule_take_out(options->without)) return 2;
+    alarm(SEED_WALL_S);
+    sim_kernel_start(seed, options->trace);
+    sim_plan_make(seed, options->only, options->never);
+    snprintf(sim_world.folder, sizeof sim_world.folder, "%s/seed", base);
+    sim_spawn(sim_process_new(SIM_WORLD, 0, "world"), sim_world_play, NULL);
+    if (!sim_kernel_run(SEED_US)) sim_violation("P9: the seed does not come to its end");
+    count_saves();
+    if (!sim_violation_count()) return 0;
+    printf("seed %" PRIu64 ": %zu violations, first: %s\n", seed, sim_violation_count(),
+           sim_violation_first());
+    return 1;
+}
+
+/* ---- seeds ---- */
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk) {
+    (void)status, (void)kind, (void)walk;
+    return remove(path);
+}
+
+static void fresh_folder(void) {
+    char path[80];
+    snprintf(path, sizeof path, "%s/seed", base);
+    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (mkdir(path, 0700)) perror(path);
+}
+
+static bool run_seed(uint64_t seed, const struct options *options) {
+    fresh_folder();
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        int status = play(seed, options);
+        fflush(stdout);
+        _exit(status);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child) return false;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+    totals->failed++;
+    if (WIFSIGNALED(status))
+        printf("seed %" PRIu64 ": ended by signal %d (%s)\n", seed, WTERMSIG(status),
+               WTERMSIG(status) == SIGALRM ? "it took too long" : strsignal(WTERMSIG(status)));
+    else if (WEXITSTATUS(status) != 1)
+        printf("seed %" PRIu64 ": ended with status %d\n", seed, WEXITSTATUS(status));
+    return false;
+}
+
+static void say_totals(uint64_t seeds) {
+    printf("%" PRIu64 " seeds, %" PRIu64 " failed; %" PRIu64 " saves of ranks, %" PRIu64
+           " staged, %" PRIu64 " told committed, %" PRIu64 " told otherwise; %" PRIu64
+           " turns, %.0f simulated seconds\nseeds with:",
+           seeds, totals->failed, totals->saves, totals->staged, totals->committed, totals->told,
+           totals->steps, (double)totals->sim_us / 1e6 - 1000.0 * (double)seeds);
+    for (int i = 0; i < SIM_FAULTS; i++)
+        printf(" %s %" PRIu64, sim_fault_name((enum sim_fault)i), totals->faults[i]);
+    printf("\n");
+}
+
+/* ---- options ---- */
+
+static bool fault_bits(const char *text, uint32_t *ret) {
+    while (*text) {
+        size_t size = strcspn(text, ",");
+        int i = 0;
+        while (i < SIM_FAULTS && (strlen(sim_fault_name((enum sim_fault)i)) != size ||
+                                  strncmp(sim_fault_name((enum sim_fault)i), text, size) != 0))
+            i++;
+        if (i == SIM_FAULTS) return false;
+        *ret |= UINT32_C(1) << i;
+        text += size + (text[size] == ',');
+    }
+    return true;
+}
+
+static bool read_option(int argc, char **argv, int *at, struct options *ret) {
+    const char *name = argv[*at];
+    if (!strcmp(name, "--trace")) return ret->trace = true;
+    if (!strcmp(name, "--until-found")) return ret->until_found = true;
+    if (++*at == argc) return false;
+    const char *value = argv[*at];
+    if (!strcmp(name, "--seeds")) ret->seeds = strtoull(value, NULL, 10);
+    if (!strcmp(name, "--first") || !strcmp(name, "--seed"))
+        ret->first = strtoull(value, NULL, 10);
+    if (!strcmp(name, "--without")) ret->without = value;
+    if (!strcmp(name, "--only")) return fault_bits(value, &ret->only);
+    if (!strcmp(name, "--never")) return fault_bits(value, &ret->never);
+    return !strcmp(name, "--seeds") || !strcmp(name, "--first") || !strcmp(name, "--seed") ||
+           !strcmp(name, "--without");
+}
+
+int main(int argc, char **argv) {
+    struct options options = {.seeds = 1, .first = 1, .without = ""};
+    for (int i = 1; i < argc; i++) {
+        if (read_option(argc, argv, &i, &options)) continue;
+        fprintf(stderr, "sim: no such option or value: %s\n", argv[i < argc ? i : argc - 1]);
+        return 2;
+    }
+    snprintf(base, sizeof base, "%s/cairn-sim-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!mkdtemp(base) || totals == MAP_FAILED) return 2;
+    uint64_t done = 0;
+    bool good = true;
+    while (done < options.seeds && (good || !options.until_found))
+        good = run_seed(options.first + done++, &options);
+    (void)nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    say_totals(done);
+    return totals->failed != 0;
+}

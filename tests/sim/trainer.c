@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rank: it saves its steps with libcairn, never waits for a save before the next one, and at
+ * the end listens until it knows how each of them ended. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cairn/cairn.h>
+
+#include "tests/sim/world.h"
+
+#define OPEN_TRIES 60
+#define LISTEN_US UINT64_C(150000000)
+#define LOOK_US 200000
+
+struct kept {
+    struct cairn_save *handle;
+    struct sim_save *save;
+};
+struct rank {
+    uint32_t number;
+    struct cairn_session *session;
+    struct sim_save *own[64]; /* its saves of this job */
+    size_t own_count;
+    struct kept kept[64];
+    size_t kept_count;
+    uint8_t *tensor, *raw;
+};
+
+/* ---- what it is told ---- */
+
+static void note_told(struct sim_save *save, const struct cairn_error *err) {
+    save->told = true;
+    snprintf(save->words, sizeof save->words, "%.190s", err->message);
+    sim_note("rank %u is told of step %" PRIu64 ": %s", save->rank, save->step, save->words);
+}
+
+/* A background failure names its step. */
+static void listen(struct rank *rank) {
+    struct cairn_error err = {0};
+    for (int i = 0; i < 64 && cairn_session_problem(rank->session, &err) != CAIRN_OK; i++) {
+        bool found = false;
+        for (size_t k = 0; k < rank->own_count; k++) {
+            struct sim_save *save = rank->own[k];
+            char name[40];
+            snprintf(name, sizeof name, "step %" PRIu64 " ", save->step);
+            if (save->told || save->committed || !strstr(err.message, name)) continue;
+            note_told(save, &err);
+            found = true;
+            break;
+        }
+        if (!found) sim_note("rank %u is told: %s", rank->number, err.message);
+        memset(&err, 0, sizeof err);
+    }
+}
+
+/* ---- one save ---- */
+
+static enum cairn_code describe(struct rank *rank, struct cairn_save *handle,
+                                struct cairn_error *err) {
+    uint64_t count = sim_plan.tensor_bytes / 4;
+    uint64_t shape[1] = {count * sim_plan.ranks}, start[1] = {count * rank->number};
+    struct cairn_tensor_piece piece = {.name = "w",
+                                       .dtype = "U32",
+                                       .dimension_count = 1,
+                                       .shape = shape,
+                                       .kind = CAIRN_SHARDED,
+                                       .form = CAIRN_BOX,
+                                       .start = start,
+                                       .count = &count,
+                                       .source = rank->tensor,
+                                       .source_bytes = sim_plan.tensor_bytes};
+    enum cairn_code code = cairn_save_tensor(handle, &piece, err);
+    if (code) return code;
+    return cairn_save_raw(handle, "state", rank->raw, sim_plan.raw_bytes, err);
+}
+
+static void give_up(struct rank *rank, struct cairn_save *handle, struct sim_save *save) {
+    struct cairn_error err = {0};
+    sim_sleep_us(sim_below(30000));
+    enum cairn_code code = cairn_save_fail(handle, "the rank gives it up", &err);
+    sim_note("rank %u gives step %" PRIu64 " up: %s", rank->number, save->step,
+             code ? err.message : "ok");
+    if (code == CAIRN_ALREADY_COMMITTED) save->committed = true;
+    if (code == CAIRN_OK) {
+        struct cairn_save_status status;
+        cairn_save_status(handle, &status);
+        save->cancelled = true;
+    }
+    if (code != CAIRN_ALREADY_COMMITTED) save->told = true;
+}
+
+static void end_of_stage(struct rank *rank, struct cairn_save *handle, struct sim_save *save,
+                         enum cairn_code code, const struct cairn_error *err) {
+    sim_note("rank %u staged step %" PRIu64 " %s: %s", rank->number, save->step, save->version,
+             code ? err->message : "ok");
+    if (code && code != CAIRN_UPLOADER_GONE) {
+        note_told(save, err);
+        cairn_save_free(handle);
+        return;
+    }
+    save->staged = true;
+    save->sealed = code == CAIRN_OK;
+    if (sim_chance(sim_plan.cancels)) give_up(rank, handle, save);
+    if (sim_chance(sim_plan.keep_handles))
+        rank->kept[rank->kept_count++] = (struct kept){handle, save};
+    else
+        cairn_save_free(handle);
+}
+
+static void save_step(struct rank *rank, uint64_t step) {
+    struct sim_save *save = sim_save_new(sim_world.job, rank->number, step);
+    if (!save || rank->own_count == CAIRN_COUNT(rank->own)) return;
+    rank->own[rank->own_count++] = save;
+    sim_content_fill(rank->tensor, sim_plan.tensor_bytes, save->content);
+    sim_content_fill(rank->raw, sim_plan.raw_bytes, save->content + 1);
+    struct cairn_save_options options = {
+        .on_exists = sim_plan.supersede ? CAIRN_EXISTS_SUPERSEDE : CAIRN_EXISTS_ERROR};
+    struct cairn_error err = {0};
+    struct cairn_save *handle = NULL;
+    enum cairn_code code = cairn_save_begin(rank->session, step, &options, &handle, &err);
+    if (code) {
+        note_told(save, &err);
+        return;
+    }
+    struct cairn_save_status status;
+    cairn_save_status(handle, &status);
+    snprintf(save->version, sizeof save->version, "%s", status.version);
+    code = describe(rank, handle, &err);
+    if (!code) code = cairn_save_stage(handle, &err);
+    end_of_stage(rank, handle, save, code, &err);
+    memset(rank->tensor, 0xee, sim_plan.tensor_bytes); /* training goes on */
+}
+
+/* ---- the end ---- */
+
+static bool knows_all(const struct rank *rank) {
+    for (size_t i = 0; i < rank->own_count; i++)
+        if (!rank->own[i]->told && !rank->own[i]->committed) return false;
+    return true;
+}
+
+static void ask_kept(struct rank *rank) {
+    for (size_t i = 0; i < rank->kept_count; i++) {
+        struct kept *kept = &rank->kept[i];
+        struct cairn_error err = {0};
+        if (!kept->handle) continue;
+        enum cairn_code code = cairn_save_wait(kept->handle, CAIRN_COMMITTED, 100, &err);
+        if (code == CAIRN_TIMEOUT || code == CAIRN_UPLOADER_GONE) continue;
+        sim_note("rank %u, step %" PRIu64 " ended: %s", rank->number, kept->save->step,
+                 code ? err.message : "committed");
+        if (code)
+            note_told(kept->save, &err);
+        else
+            kept->save->committed = true;
+        cairn_save_free(kept->handle);
+        kept->handle = NULL;
+    }
+}
+
+/* Not told yet and no handle: the rank cannot know that it was committed, so it listens on. */
+static void listen_to_the_end(struct rank *rank) {
+    uint64_t until_us = sim_now_us() + LISTEN_US;
+    while (sim_now_us() < until_us && !knows_all(rank)) {
+        ask_kept(rank);
+        listen(rank);
+        if (sim_world.told_to_end) break;
+        sim_sleep_us(LOOK_US);
+    }
+    listen(rank);
+    for (size_t i = 0; i < rank->kept_count; i++) cairn_save_free(rank->kept[i].handle);
+}
+
+static enum cairn_code open_session(struct rank *rank, struct cairn_resume *resume) {
+    char job[32], path[300];
+    snprintf(job, sizeof job, "job-%d", sim_world.job);
+    snprintf(path, sizeof path, "%s/node%d.sock", sim_world.folder, sim_node_of(rank->number));
+    uint64_t bytes = sim_plan.tensor_bytes + sim_plan.raw_bytes + 16 * CAIRN_KIB;
+    uint32_t local = (sim_plan.ranks + SIM_NODES - 1 - (uint32_t)sim_node_of(rank->number)) / SIM_NODES;
+    struct cairn_open_options options = {.run = SIM_RUN,
+                                         .job = job,
+                                         .rank = rank->number,
+                                         .world_size = sim_plan.ranks,
+                                         .local_world_size = local,
+                                         .local_rank = rank->number / SIM_NODES,
+                                         .bytes = bytes,
+                                         .socket = path,
+                                         .timeout_ms = 20000};
+    enum cairn_code code = CAIRN_OK;
+    for (int i = 0; i < OPEN_TRIES; i++) {
+        struct cairn_error err = {0};
+        code = cairn_open(&options, &rank->session, resume, &err);
+        sim_note("rank %u opens: %s", rank->number, code ? err.message : "ok");
+        if (!code || code == CAIRN_STALE_ATTEMPT || code == CAIRN_JOB_REUSED) return code;
+        sim_sleep_us(500000);
+    }
+    return code;
+}
+
+static void train(struct rank *rank, const struct cairn_resume *resume) {
+    uint64_t first = resume->found ? resume->step + 1 : 1;
+    for (uint64_t i = 0; i < sim_plan.steps; i++) {
+        uint64_t step = first + (sim_plan.same_step ? i / 2 : i);
+        sim_sleep_us(sim_below(sim_plan.pause_us_max));
+        listen(rank);
+        save_step(rank, step);
+    }
+    sim_sleep_us(sim_below(sim_plan.pause_us_max));
+}
+
+void *sim_trainer(void *argument) {
+    struct rank rank = {.number = (uint32_t)(uintptr_t)argument};
+    struct cairn_resume resume = {0};
+    rank.tensor = malloc(sim_plan.tensor_bytes + 1);
+    rank.raw = malloc(sim_plan.raw_bytes + 1);
+    if (sim_plan.faults >> SIM_LATE_RANK & 1 && rank.number + 1 == sim_plan.ranks)
+        sim_sleep_us(sim_below(2000000));
+    if (rank.tensor && rank.raw && open_session(&rank, &resume) == CAIRN_OK) {
+        train(&rank, &resume);
+        sim_note("rank %u has saved its steps", rank.number);
+        while (!sim_world.chaos_over) {
+            ask_kept(&rank);
+            listen(&rank);
+            sim_sleep_us(LOOK_US);
+        }
+        listen_to_the_end(&rank);
+        cairn_close(rank.session);
+    }
+    sim_world.ranks_running--;
+    sim_kill(sim_self());
+    return NULL;
+}
