@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fibers on ucontext. The scheduler is the main context: a fiber always switches to it and never to
- * another fiber. */
+/* The scheduler is the main context: a fiber always switches to it and never to another fiber. */
 #include "tests/sim/kernel.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "common/lock.h"
+#include "tests/sim/switch.h"
 
 int __real_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int __real_close(int fd);
@@ -30,11 +29,12 @@ ssize_t __real_write(int fd, const void *from, size_t size);
 #define POLLS_MAX 1024
 #define TURN_US_MAX 20
 #define POLL_EVERY 6
+#define LOOKS_PER_TURN 1000
 
 enum state { READY, WAITING, POLLING, FINISHED };
 
 struct sim_fiber {
-    ucontext_t context;
+    struct sim_context context;
     void *stack, *fake_stack;
     enum state state;
     const void *channel;
@@ -50,14 +50,16 @@ struct sim_fiber {
 };
 
 static struct {
-    uint64_t random[2], now_us, steps, preempt;
+    uint64_t random[2], now_us, steps, preempt, looks;
     bool trace, stopped;
     struct sim_process *processes;
     int pid_last;
     struct sim_fiber *fibers[FIBERS_MAX];
     size_t fiber_count;
     struct sim_fiber *running, *first;
-    ucontext_t scheduler;
+    struct sim_context scheduler;
+    void *stacks[FIBERS_MAX]; /* that nobody uses */
+    size_t stack_count;
     void *scheduler_fake;
     const void *scheduler_stack;
     size_t scheduler_stack_bytes;
@@ -90,6 +92,11 @@ uint64_t sim_now_us(void) {
     return sim.now_us;
 }
 
+/* Who looks at the clock again and again lets others run. */
+void sim_looked_at_clock(void) {
+    if (sim.running && ++sim.looks % LOOKS_PER_TURN == 0) sim_yield();
+}
+
 uint64_t sim_steps(void) {
     return sim.steps;
 }
@@ -118,7 +125,7 @@ static void to_scheduler(bool for_ever) {
     __sanitizer_start_switch_fiber(for_ever ? NULL : &self->fake_stack, sim.scheduler_stack,
                                    sim.scheduler_stack_bytes);
 #endif
-    swapcontext(&self->context, &sim.scheduler);
+    sim_switch(&self->context, &sim.scheduler);
 #if SANITIZED
     __sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
 #endif
@@ -138,30 +145,33 @@ static void fiber_main(void) {
 
 static void to_fiber(struct sim_fiber *fiber) {
     sim.running = fiber;
+    sim.looks = 0;
 #if SANITIZED
     __sanitizer_start_switch_fiber(&sim.scheduler_fake, fiber->stack, STACK_BYTES);
 #endif
-    swapcontext(&sim.scheduler, &fiber->context);
+    sim_switch(&sim.scheduler, &fiber->context);
 #if SANITIZED
     __sanitizer_finish_switch_fiber(sim.scheduler_fake, NULL, NULL);
 #endif
     sim.running = NULL;
 }
 
+static void *stack_new(void) {
+    if (sim.stack_count) return sim.stacks[--sim.stack_count];
+    void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CAIRN_ASSERT(stack != MAP_FAILED);
+    return stack;
+}
+
 struct sim_fiber *sim_spawn(struct sim_process *process, void *(*run)(void *), void *argument) {
     struct sim_fiber *fiber = calloc(1, sizeof *fiber);
     CAIRN_ASSERT(fiber && sim.fiber_count < FIBERS_MAX);
-    fiber->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CAIRN_ASSERT(fiber->stack != MAP_FAILED);
+    fiber->stack = stack_new();
     fiber->run = run;
     fiber->argument = argument;
     fiber->process = process;
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack;
-    fiber->context.uc_stack.ss_size = STACK_BYTES;
-    fiber->context.uc_link = NULL;
-    makecontext(&fiber->context, fiber_main, 0);
+    sim_context_make(&fiber->context, fiber->stack, STACK_BYTES, fiber_main);
     sim.fibers[sim.fiber_count++] = fiber;
     if (!sim.first) sim.first = fiber;
     return fiber;
@@ -171,7 +181,7 @@ static void fiber_free(struct sim_fiber *fiber) {
 #if SANITIZED
     __asan_unpoison_memory_region(fiber->stack, STACK_BYTES);
 #endif
-    munmap(fiber->stack, STACK_BYTES);
+    sim.stacks[sim.stack_count++] = fiber->stack;
     free(fiber);
 }
 
@@ -446,11 +456,16 @@ static void take(struct cairn_lock *lock) {
     inside(lock)->owner = sim.running;
 }
 
+/* A trace logs more and must not change what happens. */
+static bool may_preempt(const struct cairn_lock *lock) {
+    return lock->rank != CAIRN_LOCK_log_line && sim_chance(sim.preempt);
+}
+
 void cairn_lock_take(struct cairn_lock *lock) {
     if (!sim.running) return;
     CAIRN_ASSERT(sim.running->held_ranks >> lock->rank == 0);
     sim.running->held_ranks |= UINT64_C(1) << lock->rank;
-    if (sim_chance(sim.preempt)) sim_yield();
+    if (may_preempt(lock)) sim_yield();
     take(lock);
 }
 
@@ -460,7 +475,7 @@ void cairn_lock_give(struct cairn_lock *lock) {
     inside(lock)->owner = NULL;
     sim.running->held_ranks &= ~(UINT64_C(1) << lock->rank);
     if (inside(lock)->waiters) sim_wake_all(lock);
-    if (sim_chance(sim.preempt)) sim_yield();
+    if (may_preempt(lock)) sim_yield();
 }
 
 void cairn_condition_init(struct cairn_condition *condition) {

@@ -64,6 +64,7 @@ struct sim_fiber;
 struct sim_fiber *sim_spawn(struct sim_process *process, void *(*run)(void *), void *argument);
 void *sim_join(struct sim_fiber *fiber);
 void sim_yield(void);
+void sim_looked_at_clock(void);
 void sim_sleep_us(uint64_t us);
 /* Until somebody wakes the channel (true) or the deadline (false); UINT64_MAX: no deadline. */
 bool sim_wait(const void *channel, uint64_t deadline_us);

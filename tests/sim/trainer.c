@@ -12,6 +12,7 @@
 #define OPEN_TRIES 60
 #define LISTEN_US UINT64_C(150000000)
 #define LOOK_US 200000
+#define LAST_WORDS_US 1000000
 
 struct kept {
     struct cairn_save *handle;
@@ -167,6 +168,8 @@ static void listen_to_the_end(struct rank *rank) {
         if (sim_world.told_to_end) break;
         sim_sleep_us(LOOK_US);
     }
+    sim_sleep_us(LAST_WORDS_US); /* the uploader has said it, the socket brings it */
+    ask_kept(rank);
     listen(rank);
     for (size_t i = 0; i < rank->kept_count; i++) cairn_save_free(rank->kept[i].handle);
 }
@@ -218,6 +221,7 @@ void *sim_trainer(void *argument) {
     if (rank.tensor && rank.raw && open_session(&rank, &resume) == CAIRN_OK) {
         train(&rank, &resume);
         sim_note("rank %u has saved its steps", rank.number);
+        sim_world.ranks_training--;
         while (!sim_world.chaos_over) {
             ask_kept(&rank);
             listen(&rank);
@@ -225,6 +229,8 @@ void *sim_trainer(void *argument) {
         }
         listen_to_the_end(&rank);
         cairn_close(rank.session);
+    } else {
+        sim_world.ranks_training--;
     }
     sim_world.ranks_running--;
     sim_kill(sim_self());

@@ -198,6 +198,7 @@ static void start_job(void) {
         snprintf(name, sizeof name, "rank%u", i);
         sim_world.ranks[i] = sim_process_new(SIM_TRAINER, (int)i, name);
         sim_world.ranks_running++;
+        sim_world.ranks_training++;
         sim_spawn(sim_world.ranks[i], sim_trainer, (void *)(uintptr_t)i);
     }
 }
@@ -205,6 +206,7 @@ static void start_job(void) {
 void sim_world_kill_job(void) {
     if (sim_world.job + 1 >= (int)sim_plan.jobs) return; /* the last one lives */
     sim_world.used |= UINT32_C(1) << SIM_JOB_KILL;
+    sim_world.ranks_training = 0;
     for (uint32_t i = 0; i < sim_plan.ranks; i++) {
         if (sim_world.ranks[i] && sim_world.ranks[i]->alive) {
             sim_kill(sim_world.ranks[i]);
@@ -231,6 +233,10 @@ static bool await(bool (*is)(void), uint64_t within_us) {
         sim_sleep_us(200000);
     }
     return true;
+}
+
+static bool all_is_done(void) {
+    return !sim_world.ranks_training && sim_check_is_quiet();
 }
 
 static bool ranks_ended(void) {
@@ -268,7 +274,7 @@ void *sim_world_play(void *unused) {
     (void)sim_join(chaos);
     sim_world_heal();
     sim_world.chaos_over = true;
-    if (!await(sim_check_is_quiet, SETTLE_US)) sim_note("it does not come to rest");
+    if (!await(all_is_done, SETTLE_US)) sim_note("it does not come to rest");
     sim_world.told_to_end = true;
     if (!await(ranks_ended, JOB_US)) sim_violation("P9: ranks wait for ever");
     (void)await(sim_check_is_quiet, SETTLE_US);

@@ -53,7 +53,7 @@ struct sim_world {
     int failed_starts;
     int job;
     bool backup, chaos_over, job_killed, uploader_killed, server_killed, told_to_end;
-    size_t ranks_running;
+    size_t ranks_running, ranks_training;
     uint32_t used; /* faults that did happen */
 };
 extern struct sim_world sim_world;
