@@ -109,7 +109,8 @@ static bool send_half(struct flight *flight, bool second) {
     uint64_t half = flight->letter.body_bytes / 2;
     uint64_t from = second ? half : 0, size = second ? flight->letter.body_bytes - half : half;
     if (size)
-        memcpy(flight->letter.body + from, (const uint8_t *)flight->request->body.data + from, size);
+        memcpy(flight->letter.body + from,
+               (const uint8_t *)flight->request->body.data + from, size);
     return true;
 }
 
@@ -205,7 +206,8 @@ static void end_request(struct cairn_store_request *request, struct sim_answer *
     request->ambiguous = answer->ambiguous;
     request->tries = 1;
     request->worker_private = NULL;
-    if (answer->code) cairn_fail(&request->error, answer->code, "%s: %s", request->key, answer->why);
+    if (answer->code)
+        cairn_fail(&request->error, answer->code, "%s: %s", request->key, answer->why);
     memcpy(request->etag, answer->etag, sizeof answer->etag);
     memcpy(request->upload_id, answer->upload_id, sizeof answer->upload_id);
     memcpy(request->object_token, answer->token, sizeof answer->token);

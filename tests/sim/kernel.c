@@ -15,6 +15,11 @@ int __real_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int __real_close(int fd);
 ssize_t __real_write(int fd, const void *from, size_t size);
 
+#if defined(__has_feature) /* clang's */
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>

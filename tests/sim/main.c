@@ -6,6 +6,7 @@
  *   sim ... --without Q41[,Q42]            with rules of common/rules.def taken out
  *   sim ... --only UPLOADER_KILL,NO_CRC    with no other faults than these
  *   sim ... --never DISK_FULL              without these
+ *   sim ... --at-once 2                    so many seeds at a time
  *   sim ... --until-found                  ends at the first seed that fails */
 #include <ftw.h>
 #include <inttypes.h>
@@ -25,18 +26,19 @@
 #define SEED_WALL_S 60
 
 struct options {
-    uint64_t seeds, first;
+    uint64_t seeds, first, at_once;
     bool trace, until_found;
     const char *without;
     uint32_t only, never;
 };
 struct totals {
-    uint64_t faults[SIM_FAULTS], saves, staged, committed, told, steps, sim_us, failed;
+    uint64_t seeds, faults[SIM_FAULTS], saves, staged, committed, told, steps, sim_us, failed;
 };
-static struct totals *totals; /* shared with the children */
+#define AT_ONCE_MAX 64
+static struct totals *all_totals, *totals; /* shared with the children; this worker's */
 static char base[64];
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__clang__)
 /* A killed process leaves its memory as it is; fibers have stacks of their own. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
@@ -114,7 +116,15 @@ static bool run_seed(uint64_t seed, const struct options *options) {
     return false;
 }
 
-static void say_totals(uint64_t seeds) {
+static void add_up(uint64_t workers) {
+    totals = &all_totals[AT_ONCE_MAX];
+    for (uint64_t i = 0; i < workers; i++)
+        for (size_t k = 0; k < sizeof *totals / sizeof(uint64_t); k++)
+            ((uint64_t *)totals)[k] += ((const uint64_t *)&all_totals[i])[k];
+}
+
+static void say_totals(void) {
+    uint64_t seeds = totals->seeds;
     printf("%" PRIu64 " seeds, %" PRIu64 " failed; %" PRIu64 " saves of ranks, %" PRIu64
            " staged, %" PRIu64 " told committed, %" PRIu64 " told otherwise; %" PRIu64
            " turns, %.0f simulated seconds\nseeds with:",
@@ -150,6 +160,10 @@ static bool read_option(int argc, char **argv, int *at, struct options *ret) {
     if (!strcmp(name, "--seeds")) ret->seeds = strtoull(value, NULL, 10);
     if (!strcmp(name, "--first") || !strcmp(name, "--seed"))
         ret->first = strtoull(value, NULL, 10);
+    if (!strcmp(name, "--at-once")) {
+        ret->at_once = strtoull(value, NULL, 10);
+        return ret->at_once && ret->at_once <= AT_ONCE_MAX;
+    }
     if (!strcmp(name, "--without")) ret->without = value;
     if (!strcmp(name, "--only")) return fault_bits(value, &ret->only);
     if (!strcmp(name, "--never")) return fault_bits(value, &ret->never);
@@ -157,22 +171,44 @@ static bool read_option(int argc, char **argv, int *at, struct options *ret) {
            !strcmp(name, "--without");
 }
 
+/* Every at_once-th seed. */
+static void work(uint64_t number, const struct options *options) {
+    totals = &all_totals[number];
+    snprintf(base, sizeof base, "%s/cairn-sim-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    if (!mkdtemp(base)) {
+        perror(base);
+        totals->failed++;
+        return;
+    }
+    bool good = true;
+    for (uint64_t i = number; i < options->seeds && (good || !options->until_found);
+         i += options->at_once) {
+        good = run_seed(options->first + i, options);
+        totals->seeds++;
+    }
+    (void)nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 int main(int argc, char **argv) {
-    struct options options = {.seeds = 1, .first = 1, .without = ""};
+    struct options options = {.seeds = 1, .first = 1, .at_once = 1, .without = ""};
     for (int i = 1; i < argc; i++) {
         if (read_option(argc, argv, &i, &options)) continue;
         fprintf(stderr, "sim: no such option or value: %s\n", argv[i < argc ? i : argc - 1]);
         return 2;
     }
-    snprintf(base, sizeof base, "%s/cairn-sim-XXXXXX",
-             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
-    totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (!mkdtemp(base) || totals == MAP_FAILED) return 2;
-    uint64_t done = 0;
-    bool good = true;
-    while (done < options.seeds && (good || !options.until_found))
-        good = run_seed(options.first + done++, &options);
-    (void)nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    say_totals(done);
-    return totals->failed != 0;
+    all_totals = mmap(NULL, sizeof *totals * (AT_ONCE_MAX + 1), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all_totals == MAP_FAILED) return 2;
+    for (uint64_t i = 1; i < options.at_once; i++) {
+        if (fork()) continue;
+        work(i, &options);
+        fflush(stdout);
+        _exit(0);
+    }
+    work(0, &options);
+    while (wait(NULL) > 0) continue;
+    add_up(options.at_once);
+    say_totals();
+    return totals->failed || totals->seeds < (options.until_found ? 1 : options.seeds);
 }

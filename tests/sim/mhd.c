@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libmicrohttpd as far as server/http*.c uses it: one event loop, suspended and resumed connections,
- * responses from memory and from a callback. A connection has one request. */
+/* libmicrohttpd as far as server/http*.c uses it: one event loop, connections that are suspended
+ * and resumed, responses from memory and from a callback. A connection has one request. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

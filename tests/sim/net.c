@@ -139,7 +139,8 @@ static enum cairn_code answer_foreign(struct cairn_http_request *request, struct
 
 static enum cairn_code travel(const struct sim_way *way, struct cairn_http_request *request,
                               struct cairn_error *err) {
-    uint64_t until_us = sim_now_us() + (request->total_ms ? request->total_ms : 30000) * UINT64_C(1000);
+    uint64_t total_ms = request->total_ms ? request->total_ms : 30000;
+    uint64_t until_us = sim_now_us() + total_ms * UINT64_C(1000);
     if (way->cut) {
         uint64_t connect_us = cairn_min_u64(until_us, sim_now_us() + CONNECT_US);
         return nothing_came(connect_us, err);

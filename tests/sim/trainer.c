@@ -179,7 +179,8 @@ static enum cairn_code open_session(struct rank *rank, struct cairn_resume *resu
     snprintf(job, sizeof job, "job-%d", sim_world.job);
     snprintf(path, sizeof path, "%s/node%d.sock", sim_world.folder, sim_node_of(rank->number));
     uint64_t bytes = sim_plan.tensor_bytes + sim_plan.raw_bytes + 16 * CAIRN_KIB;
-    uint32_t local = (sim_plan.ranks + SIM_NODES - 1 - (uint32_t)sim_node_of(rank->number)) / SIM_NODES;
+    uint32_t node = (uint32_t)sim_node_of(rank->number);
+    uint32_t local = (sim_plan.ranks + SIM_NODES - 1 - node) / SIM_NODES;
     struct cairn_open_options options = {.run = SIM_RUN,
                                          .job = job,
                                          .rank = rank->number,
