@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/meta.h"
 #include "client/process.h"
 
-#define META_BYTES_MAX (64 * CAIRN_KIB)
+#define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
 #define SKIP_WAIT_MS 1000
 #define BEGIN_TRIES 3
 
@@ -143,17 +144,11 @@ static const char *on_exists_text(enum cairn_on_exists on_exists) {
 static enum cairn_code parse_object(const char *what, const char *text, bool of_text, json_t **ret,
                                     struct cairn_error *err) {
     if (!text) return CAIRN_OK;
-    const struct cairn_json_limits limits = {META_BYTES_MAX, 0};
+    const struct cairn_json_limits limits = {META_TEXT_BYTES_MAX, 0};
     CAIRN_AUTO_JSON json_t *value = NULL;
     enum cairn_code code = cairn_json_parse(cairn_view_of(text), limits, &value, err);
     if (code) return cairn_within(err, code, "%s", what);
-    if (!json_is_object(value)) return cairn_fail(err, CAIRN_INVALID, "%s: not an object", what);
-    const char *key;
-    json_t *member;
-    json_object_foreach(value, key, member) {
-        if (of_text && !json_is_string(member))
-            return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s is not text", what, key);
-    }
+    CAIRN_TRY(cairn_meta_check(value, what, of_text, NULL, err));
     *ret = CAIRN_TAKE(value);
     return CAIRN_OK;
 }

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/meta.h"
 #include "common/encode.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "server/jobs.h"
 #include "server/saves.h"
@@ -22,8 +24,9 @@ struct begin {
     json_t *split, *labels, *meta;
     struct cairn_buf labels_text, meta_text;
     /* the answer */
-    enum cairn_code code; /* a refusal */
+    enum cairn_code code; /* what was read is refused */
     struct cairn_error error;
+    bool placed; /* ... of which at least step, n, rank and world size are good */
     bool first, changed;
     struct cairn_srv_version version;
 };
@@ -46,21 +49,6 @@ static void release_begins(struct batch *batch) {
 
 /* ---- reading ---- */
 
-static enum cairn_code dump_object(const json_t *json, const char *pointer, bool texts_only,
-                                   struct cairn_buf *ret, struct cairn_error *err) {
-    if (!json) return cairn_buf_append_text(ret, "{}", err);
-    if (!json_is_object(json))
-        return cairn_fail(err, CAIRN_INVALID, "%s must be an object", pointer);
-    const char *key = NULL;
-    json_t *value = NULL;
-    json_object_foreach((json_t *)(uintptr_t)json, key, value) {
-        if (texts_only && !json_is_string(value))
-            return cairn_fail(err, CAIRN_INVALID, "%s/%s must be a text", pointer, key);
-    }
-    ret->limit = 64 * CAIRN_KIB;
-    return cairn_json_dump(json, ret, err);
-}
-
 static enum cairn_code parse_split(struct begin *begin, struct cairn_error *err) {
     if (!begin->split) return CAIRN_OK;
     struct cairn_json_field fields[] = {
@@ -72,12 +60,45 @@ static enum cairn_code parse_split(struct begin *begin, struct cairn_error *err)
     return cairn_hex_decode(cairn_view_of(begin->digest), digest, sizeof(digest), err);
 }
 
+static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
+                                    struct cairn_error *err) {
+    static const char *const choices[] = {"error", "new-version", "supersede"};
+    for (size_t i = 0; i < CAIRN_COUNT(choices); i++) {
+        begin->on_exists = (enum cairn_srv_on_exists)i;
+        if (!strcmp(begin->on_exists_text, choices[i])) return CAIRN_OK;
+    }
+    begin->on_exists = CAIRN_SRV_EXISTS_ERROR;
+    return cairn_fail(err, CAIRN_INVALID, "%s/on_exists must be error, new-version or supersede",
+                      pointer);
+}
+
+/* Which rank of which version begins: what a refusal needs to be told to the others (Q50). */
+static enum cairn_code parse_place(const json_t *item, const char *pointer, struct begin *begin,
+                                   struct cairn_error *err) {
+    struct cairn_json_field fields[] = {
+        {"step", CAIRN_JSON_U64, true, &begin->step, CAIRN_STEP_MAX},
+        {"n", CAIRN_JSON_U64, true, &begin->n, INT32_MAX},
+        {"rank", CAIRN_JSON_U64, true, &begin->rank, UINT32_MAX},
+        {"world_size", CAIRN_JSON_U64, true, &begin->world_size, UINT32_MAX},
+    };
+    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), true, err));
+    if (!begin->n || !begin->world_size || begin->rank >= begin->world_size)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s: n and world_size count from 1, rank %" PRIu64
+                          " must be below the world size %" PRIu64,
+                          pointer, begin->rank, begin->world_size);
+    begin->placed = true;
+    return CAIRN_OK;
+}
+
 /* single: grant and node stand beside the begin's own fields. */
 static enum cairn_code parse_begin(const json_t *item, const char *pointer, bool single,
                                    struct begin *begin, struct cairn_error *err) {
     const char *ignored = NULL;
+    char labels[48], meta[48];
     begin->on_exists_text = "error";
     begin->format = "";
+    CAIRN_TRY(parse_place(item, pointer, begin, err));
     struct cairn_json_field fields[] = {
         {"step", CAIRN_JSON_U64, true, &begin->step, CAIRN_STEP_MAX},
         {"n", CAIRN_JSON_U64, true, &begin->n, INT32_MAX},
@@ -94,21 +115,12 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, bool
     };
     CAIRN_TRY(
         cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields) - (single ? 0 : 2), false, err));
-    if (!begin->n || !begin->world_size || begin->rank >= begin->world_size)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%s: n and world_size count from 1, rank %" PRIu64
-                          " must be below the world size %" PRIu64,
-                          pointer, begin->rank, begin->world_size);
-    static const char *const choices[] = {"error", "new-version", "supersede"};
-    for (begin->on_exists = CAIRN_SRV_EXISTS_ERROR;
-         strcmp(begin->on_exists_text, choices[begin->on_exists]); begin->on_exists++) {
-        if (begin->on_exists == CAIRN_SRV_EXISTS_SUPERSEDE)
-            return cairn_fail(err, CAIRN_INVALID,
-                              "%s/on_exists must be error, new-version or supersede", pointer);
-    }
+    CAIRN_TRY(parse_exists(begin, pointer, err));
     CAIRN_TRY(parse_split(begin, err));
-    CAIRN_TRY(dump_object(begin->labels, "/labels", true, &begin->labels_text, err));
-    return dump_object(begin->meta, "/meta", false, &begin->meta_text, err);
+    snprintf(labels, sizeof(labels), "%s/labels", pointer);
+    snprintf(meta, sizeof(meta), "%s/meta", pointer);
+    CAIRN_TRY(cairn_meta_check(begin->labels, labels, true, &begin->labels_text, err));
+    return cairn_meta_check(begin->meta, meta, false, &begin->meta_text, err);
 }
 
 /* ---- comparing with the first (Q10) ---- */
@@ -267,6 +279,18 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch
         begin->format, cairn_srv_wall_ms(batch->request->server), (int64_t)cairn_srv_tick(tx));
 }
 
+/* Q50: what cannot be read of one rank fails the save for all, in words that name it. */
+static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
+                              struct cairn_error *err) {
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    snprintf(reason, sizeof(reason), "rank %" PRIu64 "'s begin was refused: %.400s", begin->rank,
+             begin->error.message);
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, begin->code, reason};
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
 static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *batch,
                                  const struct cairn_srv_run *run, struct begin *begin,
                                  struct cairn_error *err) {
@@ -282,9 +306,10 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *ba
         CAIRN_TRY(insert(tx, batch, run, begin, id.text, err));
         CAIRN_TRY(cairn_srv_version_get(tx, id.text, &begin->version, err));
         begin->first = true;
-        code = judge(tx, run, begin, err);
+        code = begin->code ? CAIRN_OK : judge(tx, run, begin, err);
     }
     if (code) return code;
+    if (begin->code) return refuse(tx, begin, err);
     return join(tx, batch, begin, err);
 }
 
@@ -293,7 +318,7 @@ static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_admit(tx, &batch->grant, &run, err));
     for (size_t i = 0; i < batch->count; i++) {
-        if (batch->begins[i].code) continue;
+        if (batch->begins[i].code && !(batch->begins[i].placed && CAIRN_RULE(Q50))) continue;
         CAIRN_TRY(begin_one(tx, batch, &run, &batch->begins[i], err));
     }
     return CAIRN_OK;
@@ -304,6 +329,10 @@ static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct
 /* A refused or aborted begin is a problem, the same for every rank and for ever. */
 static enum cairn_code refusal(const struct begin *begin, struct cairn_error *err) {
     const struct cairn_srv_version *version = &begin->version;
+    if (begin->code) {
+        *err = begin->error;
+        return begin->code;
+    }
     if (version->state == CAIRN_STATE_OPEN || version->state == CAIRN_STATE_COMMITTED)
         return CAIRN_OK;
     if (version->code == CAIRN_STEP_EXISTS || version->code == CAIRN_SKIPPED ||
@@ -313,7 +342,7 @@ static enum cairn_code refusal(const struct begin *begin, struct cairn_error *er
 }
 
 static json_t *result_of(const struct batch *batch, const struct begin *begin) {
-    if (begin->code)
+    if (!begin->version.id.text[0]) /* nobody knows which version it was of */
         return json_pack("{s:n, s:i, s:n, s:o}", "version", "status",
                          cairn_code_info(begin->code)->http_status, "state", "problem",
                          cairn_srv_problem(begin->code, &begin->error, batch->request->path));
@@ -346,6 +375,7 @@ static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv
                                      struct cairn_error *err) {
     const struct begin *begin = &batch->begins[0];
     enum cairn_code code = refusal(begin, err);
+    if (code && !begin->version.id.text[0]) return code;
     if (code) {
         cairn_srv_reply_extra(reply, "version", json_string(begin->version.id.text));
         cairn_srv_reply_extra(reply, "state", json_string(cairn_state_text(begin->version.state)));
@@ -372,10 +402,6 @@ static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batc
         if (items) snprintf(pointer, sizeof(pointer), "/begins/%zu", i);
         begin->code = parse_begin(items ? json_array_get(items, i) : body, pointer, !items, begin,
                                   &begin->error);
-        if (begin->code && !items) {
-            *err = begin->error;
-            return begin->code;
-        }
     }
     return CAIRN_OK;
 }
@@ -383,7 +409,7 @@ static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batc
 static void tell(const struct batch *batch) {
     for (size_t i = 0; i < batch->count; i++) {
         const struct begin *begin = &batch->begins[i];
-        if (begin->code || !begin->changed) continue;
+        if (!begin->changed) continue;
         cairn_log(INFO, "save.refused", "version=%s code=%s reason=\"%s\"", begin->version.id.text,
                   cairn_code_info(begin->version.code)->slug, begin->version.reason);
         cairn_srv_save_changed(batch->request->server, &begin->version);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/meta.h"
 #include "common/clock.h"
 #include "server/nodes.h"
 #include "server/request.h"
@@ -109,14 +110,7 @@ static enum cairn_code read_labels(struct ask *ask, const json_t *body, struct c
     json_t *labels = NULL;
     struct cairn_json_field fields[] = {{"labels", CAIRN_JSON_OBJECT, false, &labels, 0}};
     CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
-    const char *key = NULL;
-    json_t *value = NULL;
-    json_object_foreach(labels, key, value) {
-        if (!json_is_string(value))
-            return cairn_fail(err, CAIRN_INVALID, "/labels/%s must be a text", key);
-    }
-    ask->labels.limit = 64 * CAIRN_KIB;
-    return labels ? cairn_json_dump(labels, &ask->labels, err) : CAIRN_OK;
+    return labels ? cairn_meta_check(labels, "/labels", true, &ask->labels, err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,

@@ -126,7 +126,7 @@ struct cairn_save_options {
     int skip;                /* 1: skip this save while an earlier one is still being sent */
     const char *format;      /* tag that an opener can insist on; NULL = none */
     const char *labels_json; /* object of strings; of rank 0 */
-    const char *meta_json;   /* object, at most 64 KiB; of rank 0 */
+    const char *meta_json;   /* object, 64 KiB as canonical JSON; rank 0's */
     uint32_t timeout_ms;     /* for begin: includes the wait for this rank's own memory */
 };
 /* Every rank calls it for every step it saves; no rank waits for another. The handle lives until

@@ -381,6 +381,32 @@ TEST(labels_and_meta_are_checked_and_sent_by_rank_0_alone) {
     EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 4, NULL)); /* Q8 */
 }
 
+TEST(meta_is_measured_by_its_canonical_bytes_before_anything_is_sent) /* V34, Q50 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    struct cairn_open_options open = rank_options(&rank);
+    open.rank = 0; /* the only one whose meta counts */
+    REQUIRE_OK(cairn_open(&open, &rank.session, NULL, &err));
+    /* 12,000 times 0.1 is 47 KiB as written and more as stored; 70 KiB of spaces are nothing. */
+    CAIRN_AUTO(buf) numbers = {0};
+    CAIRN_AUTO(buf) spaces = {0};
+    REQUIRE_OK(cairn_buf_append_text(&numbers, "{\"a\":[0.1", &err));
+    for (int i = 1; i < 12000; i++) REQUIRE_OK(cairn_buf_append_text(&numbers, ",0.1", &err));
+    REQUIRE_OK(cairn_buf_append_text(&numbers, "]}", &err));
+    for (int i = 0; i < 70000; i++) REQUIRE_OK(cairn_buf_append_text(&spaces, " ", &err));
+    REQUIRE_OK(cairn_buf_append_text(&spaces, "{\"a\":1}", &err));
+    EXPECT(numbers.size < 64 * CAIRN_KIB); /* so it would have passed by its own length */
+    struct cairn_save_options options = {.meta_json = numbers.data};
+    EXPECT_CODE(cairn_save_begin(rank.session, 1, &options, &save, &err), CAIRN_TOO_LARGE);
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 1, NULL)); /* Q8: and the others hear it */
+    options.meta_json = spaces.data;
+    REQUIRE_OK(cairn_save_begin(rank.session, 2, &options, &save, &err));
+    cairn_save_free(save);
+}
+
 TEST(n_counts_every_begin_of_a_step_also_over_sessions_of_one_process) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};

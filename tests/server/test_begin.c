@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Begin is a join, and every verdict is a row, the same for all (Q8-Q11). */
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "api/meta.h"
 #include "tests/server/world.h"
 
 static enum cairn_code begin(struct cairn_hand *hand, json_t *take_body, json_t **ret_reply) {
@@ -176,4 +178,94 @@ TEST(a_begin_that_comes_after_another_rank_failed_is_told_why) /* P9 */
     const json_t *result = json_array_get(json_object_get(reply, "results"), 0);
     EXPECT(strstr(cairn_world_text(result, "reason"), "the disk is full") != NULL);
     EXPECT_EQ_TEXT(cairn_world_text(result, "code"), "checkpoint-aborted");
+}
+
+/* What the answer to a batch of one says. */
+static enum cairn_code begin_in_batch(struct cairn_hand *hand, json_t *take_body,
+                                      json_t **ret_reply) {
+    json_object_del(take_body, "grant");
+    json_object_del(take_body, "node");
+    return cairn_world_call(hand->world, "POST", WORLD_RUN "/checkpoints",
+                            json_pack("{s:s, s:s, s:[o]}", "grant", hand->grant, "node", "node-a",
+                                      "begins", take_body),
+                            ret_reply);
+}
+
+TEST(a_begin_that_is_refused_fails_the_save_for_all_ranks) /* V34, Q50 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    /* Rank 1 was there before, rank 0 is refused: in a batch at step 5, alone at step 6. */
+    for (uint64_t step = 5; step <= 6; step++) {
+        json_t *bad = cairn_hand_begin_body(&hand, step, 1, 0, "error");
+        json_object_set_new(bad, "labels", json_pack("{s:i}", "team", 7));
+        CAIRN_AUTO_JSON json_t *first = NULL, *refused = NULL, *shown = NULL, *again = NULL;
+        REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, step, 1, 1, "error"), &first));
+        if (step == 5) {
+            REQUIRE_OK(begin_in_batch(&hand, bad, &refused));
+            const json_t *result = json_array_get(json_object_get(refused, "results"), 0);
+            EXPECT_EQ_U64(cairn_world_number(result, "status"), 400);
+            EXPECT_EQ_TEXT(cairn_world_text(result, "version"), cairn_world_text(first, "version"));
+        } else {
+            EXPECT_CODE(begin(&hand, bad, NULL), CAIRN_INVALID);
+        }
+        char path[200];
+        snprintf(path, sizeof(path), WORLD_RUN "/checkpoints/%s",
+                 cairn_world_text(first, "version"));
+        REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &shown));
+        EXPECT_EQ_TEXT(cairn_world_text(shown, "state"), "aborting");
+        EXPECT(strstr(cairn_world_text(shown, "reason"), "rank 0's begin was refused"));
+        EXPECT(strstr(cairn_world_text(shown, "reason"), "team"));
+        /* Also for the rank that was there, and for ever. */
+        REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, step, 1, 1, "error"), &again));
+        EXPECT_EQ_TEXT(cairn_world_text(again, "state"), "aborting");
+    }
+    /* A rank that is refused first leaves a row that says so to whoever comes later. */
+    json_t *bad = cairn_hand_begin_body(&hand, 7, 1, 0, "perhaps");
+    EXPECT_CODE(begin(&hand, bad, NULL), CAIRN_INVALID);
+    CAIRN_AUTO_JSON json_t *late = NULL;
+    REQUIRE_OK(begin(&hand, cairn_hand_begin_body(&hand, 7, 1, 1, "error"), &late));
+    EXPECT_EQ_TEXT(cairn_world_text(late, "state"), "aborting");
+    EXPECT(strstr(cairn_world_text(late, "reason"), "on_exists"));
+    /* One whose place is unknown leaves nothing. */
+    json_t *nowhere = cairn_hand_begin_body(&hand, 8, 1, 2, "error"); /* rank 2 of 2 */
+    EXPECT_CODE(begin(&hand, nowhere, NULL), CAIRN_INVALID);
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE step = 8"), 0);
+}
+
+TEST(meta_of_the_largest_size_and_depth_is_taken_in_a_batch_and_committed) /* V34, Q50 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    json_t *deep = json_pack("{s:i}", "a", 1);
+    for (int i = 2; i < CAIRN_META_DEPTH_MAX; i++) deep = json_pack("{s:o}", "a", deep);
+    char *text = calloc(1, CAIRN_META_BYTES_MAX);
+    REQUIRE(text != NULL);
+    json_t *meta = json_pack("{s:o, s:s}", "deep", deep, "text", text);
+    CAIRN_AUTO(buf) canonical = {0};
+    REQUIRE_OK(cairn_meta_check(meta, "meta", false, &canonical, &err));
+    memset(text, 'x', CAIRN_META_BYTES_MAX - canonical.size);
+    json_object_set_new(meta, "text", json_string(text));
+    free(text);
+    json_t *body = cairn_hand_begin_body(&hand, 5, 1, 0, "error");
+    json_object_set_new(body, "meta", json_incref(meta));
+    CAIRN_AUTO_JSON json_t *reply = NULL, *version = NULL;
+    REQUIRE_OK(begin_in_batch(&hand, body, &reply));
+    const json_t *result = json_array_get(json_object_get(reply, "results"), 0);
+    EXPECT_EQ_U64(cairn_world_number(result, "status"), 201);
+    save = (struct cairn_hand_save){.hand = &hand, .step = 5, .n = 1};
+    snprintf(save.id.text, sizeof(save.id.text), "%s", cairn_world_text(result, "version"));
+    snprintf(save.path, sizeof(save.path), WORLD_RUN "/checkpoints/%s", save.id.text);
+    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
+                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT(json_equal(json_object_get(version, "meta"), meta));
+    json_decref(meta);
 }

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Type, depth and size of labels and meta; see meta.h. */
+#include "api/meta.h"
+
+/* Documents are at most 16 deep before they come here (J1). */
+static unsigned depth_of(const json_t *json) {
+    unsigned deepest = 0;
+    const char *key = NULL;
+    json_t *value = NULL;
+    size_t index = 0;
+    if (json_is_object(json)) {
+        json_object_foreach((json_t *)(uintptr_t)json, key, value) {
+            unsigned depth = depth_of(value);
+            deepest = depth > deepest ? depth : deepest;
+        }
+    } else if (json_is_array(json)) {
+        json_array_foreach(json, index, value) {
+            unsigned depth = depth_of(value);
+            deepest = depth > deepest ? depth : deepest;
+        }
+    } else {
+        return 0;
+    }
+    return deepest + 1;
+}
+
+static enum cairn_code check_values(const json_t *json, const char *what, bool of_texts,
+                                    struct cairn_error *err) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    if (!json_is_object(json))
+        return cairn_fail(err, CAIRN_INVALID, "%s must be an object", what);
+    json_object_foreach((json_t *)(uintptr_t)json, key, value) {
+        if (of_texts && !json_is_string(value))
+            return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s must be a text", what,
+                              key);
+    }
+    if (depth_of(json) > CAIRN_META_DEPTH_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s is nested deeper than %d", what,
+                          CAIRN_META_DEPTH_MAX);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_meta_check(const json_t *json, const char *what, bool of_texts,
+                                 struct cairn_buf *ret_canonical, struct cairn_error *err) {
+    CAIRN_AUTO(buf) own = {0};
+    struct cairn_buf *text = ret_canonical ? ret_canonical : &own;
+    if (!json) return cairn_buf_append_text(text, "{}", err);
+    CAIRN_TRY(check_values(json, what, of_texts, err));
+    text->limit = CAIRN_META_BYTES_MAX;
+    enum cairn_code code = cairn_json_dump(json, text, err);
+    if (code == CAIRN_TOO_LARGE)
+        return cairn_fail(err, code, "%s has more than %zu bytes as canonical JSON", what,
+                          (size_t)CAIRN_META_BYTES_MAX);
+    return code;
+}

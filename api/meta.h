@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meta: what labels and meta of a save may be, for whoever takes them.
+ *
+ * Why:     a save that one rank's library takes and the server then refuses is lost for all ranks;
+ *          so both ask this one function, about the same bytes (V34).
+ * Promise: Q50  what it passes is taken by the server, journaled, and kept in the manifest: size
+ *               and depth are those of the canonical form, whatever spelling it came in.
+ * Limits:  CAIRN_META_BYTES_MAX as canonical JSON; objects and arrays CAIRN_META_DEPTH_MAX deep.
+ * Threads: stateless.
+ * Next:    client/save.c, server/begin.c.
+ */
+#pragma once
+
+#include "common/json.h"
+
+#define CAIRN_META_BYTES_MAX (64 * CAIRN_KIB)
+/* Frames, journal, bodies and manifest put up to four levels around it, of the 16 they may have. */
+#define CAIRN_META_DEPTH_MAX 12
+
+/* what names it in messages ("meta", "/begins/3/labels"). json NULL is an empty object. of_texts:
+ * every value must be a text. *ret_canonical (may be NULL) gets the canonical bytes. */
+enum cairn_code cairn_meta_check(const json_t *json, const char *what, bool of_texts,
+                                 struct cairn_buf *ret_canonical,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
