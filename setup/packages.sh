@@ -10,7 +10,9 @@ cairn_packages_build=(
     ca-certificates
 )
 # To test, on top of that.
-cairn_packages_test=(libcunit1-dev python3 python3-yaml curl procps)
+cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps)
+# For the second compiler, on top of that.
+cairn_packages_clang=(clang)
 
 # Prints those of the packages named that are not installed.
 cairn_packages_missing() {
@@ -63,9 +65,13 @@ cairn_packages_need() {
     return 1
 }
 
-# Prints the options that make cmake use ccache where it is installed.
+# Prints the options that make cmake use ccache where it is installed, and the Python that is found
+# first now, not the one of an earlier run.
 cairn_cmake_options() {
+    local python
     command -v ccache >/dev/null && printf '%s\n' -DCMAKE_C_COMPILER_LAUNCHER=ccache
+    python=$(command -v python3) &&
+        printf '%s\n' "-DPython3_EXECUTABLE=$python" "-DCAIRN_PYTHON3=$python"
     return 0
 }
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# What tests compare Cairn with: Python libraries, in an environment of their own below build/, and
+# AWS's signing test suite, out of Debian's source package. Nothing is installed into the system.
+# What cannot be had is named, and its tests are skipped. Sourced by ./test after packages.sh.
+# shellcheck shell=bash
+
+cairn_extras_python=(boto3 botocore safetensors numpy pyyaml)
+cairn_extras_venv=$PWD/build/venv
+cairn_extras_vectors=$PWD/build/sigv4-vectors
+
+# boto3 and the official safetensors library. Kept once they are there.
+cairn_extras_libraries() {
+    local log missing='import boto3, botocore, safetensors, numpy, yaml'
+    "$cairn_extras_venv/bin/python3" -c "$missing" 2>/dev/null && return 0
+    log=$(mktemp)
+    if python3 -m venv "$cairn_extras_venv" >"$log" 2>&1 &&
+        timeout 300 "$cairn_extras_venv/bin/python3" -m pip install --quiet \
+            --disable-pip-version-check "${cairn_extras_python[@]}" >"$log" 2>&1; then
+        rm -f "$log"
+        return 0
+    fi
+    printf '%s: SKIPPED: no %s: %s\n' "$cairn_setup_name" "${cairn_extras_python[*]}" \
+        "$(tail -1 "$log")"
+    rm -rf "$log" "$cairn_extras_venv"
+    return 1
+}
+
+# Version 4 of the suite that aws-c-auth is tested with, as Debian's aws-crt-python carries it.
+cairn_extras_suite() {
+    [ -d "$cairn_extras_vectors/get-vanilla" ] && return 0
+    local work apt answer status=1
+    work=$(mktemp -d)
+    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
+    printf 'deb-src http://deb.debian.org/debian bookworm main\n' >"$work/sources.list"
+    apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache")
+    if (cd "$work" && timeout 120 "${apt[@]}" update &&
+        timeout 120 "${apt[@]}" source --download-only aws-crt-python &&
+        tar -xzf ./*.orig.tar.gz) >"$work/log" 2>&1; then
+        rm -rf "$cairn_extras_vectors"
+        # A few cases of that copy hold a question without an answer.
+        for answer in "$work"/*/crt/aws-c-auth/tests/aws-signing-test-suite/v4/*/header-signature.txt; do
+            mkdir -p "$cairn_extras_vectors"
+            mv "${answer%/*}" "$cairn_extras_vectors/" && status=0
+        done
+    fi
+    [ "$status" = 0 ] ||
+        printf "%s: SKIPPED: no copy of AWS's signing test suite: %s\n" "$cairn_setup_name" \
+            "$(tail -1 "$work/log")"
+    rm -rf "$work"
+    return "$status"
+}
+
+# Gets both; afterwards `python3` is the one that has the libraries, if they could be had.
+cairn_extras_get() {
+    mkdir -p build
+    if cairn_extras_libraries; then
+        PATH=$cairn_extras_venv/bin:$PATH
+        export PATH
+    fi
+    cairn_extras_suite && export CAIRN_SIGV4_VECTORS=$cairn_extras_vectors
+    return 0
+}
