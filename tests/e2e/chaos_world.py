@@ -301,6 +301,9 @@ class Struck:
             self.proxy = Proxy(self.port)
         return f"http://127.0.0.1:{self.proxy.port}"
 
+    def server_ports(self):
+        return [self.port, *([self.proxy.port] if self.proxy else [])]
+
     def small_disk(self, number, size="12m"):
         """The journal of that node lies on a small disk of its own; False: not allowed here."""
         folder = self.root / f"uploader-{number}"

@@ -182,8 +182,12 @@ class S3World(World):
             found += self.find_held(number, uploader) if uploader.process.poll() is None else []
         return found
 
+    def server_ports(self):
+        """Where an uploader may keep connections to the server."""
+        return [self.port]
+
     def find_held(self, number, uploader):
-        ports = [self.port, urllib.parse.urlsplit(self.env.get("AWS_ENDPOINT_URL") or
+        ports = [*self.server_ports(), urllib.parse.urlsplit(self.env.get("AWS_ENDPOINT_URL") or
                                                   os.environ["AWS_ENDPOINT_URL"]).port]
         grown = held.grown(uploader, uploader.baseline, ports)
         entries = held.journal_entries(self.root / f"uploader-{number}", f"node-{number}",
