@@ -52,7 +52,7 @@ class Jobs(unittest.TestCase):
         _, _, body = self.world.get(f"/v1/runs/{run}/checkpoints?limit=1000")
         return json.loads(body)["items"]
 
-    def test_v1_the_newer_job_resumes_and_the_older_is_told_stale_attempt_everywhere(self):
+    def test_the_newer_job_resumes_and_the_older_is_told_stale_attempt_everywhere(self):
         hold = self.world.root / "hold"
         old = Job(self.world, "old", 8, [1, 2], hold=hold)
         self.assertTrue(all(line["resumed"] == -1 for line in old.first_lines()))
