@@ -113,6 +113,10 @@ void cairn_key_store_json(struct cairn_key *ret) {
     key_print(ret, ".cairn/store.json");
 }
 
+void cairn_key_generation(uint64_t number, struct cairn_key *ret) {
+    key_print(ret, ".cairn/generations/%020llu", (unsigned long long)number);
+}
+
 void cairn_key_attempt(const struct cairn_run_name *name, uint64_t attempt, struct cairn_key *ret) {
     assert_run_name(name);
     key_print(ret, "%s/%s/attempts/%012llu.json", name->project, name->run,

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "server/frozen.h"
 #include "server/identity.h"
 #include "server/jobs.h"
 #include "server/members.h"
@@ -310,6 +311,7 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
     ask->server->random(nonce, sizeof(nonce));
     cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
     ask->attempt = ask->run.attempt + 1;
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, ask->run.id, err));
     if (CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_owed(tx, ask->run.id, &ask->owed, err));
     if (ask->owed)
         return cairn_fail(err, CAIRN_BUSY, "%s/%s has a commit whose record is being written",
@@ -404,10 +406,9 @@ static enum cairn_code write_record(struct cairn_srv_request *request, struct as
     enum cairn_code code =
         cairn_store_put_same(request->store, key.text, cairn_buf_view(&text), err);
     if (code == CAIRN_CONFLICT) {
-        cairn_srv_freeze(ask->server, "the store holds another record of an attempt");
-        return cairn_fail(err, CAIRN_CATALOG_BEHIND,
-                          "the store already has another attempt %" PRIu64 " of %s/%s",
-                          ask->attempt, ask->name->project, ask->name->run);
+        char why[96];
+        snprintf(why, sizeof(why), "the store already has another attempt %" PRIu64, ask->attempt);
+        return cairn_srv_run_freeze(ask->server, ask->name, why, err);
     }
     if (code) return cairn_within(err, code, "record of attempt %" PRIu64, ask->attempt);
     CAIRN_CRASHPOINT("server.attempt.after_record");

@@ -17,6 +17,7 @@
 #include "common/text.h"
 #include "plan/cover.h"
 #include "server/commit_objects.h"
+#include "server/frozen.h"
 #include "server/jobs.h"
 #include "server/record.h"
 #include "server/replicas.h"
@@ -366,6 +367,7 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &work->version.name, &run, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
     if (work->version.state != CAIRN_STATE_OPEN || run.attempt != work->version.attempt)
         return CAIRN_OK;
     struct cairn_srv_move move = {.event = CAIRN_EVENT_COMMIT};
@@ -441,7 +443,8 @@ static enum cairn_code commit(struct work *work, struct cairn_error *err) {
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
     cairn_srv_version_release(&work->version);
-    return cairn_srv_version_get(tx, work->id, &work->version, err);
+    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
+    return cairn_srv_tx_run_thawed(tx, work->version.run_id, err);
 }
 
 static enum cairn_code run(struct work *work, struct cairn_error *err) {

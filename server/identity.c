@@ -12,6 +12,9 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/frozen.h"
+
+#define NUMBERS_TRIED_MAX 16
 
 struct identity {
     char uuid[CAIRN_UUID_TEXT_BYTES]; /* "" in a new catalog */
@@ -117,19 +120,77 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
     return CAIRN_OK;
 }
 
+/* Compare-and-set on a store that has none for an object that is replaced: whoever creates the
+ * object of a number has that number. Where a put cannot be told not to replace, two servers that
+ * raise at the same moment are told apart by reading store.json again, and no better. */
+static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   uint64_t number, struct cairn_error *err) {
+    if (!cairn_store_profile(server->store)->create_only_put) return CAIRN_OK;
+    char uuid[CAIRN_UUID_TEXT_BYTES];
+    struct cairn_key key;
+    cairn_uuid_random(uuid);
+    cairn_key_generation(number, &key);
+    return cairn_store_put_small(worker, key.text, cairn_view_of(uuid), true, err);
+}
+
+/* The last one stays: it is what the next server must not create. */
+static void drop_number(struct cairn_srv *server, struct cairn_store_worker *worker,
+                        uint64_t number) {
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    if (!number || !cairn_store_profile(server->store)->create_only_put) return;
+    cairn_key_generation(number, &key);
+    if (cairn_store_delete(worker, key.text, &why) != CAIRN_OK)
+        cairn_log(DEBUG, "generation.left", "key=%s cause=\"%s\"", key.text, why.message);
+}
+
 /* The catalog is raised first, so that a crash in between leaves it ahead, never behind. */
-static enum cairn_code raise_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                        struct cairn_store_record *record,
-                                        struct identity *identity, struct cairn_error *err) {
-    identity->generation = cairn_max_u64(identity->generation, record->generation) + 1;
+static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      struct cairn_store_record *record, struct identity *identity,
+                                      struct cairn_error *err) {
+    uint64_t before = record->generation;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
     record->generation = identity->generation;
+    server->raising_to = identity->generation;
     CAIRN_TRY(put_record(worker, record, false, err));
     struct cairn_store_record again = {0};
     CAIRN_TRY(get_record(worker, &again, err));
-    if (again.generation == record->generation && !strcmp(again.uuid, record->uuid))
-        return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
+    if (again.generation != record->generation || strcmp(again.uuid, record->uuid))
+        return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
+    drop_number(server, worker, before);
+    return CAIRN_OK;
+}
+
+/* Numbers that a server took and died with are passed over. */
+static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      struct cairn_store_record *record, struct identity *identity,
+                                      struct cairn_error *err) {
+    identity->generation = cairn_max_u64(identity->generation, record->generation);
+    enum cairn_code code = CAIRN_PRECONDITION;
+    for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_PRECONDITION; i++)
+        code = take_number(server, worker, ++identity->generation, err);
+    CAIRN_TRY(code);
+    return set_generation(server, worker, record, identity, err);
+}
+
+enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    struct identity identity = {0};
+    struct cairn_store_record record = {0};
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    CAIRN_TRY(get_record(worker, &record, err));
+    identity.generation = record.generation + 1;
+    enum cairn_code code = take_number(server, worker, identity.generation, &why);
+    if (!code) code = set_generation(server, worker, &record, &identity, &why);
+    if (code == CAIRN_PRECONDITION || code == CAIRN_CONFLICT) {
+        cairn_srv_freeze(server, "another server raises this store's generation");
+        return cairn_srv_thawed(server, err);
+    }
+    if (code && err) *err = why;
+    return code;
 }
 
 /* Made only where no grant of an older one can be out: a new key ends every save that is under way
@@ -184,10 +245,11 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
-    if (!server->frozen) CAIRN_TRY(raise_generation(server, worker, &record, &identity, err));
+    server->generation = server->raising_to = identity.generation;
+    if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));
     server->generation = identity.generation;
     (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.uuid);
-    return CAIRN_OK;
+    return cairn_srv_frozen_start(server, err);
 }
 
 enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
@@ -196,8 +258,9 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
     CAIRN_TRY(cairn_srv_thawed(server, err));
     struct cairn_store_record record = {0};
     CAIRN_TRY(get_record(worker, &record, err));
-    if (!strcmp(record.uuid, server->store_uuid) && record.generation == server->generation)
-        return CAIRN_OK;
+    /* Every number between the start's and the last one that was taken is this server's own. */
+    bool ours = record.generation >= server->generation && record.generation <= server->raising_to;
+    if (!strcmp(record.uuid, server->store_uuid) && ours) return CAIRN_OK;
     cairn_srv_freeze(server, "the store is another one, or its generation was raised by another "
                              "server");
     return cairn_srv_thawed(server, err);

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/parent.h"
 #include "server/cache.h"
+#include "server/compare.h"
 #include "server/http.h"
 #include "server/identity.h"
 #include "server/jobs.h"
@@ -103,6 +104,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
                                               (uint32_t)server->settings->request_workers, "work"};
     struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read"};
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
+    CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
@@ -147,6 +149,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
+    cairn_srv_compared_free(server->compared);
     if (server->catalog) cairn_srv_catalog_free(server->catalog);
     if (server->store) cairn_store_free(server->store);
 }

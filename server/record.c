@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "server/frozen.h"
 #include "server/saves.h"
 #include "server/sweep_objects.h"
 
@@ -56,7 +57,8 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     cairn_key_committed(&place, &key);
     enum cairn_code code = cairn_store_put_same(worker, key.text, cairn_buf_view(&text), err);
     if (code == CAIRN_CONFLICT)
-        cairn_srv_freeze(server, "the store holds another committed.json of a version");
+        return cairn_srv_run_freeze(server, &version->name,
+                                    "the store holds another committed.json of a version", err);
     if (code) return code;
     CAIRN_CRASHPOINT("server.commit.after_record");
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, (void *)version, err));

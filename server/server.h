@@ -6,7 +6,8 @@
  * Promise: S1  fields are set before the first request and not changed after it, but for the
  *              atomic ones.
  *          S2  every rule of time asks the injected clock; only threads that wait ask the system's.
- *          S3  frozen never goes back: a catalog that is behind its store (Q36) needs an operator.
+ *          S3  frozen never goes back while the process lives; it is the whole catalog that is
+ *              behind its store (Q36). A single run is frozen by a row, see server/frozen.h.
  * Limits:  one store, one catalog.
  * Threads: immutable after start; each pointed-to part says its own.
  * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
@@ -25,6 +26,7 @@ struct cairn_srv_nodes;
 struct cairn_srv_cache;
 struct cairn_srv_http;
 struct cairn_srv_jobs;
+struct cairn_srv_compared;
 
 struct cairn_srv {
     const struct cairn_srv_settings *settings;
@@ -34,7 +36,7 @@ struct cairn_srv {
     struct cairn_srv_catalog *catalog;
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
-    uint64_t generation;
+    uint64_t generation; /* of this start: what uploaders are told (Q19) */
     uint64_t started_ms;             /* clock's mono */
     struct cairn_srv_pool *requests; /* handlers */
     struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
@@ -43,11 +45,14 @@ struct cairn_srv {
     struct cairn_srv_cache *cache;
     struct cairn_srv_jobs *jobs; /* commits and sweeps */
     struct cairn_srv_http *http;
+    struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
+    _Atomic uint64_t raising_to; /* the store's generation: from this start's to here it is ours */
     _Atomic bool frozen;
+    _Atomic uint64_t frozen_runs; /* rows of frozen_runs */
     _Atomic uint64_t open_streams;
 };
 
-/* Q36: the catalog is older than the store. Logged once. */
+/* Q36: all of the catalog is older than the store. Logged once. One run: server/frozen.h. */
 void cairn_srv_freeze(struct cairn_srv *server, const char *why);
 /* CAIRN_CATALOG_BEHIND when frozen. */
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;

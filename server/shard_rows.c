@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "server/cache.h"
+#include "server/frozen.h"
 
 struct find {
     struct cairn_srv_request *request;
@@ -34,13 +35,16 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 static enum cairn_code record_there(struct cairn_srv_request *request,
                                     const struct cairn_srv_version *version,
                                     struct cairn_error *err) {
-    if (!request->server->frozen) return CAIRN_OK;
+    struct cairn_error why = {0};
+    enum cairn_code behind = cairn_srv_run_thawed(request->server, &version->name, &why);
+    if (!behind) return CAIRN_OK;
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
     cairn_key_committed(&place, &key);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
     enum cairn_code code = cairn_store_perform(request->store, &head, err);
-    return code == CAIRN_NOT_FOUND ? cairn_srv_thawed(request->server, err) : code;
+    if (code == CAIRN_NOT_FOUND && err) *err = why;
+    return code == CAIRN_NOT_FOUND ? behind : code;
 }
 
 enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cairn_srv_version *ret,

@@ -9,6 +9,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/compare.h"
+#include "server/frozen.h"
 #include "server/identity.h"
 #include "server/jobs.h"
 #include "server/nodes.h"
@@ -20,6 +22,7 @@
 #define TICK_STEP_MS_MAX 60000
 #define HOUR_MS UINT64_C(3600000)
 #define UNUSED_MS (48 * HOUR_MS)
+#define RAISE_MS (10 * UINT64_C(60000))
 
 /* Version ids that one query found, worked on after it. */
 struct cairn_srv_sweep {
@@ -31,6 +34,8 @@ struct cairn_srv_sweep {
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
     uint64_t tidied_ms; /* mono clock; 0: never */
+    bool raised;        /* the generation, in this round */
+    uint64_t raised_ms; /* mono clock */
 };
 
 /* ---- Q34: catalog time ---- */
@@ -71,20 +76,24 @@ static enum cairn_code collect(struct cairn_srv_tx *tx, struct cairn_srv_sweep *
     return CAIRN_OK;
 }
 
+/* Q36: nothing is committed, ended or deleted in a run that the catalog is behind in. */
+#define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id) "
+
 static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
                                       struct cairn_error *err) {
-    return collect(
-        tx, argument,
-        "SELECT version FROM versions v WHERE (state = 1 AND recorded = 0) OR (state = 0 "
-        "AND world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = "
-        "v.version AND sealed) AND NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = "
-        "v.version AND registered = 0)) LIMIT ?1",
-        ROUND_VERSIONS_MAX, err);
+    return collect(tx, argument,
+                   "SELECT version FROM versions v WHERE " THAWED
+                   "AND ((state = 1 AND recorded = 0) OR (state = 0 "
+                   "AND world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = "
+                   "v.version AND sealed) AND NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = "
+                   "v.version AND registered = 0))) LIMIT ?1",
+                   ROUND_VERSIONS_MAX, err);
 }
 
 static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return collect(tx, argument,
-                   "SELECT version FROM versions WHERE state = 0 ORDER BY opened_tick LIMIT ?1",
+                   "SELECT version FROM versions v WHERE state = 0 AND " THAWED
+                   "ORDER BY opened_tick LIMIT ?1",
                    ROUND_VERSIONS_MAX, err);
 }
 
@@ -93,14 +102,16 @@ static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
     if (tick < grace_ms) return CAIRN_OK;
-    return collect(tx, found, "SELECT version FROM versions WHERE state = 1 AND trashed_tick <= ?1",
-                   tick - grace_ms, err);
+    return collect(
+        tx, found,
+        "SELECT version FROM versions v WHERE state = 1 AND trashed_tick <= ?1 AND " THAWED,
+        tick - grace_ms, err);
 }
 
 static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return collect(tx, argument,
-                   "SELECT version FROM versions WHERE state IN (2, 3) ORDER BY opened_tick LIMIT "
-                   "?1",
+                   "SELECT version FROM versions v WHERE state IN (2, 3) AND " THAWED
+                   "ORDER BY opened_tick LIMIT ?1",
                    ROUND_VERSIONS_MAX, err);
 }
 
@@ -109,8 +120,8 @@ static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct
 static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return collect(
         tx, argument,
-        "SELECT version FROM versions WHERE state = 4 AND sweeps BETWEEN 1 AND 4 AND "
-        "gone_tick + CASE sweeps WHEN 1 THEN 10000 WHEN 2 THEN 3600000 WHEN 3 THEN 86400000 "
+        "SELECT version FROM versions v WHERE state = 4 AND sweeps BETWEEN 1 AND 4 AND " THAWED
+        "AND gone_tick + CASE sweeps WHEN 1 THEN 10000 WHEN 2 THEN 3600000 WHEN 3 THEN 86400000 "
         "ELSE 172800000 END <= ?1",
         cairn_srv_tick(tx), err);
 }
@@ -185,6 +196,29 @@ static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_er
     return code;
 }
 
+/* ---- Q35: the generation ---- */
+
+/* Before the first deletion of a round it is raised, by compare-and-set: a copy of this catalog
+ * that is put back later is then behind. Before the later ones it is compared. */
+static enum cairn_code raise_once(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker,
+                                  struct cairn_error *err) {
+    if (sweep->raised) return cairn_srv_identity_compare(sweep->server, worker, err);
+    CAIRN_TRY(cairn_srv_identity_raise(sweep->server, worker, err));
+    sweep->raised = true;
+    sweep->raised_ms = cairn_srv_mono_ms(sweep->server);
+    return CAIRN_OK;
+}
+
+/* And every ten minutes, so that a copy is never older than that without showing. */
+static enum cairn_code raise_now_and_then(struct cairn_srv_sweep *sweep,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) {
+    uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
+    sweep->raised = false;
+    if (!sweep->raised_ms) sweep->raised_ms = now_ms; /* the start has raised it */
+    return now_ms - sweep->raised_ms < RAISE_MS ? CAIRN_OK : raise_once(sweep, worker, err);
+}
+
 /* ---- the trash ---- */
 
 static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
@@ -193,6 +227,7 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, found->version.id.text, &version, err));
     uint64_t grace_ms = found->server->settings->trash_grace_ms;
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version.run_id, err));
     if (version.state != CAIRN_STATE_COMMITTED || !version.trashed ||
         cairn_srv_tick(tx) < version.trashed_tick + grace_ms)
         return CAIRN_OK;
@@ -205,8 +240,7 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
     struct cairn_srv *server = found->server;
     found->count = 0;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
-    /* Q35: compared before each batch: a restored catalog must delete nothing. */
-    if (found->count) CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+    if (found->count) CAIRN_TRY(raise_once(found, worker, err));
     for (size_t i = 0; i < found->count; i++) {
         found->version = (struct cairn_srv_version){.id = found->ids[i]};
         CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
@@ -224,7 +258,9 @@ static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_s
         struct cairn_error why = {0};
         enum cairn_code code =
             cairn_srv_sweep_version(found->server, worker, found->ids[i].text, &why);
-        if (code == CAIRN_CATALOG_BEHIND) return cairn_fail(err, code, "%s", why.message);
+        if (code == CAIRN_CATALOG_BEHIND && found->server->frozen)
+            return cairn_fail(err, code, "%s", why.message);
+        if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen now */
         if (!code || first) continue;
         first = code;
         if (err) *err = why;
@@ -238,12 +274,12 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
     struct cairn_srv *server = found->server;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_dead, found, err));
     if (found->count) {
-        CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+        CAIRN_TRY(raise_once(found, worker, err));
         CAIRN_TRY(sweep_found(found, worker, err));
     }
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_gone, found, err));
     if (found->count) {
-        CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+        CAIRN_TRY(raise_once(found, worker, err));
         CAIRN_TRY(sweep_found(found, worker, err));
     }
     return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
@@ -266,6 +302,10 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     struct cairn_srv *server = found->server;
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
+    bool busy = false;
+    CAIRN_TRY(cairn_srv_compare_all(server, worker, &busy, err));
+    if (busy) return cairn_fail(err, CAIRN_BUSY, "a run is being compared with the store");
+    CAIRN_TRY(raise_now_and_then(found, worker, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
     for (size_t i = 0; i < found->count; i++) cairn_srv_jobs_commit(server, found->ids[i].text);
     CAIRN_TRY(expire_all(found, err));

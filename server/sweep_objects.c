@@ -8,6 +8,8 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/frozen.h"
+#include "server/identity.h"
 #include "server/saves.h"
 
 #define PAGES_MAX 1000000
@@ -46,8 +48,8 @@ static enum cairn_code no_record(struct dead *dead, const char *key, struct cair
     cairn_log(ERROR, "sweep.record_found",
               "version=%s the store says it is committed, the catalog that it was given up",
               dead->id);
-    cairn_srv_freeze(dead->server, "a version that was given up has a committed.json");
-    return cairn_srv_thawed(dead->server, err);
+    return cairn_srv_run_freeze(dead->server, &dead->version.name,
+                                "a version that was given up has a committed.json", err);
 }
 
 static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err) {
@@ -295,6 +297,7 @@ enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_s
     if (!unused) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
     unused->unused_ms = unused_ms;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_and_forget, unused, err));
+    if (unused->count) CAIRN_TRY(cairn_srv_identity_raise(server, worker, err)); /* Q35 */
     for (size_t i = 0; i < unused->count; i++) {
         struct cairn_key key;
         cairn_key_layout(&unused->layouts[i].name, unused->layouts[i].digest,

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "server/frozen.h"
 #include "server/jobs.h"
 #include "server/request.h"
 
@@ -72,10 +73,13 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     /* One run's trouble takes the server away from no other, so it does not count as not ready. */
     char stuck[CAIRN_SRV_STUCK_BYTES];
     bool any_stuck = cairn_srv_jobs_stuck(request->server, stuck) > 0;
+    char frozen[CAIRN_SRV_FROZEN_BYTES];
+    bool any_frozen = cairn_srv_frozen_text(request->server, frozen) > 0;
     json_t *checks =
-        json_pack("{s:s, s:s, s:s, s:s}", "catalog", catalog.code ? catalog.message : "ok", "store",
-                  store.code ? store.message : "ok", "generation",
-                  generation.code ? generation.message : "ok", "commits", any_stuck ? stuck : "ok");
+        json_pack("{s:s, s:s, s:s, s:s, s:s}", "catalog", catalog.code ? catalog.message : "ok",
+                  "store", store.code ? store.message : "ok", "generation",
+                  generation.code ? generation.message : "ok", "commits", any_stuck ? stuck : "ok",
+                  "runs", any_frozen ? frozen : "ok");
     return cairn_srv_reply_json(reply, ready ? 200 : 503,
                                 json_pack("{s:b, s:o}", "ready", (int)ready, "checks", checks),
                                 err);

@@ -183,7 +183,8 @@ enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(
         tx, &rows, err,
-        "SELECT v.version, v.step FROM versions v WHERE v.run_id = ?1 AND " SHOWN NEWEST_FIRST, "i",
+        "SELECT v.version, v.step FROM versions v WHERE v.run_id = ?1 AND " SHOWN
+        " AND NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = ?1)" NEWEST_FIRST, "i",
         run_id));
     CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
     if (!*ret_found) return CAIRN_OK;

@@ -120,11 +120,11 @@ TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting) /
     char path[256];
     snprintf(path, sizeof(path), "%s/abort", save.path);
     REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
-    for (int i = 0; i < 300 && !cairn_daemon_logged(&world.server, "catalog.behind"); i++) {
+    for (int i = 0; i < 300 && !cairn_daemon_logged(&world.server, "run.frozen"); i++) {
         struct timespec wait = {0, 10000000};
         nanosleep(&wait, NULL);
     }
-    EXPECT(cairn_daemon_logged(&world.server, "catalog.behind"));
+    EXPECT(cairn_daemon_logged(&world.server, "run.frozen"));
     EXPECT_EQ_U64(objects_under(&world, &save), 1);
     EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
                 CAIRN_CATALOG_BEHIND);

@@ -9,6 +9,7 @@
 #include "common/id.h"
 #include "common/text.h"
 #include "server/cache.h"
+#include "server/compare.h"
 #include "server/identity.h"
 #include "server/nodes.h"
 #include "server/waiters.h"
@@ -59,6 +60,7 @@ static enum cairn_code wake(struct cairn_inside *inside, struct cairn_error *err
     server->started_ms = inside->clock.mono_ms;
     CAIRN_TRY(cairn_srv_identity_start(server, inside->worker, err));
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
+    CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     CAIRN_TRY(cairn_srv_jobs_new_idle(server, &server->jobs, err));
@@ -72,11 +74,13 @@ static void forget(struct cairn_inside *inside) {
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
+    cairn_srv_compared_free(server->compared);
     inside->sweep = NULL;
     server->jobs = NULL;
     server->waiters = NULL;
     server->cache = NULL;
     server->nodes = NULL;
+    server->compared = NULL;
     server->frozen = false;
 }
 

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A catalog that is behind its store, in one run or in all, and what ends that (Q35, Q36, V39,
+ * V40). */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/manifest.h"
+#include "common/file.h"
+#include "tests/server/world.h"
+
+#define OTHER_RUN "/v1/runs/llm/eight"
+#define MINUTE_MS UINT64_C(60000)
+
+#define err world.err /* of the macros */
+
+static struct cairn_run_name seven = {"llm", "seven"};
+
+/* An attempt of the other run, which must go on whatever happens to the first. */
+static enum cairn_code open_other(struct cairn_world *world, const char *job, uint64_t after) {
+    return cairn_world_call(world, "POST", OTHER_RUN "/attempts",
+                            json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s}", "job", job,
+                                      "world_size", 1, "resume", "latest", "after",
+                                      (json_int_t)after, "wait_staged", "1s", "ranks", "rank", 0,
+                                      "proc", job, "node", "node-b"),
+                            NULL);
+}
+
+static enum cairn_code latest_of(struct cairn_world *world, char ret[64]) {
+    CAIRN_AUTO_JSON json_t *latest = NULL;
+    CAIRN_TRY(cairn_world_call(world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
+    snprintf(ret, 64, "%s", cairn_world_text(latest, "version"));
+    return CAIRN_OK;
+}
+
+static void check_of(struct cairn_world *world, const char *name, char ret[800]) {
+    CAIRN_AUTO_JSON json_t *ready = NULL;
+    EXPECT(!cairn_world_call(world, "GET", "/readyz", NULL, &ready));
+    snprintf(ret, 800, "%s", cairn_world_text(json_object_get(ready, "checks"), name));
+}
+
+static bool object_there(struct cairn_world *world, const struct cairn_key *key) {
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key->text};
+    return !cairn_store_perform(world->worker, &head, NULL);
+}
+
+static void expect_frozen(struct cairn_world *world) {
+    static const char *const paths[] = {WORLD_RUN, WORLD_RUN "/checkpoints",
+                                        WORLD_RUN "/checkpoints/latest",
+                                        WORLD_RUN "/checkpoints/1"};
+    for (size_t i = 0; i < CAIRN_COUNT(paths); i++) {
+        enum cairn_code code = cairn_world_call(world, "GET", paths[i], NULL, NULL);
+        if (!EXPECT(code == CAIRN_CATALOG_BEHIND)) printf("    %s\n", paths[i]);
+    }
+    struct cairn_hand next;
+    EXPECT_EQ_U64(cairn_hand_open(world, &next, "a-later-job", 1, "latest", 1),
+                  CAIRN_CATALOG_BEHIND);
+    char text[800];
+    check_of(world, "runs", text);
+    EXPECT(strstr(text, "llm/seven"));
+    EXPECT(!open_other(world, "other-2", 1)); /* other runs go on */
+}
+
+/* The rows of a save go back to what they were before it, as in a backup of the same life. */
+static bool forget_versions_above(struct cairn_world *world) {
+    return cairn_world_sql(world, "DELETE FROM shards WHERE version IN (SELECT version FROM "
+                                  "versions WHERE step > 2 AND run_id = 1)") &&
+           cairn_world_sql(world, "DELETE FROM version_ranks WHERE version IN (SELECT version FROM "
+                                  "versions WHERE step > 2 AND run_id = 1)") &&
+           cairn_world_sql(world, "DELETE FROM version_groups WHERE version IN (SELECT version "
+                                  "FROM versions WHERE step > 2 AND run_id = 1)") &&
+           cairn_world_sql(world, "DELETE FROM versions WHERE step > 2 AND run_id = 1");
+}
+
+TEST(a_backup_of_the_same_life_freezes_the_run_that_went_on_and_no_other_V39) /* Q35, Q36 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[7];
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint64_t step = 1; step <= 6; step++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, step, 1, "error", 10, &saves[step]));
+    REQUIRE_OK(open_other(&world, "other", 0));
+    REQUIRE(forget_versions_above(&world));
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    expect_frozen(&world);
+    /* By id, what the catalog still knows is read. */
+    REQUIRE_OK(cairn_world_call(&world, "GET", saves[1].path, NULL, NULL));
+    /* Not even time and another start end it, and nothing is deleted. */
+    cairn_inside_pass(&world.inside, 25 * 60 * MINUTE_MS);
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    expect_frozen(&world);
+    for (uint64_t step = 1; step <= 6; step++) {
+        struct cairn_version_place place = {seven, step, saves[step].id};
+        struct cairn_key record;
+        cairn_key_committed(&place, &record);
+        EXPECT(object_there(&world, &record));
+    }
+}
+
+TEST(a_version_that_the_backup_calls_open_is_not_swept_when_the_store_has_its_record_V39) /* Q32 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    REQUIRE_OK(open_other(&world, "other", 0));
+    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET state = 0, recorded = 0, committed_ms = "
+                                    "0, manifest_sha256 = NULL WHERE run_id = 1"));
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    cairn_inside_pass(&world.inside, 25 * 60 * MINUTE_MS);
+    expect_frozen(&world);
+    struct cairn_version_place place = {seven, 1, save.id};
+    struct cairn_key record, shard;
+    cairn_key_committed(&place, &record);
+    cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &shard);
+    EXPECT(object_there(&world, &record) && object_there(&world, &shard));
+}
+
+static void put_attempt(struct cairn_world *world, uint64_t number, const char *text) {
+    struct cairn_key key;
+    cairn_key_attempt(&seven, number, &key);
+    EXPECT(!cairn_store_put_small(world->worker, key.text, cairn_view_of(text), true, NULL));
+}
+
+TEST(one_foreign_attempt_record_freezes_its_run_and_no_other_and_a_restart_thaws_nothing_V40) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    REQUIRE_OK(open_other(&world, "other", 0));
+    /* In the way of the next attempt of a run that was compared long ago. */
+    put_attempt(&world, 2, "{\"not\": \"ours\"}");
+    EXPECT_CODE(cairn_hand_open(&world, &next, "j2", 1, "latest", 1), CAIRN_CATALOG_BEHIND);
+    expect_frozen(&world);
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    expect_frozen(&world);
+}
+
+TEST(the_generation_is_raised_before_deletions_and_every_ten_minutes_Q35) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_key key;
+    struct cairn_store_record before = {0}, idle = {0}, after = {0}, swept = {0};
+    struct {
+        struct cairn_store_record *to;
+    } reads[] = {{&before}, {&idle}, {&after}, {&swept}};
+    cairn_key_store_json(&key);
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (size_t i = 0; i < CAIRN_COUNT(reads); i++) {
+        CAIRN_AUTO(buf) text = {0};
+        REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &text, &err));
+        REQUIRE_OK(cairn_store_record_decode(cairn_buf_view(&text), reads[i].to, &err));
+        if (i == 0) cairn_inside_pass(&world.inside, 9 * MINUTE_MS);
+        if (i == 1) cairn_inside_pass(&world.inside, 2 * MINUTE_MS);
+        if (i == 2) {
+            char path[256];
+            REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+            snprintf(path, sizeof(path), "%s/abort", save.path);
+            REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+            cairn_inside_pass(&world.inside, 1000);
+        }
+    }
+    EXPECT_EQ_U64(idle.generation, before.generation);
+    EXPECT_EQ_U64(after.generation, before.generation + 1);
+    EXPECT_EQ_U64(swept.generation, after.generation + 1);
+    /* Uploaders are told the start's, so that nobody asks again for that. */
+    struct cairn_key number;
+    cairn_key_generation(swept.generation, &number);
+    EXPECT(object_there(&world, &number));
+    cairn_key_generation(after.generation, &number);
+    EXPECT(!object_there(&world, &number));
+}
+
+TEST(a_generation_that_another_server_took_freezes_before_anything_is_deleted_Q35) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
+    struct cairn_key number, object;
+    cairn_key_generation(world.inside.server.raising_to + 1, &number);
+    REQUIRE_OK(cairn_store_put_small(world.worker, number.text, CAIRN_VIEW("theirs"), true, &err));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/abort", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+    cairn_inside_pass(&world.inside, MINUTE_MS);
+    struct cairn_version_place place = {seven, 1, save.id};
+    cairn_key_shard(&place, CAIRN_VIEW("x"), &object);
+    EXPECT(object_there(&world, &object));
+    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
+                CAIRN_CATALOG_BEHIND);
+}
+
+/* ---- the same with files and processes ---- */
+
+static bool copy_catalog(const char *from, const char *to) {
+    static const char *const names[] = {"catalog.db", "catalog.db-wal", "grant.key"};
+    if (mkdir(to, 0700) && errno != EEXIST) return false;
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
+        char source[500], target[500];
+        CAIRN_AUTO(buf) bytes = {.limit = 64 * CAIRN_MIB};
+        snprintf(source, sizeof(source), "%s/%s", from, names[i]);
+        snprintf(target, sizeof(target), "%s/%s", to, names[i]);
+        (void)unlink(target);
+        enum cairn_code code = cairn_file_load(source, &bytes, NULL);
+        if (code == CAIRN_NOT_FOUND) continue;
+        if (code || cairn_file_replace(target, cairn_buf_view(&bytes), 0600, NULL)) return false;
+    }
+    return true;
+}
+
+TEST(a_backup_of_the_catalogs_files_that_is_put_back_answers_503_and_says_so_V39) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[7];
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &saves[1]));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 10, &saves[2]));
+    REQUIRE_OK(open_other(&world, "other", 0));
+    char backup[400];
+    snprintf(backup, sizeof(backup), "%s/backup", world.folder);
+    REQUIRE(copy_catalog(world.data_path, backup)); /* nobody writes now */
+    for (uint64_t step = 3; step <= 6; step++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, step, 1, "error", 10, &saves[step]));
+    cairn_daemon_end(&world.server);
+    REQUIRE(copy_catalog(backup, world.data_path));
+    REQUIRE(cairn_world_restart(&world, WORLD_ARGS("--sweep-interval=50ms"), NULL));
+    expect_frozen(&world);
+    EXPECT(cairn_daemon_logged(&world.server, "run.frozen"));
+    char id[64];
+    EXPECT_CODE(latest_of(&world, id), CAIRN_CATALOG_BEHIND);
+}
