@@ -205,6 +205,7 @@ static enum cairn_code prepare(int count, char **values, struct cairn_error *err
     bench_pattern(put.slab.data, put.bytes);
     CAIRN_TRY(make_checksums(count, values, err));
     CAIRN_TRY(cairn_up_send_new(&put.up, &put.up.send, err));
+    cairn_up_send_admit(put.up.send); /* there are no grants that could name another store */
     return cairn_up_send_start(put.up.send, err);
 }
 

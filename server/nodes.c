@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/crc32c.h"
 #include "common/lock.h"
 #include "common/rule.h"
 #include "common/text.h"
@@ -27,6 +28,7 @@ struct told {
 struct node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
     uint64_t heard_ms, row_ms;
+    uint32_t row_crc32c; /* of what the row says of the uploader */
     bool left; /* it said good-bye: nothing of it is waited for until it is heard again */
     size_t version_count;
     struct told *told;
@@ -195,8 +197,11 @@ static void remember(struct beat *beat) {
         struct node *node = make_node(nodes, beat->request->params.node);
         if (!node) return;
         uint64_t now_ms = cairn_srv_mono_ms(beat->request->server);
-        beat->write_row = !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS;
+        uint32_t crc32c = cairn_crc32c(0, beat->uploader_text.data, beat->uploader_text.size);
+        beat->write_row = !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS ||
+                          crc32c != node->row_crc32c;
         if (beat->write_row) node->row_ms = now_ms;
+        node->row_crc32c = crc32c;
         node->heard_ms = now_ms;
         node->left = beat->leaving;
         node->version_count = json_array_size(beat->versions);

@@ -81,8 +81,7 @@ static enum cairn_code learn(struct cairn_store_dir *dir, struct cairn_error *er
         CAIRN_TRY(learn_from_file(dir, err));
     }
     if (!dir->base.profile.head_has_token) {
-        note(dir, "no extended attributes, so a save whose last answer was lost cannot be proven "
-                  "and fails");
+        note(dir, "no extended attributes, so after a restart objects are read back to be proven");
     }
     dir->beneath = has_openat2(dir->root_fd);
     if (!dir->beneath) note(dir, "no openat2, so paths are opened component by component");
@@ -370,6 +369,7 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
     struct cairn_store_dir_worker *worker = worker_of(base);
     uint64_t start = cairn_mono_ms();
     for (;;) {
+        cairn_store_dir_forget(worker);
         bool ended = admit(worker);
         if (!worker->jobs && !ended) {
             if (take_wake(worker)) return CAIRN_OK;
@@ -388,4 +388,6 @@ static const struct cairn_store_vtable vtable = {.free = dir_free,
                                                  .cancel = cancel,
                                                  .poll = poll_worker,
                                                  .wake = wake,
-                                                 .appetite = appetite};
+                                                 .appetite = appetite,
+                                                 .moved = cairn_store_dir_moved,
+                                                 .follow = cairn_store_dir_follow};

@@ -17,8 +17,9 @@
  *          D5  one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
  * Limits:  a component of a key has at most 255 bytes; names like .<uuid>.tmp are our temporaries
  *          and no keys. A key below another key cannot exist in a folder.
- * Threads: struct cairn_store_dir is immutable after open; worker and jobs have one owner thread,
- *          only _wake may come from another.
+ * Threads: struct cairn_store_dir is immutable after open but for what root_fd refers to, which
+ *          cairn_store_follow replaces whole; worker and jobs have one owner thread, only _wake may
+ *          come from another.
  * Next:    store/README.md; common/file.h.
  */
 #pragma once
@@ -43,6 +44,7 @@ struct cairn_store_dir {
     int root_fd;
     bool read_only;
     bool beneath; /* openat2 works here */
+    atomic_uint roots; /* how often the path was followed to another folder */
 };
 struct cairn_store_dir_job {
     struct cairn_store_dir_job *next;
@@ -71,11 +73,19 @@ struct cairn_store_dir_worker {
         int64_t modified_s, modified_ns;
     } published[CAIRN_STORE_DIR_PUBLISHED_MAX]; /* files that it made durable under their names */
     unsigned published_next;
+    unsigned roots; /* the one that these two lists are of */
 };
 static inline const struct cairn_store_dir *
 cairn_store_dir_of(const struct cairn_store_dir_worker *worker) {
     return (const struct cairn_store_dir *)worker->base.store;
 }
+
+/* ---- dir_root.c ---- */
+bool cairn_store_dir_moved(const struct cairn_store *store);
+enum cairn_code cairn_store_dir_follow(struct cairn_store *store,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* What this worker knows of folders holds for another root. */
+void cairn_store_dir_forget(struct cairn_store_dir_worker *worker);
 
 /* ---- dir_path.c ---- */
 struct cairn_store_dir_place {

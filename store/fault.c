@@ -258,6 +258,14 @@ static uint32_t appetite(const struct cairn_store_worker *base) {
     return cairn_store_appetite(((const struct fault_worker *)base)->inner);
 }
 
+static bool moved(const struct cairn_store *base) {
+    return cairn_store_moved(((const struct fault_store *)base)->inner);
+}
+
+static enum cairn_code follow(struct cairn_store *base, struct cairn_error *err) {
+    return cairn_store_follow(((struct fault_store *)base)->inner, err);
+}
+
 static const struct cairn_store_vtable vtable = {.free = store_free,
                                                  .worker_new = worker_new,
                                                  .worker_free = worker_free,
@@ -265,4 +273,6 @@ static const struct cairn_store_vtable vtable = {.free = store_free,
                                                  .cancel = cancel,
                                                  .poll = poll_worker,
                                                  .wake = wake,
-                                                 .appetite = appetite};
+                                                 .appetite = appetite,
+                                                 .moved = moved,
+                                                 .follow = follow};

@@ -82,6 +82,14 @@ const char *cairn_store_url(const struct cairn_store *store) {
     return store->url;
 }
 
+bool cairn_store_moved(const struct cairn_store *store) {
+    return store->vtable->moved && store->vtable->moved(store);
+}
+
+enum cairn_code cairn_store_follow(struct cairn_store *store, struct cairn_error *err) {
+    return store->vtable->follow ? store->vtable->follow(store, err) : CAIRN_OK;
+}
+
 enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                        struct cairn_error *err) {
     return store->vtable->worker_new(store, ret, err);

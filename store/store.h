@@ -163,6 +163,13 @@ CAIRN_DEFINE_AUTO_PTR(store);
 const struct cairn_store_profile *cairn_store_profile(const struct cairn_store *store);
 const char *cairn_store_url(const struct cairn_store *store); /* no secret in it */
 
+/* Is what the URL names no longer what was opened? A folder whose path is another folder by device
+ * and inode: a mount came or went. Requests keep to what was opened. Any thread. */
+bool cairn_store_moved(const struct cairn_store *store);
+/* Opens what the URL names now, for all that is submitted from now on. One thread at a time. */
+enum cairn_code cairn_store_follow(struct cairn_store *store,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+
 enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_store_worker_free(struct cairn_store_worker *worker); /* cancels what is under way */
@@ -213,6 +220,8 @@ struct cairn_store_vtable {
                             struct cairn_error *err);
     void (*wake)(struct cairn_store_worker *worker);
     uint32_t (*appetite)(const struct cairn_store_worker *worker);
+    bool (*moved)(const struct cairn_store *store); /* both NULL: it cannot move */
+    enum cairn_code (*follow)(struct cairn_store *store, struct cairn_error *err);
 };
 struct cairn_store {
     const struct cairn_store_vtable *vtable;

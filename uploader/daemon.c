@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/manifest.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/text.h"
@@ -19,6 +18,7 @@
 #include "uploader/fetch.h"
 #include "uploader/journal.h"
 #include "uploader/lost.h"
+#include "uploader/meeting.h"
 #include "uploader/outbox.h"
 #include "uploader/recover.h"
 #include "uploader/save.h"
@@ -33,43 +33,6 @@
 #define LAST_WORD_MS 3000 /* how long the end of versions is awaited when all was told */
 #define TASKS_WAIT_MS 2000
 #define LEARN_MS 5000 /* each of the requests that test the store */
-
-/* ---- the store's identity ---- */
-
-enum cairn_code cairn_up_store_meet(struct cairn_up *up, struct cairn_store_worker *worker,
-                                    struct cairn_error *err) {
-    struct cairn_key key;
-    struct cairn_store_record record;
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
-    cairn_key_store_json(&key);
-    CAIRN_TRY(cairn_store_get_small(worker, key.text, &text, err));
-    enum cairn_code code = cairn_store_record_decode(cairn_buf_view(&text), &record, err);
-    if (code != CAIRN_OK) {
-        if (code != CAIRN_UNSUPPORTED && err) err->code = code = CAIRN_CORRUPT;
-        return cairn_within(err, code, "store %s: store.json", cairn_store_url(up->store));
-    }
-    CAIRN_HOLD(&up->lock);
-    for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
-        if (strcmp(at->grant.store_uuid, record.uuid) != 0)
-            return cairn_fail(
-                err, CAIRN_CONFLICT,
-                "store %s is %s, but the journal or the server speaks of store %s (run %s)",
-                cairn_store_url(up->store), record.uuid, at->grant.store_uuid, at->run_text);
-    }
-    if (!up->locked.store_uuid[0])
-        cairn_log(INFO, "store.met", "url=%s uuid=%s", cairn_store_url(up->store), record.uuid);
-    (void)cairn_text_copy(up->locked.store_uuid, sizeof(up->locked.store_uuid), record.uuid);
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_up_store_check(struct cairn_up *up, const char *grant_uuid,
-                                     struct cairn_error *err) {
-    CAIRN_HOLD(&up->lock);
-    if (!up->locked.store_uuid[0] || !strcmp(up->locked.store_uuid, grant_uuid)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CONFLICT,
-                      "the server writes to store %s, this uploader's store %s is %s", grant_uuid,
-                      cairn_store_url(up->store), up->locked.store_uuid);
-}
 
 enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
@@ -195,29 +158,7 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
 
 /* ---- serve ---- */
 
-/* A stranger's store is noticed as soon as there is a record to compare with. */
-static enum cairn_code look_for_store(struct cairn_up *up, struct cairn_store_worker *worker,
-                                      bool *told, struct cairn_error *err) {
-    cairn_lock_take(&up->lock);
-    bool met = up->locked.store_uuid[0] != '\0';
-    cairn_lock_give(&up->lock);
-    if (met) return CAIRN_OK;
-    struct cairn_error error = {0};
-    enum cairn_code code = cairn_up_store_meet(up, worker, &error);
-    if (code == CAIRN_OK) return CAIRN_OK;
-    if (!*told)
-        cairn_log(WARN, "store.not_ready",
-                  "url=%s cause=\"%s\" hint=\"the server sets it up when it "
-                  "starts\"",
-                  cairn_store_url(up->store), error.message);
-    *told = true;
-    bool final = code == CAIRN_UNSUPPORTED || code == CAIRN_CONFLICT || code == CAIRN_CORRUPT;
-    if (!final) return CAIRN_OK;
-    if (err) *err = error;
-    return code;
-}
-
-static void drain(struct cairn_up *up) {
+static void drain(struct cairn_up *up, struct cairn_up_meeting *meeting) {
     uint64_t deadline_ms = cairn_mono_ms() + up->settings.drain_timeout_ms;
     cairn_up_socket_close_door(up->socket);
     cairn_lock_take(&up->lock);
@@ -228,6 +169,7 @@ static void drain(struct cairn_up *up) {
               cairn_up_save_unfinished(up, NULL), up->settings.drain_timeout_ms);
     uint64_t open = 0, left = 0, told_ms = 0;
     while (cairn_mono_ms() < deadline_ms) {
+        if (cairn_up_meeting_tick(meeting, up, NULL) != CAIRN_OK) break; /* it was told */
         left = cairn_up_save_unfinished(up, &open);
         if (!left && !told_ms) told_ms = cairn_mono_ms();
         if (!open || (!left && cairn_mono_ms() > told_ms + LAST_WORD_MS)) break;
@@ -263,20 +205,20 @@ static void look_at_store(struct cairn_up *up, bool *told) {
 }
 
 enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_error *err) {
-    struct cairn_store_worker *worker = NULL;
-    CAIRN_TRY(cairn_store_worker_new(up->store, &worker, err));
+    struct cairn_up_meeting meeting;
+    CAIRN_TRY(cairn_up_meeting_init(&meeting, up, err));
     struct pollfd waiting = {.fd = stop_fd, .events = POLLIN};
     enum cairn_code code = CAIRN_OK;
-    bool told = false, told_degraded = false;
+    bool told_degraded = false;
     while (code == CAIRN_OK) {
-        code = look_for_store(up, worker, &told, err);
+        code = cairn_up_meeting_tick(&meeting, up, err);
         look_at_store(up, &told_degraded);
         cairn_up_recovery_tick(up);
         cairn_up_lost_tick(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
-    cairn_store_worker_free(worker);
-    if (code == CAIRN_OK) drain(up);
+    if (code == CAIRN_OK) drain(up, &meeting);
+    cairn_up_meeting_release(&meeting);
     return code;
 }
 

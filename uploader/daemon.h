@@ -67,6 +67,7 @@ struct cairn_up {
         struct cairn_up_left *left;
         struct cairn_up_lost *lost; /* ranks whose process ended */
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
+        char store_waits[256]; /* why nothing is sent now (meeting.h); "": nothing is wrong */
         uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */
         bool draining;
         bool ending; /* sessions end because the process does */
@@ -82,9 +83,3 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd,
 void cairn_up_stop(struct cairn_up *up, int status);
 /* CAIRN_UNAVAILABLE while draining. */
 enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;
-/* The uuid in a grant must be the store's; while store.json is unseen, CAIRN_OK. */
-enum cairn_code cairn_up_store_check(struct cairn_up *up, const char *grant_uuid,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Look for store.json once; CAIRN_NOT_FOUND: the server has not set the store up yet. */
-enum cairn_code cairn_up_store_meet(struct cairn_up *up, struct cairn_store_worker *worker,
-                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -25,6 +25,15 @@ static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *at
     return count;
 }
 
+/* Nothing is sent for now: whoever looks at the nodes must see why. */
+static bool add_store(struct cairn_up *up, json_t *uploader) {
+    const char *why = up->locked.store_waits;
+    if (!*why) return true;
+    json_t *text = json_string(why); /* NULL also where a path in it is no UTF-8 */
+    if (!text) text = json_string("see store.not_ready in the log of this uploader");
+    return !json_object_set_new(uploader, "store_waits", text);
+}
+
 static bool add_attempts(struct cairn_up *up, json_t *array) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
         if (json_array_append_new(array, json_pack("{s:s, s:I}", "grant", at->text, "unsent",
@@ -86,7 +95,8 @@ static json_t *report(struct cairn_up *up, bool last) {
                   (json_int_t)getpid(), "uuid", up->uuid, "attempts", "versions");
     if (!body) return NULL;
     CAIRN_HOLD(&up->lock);
-    if (add_attempts(up, json_object_get(body, "attempts")) &&
+    if (add_store(up, json_object_get(body, "uploader")) &&
+        add_attempts(up, json_object_get(body, "attempts")) &&
         add_versions(up, json_object_get(body, "versions")) &&
         (!last || !json_object_set_new(body, "leaving", json_boolean(nothing_left(up)))))
         return body;

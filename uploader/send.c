@@ -76,8 +76,11 @@ static void run_once(struct cairn_up_sender *sender) {
     uint32_t appetite = cairn_store_appetite(sender->store);
     uint32_t room = appetite > sender->flying_count ? appetite - sender->flying_count : 0;
     uint64_t again_ms = IDLE_POLL_MS;
+    bool moved = cairn_store_moved(send->up->store);
     cairn_lock_take(&send->lock);
-    struct cairn_up_sending *picked = cairn_up_send_pick(sender, room, &again_ms);
+    if (moved) send->locked.admitted = false;
+    struct cairn_up_sending *picked =
+        cairn_up_send_pick(sender, send->locked.admitted ? room : 0, &again_ms);
     cairn_lock_give(&send->lock);
     if (picked) cairn_up_send_launch(sender, picked);
     if (sender->fill.shard) {
@@ -142,6 +145,25 @@ void cairn_up_send_free(struct cairn_up_send *send) {
     free(send->senders);
     cairn_lock_release(&send->lock);
     free(send);
+}
+
+void cairn_up_send_admit(struct cairn_up_send *send) {
+    cairn_lock_take(&send->lock);
+    send->locked.admitted = true;
+    cairn_lock_give(&send->lock);
+    cairn_up_send_wake(send);
+}
+
+bool cairn_up_send_is_admitted(struct cairn_up_send *send) {
+    CAIRN_HOLD(&send->lock);
+    return send->locked.admitted;
+}
+
+bool cairn_up_send_is_still(struct cairn_up_send *send) {
+    CAIRN_HOLD(&send->lock);
+    for (const struct cairn_up_shard *at = send->locked.first; at; at = at->queue.next)
+        if (at->queue.in_flight) return false;
+    return true;
 }
 
 void cairn_up_send_wake(struct cairn_up_send *send) {

@@ -13,6 +13,8 @@
  *              longer match them are never sent on: CAIRN_SOURCE_CHANGED names shard and range.
  *          E4  after a shard ended, no request of this process carries its bytes (Q20); a shard
  *              that is given up is cancelled on the wire first, then its upload is aborted.
+ *          E6  nothing is picked before the store was met, nor after a gap until it was met again
+ *              (Q55): its path names another folder, or a request found it away.
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved.
  * Threads: `queue` of a shard is locked by upload_queue; worker threads of its own. The callbacks
  *          of uploader/save.h are called on them with no lock held.
@@ -64,6 +66,12 @@ enum cairn_code cairn_up_send_start(struct cairn_up_send *send,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_send_stop(struct cairn_up_send *send);
 void cairn_up_send_free(struct cairn_up_send *send);
+
+/* The store is the one of the grants: send. Until then, and after a gap, nothing is picked. */
+void cairn_up_send_admit(struct cairn_up_send *send);
+bool cairn_up_send_is_admitted(struct cairn_up_send *send);
+/* No request of any shard is under way, also none that was picked before a gap. */
+bool cairn_up_send_is_still(struct cairn_up_send *send);
 
 /* fd (taken also on failure) for a file, else -1; data for a slab. part sizes are chosen here. */
 struct cairn_up_shard_options {

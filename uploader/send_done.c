@@ -122,6 +122,11 @@ static void log_failure(const struct cairn_up_sending *sending) {
               sending->request.error.message);
 }
 
+/* Whoever answers next time need not be who was met. */
+static bool is_gap(enum cairn_code code) {
+    return code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_STORE;
+}
+
 static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
     struct cairn_up_send *send = sender->send;
     struct cairn_up_shard *shard = sending->shard;
@@ -135,6 +140,7 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     cairn_lock_take(&send->lock);
     cairn_multipart_result(&shard->queue.mp, &sending->action, &sending->request);
     back_off(shard, sending->request.code);
+    if (is_gap(sending->request.code)) send->locked.admitted = false;
     if (sending->buffer) cairn_up_buffer_give(send, sending->buffer);
     shard->queue.in_flight--;
     if (sending->carries) shard->queue.bodies_in_flight--;

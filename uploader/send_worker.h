@@ -75,6 +75,7 @@ struct cairn_up_send {
         struct cairn_up_shard *first, *last; /* oldest first */
         struct cairn_up_buffer *free_buffers;
         bool stopping;
+        bool admitted; /* the store was met and there was no gap since */
     } locked;
 };
 

@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "uploader/journal.h"
 #include "uploader/lost.h"
+#include "uploader/meeting.h"
 #include "uploader/opening.h"
 #include "uploader/session.h"
 #include "uploader/tasks.h"
@@ -111,7 +112,7 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct
     struct cairn_up *up = opening->up;
     struct cairn_grant grant;
     CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
-    CAIRN_TRY(cairn_up_store_check(up, grant.store_uuid, err));
+    CAIRN_TRY(cairn_up_meeting_check(up, grant.store_uuid, err));
     opening->entry = cairn_up_journal_entry_new(up->journal);
     CAIRN_AUTO_JSON json_t *message =
         json_pack("{s:s, s:s, s:I, s:s, s:s}", "t", "session", "grant", opening->grant, "rank",

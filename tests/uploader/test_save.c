@@ -534,15 +534,15 @@ TEST(a_stranger_to_the_store_refuses_to_work) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    world_uploader_kill(&world);
+    REQUIRE(trainer_open(
+        &trainer,
+        &(struct trainer_options){.socket = world.socket_path, .job = "job-1", .no_slabs = true}));
+    world_uploader_kill(&world); /* its journal names the store */
     char other[300];
     snprintf(other, sizeof(other), "--store=%s/elsewhere", world.folder);
     const char *const args[] = {other, NULL};
     world.uploader_args = args;
     REQUIRE(world_uploader_start(&world, NULL, NULL)); /* nothing is there yet: it waits */
-    REQUIRE(trainer_open(
-        &trainer,
-        &(struct trainer_options){.socket = world.socket_path, .job = "job-1", .no_slabs = true}));
     snprintf(other, sizeof(other), "%s/elsewhere/.cairn", world.folder);
     EXPECT(mkdir(other, 0755) == 0);
     struct cairn_store_record record = {
