@@ -103,22 +103,22 @@ enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool
     return CAIRN_OK;
 }
 
-static enum cairn_code bad_message(struct cairn_error *err) {
-    if (err) err->code = CAIRN_PROTOCOL;
-    return cairn_within(err, CAIRN_PROTOCOL, "frame");
+static enum cairn_code bad_message(enum cairn_code code, struct cairn_error *err) {
+    if (code != CAIRN_NO_MEMORY) code = CAIRN_PROTOCOL; /* the peer did nothing wrong */
+    if (err) err->code = code;
+    return cairn_within(err, code, "frame");
 }
 
 static enum cairn_code message_parse(struct cairn_view text, struct cairn_frame *frame,
                                      struct cairn_error *err) {
     struct cairn_json_limits limits = {CAIRN_FRAME_JSON_BYTES_MAX, FRAME_NODES_MAX};
-    if (cairn_json_parse(text, limits, &frame->message, err) != CAIRN_OK) return bad_message(err);
+    enum cairn_code code = cairn_json_parse(text, limits, &frame->message, err);
+    if (code) return bad_message(code, err);
     const struct cairn_json_field fields[] = {
         {.name = "t", .kind = CAIRN_JSON_TEXT, .required = true, .ret = &frame->name, .max = 64},
     };
-    if (cairn_json_read(frame->message, "", fields, CAIRN_COUNT(fields), true, err) != CAIRN_OK) {
-        return bad_message(err);
-    }
-    return CAIRN_OK;
+    code = cairn_json_read(frame->message, "", fields, CAIRN_COUNT(fields), true, err);
+    return code ? bad_message(code, err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn_frame *ret,

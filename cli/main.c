@@ -8,6 +8,7 @@
 #include <cairn/cairn.h>
 
 #include "cli/verb.h"
+#include "common/json.h"
 #include "store/store.h"
 
 static const struct cairn_cli_verb *const verbs[] = {
@@ -59,6 +60,7 @@ static void find_program_folder(char *ret, size_t capacity) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
+    cairn_json_watch_memory();
     cairn_store_register_s3(cairn_store_s3_open);
     if (argc < 2) {
         usage(stderr);

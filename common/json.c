@@ -8,6 +8,7 @@
 #include "common/json.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define JSON_DEPTH_MAX 16
 #define JSON_BYTES_DEFAULT CAIRN_MIB
@@ -94,6 +95,19 @@ static enum cairn_code scan_all(struct cairn_view text, size_t nodes_max, struct
     return CAIRN_OK;
 }
 
+/* This thread's last parse was refused memory; known where cairn_json_watch_memory was called. */
+static _Thread_local bool starved;
+
+static void *watched_malloc(size_t size) {
+    void *memory = malloc(size);
+    if (!memory) starved = true;
+    return memory;
+}
+
+void cairn_json_watch_memory(void) {
+    json_set_alloc_funcs(watched_malloc, free);
+}
+
 enum cairn_code cairn_json_parse(struct cairn_view text, struct cairn_json_limits limits,
                                  json_t **ret_json, struct cairn_error *err) {
     size_t bytes_max = limits.bytes ? limits.bytes : JSON_BYTES_DEFAULT;
@@ -104,11 +118,13 @@ enum cairn_code cairn_json_parse(struct cairn_view text, struct cairn_json_limit
     if (text.size == 0) return cairn_fail(err, CAIRN_INVALID, "JSON: the document is empty");
     CAIRN_TRY(scan_all(text, nodes_max, err));
     json_error_t problem;
+    starved = false;
     json_t *json = json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, &problem);
     if (!json) {
         char what[72];
-        if (json_error_code(&problem) == json_error_out_of_memory)
-            return cairn_fail(err, CAIRN_NO_MEMORY, "JSON: out of memory");
+        /* jansson says nothing about it, or "string expected" where it could not copy one. */
+        if (starved || !problem.text[0] || json_error_code(&problem) == json_error_out_of_memory)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a JSON document");
         return cairn_fail(err, CAIRN_INVALID, "JSON: line %d column %d: %s", problem.line,
                           problem.column, shown(problem.text, strlen(problem.text), what));
     }
@@ -139,7 +155,8 @@ static enum cairn_code dump(const json_t *json, size_t flags, struct cairn_buf *
     ret->size = before;
     if (ret->data) ret->data[before] = '\0';
     if (sink.code != CAIRN_OK) return sink.code;
-    return cairn_fail(err, CAIRN_INVALID, "JSON: the value cannot be written");
+    /* A json_t holds valid UTF-8 and finite numbers only: nothing else can fail. */
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to write a JSON document");
 }
 
 enum cairn_code cairn_json_dump(const json_t *json, struct cairn_buf *ret,

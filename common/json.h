@@ -30,6 +30,10 @@ static inline void cairn_json_drop_at(json_t **json) {
 }
 #define CAIRN_AUTO_JSON __attribute__((cleanup(cairn_json_drop_at)))
 
+/* First thing in a program's main: from now on a parse that failed for want of memory is
+ * CAIRN_NO_MEMORY for certain; without this jansson may call it a syntax error. libcairn leaves the
+ * allocator of its host alone. */
+void cairn_json_watch_memory(void);
 enum cairn_code cairn_json_parse(struct cairn_view text, struct cairn_json_limits limits,
                                  json_t **ret_json, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_json_dump(const json_t *json, struct cairn_buf *ret,

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/id.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/parent.h"
 #include "server/cache.h"
@@ -181,6 +182,7 @@ int main(int argc, char **argv) {
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they inherit it */
     signal(SIGPIPE, SIG_IGN);
+    cairn_json_watch_memory();
     struct cairn_error err = {0};
     struct cairn_config config = {0};
     struct cairn_srv_settings settings = {0};

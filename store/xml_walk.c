@@ -78,8 +78,9 @@ static void on_end(void *owner, const XML_Char *name) {
 static void on_text(void *owner, const XML_Char *text, int size) {
     struct state *state = owner;
     if (state->code) return;
-    if (cairn_buf_append(&state->text, text, (size_t)size, NULL) != CAIRN_OK)
-        stop_for(state, "holds an element of more than 16 KiB");
+    enum cairn_code code = cairn_buf_append(&state->text, text, (size_t)size, &state->error);
+    if (code == CAIRN_TOO_LARGE) stop_for(state, "holds an element of more than 16 KiB");
+    if (code && code != CAIRN_TOO_LARGE) stop(state, code);
 }
 
 static void on_doctype(void *owner, const XML_Char *name, const XML_Char *system,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
+#include "common/json.h"
 #include "common/parent.h"
 #include "store/s3.h"
 #include "uploader/cores.h"
@@ -111,6 +112,7 @@ int main(int argc, char **argv) {
     bool help = take_flag(&argc, argv, "--help"), shown = take_flag(&argc, argv, "--print-config");
     bool docs = take_flag(&argc, argv, "--print-docs");
     bool journal_only = take_flag(&argc, argv, "--print-journal");
+    cairn_json_watch_memory();
     if (take_flag(&argc, argv, "--version")) {
         puts("cairn-uploader " CAIRN_UP_VERSION);
         return 0;
