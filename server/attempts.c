@@ -138,8 +138,7 @@ static enum cairn_code staged_left(struct cairn_srv_tx *tx, int64_t run_id, bool
     CAIRN_TRY(cairn_srv_sql_number(
         tx, &found, &one, err,
         "SELECT 1 FROM versions v WHERE v.run_id = ?1 AND ((v.state = 1 AND v.recorded = 0) OR "
-        "(v.state = 0 AND v.world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = "
-        "v.version AND k.sealed))) LIMIT 1",
+        "(v.state = 0 AND " CAIRN_SRV_SEALED ")) LIMIT 1",
         "i", run_id));
     *ret = found;
     return CAIRN_OK;
@@ -286,24 +285,35 @@ static enum cairn_code supersede(struct cairn_srv_tx *tx, struct ask *ask,
     return CAIRN_OK;
 }
 
-static enum cairn_code abort_open(struct cairn_srv_tx *tx, struct ask *ask,
-                                  struct cairn_error *err) {
-    char reason[96];
-    snprintf(reason, sizeof(reason), "attempt %" PRIu64 " took over before it was committed",
-             ask->attempt);
+static enum cairn_code find_open(struct cairn_srv_tx *tx, struct ask *ask,
+                                 struct cairn_error *err) {
     ask->aborted = json_array();
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "UPDATE versions SET state = ?2, code = ?3, reason = ?4 WHERE "
-                                 "run_id = ?1 AND state = 0 RETURNING version",
-                                 "iiit", ask->run.id, (int64_t)CAIRN_STATE_ABORTING,
-                                 (int64_t)CAIRN_STALE_ATTEMPT, reason));
+                                 "SELECT version FROM versions WHERE run_id = ?1 AND state = 0",
+                                 "i", ask->run.id));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
         if (json_array_append_new(ask->aborted, json_string(cairn_srv_rows_text(&rows, 0))))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     }
+}
+
+static enum cairn_code abort_open(struct cairn_srv_tx *tx, struct ask *ask,
+                                  struct cairn_error *err) {
+    char reason[96];
+    snprintf(reason, sizeof(reason), "attempt %" PRIu64 " took over before it was committed",
+             ask->attempt);
+    CAIRN_TRY(find_open(tx, ask, err));
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_STALE_ATTEMPT, reason};
+    for (size_t i = 0; i < json_array_size(ask->aborted); i++) {
+        CAIRN_AUTO(srv_version) version = {0};
+        const char *id = json_string_value(json_array_get(ask->aborted, i));
+        CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
+        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+    }
+    return CAIRN_OK;
 }
 
 static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {

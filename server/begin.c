@@ -230,9 +230,7 @@ static enum cairn_code save_running(struct cairn_srv_tx *tx, const struct cairn_
     CAIRN_TRY(cairn_srv_sql_open(
         tx, &rows, err,
         "SELECT version FROM versions v WHERE run_id = ?1 AND attempt = ?2 AND state = 0 AND "
-        "version <> ?3 AND (EXISTS (SELECT 1 FROM shards s WHERE s.version = v.version AND "
-        "registered = 0) OR world_size > (SELECT count(*) FROM version_ranks k WHERE k.version = "
-        "v.version AND sealed)) LIMIT 1",
+        "version <> ?3 AND NOT (" CAIRN_SRV_SEALED " AND " CAIRN_SRV_REGISTERED ") LIMIT 1",
         "iit", run->id, (int64_t)run->attempt, begin->version.id.text));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));

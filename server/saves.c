@@ -14,10 +14,8 @@ enum cairn_code cairn_srv_save_whole(struct cairn_srv_tx *tx,
     int64_t whole = 0;
     CAIRN_TRY(cairn_srv_sql_number(
         tx, &found, &whole, err,
-        "SELECT (SELECT count(*) FROM version_ranks WHERE version = ?1 AND sealed) = ?2 AND NOT "
-        "EXISTS (SELECT 1 FROM shards WHERE version = ?1 AND registered = 0)",
-        "ti", version->id.text, (int64_t)version->world_size));
-    *ret = version->state == CAIRN_STATE_OPEN && whole;
+        "SELECT " CAIRN_SRV_WHOLE " FROM versions v WHERE v.version = ?1", "t", version->id.text));
+    *ret = found && whole;
     return CAIRN_OK;
 }
 

@@ -83,10 +83,7 @@ static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
                                       struct cairn_error *err) {
     return collect(tx, argument,
                    "SELECT version FROM versions v WHERE " THAWED
-                   "AND ((state = 1 AND recorded = 0) OR (state = 0 "
-                   "AND world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = "
-                   "v.version AND sealed) AND NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = "
-                   "v.version AND registered = 0))) LIMIT ?1",
+                   "AND ((state = 1 AND recorded = 0) OR " CAIRN_SRV_WHOLE ") LIMIT ?1",
                    ROUND_VERSIONS_MAX, err);
 }
 

@@ -173,7 +173,6 @@ enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
 }
 
 /* Q25. The state numbers are those of enum cairn_state: 1 is committed, 0 is open. */
-#define SHOWN "v.state = 1 AND v.recorded = 1 AND v.superseded = 0 AND v.trashed_tick IS NULL"
 #define NEWEST_FIRST " ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT 1"
 _Static_assert(CAIRN_STATE_OPEN == 0 && CAIRN_STATE_COMMITTED == 1, "stored state numbers");
 
@@ -183,9 +182,9 @@ enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(
         tx, &rows, err,
-        "SELECT v.version, v.step FROM versions v WHERE v.run_id = ?1 AND " SHOWN
-        " AND NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = ?1)" NEWEST_FIRST, "i",
-        run_id));
+        "SELECT v.version, v.step FROM versions v WHERE v.run_id = ?1 AND " CAIRN_SRV_SHOWN
+        " AND NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = ?1)" NEWEST_FIRST,
+        "i", run_id));
     CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
     if (!*ret_found) return CAIRN_OK;
     (void)cairn_text_copy(ret->text, sizeof(ret->text), cairn_srv_rows_text(&rows, 0));

@@ -303,6 +303,20 @@ void cairn_tidy_calls(const struct cairn_tidy_file *file, struct cairn_buf *foun
     for (size_t i = 0; i < CAIRN_COUNT(sleeps); i++) find_call(file, sleeps[i], found);
 }
 
+/* Every move is checked against api/lifecycle.def where it is written. */
+void cairn_tidy_states(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    static const char *const writes[] = {"UPDATE versions SET state", "SET state =", "SET state="};
+    if (!starts(file->path, "server/") || !strcmp(file->path, "server/versions.c")) return;
+    for (size_t i = 0; i < CAIRN_COUNT(writes); i++) {
+        const char *at = strstr(file->text, writes[i]);
+        if (at) {
+            report(file, at, found, "versions.state is written by cairn_srv_version_move alone",
+                   "");
+            return;
+        }
+    }
+}
+
 void cairn_tidy_typedefs(const struct cairn_tidy_file *file, struct cairn_buf *found) {
     static const char *const kinds[] = {"struct", "enum", "union"};
     const char *at = file->code;

@@ -119,6 +119,9 @@ TEST(lines_have_at_most_100_columns) {
 TEST(banned_calls_are_not_made) {
     expect_tidy(cairn_tidy_calls, CODE, 20);
 }
+TEST(the_state_of_a_version_has_one_writer) {
+    expect_tidy(cairn_tidy_states, CODE, 20);
+}
 TEST(structs_and_enums_have_no_typedefs) {
     expect_tidy(cairn_tidy_typedefs, CODE, 20);
 }
@@ -187,6 +190,13 @@ TEST(a_wrong_include_is_found) {
             {"examples/a.c", "#include \"examples/b.h\"\n#include <cairn/cairn.h>\n", 0},
             {"examples/a.c", "#include \"common/b.h\"\n", 1},
             {"store/a.c", "/*\n#include \"server/b.h\"\n*/\n", 0});
+}
+
+TEST(a_second_writer_of_a_versions_state_is_found) {
+    SAMPLES(cairn_tidy_states,
+            {"server/versions.c", "run(\"UPDATE versions SET state = 1\");\n", 0},
+            {"server/sweep.c", "run(\"UPDATE versions SET state = 1\");\n", 1},
+            {"server/sweep.c", "run(\"SELECT state FROM versions\");\n", 0});
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {
