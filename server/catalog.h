@@ -9,6 +9,8 @@
  *              at all when it returns anything else.
  *          D2  changes run one after the other on one thread; what queued during the last commit
  *              shares the next one, each in a savepoint of its own.
+ *          D5  while it cannot be written (disk full, I/O error) each change says so and looks go
+ *              on; cairn_srv_catalog_writable tells.
  *          D3  a look sees one state of the whole catalog and can neither write nor checkpoint.
  *          D4  a second process on the same catalog, a network file system, a newer schema and a
  *              weaker durability setting are refused at open.
@@ -39,6 +41,9 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
                                                                   void *argument,
                                                                   struct cairn_error *err),
                                         void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_OK, or why the last change could not be written. */
+enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Run look() on the calling thread over a snapshot. */
 enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
                                        enum cairn_code (*look)(struct cairn_srv_tx *tx,

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/lock.h"
+#include "common/log.h"
 #include "server/catalog.h"
 
 #define CHANGES_WAITING_MAX 4096
@@ -40,6 +41,7 @@ struct cairn_srv_catalog {
         struct waiting *first, **last;
         size_t count;
         bool stopping;
+        struct cairn_error trouble; /* of the last change; code CAIRN_OK: none */
     } locked;
     struct cairn_lock readers_lock;
     struct {
@@ -59,18 +61,58 @@ static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
         (void)sqlite3_exec(tx->db, "ROLLBACK TO change; RELEASE change", NULL, NULL, NULL);
 }
 
+/* A full disk, a failed read or write and want of memory undo the whole transaction, not only the
+ * change that met them: nothing of the batch may go on as if it were still there. */
+static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting *one,
+                                  struct cairn_error *err) {
+    if (!sqlite3_get_autocommit(tx->db)) return CAIRN_OK;
+    enum cairn_code code = one->code ? one->code : CAIRN_IO;
+    if (one->code && one->err) *err = *one->err;
+    if (err->code) return err->code;
+    return cairn_fail(err, code, "catalog: the transaction was undone: %s", sqlite3_errmsg(tx->db));
+}
+
+/* D05: said once when it begins and once when it ends. */
+static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code,
+                         const struct cairn_error *err) {
+    bool trouble = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_CORRUPT, changed;
+    if (code && !trouble) return;
+    {
+        CAIRN_HOLD(&catalog->lock);
+        changed = trouble != (catalog->locked.trouble.code != CAIRN_OK);
+        catalog->locked.trouble = trouble ? *err : (struct cairn_error){0};
+    }
+    if (changed && trouble)
+        cairn_log(ERROR, "catalog.unwritable", "path=%s cause=\"%s\"", catalog->path, err->message);
+    if (changed && !trouble) cairn_log(INFO, "catalog.writable", "path=%s", catalog->path);
+}
+
 /* All of the batch in one transaction; a commit that fails fails all that were in it. */
-static void run_batch(struct cairn_srv_tx *tx, struct waiting *batch) {
+static void run_batch(struct cairn_srv_catalog *catalog, struct waiting *batch) {
+    struct cairn_srv_tx *tx = catalog->writer;
     struct cairn_error err = {0};
     enum cairn_code code = cairn_srv_sqlite_exec(tx, "BEGIN IMMEDIATE", &err);
-    for (struct waiting *one = batch; one && !code; one = one->next) run_one(tx, one);
+    for (struct waiting *one = batch; one && !code; one = one->next) {
+        run_one(tx, one);
+        code = still_open(tx, one, &err);
+    }
     if (!code) code = cairn_srv_sqlite_exec(tx, "COMMIT", &err);
+    note_trouble(catalog, code, &err);
     if (!code) return;
     (void)sqlite3_exec(tx->db, "ROLLBACK", NULL, NULL, NULL);
     for (struct waiting *one = batch; one; one = one->next) {
         one->code = code;
         if (one->err) *one->err = err;
     }
+}
+
+enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
+                                           struct cairn_error *err) {
+    CAIRN_HOLD(&catalog->lock);
+    const struct cairn_error *trouble = &catalog->locked.trouble;
+    if (!trouble->code) return CAIRN_OK;
+    return cairn_fail(err, trouble->code, "it cannot be written (%s): %s",
+                      cairn_code_info(trouble->code)->slug, trouble->message);
 }
 
 /* Up to CHANGES_PER_COMMIT from the front of the queue; the lock is held. */
@@ -113,7 +155,7 @@ static void *write_loop(void *argument) {
     for (;;) {
         struct waiting *batch = next_batch(catalog);
         if (!batch) return NULL;
-        run_batch(catalog->writer, batch);
+        run_batch(catalog, batch);
         finish_batch(catalog, batch);
     }
 }
@@ -125,7 +167,7 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
                                         void *argument, struct cairn_error *err) {
     struct waiting one = {.change = change, .argument = argument, .err = err};
     if (catalog->in_memory) {
-        run_batch(catalog->writer, &one);
+        run_batch(catalog, &one);
         return one.code;
     }
     cairn_condition_init(&one.finished);

@@ -168,7 +168,7 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     struct cairn_srv server = {.settings = settings,
                                .clock = &cairn_clock_real,
                                .random = cairn_random,
-                               .started_ms = cairn_mono_ms()};
+                               .listening_ms = cairn_mono_ms()};
     enum cairn_code code = run(&server, signals, err);
     take_down(&server);
     return code;

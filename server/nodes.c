@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/lock.h"
+#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/members.h"
@@ -41,6 +42,7 @@ struct cairn_srv_nodes {
     struct {
         struct node *buckets[BUCKETS];
         size_t count;
+        uint64_t round_ms; /* of the last sweep round; 0: none yet */
     } locked;
 };
 
@@ -87,13 +89,25 @@ static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name) {
 }
 
 uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
-    uint64_t since_ms = server->started_ms;
+    uint64_t since_ms = server->listening_ms;
     {
         CAIRN_HOLD(&server->nodes->lock);
         const struct node *node = find_node(server->nodes, name);
         if (node) since_ms = cairn_max_u64(since_ms, node->heard_ms);
     }
     return cairn_srv_mono_ms(server) - since_ms;
+}
+
+void cairn_srv_nodes_round(struct cairn_srv *server) {
+    uint64_t now_ms = cairn_srv_mono_ms(server), gap_ms = 0;
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        if (server->nodes->locked.round_ms) gap_ms = now_ms - server->nodes->locked.round_ms;
+        server->nodes->locked.round_ms = now_ms;
+    }
+    if (gap_ms <= server->settings->silence_max_ms / 2) return;
+    server->listening_ms = now_ms;
+    cairn_log(WARN, "server.paused", "ms=%" PRIu64, gap_ms);
 }
 
 bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
@@ -112,7 +126,7 @@ bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
         if (node) heard_ms = node->heard_ms;
     }
     uint64_t now_ms = cairn_srv_mono_ms(server);
-    if (left || now_ms - cairn_max_u64(server->started_ms, heard_ms) >= CAIRN_SRV_SILENT_MS)
+    if (left || now_ms - cairn_max_u64(server->listening_ms, heard_ms) >= CAIRN_SRV_SILENT_MS)
         return false;
     return heard_ms < arrived_ms || unsent > 0;
 }

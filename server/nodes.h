@@ -4,9 +4,9 @@
  *
  * Why:     a resume must not throw away what a node has staged and not yet told (Q3), and a save
  *          must not stay open for a node that is gone (Q26).
- * Promise: N1  a node counts as silent since its last heartbeat, or since this server started,
- *              whichever is later; one that never sent a heartbeat in the catalog's life is no
- *              uploader and is never waited for.
+ * Promise: N1  a node counts as silent since its last heartbeat, or since this server listens (it
+ *              started, or went on after a pause), whichever is later; one that never sent a
+ *              heartbeat in the catalog's life is no uploader and is never waited for.
  *          N2  "sent all" is believed only from a heartbeat that came after the asking moment.
  * Limits:  65,536 nodes; 4,096 runs a node.
  * Threads: locked by server_nodes.
@@ -22,6 +22,9 @@
 enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes); /* NULL is fine */
+/* At each sweep round: one that comes far too late shows that this process did not run, and heard
+ * nobody meanwhile (K05). */
+void cairn_srv_nodes_round(struct cairn_srv *server);
 /* Milliseconds since the node was heard, or since the server started when it was not. */
 uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
 /* Q3 (b): must an attempt call that came in at arrived_ms still wait for this node? */

@@ -37,7 +37,7 @@ struct cairn_srv {
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
     uint64_t generation; /* of this start: what uploaders are told (Q19) */
-    uint64_t started_ms;             /* clock's mono */
+    _Atomic uint64_t listening_ms; /* clock's mono: since when it has heard what was sent */
     struct cairn_srv_pool *requests; /* handlers */
     struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
     struct cairn_srv_waiters *waiters;

@@ -297,6 +297,7 @@ static void tidy(struct cairn_srv_sweep *sweep) {
 static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                 struct cairn_error *err) {
     struct cairn_srv *server = found->server;
+    cairn_srv_nodes_round(server);
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
     bool busy = false;

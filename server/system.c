@@ -68,6 +68,7 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     int64_t tick = 0;
     struct cairn_error catalog = {0}, store = {0}, generation = {0};
     bool ready = !cairn_srv_catalog_read(request->server->catalog, look, &tick, &catalog);
+    if (ready) ready = !cairn_srv_catalog_writable(request->server->catalog, &catalog);
     ready &= !check_store(request, &store);
     ready &= !cairn_srv_thawed(request->server, &generation);
     /* One run's trouble takes the server away from no other, so it does not count as not ready. */

@@ -57,7 +57,7 @@ static enum cairn_code load_settings(struct cairn_inside *inside, const char *fo
 /* What lives in memory only. */
 static enum cairn_code wake(struct cairn_inside *inside, struct cairn_error *err) {
     struct cairn_srv *server = &inside->server;
-    server->started_ms = inside->clock.mono_ms;
+    server->listening_ms = inside->clock.mono_ms;
     CAIRN_TRY(cairn_srv_identity_start(server, inside->worker, err));
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
