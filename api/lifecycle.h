@@ -4,6 +4,7 @@
  *
  *     open --COMMIT--> committed --DELETE--> deleting --SWEPT--> gone
  *       \--GIVE_UP--> aborting --SWEPT--> gone
+ *     open, aborting, gone --TAKE_OVER--> committed, when the store alone knew that it was
  *
  * Why:     one function moves a version and refuses any move that api/lifecycle.def does not list.
  * Promise: V1  cairn_state_after returns false for every pair that is not a row of the table.
@@ -22,7 +23,13 @@ enum cairn_state {
     CAIRN_STATE_ABORTING,
     CAIRN_STATE_GONE
 };
-enum cairn_event { CAIRN_EVENT_COMMIT, CAIRN_EVENT_GIVE_UP, CAIRN_EVENT_DELETE, CAIRN_EVENT_SWEPT };
+enum cairn_event {
+    CAIRN_EVENT_COMMIT,
+    CAIRN_EVENT_GIVE_UP,
+    CAIRN_EVENT_DELETE,
+    CAIRN_EVENT_SWEPT,
+    CAIRN_EVENT_TAKE_OVER,
+};
 bool cairn_state_after(enum cairn_state from, enum cairn_event event, enum cairn_state *ret);
 const char *cairn_state_text(enum cairn_state state); /* "open", "committed", ... */
 bool cairn_state_parse(struct cairn_view text, enum cairn_state *ret);

@@ -98,10 +98,11 @@ static enum cairn_code compare_known(const struct ask *ask, const struct cairn_s
         return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
                           "job \"%s\" was opened with world size %" PRIu64 ", not %" PRIu64,
                           ask->job, cairn_srv_rows_u64(rows, 2), ask->world_size);
-    if (strcmp(cairn_srv_rows_text(rows, 3), ask->resume))
+    const char *resume = cairn_srv_rows_text(rows, 3);
+    if (resume[0] && strcmp(resume, ask->resume)) /* "": taken over from the store (reconcile) */
         return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
-                          "job \"%s\" was opened with resume \"%s\", not \"%s\"", ask->job,
-                          cairn_srv_rows_text(rows, 3), ask->resume);
+                          "job \"%s\" was opened with resume \"%s\", not \"%s\"", ask->job, resume,
+                          ask->resume);
     return CAIRN_OK;
 }
 
@@ -156,8 +157,7 @@ static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, const struct ask *
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
         const char *node = cairn_srv_rows_text(&rows, 0);
-        if (CAIRN_RULE(Q3) &&
-            cairn_srv_node_unsent(ask->server, node, ask->name, ask->arrived_ms))
+        if (CAIRN_RULE(Q3) && cairn_srv_node_unsent(ask->server, node, ask->name, ask->arrived_ms))
             *ret_unsent = true;
         if (cairn_srv_node_silence_ms(ask->server, node) < BUSY_MS &&
             cairn_srv_node_writes(ask->server, node, ask->name, ask->run.attempt))
@@ -500,8 +500,7 @@ enum cairn_code cairn_srv_on_attempt_open(struct cairn_srv_request *request,
     if (!code) code = serve(request, &ask, reply, err);
     if (code == CAIRN_ATTEMPT_MOVED || code == CAIRN_STALE_ATTEMPT)
         cairn_srv_reply_extra(reply, "newest", json_integer((json_int_t)ask.run.attempt));
-    if (ask.left_ms)
-        cairn_srv_reply_extra(reply, "left_ms", json_integer((json_int_t)ask.left_ms));
+    if (ask.left_ms) cairn_srv_reply_extra(reply, "left_ms", json_integer((json_int_t)ask.left_ms));
     forget_answer(&ask);
     return code;
 }

@@ -29,16 +29,6 @@ static enum cairn_code fill(const struct cairn_srv_objects *objects, struct cair
     return CAIRN_OK;
 }
 
-/* Absence in a store that is not ours, or not there, says nothing about the save. */
-static enum cairn_code is_our_store(const struct cairn_srv_objects *objects,
-                                    struct cairn_error *err) {
-    enum cairn_code code = cairn_srv_identity_compare(objects->server, objects->worker, err);
-    if (code != CAIRN_NOT_FOUND) return code;
-    return cairn_fail(err, CAIRN_UNAVAILABLE,
-                      "shards and .cairn/store.json are missing in %s: is the store mounted?",
-                      cairn_store_url(objects->server->store));
-}
-
 static enum cairn_code judge(const struct cairn_srv_objects *objects,
                              const struct cairn_store_presence *presence, struct cairn_error *err) {
     if (presence->there_count == presence->count) return CAIRN_OK;
@@ -46,7 +36,8 @@ static enum cairn_code judge(const struct cairn_srv_objects *objects,
     while (presence->objects[at].there) at++;
     const struct cairn_store_object *object = &presence->objects[at];
     const struct cairn_manifest_shard *shard = &objects->manifest->shards[at];
-    CAIRN_TRY(is_our_store(objects, err));
+    /* Absence in a store that is not ours, or not there, says nothing about the save. */
+    CAIRN_TRY(cairn_srv_identity_compare(objects->server, objects->worker, err));
     const char *node = objects->nodes[at];
     size_t bad = presence->count - presence->there_count;
     if (!object->found)

@@ -8,6 +8,9 @@
 
 #include "common/log.h"
 #include "common/text.h"
+#include "server/jobs.h"
+#include "server/request.h"
+#include "server/waiters.h"
 
 struct row {
     struct cairn_srv *server;
@@ -41,9 +44,10 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, void *argument, struct ca
     CAIRN_TRY(
         cairn_srv_run_make(tx, row->name, NULL, cairn_srv_wall_ms(row->server), &run, NULL, err));
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
-                                "INSERT INTO frozen_runs(run_id, cause, since_ms) VALUES(?1, ?2, "
-                                "?3) ON CONFLICT DO NOTHING",
-                                "iti", run.id, row->why, cairn_srv_wall_ms(row->server)));
+                                "INSERT INTO frozen_runs(run_id, cause, since_ms, asked) "
+                                "VALUES(?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+                                "itii", run.id, row->why, cairn_srv_wall_ms(row->server),
+                                (int64_t)row->server->settings->adopt_store));
     row->made = changed > 0;
     return CAIRN_OK;
 }
@@ -128,4 +132,52 @@ uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZ
     snprintf(ret, CAIRN_SRV_FROZEN_BYTES, "%" PRId64 " frozen; %s/%s: %s", row.count,
              row.first.project, row.first.run, row.cause);
     return (uint64_t)row.count;
+}
+
+/* ---- POST {R}/reconcile ---- */
+
+struct wish {
+    const struct cairn_run_name *name;
+    bool frozen;
+    char cause[400], note[400];
+};
+
+static enum cairn_code wish_for(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct wish *wish = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, wish->name, &run, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "UPDATE frozen_runs SET asked = 1 WHERE run_id = ?1",
+                                "i", run.id));
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(
+        tx, &rows, err, "SELECT cause, note FROM frozen_runs WHERE run_id = ?1", "i", run.id));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &wish->frozen, err));
+    if (!wish->frozen) return CAIRN_OK;
+    (void)cairn_text_copy(wish->cause, sizeof(wish->cause), cairn_srv_rows_text(&rows, 0));
+    (void)cairn_text_copy(wish->note, sizeof(wish->note), cairn_srv_rows_text(&rows, 1));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    struct wish wish = {.name = &request->params.run_name};
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, wish_for, &wish, err));
+    uint64_t until_ms = request->arrived_ms + CAIRN_SRV_WAIT_MS_MAX / 2;
+    if (wish.frozen && cairn_srv_mono_ms(server) < until_ms) {
+        char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+        snprintf(text, sizeof(text), "%s/%s", wish.name->project, wish.name->run);
+        cairn_srv_jobs_sweep(server);
+        reply->park = true;
+        reply->park_key = cairn_srv_key_of(text);
+        reply->park_until_ms = until_ms;
+        return CAIRN_OK;
+    }
+    return cairn_srv_reply_json(
+        reply, wish.frozen ? 202 : 200,
+        json_pack("{s:s, s:s, s:b, s:s?, s:s?}", "project", wish.name->project, "run",
+                  wish.name->run, "frozen", (int)wish.frozen, "cause",
+                  wish.frozen ? wish.cause : NULL, "note", wish.note[0] ? wish.note : NULL),
+        err);
 }

@@ -18,10 +18,12 @@ static handler_function *const handlers[CAIRN_ROUTE_COUNT] = {
 
 #define LOOK_AGAIN_MS 500 /* while another thread compares the run */
 
-/* Q36: bytes and documents of a version that is named by its id are read on; whether its record is
- * in the store is looked at with the read (cairn_srv_readable). */
-static bool reads_by_id(const struct cairn_srv_request *request) {
+/* A reconcile ends the freeze. Q36: bytes and documents of a version that is named by its id are
+ * read on; whether its record is in the store is looked at then (cairn_srv_readable). */
+static bool goes_on_frozen(const struct cairn_srv_request *request) {
     switch (request->route->id) {
+    case CAIRN_ROUTE_RECONCILE:
+        return true;
     case CAIRN_ROUTE_CHECKPOINT_GET:
     case CAIRN_ROUTE_MANIFEST_GET:
     case CAIRN_ROUTE_CHECKSUMS_GET:
@@ -60,7 +62,7 @@ static enum cairn_code admit_run(struct cairn_srv_request *request, struct cairn
     }
     if (all && !code) return CAIRN_OK;
     if (!code || code == CAIRN_CATALOG_BEHIND) {
-        if (reads_by_id(request)) return CAIRN_OK;
+        if (goes_on_frozen(request)) return CAIRN_OK;
         return cairn_srv_run_thawed(request->server, name, err);
     }
     if (err) *err = why;

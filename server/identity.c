@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/frozen.h"
+#include "server/run_objects.h"
 
 #define NUMBERS_TRIED_MAX 16
 
@@ -77,14 +78,68 @@ static enum cairn_code put_record(struct cairn_store_worker *worker,
     return cairn_store_put_small(worker, key.text, cairn_buf_view(&text), create, err);
 }
 
-static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                  struct identity *identity, struct cairn_error *err) {
-    if (identity->has_runs)
+struct witness {
+    struct cairn_run_name name;
+    uint64_t attempt;
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    bool found;
+};
+
+static enum cairn_code find_witness(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct witness *witness = argument;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT project, run, a.attempt, a.nonce FROM attempts a JOIN "
+                                 "runs USING(run_id) WHERE recorded ORDER BY a.created_ms DESC "
+                                 "LIMIT 1",
+                                 ""));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &witness->found, err));
+    if (!witness->found) return CAIRN_OK;
+    (void)cairn_text_copy(witness->name.project, sizeof(witness->name.project),
+                          cairn_srv_rows_text(&rows, 0));
+    (void)cairn_text_copy(witness->name.run, sizeof(witness->name.run),
+                          cairn_srv_rows_text(&rows, 1));
+    witness->attempt = cairn_srv_rows_u64(&rows, 2);
+    (void)cairn_text_copy(witness->nonce, sizeof(witness->nonce), cairn_srv_rows_text(&rows, 3));
+    return CAIRN_OK;
+}
+
+/* A lost store.json is written again on request, where the newest attempt of this catalog is found
+ * with its nonce: an empty mount point, or another bucket, has none. */
+static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                       const struct identity *identity, struct cairn_error *err) {
+    struct witness witness = {0};
+    struct cairn_error why = {0};
+    CAIRN_AUTO(attempt_record) record = {0};
+    const char *url = cairn_store_url(server->store);
+    if (!server->settings->adopt_store || !identity->uuid[0])
         return cairn_fail(
             err, CAIRN_CATALOG_BEHIND,
             "%s has no .cairn/store.json, but this catalog has runs in a store: is it "
-            "the right folder or bucket?",
-            cairn_store_url(server->store));
+            "the right folder or bucket, and is it mounted? If only that object was "
+            "lost, start once with --adopt-store=true",
+            url);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_witness, &witness, err));
+    enum cairn_code code = witness.found ? cairn_srv_attempt_read(worker, &witness.name,
+                                                                  witness.attempt, &record, &why)
+                                         : CAIRN_NOT_FOUND;
+    if (code && code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT) {
+        if (err) *err = why;
+        return code;
+    }
+    if (code || strcmp(record.nonce, witness.nonce))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "%s has no .cairn/store.json, and the newest attempt of this catalog is "
+                          "not in it: it is another store, or it is not mounted",
+                          url);
+    cairn_log(WARN, "store.json_rewritten", "store=%s uuid=%s", url, identity->uuid);
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                  struct identity *identity, struct cairn_error *err) {
+    if (identity->has_runs) CAIRN_TRY(may_write_again(server, worker, identity, err));
     if (!identity->uuid[0]) cairn_uuid_random(identity->uuid);
     struct cairn_store_record record = {.format = 1, .generation = identity->generation};
     (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->uuid);
@@ -257,7 +312,13 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
                                            struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(server, err));
     struct cairn_store_record record = {0};
-    CAIRN_TRY(get_record(worker, &record, err));
+    enum cairn_code code = get_record(worker, &record, err);
+    if (code == CAIRN_NOT_FOUND) /* which is no answer about anybody's run */
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "%s has no .cairn/store.json: is the store mounted? docs/runbook.md says "
+                          "how a lost one is written again",
+                          cairn_store_url(server->store));
+    CAIRN_TRY(code);
     /* Every number between the start's and the last one that was taken is this server's own. */
     bool ours = record.generation >= server->generation && record.generation <= server->raising_to;
     if (!strcmp(record.uuid, server->store_uuid) && ours) return CAIRN_OK;

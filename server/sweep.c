@@ -14,6 +14,7 @@
 #include "server/identity.h"
 #include "server/jobs.h"
 #include "server/nodes.h"
+#include "server/reconcile.h"
 #include "server/saves.h"
 #include "server/sweep_objects.h"
 #include "store/s3.h"
@@ -304,6 +305,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     CAIRN_TRY(cairn_srv_compare_all(server, worker, &busy, err));
     if (busy) return cairn_fail(err, CAIRN_BUSY, "a run is being compared with the store");
     CAIRN_TRY(raise_now_and_then(found, worker, err));
+    cairn_srv_reconcile_asked(server, worker);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
     for (size_t i = 0; i < found->count; i++) cairn_srv_jobs_commit(server, found->ids[i].text);
     CAIRN_TRY(expire_all(found, err));

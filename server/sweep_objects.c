@@ -19,7 +19,8 @@ struct dead {
     struct cairn_store_worker *worker;
     const char *id;
     struct cairn_srv_version version;
-    bool own_layout; /* written by this version, and named by none that committed */
+    bool record_aside; /* a reconcile found that its committed.json is none */
+    bool own_layout;   /* written by this version, and named by none that committed */
     /* S27: a key that the store does not delete keeps none of the others. */
     enum cairn_code refused;
     struct cairn_error refusal; /* the first */
@@ -29,6 +30,12 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     struct dead *dead = argument;
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &dead->version, err));
     const struct cairn_srv_version *version = &dead->version;
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    int64_t aside = 0;
+    cairn_key_committed(&place, &key);
+    CAIRN_TRY(cairn_srv_sql_number(tx, &dead->record_aside, &aside, err,
+                                   "SELECT 1 FROM set_aside WHERE object = ?1", "t", key.text));
     if (!version->has_layout || strcmp(version->layout_writer.text, dead->id)) return CAIRN_OK;
     bool named = false;
     int64_t one = 0;
@@ -56,8 +63,9 @@ static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err
     struct cairn_version_place place = cairn_srv_version_place(&dead->version);
     struct cairn_key key;
     cairn_key_committed(&place, &key);
-    if (dead->version.state == CAIRN_STATE_ABORTING ||
-        (dead->version.state == CAIRN_STATE_GONE && !dead->version.committed_ms))
+    bool given_up = dead->version.state == CAIRN_STATE_ABORTING ||
+                    (dead->version.state == CAIRN_STATE_GONE && !dead->version.committed_ms);
+    if (given_up && !dead->record_aside)
         CAIRN_TRY(no_record(dead, key.text, err));
     else
         CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));

@@ -204,6 +204,158 @@ TEST(a_generation_that_another_server_took_freezes_before_anything_is_deleted_Q3
                 CAIRN_CATALOG_BEHIND);
 }
 
+/* ---- what ends it ---- */
+
+static enum cairn_code reconcile(struct cairn_world *world, bool *ret_frozen) {
+    CAIRN_AUTO_JSON json_t *answer = NULL;
+    (void)!cairn_world_call(world, "POST", WORLD_RUN "/reconcile", NULL, NULL);
+    cairn_inside_pass(&world->inside, 2 * MINUTE_MS);
+    CAIRN_TRY(cairn_world_call(world, "POST", WORLD_RUN "/reconcile", NULL, &answer));
+    *ret_frozen = json_is_true(json_object_get(answer, "frozen"));
+    return CAIRN_OK;
+}
+
+TEST(a_reconcile_takes_over_what_verifies_and_the_run_goes_on_V39) /* Q36, Q37 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save saves[7];
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint64_t step = 1; step <= 6; step++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, step, 1, "error", 10, &saves[step]));
+    REQUIRE_OK(open_other(&world, "other", 0));
+    REQUIRE(forget_versions_above(&world));
+    /* Of step 5 a shard is lost meanwhile: it must not be taken over. */
+    struct cairn_version_place damaged = {seven, 5, saves[5].id};
+    struct cairn_key shard;
+    cairn_key_shard(&damaged, CAIRN_VIEW("rank-00000/x"), &shard);
+    REQUIRE_OK(cairn_store_delete(world.worker, shard.text, &err));
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    expect_frozen(&world);
+    bool frozen = true;
+    REQUIRE_OK(reconcile(&world, &frozen));
+    EXPECT(!frozen);
+    char id[64], text[800];
+    REQUIRE_OK(latest_of(&world, id));
+    EXPECT_EQ_TEXT(id, saves[6].id.text);
+    check_of(&world, "runs", text);
+    EXPECT_EQ_TEXT(text, "ok");
+    CAIRN_AUTO_JSON json_t *list = NULL, *six = NULL;
+    REQUIRE_OK(
+        cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints?state=committed", NULL, &list));
+    EXPECT_EQ_U64(json_array_size(json_object_get(list, "items")), 5);
+    REQUIRE_OK(cairn_world_call(&world, "GET", saves[6].path, NULL, &six));
+    EXPECT_EQ_U64(cairn_world_number(six, "shards"), 1);
+    /* Thawed for good: the next start finds nothing new, and jobs go on from there. */
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
+    EXPECT_EQ_TEXT(next.resumed, saves[6].id.text);
+}
+
+TEST(a_version_given_up_here_and_committed_in_the_store_is_taken_over_Q32) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET state = 3, recorded = 0, committed_ms = "
+                                    "0, manifest_sha256 = NULL"));
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    cairn_inside_pass(&world.inside, MINUTE_MS);
+    bool frozen = true;
+    REQUIRE_OK(reconcile(&world, &frozen));
+    EXPECT(!frozen);
+    char id[64];
+    REQUIRE_OK(latest_of(&world, id));
+    EXPECT_EQ_TEXT(id, save.id.text);
+}
+
+TEST(a_reconcile_steps_over_a_foreign_attempt_record_V40) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    put_attempt(&world, 7, "{\"not\": \"ours\"}");
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    EXPECT_CODE(cairn_hand_open(&world, &next, "j2", 1, "latest", 1), CAIRN_CATALOG_BEHIND);
+    bool frozen = true;
+    REQUIRE_OK(reconcile(&world, &frozen));
+    EXPECT(!frozen);
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 7, "latest", 1));
+    EXPECT_EQ_U64(next.attempt, 8);
+    EXPECT_EQ_TEXT(next.resumed, save.id.text);
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    char id[64];
+    REQUIRE_OK(latest_of(&world, id));
+}
+
+TEST(after_a_lost_catalog_adopting_takes_over_each_run_that_is_asked_for_and_freezes_none_V40) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    REQUIRE_OK(open_other(&world, "other", 0));
+    cairn_daemon_end(&world.server);
+    char path[400];
+    static const char *const names[] = {"catalog.db", "catalog.db-wal", "catalog.db-shm"};
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", world.data_path, names[i]);
+        (void)!unlink(path);
+    }
+    REQUIRE(cairn_world_restart(
+        &world, WORLD_ARGS("--adopt-store=true", "--reconcile-wait=0ms", "--sweep-interval=50ms"),
+        NULL));
+    /* As uploaders do: again until there is an answer. */
+    enum cairn_code code = CAIRN_CATALOG_BEHIND;
+    for (int i = 0; i < 200 && code == CAIRN_CATALOG_BEHIND; i++) {
+        code = cairn_hand_open(&world, &next, "j2", 1, "latest", 1);
+        if (code) usleep(20000);
+    }
+    REQUIRE_OK(code);
+    EXPECT_EQ_U64(next.attempt, 2);
+    EXPECT_EQ_TEXT(next.resumed, save.id.text);
+    for (int i = 0; i < 200 && (i == 0 || code == CAIRN_CATALOG_BEHIND); i++) {
+        code = open_other(&world, "other-2", 1);
+        if (code) usleep(20000);
+    }
+    EXPECT_CODE(code, CAIRN_OK);
+}
+
+TEST(a_lost_store_json_is_written_again_on_request_and_never_into_another_store_D4) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    REQUIRE_OK(cairn_store_delete(world.worker, key.text, &err));
+    /* While it runs nobody is told that a run is not there. */
+    EXPECT_CODE(cairn_hand_open(&world, &next, "j2", 1, "latest", 1), CAIRN_UNAVAILABLE);
+    cairn_daemon_end(&world.server);
+    EXPECT(!cairn_world_restart(&world, NULL, NULL));
+    /* Another store, or an empty mount point, is never claimed. */
+    char run[500], away[500];
+    snprintf(run, sizeof(run), "%s/llm", world.store_path);
+    snprintf(away, sizeof(away), "%s/away", world.folder);
+    REQUIRE(!rename(run, away));
+    EXPECT(!cairn_world_restart(&world, WORLD_ARGS("--adopt-store=true"), NULL));
+    EXPECT(!object_there(&world, &key));
+    REQUIRE(!rename(away, run));
+    REQUIRE(cairn_world_restart(&world, WORLD_ARGS("--adopt-store=true"), NULL));
+    EXPECT(object_there(&world, &key));
+    EXPECT(cairn_daemon_logged(&world.server, "store.json_rewritten"));
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
+    EXPECT_EQ_TEXT(next.resumed, save.id.text);
+}
+
 /* ---- the same with files and processes ---- */
 
 static bool copy_catalog(const char *from, const char *to) {
