@@ -20,7 +20,7 @@ def kind_of(text):
 
 def explore(machine, limit=60.0, states_max=400000, want=None):
     """want: stop at the first violation of this kind."""
-    began = time.time()
+    began = time.process_time()
     came_from = {machine.init: None}
     queue = deque([machine.init])
     violations = {}
@@ -35,7 +35,7 @@ def explore(machine, limit=60.0, states_max=400000, want=None):
     while queue:
         if want in violations:
             break
-        if len(came_from) > states_max or time.time() - began > limit:
+        if len(came_from) > states_max or time.process_time() - began > limit:
             break
         state = queue.popleft()
         complaint = machine.check(state)
@@ -51,16 +51,16 @@ def explore(machine, limit=60.0, states_max=400000, want=None):
             if after not in came_from:
                 came_from[after] = (state, label)
                 queue.append(after)
-    return Result(len(came_from), 0, not queue, violations, time.time() - began)
+    return Result(len(came_from), 0, not queue, violations, time.process_time() - began)
 
 
 def walk(machine, seconds=30.0, depth=200, first_seed=0, seeds=None, fault_share=0.25):
     """Random walks; each ends where nothing but faults can happen, or at a violation."""
-    began = time.time()
+    began = time.process_time()
     violations = {}
     steps = 0
     seed = first_seed
-    while (seeds is None or seed < first_seed + seeds) and time.time() - began < seconds:
+    while (seeds is None or seed < first_seed + seeds) and time.process_time() - began < seconds:
         rnd = random.Random(seed)
         state, labels = machine.init, []
         for _ in range(depth):
@@ -80,7 +80,7 @@ def walk(machine, seconds=30.0, depth=200, first_seed=0, seeds=None, fault_share
             labels.append(label)
             steps += 1
         seed += 1
-    return Result(seed - first_seed, steps, False, violations, time.time() - began)
+    return Result(seed - first_seed, steps, False, violations, time.process_time() - began)
 
 
 def put(table, key, value):

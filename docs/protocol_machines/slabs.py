@@ -49,7 +49,7 @@ def slabs(rules, saves=3, generations=1, kills=1, store_checks=True, asks=1, scr
         if content != save and (store_checks or 'sum_as_sent' in rules):
             s = s._replace(journal=put(s.journal, save, (g, owner, 'over')),
                            told=put(s.told, save, 'source-changed'))
-            return release(s, save, g, owner)
+            return say(release(s, save, g, owner), ('over', save))
         return s._replace(store=put(s.store, save, content))
 
     def durable(s, save, g, owner):
@@ -64,7 +64,7 @@ def slabs(rules, saves=3, generations=1, kills=1, store_checks=True, asks=1, scr
         for save, g, owner in s.claims:
             entry = dict(s.journal).get(save)
             state = entry[2] if entry else 'over'
-            if state != 'over':
+            if state != 'over' or 'ends_answered' not in rules:
                 claims.append((save, g, owner))
             if 'offer_own' in rules and s.lib[g] != (save, owner):
                 continue                                        # told by name, without a slab
@@ -139,6 +139,8 @@ def slabs(rules, saves=3, generations=1, kills=1, store_checks=True, asks=1, scr
         for save, (_, _, phase) in s.journal:
             if phase == 'staged':
                 return 'LOST: save %d is staged, nothing sends it and nobody is told' % save
+        for save, _, _ in s.claims:
+            return 'UNTOLD: save %d is over, its rank never hears how it ended' % save
         if s.next_save <= saves:
             return 'STUCK: save %d waits for a slab that nothing frees' % s.next_save
         return None

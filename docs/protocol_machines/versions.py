@@ -399,11 +399,11 @@ def drain(c, s, quiet=400):
 def short(s): return {k: v for k, v in s.items() if k in ('v', 'cur', 'jr', 'st')}
 
 def bfs(c, limit=120, maxst=400000, live=0, want=None):
-    t0 = time.time(); s0 = init(c); seen = {hash(key(s0))}; par = {}; q = deque([(s0, None)]); n = 0; viol = {}
+    t0 = time.process_time(); s0 = init(c); seen = {hash(key(s0))}; par = {}; q = deque([(s0, None)]); n = 0; viol = {}
     rnd = random.Random(1)
     while q:
         s, tr = q.popleft(); n += 1
-        if n % 1000 == 0 and (time.time() - t0 > limit or len(seen) > maxst): break
+        if n % 1000 == 0 and (time.process_time() - t0 > limit or len(seen) > maxst): break
         for l, t, f in succ(c, s):
             bad = step_check(c, t)
             if bad:
@@ -418,14 +418,14 @@ def bfs(c, limit=120, maxst=400000, live=0, want=None):
                 bad = drain(c, t)
                 if bad and bad.split(':')[0] not in viol: viol[bad.split(':')[0]] = (bad, path((l, tr)) + ['... then only fair steps'])
         if want and want in viol: break
-    return dict(states=len(seen), expanded=n, complete=not q, secs=round(time.time() - t0, 1), viol=viol)
+    return dict(states=len(seen), expanded=n, complete=not q, secs=round(time.process_time() - t0, 1), viol=viol)
 def path(tr):
     p = []
     while tr: p.append(tr[0]); tr = tr[1]
     return p[::-1]
 def walk(c, seeds, depth=80, limit=120, live=0.02, first=0):
-    t0 = time.time(); steps = 0; viol = {}; k = first
-    while k < first + seeds and time.time() - t0 < limit:
+    t0 = time.process_time(); steps = 0; viol = {}; k = first
+    while k < first + seeds and time.process_time() - t0 < limit:
         rnd = random.Random(k); s = init(c); tr = []
         for d in range(depth):
             o = succ(c, s)
@@ -445,4 +445,4 @@ def walk(c, seeds, depth=80, limit=120, live=0.02, first=0):
                     q = bad.split(':')[0]
                     if q not in viol or len(viol[q][1]) > len(tr): viol[q] = (bad, tr + ['... then only fair steps'], k)
         k += 1
-    return dict(seeds=k - first, steps=steps, secs=round(time.time() - t0, 1), viol=viol)
+    return dict(seeds=k - first, steps=steps, secs=round(time.process_time() - t0, 1), viol=viol)
