@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults of the process and of the catalog's file: a server that was stopped, a catalog that is
- * locked, full or damaged (K05, C04, D01-D05). */
+/* Faults of the process and of the catalog's file: a server that was stopped, descriptors that run
+ * out, a catalog that is locked, full or damaged (K05, K08, C04, D01-D05). */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/lock.h"
 #include "server/catalog_sqlite.h"
 #include "tests/server/world.h"
+#include "tests/support/raw.h"
 
 #define MINUTE_MS UINT64_C(60000)
 
@@ -140,6 +140,61 @@ TEST(an_end_that_comes_while_a_commit_is_under_way_is_decided_by_one_transaction
     CAIRN_AUTO_JSON json_t *latest = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
     EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), second.id.text);
+}
+
+/* ---- K08: descriptors ---- */
+
+static uint64_t cpu_ms(pid_t pid) {
+    char path[64];
+    unsigned long long user = 0, system = 0;
+    CAIRN_AUTO(buf) text = {.limit = 4096};
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (cairn_file_load(path, &text, NULL)) return 0;
+    const char *at = strrchr(text.data, ')');
+    if (!at || sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
+                      &system) != 2)
+        return 0;
+    return (user + system) * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
+}
+
+#define BEFORE 16
+
+TEST(a_server_without_descriptors_serves_whom_it_has_and_does_not_spin) /* K08 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    static const char get[] = "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n";
+    /* Enough for every event loop to have some: one without any asks for more without pause. */
+    struct cairn_raw before[BEFORE] = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    for (size_t i = 0; i < BEFORE; i++) {
+        REQUIRE(cairn_raw_open(&before[i], world.server.port));
+        REQUIRE(cairn_raw_text(&before[i], get));
+        EXPECT(cairn_raw_reply(&before[i], 5000, &reply) == 200);
+    }
+    struct rlimit none = {0}, had = {0};
+    REQUIRE(!prlimit(world.server.pid, RLIMIT_NOFILE, NULL, &had));
+    none = had;
+    none.rlim_cur = 8; /* fewer than it holds already: every new one is EMFILE */
+    REQUIRE(!prlimit(world.server.pid, RLIMIT_NOFILE, &none, NULL));
+    CAIRN_AUTO(raw) waiting = {0};
+    REQUIRE(cairn_raw_open(&waiting, world.server.port)); /* the kernel takes it, nobody accepts */
+    REQUIRE(cairn_raw_text(&waiting, get));
+    uint64_t from_ms = cpu_ms(world.server.pid);
+    EXPECT(cairn_raw_reply(&waiting, 1500, &reply) != 200);
+    for (size_t i = 0; i < BEFORE; i++) {
+        REQUIRE(cairn_raw_text(&before[i], get));
+        cairn_buf_clear(&reply);
+        EXPECT(cairn_raw_reply(&before[i], 5000, &reply) == 200);
+    }
+    uint64_t used_ms = cpu_ms(world.server.pid) - from_ms;
+    printf("    %llu ms of CPU in 1.5 s\n", (unsigned long long)used_ms);
+    EXPECT(used_ms < 750);
+    REQUIRE(!prlimit(world.server.pid, RLIMIT_NOFILE, &had, NULL));
+    /* With descriptors again it takes new connections, as soon as old ones are closed. */
+    for (size_t i = 0; i < BEFORE; i++) cairn_raw_release(&before[i]);
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
 }
 
 /* ---- D01-D05: the catalog's file ---- */
