@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Damage on the store: a flipped byte, a cut, a missing object, a changed checksum list."""
+import hashlib
+import json
 import os
+import pathlib
 import unittest
 
 from world import World
@@ -93,6 +96,32 @@ class Damage(unittest.TestCase):
         for _ in self.with_bytes(self.manifest, change):
             said = self.world.cairn("verify", "d/run@1", "--store", self.world.store, status=7)
             self.assertIn("manifest.json", said.stderr)
+
+    def test_m07_a_forged_manifest_cannot_name_what_is_not_its_own(self):
+        """Manifest and record agree, so that only the rule on names can refuse it (R10)."""
+        record = self.world.stored("committed.json")[0]
+        secret = pathlib.Path(self.world.store) / "secret.bin"
+        secret.write_bytes(os.urandom(2 * MIB))
+        for number, name in enumerate((
+                "../../../../../secret.bin", "/etc/passwd", "a/../../manifest.json", "", ".",
+                "b.bin/", "x\\y", "s3://bucket/key", "http://127.0.0.1/x")):
+            forged = json.loads(self.manifest.read_text())
+            victim = [s for s in forged["shards"] if s["name"] == "b.bin"][0]
+            victim["name"] = name
+            victim["key"] = "secret.bin"
+            forged["shards"].sort(key=lambda s: s["name"].encode())
+            text = json.dumps(forged, sort_keys=True, separators=(",", ":"))
+            names = json.loads(record.read_text())
+            names["manifest_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+            out = self.world.root / f"out-forged-{number}"
+            for _ in self.with_bytes(self.manifest, lambda p, o: p.write_text(text)):
+                for _ in self.with_bytes(record, lambda p, o: p.write_text(json.dumps(names))):
+                    said = self.world.cairn("get", "d/run@1", "--store", self.world.store, "-d",
+                                            out, status=None)
+                    self.assertIn(said.returncode, (3, 5, 7), (name, said.stderr))
+                    self.assertIn("manifest", said.stderr, name)
+            self.assertEqual([p for p in out.rglob("*") if p.is_file()], [], name)
+            self.assertFalse((self.world.root / "secret.bin").exists())
 
     def test_a_good_version_stays_good(self):
         self.world.cairn("verify", "d/run@1")

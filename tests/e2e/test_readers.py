@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many readers while the server is killed and started again."""
+import concurrent.futures
+import http.client
+import os
+import random
+import subprocess
+import threading
+import time
+import unittest
+
+from world import BIN, World
+
+MIB = 1 << 20
+CLIENTS = 256
+WITHIN_S = 120
+
+
+class Reader:
+    """A client as an orchestrator writes one: ranges, and the same range again when it broke."""
+
+    def __init__(self, world, version, sources, seed):
+        self.world, self.version, self.sources = world, version, sources
+        self.random = random.Random(seed)
+        self.again = 0
+
+    def ask(self, shard, begin, end):
+        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=30)
+        try:
+            connection.request(
+                "GET", f"/v1/runs/c/run/checkpoints/{self.version}/shards/{shard}/data",
+                headers={"Range": f"bytes={begin}-{end - 1}"})
+            reply = connection.getresponse()
+            body = reply.read()
+            return body if reply.status == 206 else None
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+    def read(self, until):
+        """A range in four pieces, each asked for until it is there; every byte compared."""
+        shard = self.random.choice(sorted(self.sources))
+        source = self.sources[shard]
+        at = self.random.randrange(len(source) - 2 * MIB)
+        for piece in range(4):
+            begin = at + piece * (MIB // 2)
+            end = begin + MIB // 2 - piece
+            while True:
+                body = self.ask(shard, begin, end)
+                if body is not None:
+                    if body != source[begin:end]:
+                        return f"{shard} {begin}-{end}: other bytes, or {len(body)} of them"
+                    break
+                self.again += 1
+                if time.monotonic() > until:
+                    return f"{shard} {begin}-{end}: not within {WITHIN_S} s"
+                time.sleep(0.05 + 0.2 * self.random.random())
+        return None
+
+
+class Readers(unittest.TestCase):
+    def setUp(self):
+        self.world = World()
+        self.sources = {f"s{i}.bin": os.urandom(5 * MIB + 77 * i) for i in range(4)}
+        folder = self.world.root / "source"
+        folder.mkdir()
+        for name, content in self.sources.items():
+            (folder / name).write_bytes(content)
+        self.world.cairn("put", folder, "c/run@1")
+        self.version = self.world.version("c/run", "1")["version"]
+
+    def tearDown(self):
+        self.world.close()
+
+    def test_c06_256_clients_read_exact_bytes_while_the_server_is_killed_again_and_again(self):
+        until = time.monotonic() + WITHIN_S
+        readers = [Reader(self.world, self.version, self.sources, seed) for seed in range(CLIENTS)]
+        done = threading.Event()
+        kills = 0
+
+        def strike():
+            nonlocal kills
+            while not done.wait(0.7) and kills < 6:
+                self.world.server.kill()
+                self.world.start_server()
+                kills += 1
+
+        striker = threading.Thread(target=strike)
+        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+            striker.start()
+            wrong = [w for w in pool.map(lambda r: r.read(until), readers) if w]
+        done.set()
+        striker.join()
+        self.assertEqual(wrong, [])
+        self.assertGreater(kills, 0)
+        print(f"{kills} kills, {sum(r.again for r in readers)} ranges asked for again")
+
+    def test_c06_get_gives_exact_files_or_none_when_the_server_is_killed_under_it(self):
+        out = [self.world.root / f"out-{i}" for i in range(6)]
+        gets = [subprocess.Popen([str(BIN / "cairn"), "get", "c/run@1", "-d", str(folder)],
+                                 env={**os.environ, "CAIRN_URL": self.world.url},
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                for folder in out]
+        time.sleep(0.15)
+        self.world.server.kill()
+        self.world.start_server()
+        ends = [(folder, get, get.communicate(timeout=WITHIN_S)[1])
+                for folder, get in zip(out, gets)]
+        for folder, get, said in ends:
+            self.assertIn(get.returncode, (0, 5, 8), said)
+            for name, content in self.sources.items():
+                if get.returncode == 0:
+                    self.assertEqual((folder / name).read_bytes(), content)
+            if get.returncode != 0:
+                self.assertRegex(said, "cairn get: .*server")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
