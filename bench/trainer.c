@@ -78,6 +78,6 @@ int main(int count, char **values) {
     bench_pattern(trainer.memory, trainer.bytes);
     int status = bench_loop(once, &trainer);
     for (uint64_t i = 0; i < trainer.step; i++) cairn_save_free(trainer.saves[i]);
-    cairn_close(trainer.session);
+    (void)cairn_close(trainer.session, NULL);
     return status;
 }

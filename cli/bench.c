@@ -143,7 +143,7 @@ static enum cairn_code play(struct rank *rank, uint32_t *memory, struct cairn_er
         code = rank->restore ? read_once(rank, session, number, memory, err)
                              : save_once(rank, session, number, memory, err);
     }
-    cairn_close(session);
+    (void)cairn_close(session, NULL);
     return code;
 }
 

@@ -181,7 +181,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], &tree, err));
     enum cairn_code code = open_session(cli, name, &own, &session, err);
     if (code == CAIRN_OK) code = put_tree(cli, session, &tree, step, &status, &tensors, err);
-    cairn_close(session);
+    (void)cairn_close(session, NULL);
     remove_own(&own);
     if (code == CAIRN_OK) code = report(cli, &tree, &status, tensors, err);
     cairn_cli_tree_release(&tree);

@@ -80,6 +80,13 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
     return true;
 }
 
+static void settle_cancel(struct cairn_session *session, const struct cairn_client_tell *tell,
+                          enum cairn_code code) {
+    for (struct cairn_save *save = session->locked.saves; save; save = save->next)
+        if (save->cancelling && save->step == tell->step && save->n == tell->n)
+            cairn_client_save_cancelled(save, code == CAIRN_ALREADY_COMMITTED);
+}
+
 /* An answer to what was told: journaled, or refused for good; a retryable refusal is told again
  * with the next tell or link. */
 static bool take_told(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id) {
@@ -91,6 +98,7 @@ static bool take_told(struct cairn_session *session, const struct cairn_frame *f
             tell->request = 0;
             return true;
         }
+        settle_cancel(session, tell, code);
         *at = tell->next;
         free(tell);
         return true;

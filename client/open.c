@@ -295,14 +295,29 @@ static void settle(struct cairn_session *session) {
     session->locked.leaving = true;
 }
 
-void cairn_close(struct cairn_session *session) {
-    if (!session || session->pid != getpid()) return; /* a child's copy goes with the child */
+/* What no call has told yet, or what ended with the uploader. The lock is held. */
+static enum cairn_code last_problem(struct cairn_session *session, bool gone,
+                                    struct cairn_error *err) {
+    for (struct cairn_save *save = session->locked.saves; save; save = save->next)
+        if (save->problem.code && !save->told) return cairn_client_save_problem(save, err);
+    if (!gone || !something_is_owed(session)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                      "%s rank %u: the uploader at %s did not come back; what was staged and is "
+                      "not durable ends with this process",
+                      session->run, session->rank, session->socket);
+}
+
+enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err) {
+    if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy goes with the child */
     settle(session);
     const struct cairn_client_ask bye = {.take_message = json_pack("{s:s}", "t", "bye"),
                                          .wanted = "ok",
                                          .deadline_ms = cairn_client_deadline(session, 0)};
-    if (cairn_client_call(session, &bye, NULL, NULL) != CAIRN_OK) {
-        /* It hears the socket's end instead, which means the same. */
-    }
+    /* An uploader that does not answer hears the end of the socket, which means the same. */
+    bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;
+    cairn_lock_take(&session->lock);
+    enum cairn_code code = last_problem(session, gone, err);
+    cairn_lock_give(&session->lock);
     session_free(session);
+    return code;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "client/save.h"
+#include "common/rule.h"
 
 #define OFFER_MS 10000
 
@@ -33,7 +34,10 @@ static json_t *offered_slabs(const struct cairn_session *session) {
 static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
     for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
-        if (!save->id || cairn_client_save_over(save)) continue;
+        /* The next uploader numbers from the highest offered one on: the others lose theirs. */
+        bool over = cairn_client_save_over(save) && !save->cancelling;
+        if (over && CAIRN_RULE(Q43)) save->id = save->owner = 0;
+        if (over || !save->id) continue;
         bool owns =
             save->generation >= 0 && cairn_client_save_owns(save, (uint32_t)save->generation);
         json_t *slab = owns ? json_integer(save->generation) : json_null();
@@ -56,8 +60,22 @@ static json_t *offer_message(struct cairn_session *session) {
                      (json_int_t)(session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0));
 }
 
+/* A save that was given up after its seal: told by number where the uploader has it. */
+static void take_cancelled(struct cairn_save *save, const char *state) {
+    bool committed = strcmp(state, "committed") == 0;
+    if (!committed && (strcmp(state, "continues") == 0 || strcmp(state, "durable") == 0 ||
+                       strcmp(state, "ended") == 0))
+        return;
+    save->id = save->owner = 0;
+    cairn_client_save_cancelled(save, committed);
+}
+
 static void take_state(struct cairn_save *save, const char *state, bool sealed) {
     struct cairn_error why = {0};
+    if (save->cancelling) {
+        take_cancelled(save, state);
+        return;
+    }
     save->elsewhere = strcmp(state, "ended") == 0;
     save->sealed |= sealed || save->elsewhere;
     if (save->elsewhere || strcmp(state, "continues") == 0) return;
@@ -96,11 +114,25 @@ static void take_generations(struct cairn_session *session, const json_t *owners
     }
 }
 
-/* The lock is held. What failed while the link was down is told by number only to an uploader that
- * knows it. */
+/* The lock is held. What failed is told by number only where the uploader has the save; what turned
+ * out to be committed is told no more. */
 static void take_tells(struct cairn_session *session) {
-    for (struct cairn_client_tell *tell = session->locked.tells; tell; tell = tell->next)
+    for (struct cairn_client_tell **at = &session->locked.tells; *at;) {
+        struct cairn_client_tell *tell = *at;
+        bool committed = false;
         tell->save = 0;
+        for (const struct cairn_save *save = session->locked.saves; save; save = save->next) {
+            if (save->step != tell->step || save->n != tell->n) continue;
+            if (save->cancelling) tell->save = save->id;
+            committed = save->committed;
+        }
+        if (committed) {
+            *at = tell->next;
+            free(tell);
+        } else {
+            at = &tell->next;
+        }
+    }
 }
 
 static void take_offered(struct cairn_session *session, const json_t *answer) {

@@ -58,7 +58,7 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     struct cairn_save **at = &session->locked.saves;
     while (*at) {
         struct cairn_save *save = *at;
-        bool done = save->freed && !save->finishing &&
+        bool done = save->freed && !save->finishing && !save->cancelling &&
                     (save->committed || (save->problem.code && save->told));
         if (!done) {
             at = &save->next;
@@ -75,6 +75,14 @@ void cairn_client_save_give(struct cairn_save *save) {
     if (own->held == save) own->held = NULL;
     if (!own->held && !own->lent) own->owner = 0;
     cairn_condition_broadcast(&save->session->changed);
+}
+
+void cairn_client_save_cancelled(struct cairn_save *save, bool committed) {
+    save->cancelling = false;
+    if (!committed) return;
+    save->committed = save->durable = save->sealed = true; /* Q40: the handle ends committed */
+    save->durable_bytes = save->total_bytes;
+    save->problem = (struct cairn_error){0};
 }
 
 bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation) {
@@ -118,6 +126,9 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
                                        struct cairn_error *err) {
     struct cairn_error own = {.code = code}, *why = err ? err : &own;
     if (cairn_client_save_close(save, why)) {
+        cairn_lock_take(&save->session->lock);
+        save->cancelling = save->id && (save->sealed || save->seal_sent);
+        cairn_lock_give(&save->session->lock);
         cairn_client_tell(save->session, save->id, save->step, save->n, why->message);
         return named(save, code, err);
     }

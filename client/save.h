@@ -75,6 +75,8 @@ struct cairn_save {
     bool seal_sent; /* to some uploader; its answer may have been lost */
     bool elsewhere; /* the present uploader sends nothing of it, but will say how it ended */
     bool told;      /* the problem was returned by some call */
+    /* Given up after its seal: a commit may win, so the uploader's answer is awaited (Q44). */
+    bool cancelling;
     struct cairn_client_stager *owed; /* copied while no uploader was there; owned */
     bool finishing;                   /* the I/O thread is telling it to the new one */
     struct cairn_error problem;
@@ -109,6 +111,8 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* The save writes no more into its generation; the lock is held. */
 void cairn_client_save_give(struct cairn_save *save);
+/* The uploader's answer to its cancel, or its state in an offer, is here; the lock is held. */
+void cairn_client_save_cancelled(struct cairn_save *save, bool committed);
 /* Is the generation's memory this save's, and still needed? The lock is held. */
 bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation);
 void cairn_client_stager_free(struct cairn_client_stager *stager);

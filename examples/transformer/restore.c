@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     code = restore_all(&job, session, list, &err);
-    cairn_close(session);
+    (void)cairn_close(session, NULL);
     if (code != CAIRN_OK) return failed("restore", &err, code);
     if (!write_pieces(&job, list) || fclose(list)) return 1;
     for (unsigned p = 0; p < job.piece_count; p++) free(job.pieces[p].memory);

@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
     enum cairn_code code = cairn_open(&options, &session, &resume, &err);
     if (code != CAIRN_OK) return failed("open", &err, code);
     code = save_step(&job, session, &err);
-    cairn_close(session);
+    (void)cairn_close(session, NULL);
     if (code != CAIRN_OK) return failed("save", &err, code);
     return 0;
 }

@@ -77,8 +77,11 @@ struct cairn_resume {
 enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
                            struct cairn_resume *ret_resume, struct cairn_error *err);
 /* Waits until what was staged is the uploader's alone (it already is), then disconnects. Unfinished
- * saves go on in the uploader; a save that was never staged is failed. NULL is allowed. */
-void cairn_close(struct cairn_session *session);
+ * saves go on in the uploader; a save that was never staged is failed. NULL is allowed, and the
+ * session is gone whatever is returned: CAIRN_OK, the first background failure that no call has
+ * reported yet, or CAIRN_UPLOADER_GONE when staged saves ended with an uploader that did not come
+ * back. */
+enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err);
 /* CAIRN_OK, or the first background failure that no call has reported yet (which this reports). */
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err);
 

@@ -26,7 +26,7 @@ struct cairn_rank {
 };
 
 static inline void cairn_rank_release(struct cairn_rank *rank) {
-    cairn_close(rank->session);
+    (void)cairn_close(rank->session, NULL);
     cairn_fake_uploader_free(rank->fake);
     *rank = (struct cairn_rank){0};
 }

@@ -63,7 +63,7 @@ static enum cairn_code save(const struct cairn_world *world, struct cairn_error 
     enum cairn_code code = cairn_model_save(&model, session, 5, 0, 1, &made, err);
     if (!code) code = cairn_save_wait(made, CAIRN_COMMITTED, 10000, err);
     cairn_save_free(made);
-    cairn_close(session);
+    (void)cairn_close(session, NULL);
     return code;
 }
 
@@ -77,7 +77,7 @@ static enum cairn_code restore(const struct cairn_world *world, struct cairn_err
     enum cairn_code code = cairn_restore_open(session, &restore_options, &opened, NULL, err);
     if (!code) code = cairn_model_check(&model, opened, 0, 1, 1, err);
     cairn_restore_free(opened);
-    cairn_close(session);
+    (void)cairn_close(session, NULL);
     return code;
 }
 

@@ -69,7 +69,7 @@ static enum cairn_code save_rank(struct version *version, struct cairn_rank *ran
     enum cairn_code code = cairn_model_save(&model, rank->session, 40, number, RANKS, &save, err);
     if (!code) code = keep(version, rank, number, err);
     cairn_save_free(save);
-    cairn_close(rank->session);
+    (void)cairn_close(rank->session, NULL);
     rank->session = NULL;
     return code;
 }
@@ -329,7 +329,7 @@ TEST(a_restore_outlives_its_session_but_reads_no_more) {
     uint32_t own = 0;
     REQUIRE_OK(open_version(&version, &rank, &restore, &err));
     const struct cairn_read read = {.tensor = "own", .into = &own, .into_bytes = 4};
-    cairn_close(rank.session);
+    (void)cairn_close(rank.session, NULL);
     rank.session = NULL;
     EXPECT_CODE(cairn_restore_tensor_find(restore, "flat", &tensor, &err), CAIRN_OK);
     EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_INVALID);

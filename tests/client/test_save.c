@@ -363,7 +363,7 @@ TEST(labels_and_meta_are_checked_and_sent_by_rank_0_alone) {
     EXPECT_EQ_TEXT(json_string_value(json_object_get(begin.message, "format")), "v2");
     EXPECT_EQ_TEXT(json_string_value(json_object_get(begin.message, "on_exists")), "supersede");
     cairn_save_free(save);
-    cairn_close(rank.session);
+    (void)cairn_close(rank.session, NULL);
     rank.session = NULL;
     struct cairn_open_options open = rank_options(&rank);
     open.rank = 0;
@@ -423,7 +423,7 @@ TEST(n_counts_every_begin_of_a_step_also_over_sessions_of_one_process) {
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "count", 1, &count));
     EXPECT_EQ_U64(u64_of(count.message, "n"), 2);
     EXPECT_EQ_U64(u64_of(count.message, "step"), 900);
-    cairn_close(rank.session);
+    (void)cairn_close(rank.session, NULL);
     rank.session = NULL;
     REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
     REQUIRE_OK(cairn_save_begin(rank.session, 900, NULL, &save, &err));

@@ -462,7 +462,7 @@ TEST(a_save_that_is_freed_or_closed_before_it_was_staged_is_failed) {
     cairn_save_free(save);
     EXPECT(cairn_fake_uploader_saw(rank.fake, "fail", 1, NULL));
     REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &save, &err)); /* the generation is back */
-    cairn_close(rank.session);
+    (void)cairn_close(rank.session, NULL);
     rank.session = NULL;
     EXPECT(cairn_fake_uploader_saw(rank.fake, "bye", 1, NULL));
     EXPECT_CODE(cairn_save_raw(save, "a", "b", 1, &err), CAIRN_INVALID); /* the handle lives on */
@@ -477,7 +477,7 @@ TEST(a_session_that_says_goodbye_is_not_offered_again) {
     for (int i = 0; i < 20; i++) {
         REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
         cairn_fake_uploader_script(rank.fake, "bye", "drop"); /* as a real one hangs up then */
-        cairn_close(rank.session);
+        (void)cairn_close(rank.session, NULL);
         rank.session = NULL;
     }
     (void)poll(NULL, 0, 100);
@@ -521,14 +521,14 @@ TEST(a_forked_child_is_refused_and_does_not_hold_the_connection) { /* K10 */
                     cairn_save_wait(save, CAIRN_STAGED, 10, &err) == CAIRN_INVALID &&
                     cairn_session_problem(rank.session, &err) == CAIRN_INVALID;
         cairn_save_free(save);
-        cairn_close(rank.session);
+        (void)cairn_close(rank.session, NULL);
         if (read(hold[0], &byte, 1) < 0) fine = false; /* until the parent is through */
         _exit(fine ? 0 : 1);
     }
     close(hold[0]);
     EXPECT_CODE(cairn_save_wait(save, CAIRN_STAGED, 10, &err), CAIRN_OK);
     cairn_save_free(save);
-    cairn_close(rank.session); /* the child's copy of the socket must not keep it alive */
+    (void)cairn_close(rank.session, NULL); /* the child's copy of the socket must not keep it alive */
     rank.session = NULL;
     EXPECT(cairn_fake_uploader_saw(rank.fake, "bye", 1, NULL));
     EXPECT_EQ_U64(cairn_fake_uploader_connections(rank.fake), 0);

@@ -25,7 +25,7 @@ struct job { /* the ranks of one job, in this process */
 };
 static void cairn_job_release(struct job *job) {
     for (uint32_t i = 0; i < job->ranks; i++) cairn_save_free(job->saves[i]);
-    for (uint32_t i = 0; i < job->ranks; i++) cairn_close(job->sessions[i]);
+    for (uint32_t i = 0; i < job->ranks; i++) (void)cairn_close(job->sessions[i], NULL);
     *job = (struct job){0};
 }
 #define AUTO_JOB __attribute__((cleanup(cairn_job_release))) struct job
@@ -114,7 +114,7 @@ static enum cairn_code check_all(const struct cairn_world *world, const char *re
         code = cairn_restore_open(session, &restore_options, &restore, NULL, err);
         if (!code) code = cairn_model_check(&model, restore, rank, readers, saved_by, err);
         cairn_restore_free(restore);
-        cairn_close(session);
+        (void)cairn_close(session, NULL);
     }
     return code;
 }
@@ -230,6 +230,26 @@ static void die_at(const char *point) {
     EXPECT_CODE(code, CAIRN_OK);
     EXPECT_CODE(job_commit(&job, &err), CAIRN_OK);
     EXPECT_CODE(check_all(&world, "latest", 1, 1, &err), CAIRN_OK);
+}
+
+/* Handles are kept, as a job does that looks at them later: the next uploader numbers saves anew. */
+TEST(v27_a_save_after_a_restart_is_told_although_older_handles_are_kept) { /* Q43 */
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB first = {0};
+    REQUIRE_OK(job_open(&world, "job-1", 1, &first, &err));
+    struct cairn_save *saves[4] = {0};
+    for (uint64_t step = 0; step < 4; step++) {
+        if (step == 2) {
+            cairn_world_uploader_kill(&world, 0);
+            REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
+        }
+        struct cairn_save_options options = {.timeout_ms = 10000};
+        REQUIRE_OK(cairn_save_begin(first.sessions[0], 10 + step, &options, &saves[step], &err));
+        REQUIRE_OK(cairn_save_raw(saves[step], "state", "bytes", 5, &err));
+        REQUIRE_OK(cairn_save_stage(saves[step], &err));
+        EXPECT_CODE(cairn_save_wait(saves[step], CAIRN_COMMITTED, 10000, &err), CAIRN_OK);
+    }
+    for (size_t i = 0; i < 4; i++) cairn_save_free(saves[i]);
 }
 
 TEST(an_uploader_that_dies_at_begin_harms_no_later_save) {
@@ -464,5 +484,5 @@ TEST(files_are_saved_from_their_descriptor_without_memory) {
     EXPECT(memcmp(got, bytes, size) == 0);
     EXPECT(memcmp(buffer, bytes + 1000, 100) == 0);
     cairn_restore_free(restore);
-    cairn_close(session);
+    (void)cairn_close(session, NULL);
 }

@@ -189,6 +189,6 @@ int main(int argc, char **argv) {
     say("open", resume.found ? resume.step : UINT64_MAX, code, &err);
     if (code) return 1;
     play(&stream);
-    cairn_close(stream.session);
+    (void)cairn_close(stream.session, NULL);
     return 0;
 }

@@ -151,6 +151,11 @@ int main(int argc, char **argv) {
            (unsigned long long)resume.attempt, resume.found ? (long long)resume.step : -1);
     fflush(stdout);
     code = play(&job, session, &err);
-    cairn_close(session);
+    enum cairn_code last = cairn_close(session, &err);
+    if (last != CAIRN_OK) {
+        printf("{\"problem\":\"%s\"}\n", cairn_code_info(last)->slug);
+        fprintf(stderr, "%s\n", err.message);
+        code = last;
+    }
     return code == CAIRN_OK ? 0 : 1;
 }

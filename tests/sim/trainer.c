@@ -229,7 +229,7 @@ void *sim_trainer(void *argument) {
             sim_sleep_us(LOOK_US);
         }
         listen_to_the_end(&rank);
-        cairn_close(rank.session);
+        (void)cairn_close(rank.session, NULL);
     } else {
         sim_world.ranks_training--;
     }
