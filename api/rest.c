@@ -165,6 +165,11 @@ static enum cairn_code code_of_status(int status) {
     }
 }
 
+bool cairn_rest_spoke(const struct cairn_rest *rest) {
+    const char *slug = json_string_value(json_object_get(rest->problem, "code"));
+    return slug && (cairn_code_from_slug(slug) != CAIRN_INTERNAL || !strcmp(slug, "internal"));
+}
+
 static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call *call,
                                      struct cairn_error *err) {
     int status = call->request.status;

@@ -42,5 +42,8 @@ enum cairn_code cairn_rest_bytes(struct cairn_rest *rest, const char *method, co
                                  const char *content_type, struct cairn_view body,
                                  const char *range, struct cairn_buf *ret_reply,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Was the last call refused by this API, in its own words: a problem body with a code of the table?
+ * A bare 404, 403 or 413 is a proxy's (Q48). */
+bool cairn_rest_spoke(const struct cairn_rest *rest);
 /* The problem body of the last failed call, or NULL; valid until the next call. */
 const json_t *cairn_rest_problem(const struct cairn_rest *rest);

@@ -64,3 +64,25 @@ enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
     snprintf(job, sizeof job, "single:%s", uuid);
     return take("a random number", job, ret_job, err);
 }
+
+void cairn_client_incarnation(const struct cairn_client_job_sources *sources,
+                              char ret[CAIRN_CLIENT_INCARNATION_BYTES]) {
+    static const struct {
+        const char *launcher, *id, *restarts;
+    } known[] = {{"torchelastic", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+                 {"pmix", "PMIX_NAMESPACE", NULL},
+                 {"slurm", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"}};
+    ret[0] = '\0';
+    for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
+        char text[CAIRN_CLIENT_JOB_BYTES];
+        struct cairn_error ignored = {0};
+        const char *id = variable(sources, known[i].id);
+        if (!id || strcmp(id, "none") == 0) continue; /* J3 */
+        const char *restarts = known[i].restarts ? variable(sources, known[i].restarts) : NULL;
+        if (take_counted(known[i].launcher, id, restarts, text, &ignored) != CAIRN_OK ||
+            strlen(text) >= CAIRN_CLIENT_INCARNATION_BYTES)
+            return; /* a part of it could be the same at the next start */
+        memcpy(ret, text, strlen(text) + 1);
+        return;
+    }
+}

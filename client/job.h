@@ -8,6 +8,9 @@
  *              count is part of the string.
  *          J2  with more than one rank and no source it fails and names every way out; a single
  *              rank gets a random one.
+ *          J4  the incarnation is what the launcher itself says of this start, also where the job
+ *              string was given by hand: torchelastic's run id and restart count, else the PMIx
+ *              name space of an MPI launch, else Slurm's job id and restart count (Q54).
  *          J3  torchrun's placeholder run id "none" is no source: every start would share it.
  * Limits:  255 bytes of printable UTF-8.
  * Threads: stateless; reads the environment.
@@ -18,6 +21,7 @@
 #include "common/error.h"
 
 #define CAIRN_CLIENT_JOB_BYTES 256
+#define CAIRN_CLIENT_INCARNATION_BYTES 129
 
 struct cairn_client_job_sources {
     const char *job; /* of the options; NULL: look further */
@@ -27,3 +31,6 @@ struct cairn_client_job_sources {
 enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
                                  char ret_job[CAIRN_CLIENT_JOB_BYTES],
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* "" where no launcher says anything, or nothing that fits. */
+void cairn_client_incarnation(const struct cairn_client_job_sources *sources,
+                              char ret[CAIRN_CLIENT_INCARNATION_BYTES]);

@@ -75,6 +75,7 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
     if (ret->read_only) return CAIRN_OK;
     const struct cairn_client_job_sources sources = {.job = options->job,
                                                      .world_size = ret->world_size};
+    cairn_client_incarnation(&sources, ret->incarnation);
     return cairn_client_job(&sources, ret->job, err);
 }
 
@@ -115,9 +116,9 @@ static enum cairn_code open_attempt(struct cairn_session *session, uint64_t dead
                                     struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     const struct cairn_client_ask ask = {
-        .take_message =
-            json_pack("{s:s, s:s, s:s, s:I}", "t", "attempt", "job", session->job, "resume",
-                      session->resume, "wait_staged_ms", (json_int_t)session->wait_staged_ms),
+        .take_message = json_pack("{s:s, s:s, s:s, s:s, s:I}", "t", "attempt", "job", session->job,
+                                  "resume", session->resume, "incarnation", session->incarnation,
+                                  "wait_staged_ms", (json_int_t)session->wait_staged_ms),
         .wanted = "attempted",
         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));

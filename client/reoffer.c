@@ -51,12 +51,12 @@ static json_t *offered_saves(struct cairn_session *session) {
 
 static json_t *offer_message(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:s, s:o, s:o, s:I}", "t", "offer",
-                     "session", session->uuid, "run", session->run, "attempt",
-                     (json_int_t)session->attempt, "nonce", session->nonce, "rank",
-                     (json_int_t)session->rank, "job", session->job, "resume", session->resume,
-                     "proc", session->proc, "slabs", offered_slabs(session), "saves",
-                     offered_saves(session), "bytes",
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:s, s:o, s:o, s:I}", "t",
+                     "offer", "incarnation", session->incarnation, "session", session->uuid, "run",
+                     session->run, "attempt", (json_int_t)session->attempt, "nonce", session->nonce,
+                     "rank", (json_int_t)session->rank, "job", session->job, "resume",
+                     session->resume, "proc", session->proc, "slabs", offered_slabs(session),
+                     "saves", offered_saves(session), "bytes",
                      (json_int_t)(session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0));
 }
 

@@ -75,6 +75,7 @@ struct cairn_session {
     pid_t pid;
     char run[2 * CAIRN_NAME_BYTES_MAX + 2];
     char job[CAIRN_CLIENT_JOB_BYTES];
+    char incarnation[CAIRN_CLIENT_INCARNATION_BYTES];
     char proc[CAIRN_UUID_TEXT_BYTES];
     char *socket;
     char *resume;

@@ -23,6 +23,7 @@ struct cairn_up_attempt {
     uint32_t users;
     uint64_t reserving_bytes; /* taken from the budget, pages not made yet */
     bool stale;
+    struct cairn_error foreign; /* the server refuses the grant for good (Q49), or CAIRN_OK */
 };
 enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_text,
                                       struct cairn_up_attempt **ret,

@@ -7,7 +7,9 @@
 
 #include "common/encode.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
+#include "uploader/lost.h"
 #include "uploader/outbox.h"
 #include "uploader/verdict.h"
 #include "uploader/watch_inside.h"
@@ -36,9 +38,12 @@ static bool add_store(struct cairn_up *up, json_t *uploader) {
 
 static bool add_attempts(struct cairn_up *up, json_t *array) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
-        if (json_array_append_new(array, json_pack("{s:s, s:I}", "grant", at->text, "unsent",
-                                                   (json_int_t)unsent_of(up, at))))
-            return false;
+        json_t *item =
+            json_pack("{s:s, s:I}", "grant", at->text, "unsent", (json_int_t)unsent_of(up, at));
+        json_t *ended = cairn_up_lost_ranks_locked(up, at);
+        if (json_array_size(ended)) json_object_set(item, "ended", ended);
+        json_decref(ended);
+        if (json_array_append_new(array, item)) return false;
     }
     return true;
 }
@@ -134,12 +139,32 @@ static void apply_unknown(struct cairn_up *up, const json_t *unknown, bool all) 
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        bool named = all;
+        bool staged = cairn_up_save_state_is_sealed(&save->state) ||
+                      cairn_up_save_state_is_failing(&save->state);
+        bool named = all && (staged || !CAIRN_RULE(Q47));
         for (size_t k = 0; !named && k < json_array_size(unknown); k++) {
             const char *version = json_string_value(json_array_get(unknown, k));
             named = version && !strcmp(version, save->place.id.text);
         }
         if (named) cairn_up_save_tell_again_locked(up, save);
+    }
+}
+
+/* Q49: a grant that the server does not take for its own ends alone, and loudly. */
+static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json_t *sent) {
+    for (size_t i = 0; i < json_array_size(foreign); i++) {
+        const json_t *item = json_array_get(foreign, i);
+        json_int_t index = json_integer_value(json_object_get(item, "index"));
+        const char *slug = json_string_value(json_object_get(item, "code"));
+        const char *detail = json_string_value(json_object_get(item, "detail"));
+        const char *grant = json_string_value(
+            json_object_get(json_array_get(sent, index < 0 ? SIZE_MAX : (size_t)index), "grant"));
+        if (!grant) continue;
+        struct cairn_error why = {0};
+        cairn_fail(&why, slug ? cairn_code_from_slug(slug) : CAIRN_FORBIDDEN,
+                   "the server does not take this grant: %s", detail ? detail : "no reason given");
+        CAIRN_HOLD(&up->lock);
+        cairn_up_verdict_foreign_locked(up, grant, &why);
     }
 }
 
@@ -181,6 +206,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     }
     watch->heard.complained = false;
     bool changed = catalog_changed(watch, reply);
+    apply_foreign(up, json_object_get(reply, "foreign"), json_object_get(body, "attempts"));
     apply_fenced(up, json_object_get(reply, "fenced"));
     apply_versions(up, json_object_get(reply, "versions"));
     apply_unknown(up, json_object_get(reply, "unknown"), changed);

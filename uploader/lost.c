@@ -11,8 +11,10 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "uploader/save.h"
+#include "uploader/watch.h"
 
 #define KEEP_MS 2000
+#define REPORT_MS 15000 /* how long the server is told of an end, when nobody else is left */
 #define REASON "its process ended before it had begun this save"
 
 struct cairn_up_lost {
@@ -67,7 +69,9 @@ static bool matters(const struct cairn_up *up, const struct cairn_up_lost *lost)
            (lost->attempt->users > lost_users || cairn_mono_ms() < lost->keep_until_ms);
 }
 
-static void look(struct cairn_up *up) {
+/* True when the end of a process was news. */
+static bool look(struct cairn_up *up) {
+    bool ended = false;
     CAIRN_HOLD(&up->lock);
     for (struct cairn_up_lost **at = &up->locked.lost; *at;) {
         struct cairn_up_lost *lost = *at;
@@ -76,13 +80,25 @@ static void look(struct cairn_up *up) {
             continue;
         }
         at = &lost->next;
-        struct pollfd ended = {.fd = lost->process, .events = POLLIN};
-        if (lost->process < 0 || poll(&ended, 1, 0) <= 0) continue;
+        struct pollfd process = {.fd = lost->process, .events = POLLIN};
+        if (lost->process < 0 || poll(&process, 1, 0) <= 0) continue;
         cairn_fd_close_at(&lost->process);
         lost->process = -1;
+        lost->keep_until_ms = cairn_mono_ms() + REPORT_MS;
+        ended = true;
         cairn_log(WARN, "session.lost", "run=%s attempt=%" PRIu64 " rank=%u",
                   lost->attempt->run_text, lost->attempt->grant.attempt, lost->rank);
     }
+    return ended;
+}
+
+json_t *cairn_up_lost_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
+    json_t *ranks = json_array();
+    for (const struct cairn_up_lost *at = up->locked.lost; at; at = at->next)
+        if (at->process < 0 && !strcmp(at->attempt->run_text, attempt->run_text) &&
+            at->attempt->grant.attempt == attempt->grant.attempt)
+            json_array_append_new(ranks, json_integer((json_int_t)at->rank));
+    return ranks;
 }
 
 struct missing {
@@ -126,7 +142,7 @@ static bool find_missing(struct cairn_up *up, struct missing *ret) {
 
 void cairn_up_lost_tick(struct cairn_up *up) {
     struct missing missing = {0};
-    look(up);
+    if (look(up)) cairn_up_watch_beat(up->watch);
     while (find_missing(up, &missing)) {
         struct cairn_error error = {0};
         enum cairn_code code =

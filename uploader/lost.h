@@ -20,6 +20,7 @@
 
 #include <sys/types.h>
 
+#include "common/json.h"
 #include "uploader/attempt.h"
 
 /* A descriptor that becomes readable with the end of that process; -1: it cannot be seen. */
@@ -30,6 +31,8 @@ void cairn_up_lost_add_locked(struct cairn_up *up, struct cairn_up_attempt *take
 /* The rank is connected again. */
 void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
                                uint32_t rank);
+/* Ranks of that attempt whose process has ended (Q54), for the server; a new array. */
+json_t *cairn_up_lost_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt);
 /* Looks at the processes and fails what they left; cheap when there are none. */
 void cairn_up_lost_tick(struct cairn_up *up);
 void cairn_up_lost_free(struct cairn_up *up);

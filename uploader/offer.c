@@ -311,20 +311,21 @@ static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs
 
 static enum cairn_code read_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                   struct offering *offering, struct cairn_error *err) {
-    const char *job = NULL, *nonce = NULL, *resume = "latest";
+    const char *job = NULL, *nonce = NULL, *resume = "latest", *incarnation = "";
     json_t *slabs = NULL, *saves = NULL;
     const struct cairn_json_field fields[] = {
         {"job", CAIRN_JSON_TEXT, true, &job, 255},
         {"attempt", CAIRN_JSON_U64, true, &offering->attempt, 0},
         {"nonce", CAIRN_JSON_TEXT, true, &nonce, CAIRN_NONCE_TEXT_BYTES - 1},
         {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
+        {"incarnation", CAIRN_JSON_TEXT, false, &incarnation, 128},
         {"slabs", CAIRN_JSON_ARRAY, true, &slabs, 0},
         {"saves", CAIRN_JSON_ARRAY, true, &saves, 0},
     };
     CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
     (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), nonce);
     offering->saves = json_deep_copy(saves);
-    offering->opening = cairn_up_opening_new(session, job, resume);
+    offering->opening = cairn_up_opening_new(session, job, resume, incarnation);
     if (!offering->saves || !offering->opening)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
     offering->opening->request = ask->request;

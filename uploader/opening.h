@@ -22,7 +22,7 @@ struct cairn_up_opening {
     int64_t request;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     uint32_t rank, world_size;
-    char *job, *resume; /* owned */
+    char *job, *resume, *incarnation; /* owned; incarnation "": none is known */
     char proc[CAIRN_UUID_TEXT_BYTES];
     int process; /* as the session's; owned */
     uint64_t wait_ms;
@@ -37,7 +37,8 @@ struct cairn_up_opening {
     uint64_t entry;                   /* in the journal */
 };
 struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
-                                              const char *job, const char *resume);
+                                              const char *job, const char *resume,
+                                              const char *incarnation);
 void cairn_up_opening_free(struct cairn_up_opening *opening);
 /* Ask the server; fills grant and resume. */
 enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,

@@ -38,6 +38,7 @@ static enum cairn_code call(struct cairn_up_batch *batch, const char *method, co
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s%s", batch->due->run_text, tail));
     enum cairn_code code = cairn_rest_call(batch->rest, method, path.data, body, 0, ret_reply, err);
+    code = cairn_up_heard(batch->rest, code, err);
     batch->unreachable = code != CAIRN_OK && err->http_status == 0;
     return code;
 }
@@ -355,6 +356,7 @@ static enum cairn_code send_table(struct cairn_up_batch *batch, uint64_t entry,
     CAIRN_TRY(cairn_rest_set_grant(batch->rest, batch->due->grant, err));
     code = cairn_rest_bytes(batch->rest, "PUT", path.data, "application/octet-stream",
                             cairn_buf_view(&table), NULL, NULL, err);
+    code = cairn_up_heard(batch->rest, code, err);
     struct cairn_error ignored;
     (void)!cairn_rest_set_grant(batch->rest, NULL, &ignored);
     batch->unreachable = code != CAIRN_OK && err->http_status == 0;

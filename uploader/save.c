@@ -9,6 +9,7 @@
 #include "api/failure.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal.h"
 #include "uploader/outbox.h"
@@ -278,6 +279,16 @@ static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
         cairn_up_slabs_sweep_locked(up);
 }
 
+/* Q19: is it still there? A shard is durable again once HEAD has said so. */
+static void look_again(struct cairn_up *up, struct cairn_up_save *save) {
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        struct cairn_up_shard *shard = save->shards[i];
+        if (cairn_up_save_state_shard_unknown(&save->state, &shard->phase) &&
+            cairn_up_send_again(up->send, shard))
+            cairn_up_save_state_shard_again(&save->state, &shard->phase);
+    }
+}
+
 /* S1: the journal alone answers begin and seal. */
 struct waiting { /* a save whose phase waits for a record */
     struct cairn_up *up;
@@ -346,6 +357,7 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     if (due & CAIRN_UP_DUE_ANSWER_FAIL) answer_fail(up, save);
     if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) give_up_shards(up, save);
     if (due & CAIRN_UP_DUE_TELL_SERVER) cairn_up_outbox_wake(up->outbox);
+    if (due & CAIRN_UP_DUE_LOOK_AGAIN) look_again(up, save);
     if (due & CAIRN_UP_DUE_SAY_DURABLE) say_durable(up, save);
     if (due & CAIRN_UP_DUE_FREE_SLAB) give_slab(up, save);
     if (!(due & CAIRN_UP_DUE_CLOSE)) return;
@@ -432,14 +444,7 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
 }
 
 void cairn_up_save_tell_again_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    if (!cairn_up_save_state_unknown(&save->state)) return;
-    for (size_t i = 0; i < save->state.shard_count; i++) {
-        struct cairn_up_shard *shard = save->shards[i];
-        /* Q19: is it still there? The shard is durable again once HEAD has said so. */
-        if (cairn_up_save_state_shard_unknown(&save->state, &shard->phase) &&
-            cairn_up_send_again(up->send, shard))
-            cairn_up_save_state_shard_again(&save->state, &shard->phase);
-    }
+    if (cairn_up_save_state_unknown(&save->state) || !CAIRN_RULE(Q47)) look_again(up, save);
     cairn_up_outbox_wake(up->outbox);
 }
 

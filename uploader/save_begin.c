@@ -31,6 +31,10 @@ static enum cairn_code admit(struct cairn_up *up, const struct cairn_up_begin *b
     if (up->locked.draining)
         return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping",
                           up->places.node);
+    if (begin->attempt->foreign.code != CAIRN_OK) {
+        if (err) *err = begin->attempt->foreign;
+        return begin->attempt->foreign.code;
+    }
     if (begin->attempt->stale)
         return cairn_fail(err, CAIRN_STALE_ATTEMPT,
                           "a newer attempt of %s has taken over from %" PRIu64,

@@ -26,6 +26,7 @@ void cairn_up_opening_free(struct cairn_up_opening *opening) {
     if (opening->process >= 0) close(opening->process);
     free(opening->job);
     free(opening->resume);
+    free(opening->incarnation);
     free(opening);
 }
 
@@ -35,6 +36,7 @@ static enum cairn_code newest_attempt(struct cairn_up_opening *opening, struct c
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s", opening->run_text));
     enum cairn_code code = cairn_rest_call(rest, "GET", path.data, NULL, 0, &reply, err);
+    code = cairn_up_heard(rest, code, err);
     *ret = 0;
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the first attempt makes the run */
     if (code != CAIRN_OK) return code;
@@ -61,6 +63,19 @@ static enum cairn_code read_answer(const json_t *reply, struct cairn_up_opening 
     return CAIRN_OK;
 }
 
+/* Q54: whose process of this node has ended, of the attempt that may be joined. */
+static void add_ended(struct cairn_up_opening *opening, uint64_t newest, json_t *body) {
+    struct cairn_up *up = opening->up;
+    CAIRN_HOLD(&up->lock);
+    for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (strcmp(at->run_text, opening->run_text) != 0 || at->grant.attempt != newest) continue;
+        json_t *ended = cairn_up_lost_ranks_locked(up, at);
+        if (json_array_size(ended)) json_object_set(body, "ended", ended);
+        json_decref(ended);
+        return;
+    }
+}
+
 static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cairn_rest *rest,
                                     uint64_t left_ms, struct cairn_error *err) {
     uint64_t after = 0;
@@ -75,9 +90,13 @@ static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cai
         "node", opening->up->places.node);
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    if (*opening->incarnation)
+        json_object_set_new(body, "incarnation", json_string(opening->incarnation));
+    add_ended(opening, after, body);
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", opening->run_text));
-    CAIRN_TRY(
-        cairn_rest_call(rest, "POST", path.data, body, (uint32_t)left_ms + 20000, &reply, err));
+    enum cairn_code code =
+        cairn_rest_call(rest, "POST", path.data, body, (uint32_t)left_ms + 20000, &reply, err);
+    CAIRN_TRY(cairn_up_heard(rest, code, err));
     return read_answer(reply, opening, err);
 }
 
@@ -178,7 +197,8 @@ static void attempt_drop(void *owner) {
 }
 
 struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
-                                              const char *job, const char *resume) {
+                                              const char *job, const char *resume,
+                                              const char *incarnation) {
     struct cairn_up_opening *opening = calloc(1, sizeof(*opening));
     if (!opening) return NULL;
     opening->up = session->up;
@@ -191,18 +211,20 @@ struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *ses
     (void)cairn_text_copy(opening->proc, sizeof(opening->proc), session->proc);
     opening->job = strdup(job);
     opening->resume = strdup(resume);
-    if (opening->job && opening->resume) return opening;
+    opening->incarnation = strdup(incarnation);
+    if (opening->job && opening->resume && opening->incarnation) return opening;
     cairn_up_opening_free(opening);
     return NULL;
 }
 
 enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
                                     const struct cairn_up_ask *ask, struct cairn_error *err) {
-    const char *job = NULL, *resume = "latest";
+    const char *job = NULL, *resume = "latest", *incarnation = "";
     uint64_t wait_ms = 30000;
     const struct cairn_json_field fields[] = {
         {"job", CAIRN_JSON_TEXT, true, &job, 255},
         {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
+        {"incarnation", CAIRN_JSON_TEXT, false, &incarnation, 128},
         {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms, 3600000},
     };
     CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
@@ -211,7 +233,7 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     if (session->attempt || session->attempting)
         return cairn_fail(err, CAIRN_PROTOCOL, "a second attempt in one session");
     CAIRN_TRY(cairn_up_admits(session->up, err));
-    struct cairn_up_opening *opening = cairn_up_opening_new(session, job, resume);
+    struct cairn_up_opening *opening = cairn_up_opening_new(session, job, resume, incarnation);
     if (!opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     opening->request = ask->request;
     opening->wait_ms = wait_ms;

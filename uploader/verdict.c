@@ -2,9 +2,21 @@
 /* One table for refusals, one for states. */
 #include "uploader/verdict.h"
 
+#include <inttypes.h>
+
 #include "api/failure.h"
+#include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/outbox.h"
+
+enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code code,
+                               struct cairn_error *err) {
+    if (code == CAIRN_OK || err->http_status < 400 || cairn_rest_spoke(rest) || !CAIRN_RULE(Q48))
+        return code;
+    err->code = CAIRN_UNAVAILABLE;
+    return cairn_within(err, CAIRN_UNAVAILABLE, "not an answer of cairn-server");
+}
 
 enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status, bool about_run) {
     /* It was never sent: no later try makes it smaller. */
@@ -125,5 +137,21 @@ void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, ui
             continue;
         cairn_up_save_over_locked(up, save, CAIRN_UP_ABORTED, CAIRN_STALE_ATTEMPT,
                                   "a newer attempt of the run has taken over");
+    }
+}
+
+void cairn_up_verdict_foreign_locked(struct cairn_up *up, const char *grant,
+                                     const struct cairn_error *why) {
+    struct cairn_up_attempt *attempt = up->locked.attempts;
+    while (attempt && strcmp(attempt->text, grant) != 0) attempt = attempt->next;
+    if (!attempt || attempt->foreign.code != CAIRN_OK) return;
+    attempt->foreign = *why;
+    cairn_log(ERROR, "attempt.foreign", "run=%s attempt=%" PRIu64 " cause=\"%s\"",
+              attempt->run_text, attempt->grant.attempt, why->message);
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->attempt == attempt && save->state.phase != CAIRN_UP_PHASE_OVER)
+            cairn_up_save_end_locked(up, save, CAIRN_UP_ABORTED, why);
     }
 }

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "api/rest.h"
 #include "uploader/save.h"
 
 struct cairn_up_news { /* of one version */
@@ -33,6 +34,9 @@ void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
  * fail. news NULL: the server does not know it. */
 void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
                                        const struct cairn_up_news *news);
+/* The server refuses that grant for good (Q49): what was to be written under it ends. */
+void cairn_up_verdict_foreign_locked(struct cairn_up *up, const char *grant,
+                                     const struct cairn_error *why);
 /* A newer attempt of the run is there: all of the older ones is over, but for saves that may have
  * been committed; the watchers ask about those. */
 void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest);
@@ -46,5 +50,8 @@ enum cairn_up_refusal {
     CAIRN_UP_TABLE,     /* send the tables */
     CAIRN_UP_MUST_FAIL, /* fail of the ranks concerned */
 };
+/* Q48: only what this API said itself ends anything; any other answer counts as no answer. */
+enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code code,
+                               struct cairn_error *err);
 /* about_run: the request named no version. */
 enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status, bool about_run);

@@ -74,6 +74,7 @@ static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
                                watcher->run_text, watcher->version, wait_ms));
     enum cairn_code code = cairn_rest_call(watcher->rest, "GET", path.data, NULL,
                                            (uint32_t)wait_ms + 10000, &reply, err);
+    code = cairn_up_heard(watcher->rest, code, err);
     if (code == CAIRN_OK) {
         struct cairn_up_news news;
         cairn_up_news_read(reply, &news);
@@ -140,10 +141,18 @@ static bool wait_beat(struct cairn_up_watch *watch, uint64_t last_ms) {
     while (!watch->locked.stopping) {
         uint64_t period_ms =
             watch->locked.hurrying ? CAIRN_UP_HURRY_MS : watch->up->settings.heartbeat_ms;
-        if (cairn_mono_ms() >= last_ms + period_ms) break;
+        if (watch->locked.beat_now || cairn_mono_ms() >= last_ms + period_ms) break;
         (void)cairn_condition_wait(&watch->stop, &watch->lock, last_ms + period_ms);
     }
+    watch->locked.beat_now = false;
     return !watch->locked.stopping;
+}
+
+void cairn_up_watch_beat(struct cairn_up_watch *watch) {
+    if (!watch) return;
+    CAIRN_HOLD(&watch->lock);
+    watch->locked.beat_now = true;
+    cairn_condition_broadcast(&watch->stop);
 }
 
 static void *heart_main(void *argument) {

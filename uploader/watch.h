@@ -28,5 +28,7 @@ void cairn_up_watch_stop(struct cairn_up_watch *watch);
 void cairn_up_watch_free(struct cairn_up_watch *watch);
 /* Something may be whole at the server now. */
 void cairn_up_watch_poke(struct cairn_up_watch *watch);
+/* The next heartbeat is due now. */
+void cairn_up_watch_beat(struct cairn_up_watch *watch);
 /* Heartbeats come quickly while any attempt call of this node is under way. */
 void cairn_up_watch_hurry(struct cairn_up_watch *watch, bool begins);

@@ -39,7 +39,7 @@ struct cairn_up_watch {
     struct cairn_lock lock; /* uploader_watch */
     struct cairn_condition stop;
     struct {
-        bool stopping;
+        bool stopping, beat_now;
         uint32_t hurrying;
         uint64_t pokes;
     } locked;

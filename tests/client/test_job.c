@@ -84,3 +84,22 @@ TEST(strings_that_cannot_travel_are_refused) {
         job_of(ENV("SLURM_JOB_ID", longest, "SLURM_RESTART_COUNT", longest), NULL, 1, job, &err),
         CAIRN_INVALID);
 }
+
+TEST(the_incarnation_is_what_the_launcher_says_also_with_a_job_given_by_hand) { /* Q54 */
+    const struct cairn_client_job_sources sources = {"mine", 8, variable};
+    char text[CAIRN_CLIENT_INCARNATION_BYTES];
+    environment = ENV("TORCHELASTIC_RUN_ID", "r", "TORCHELASTIC_RESTART_COUNT", "3",
+                      "PMIX_NAMESPACE", "ns", "SLURM_JOB_ID", "5");
+    cairn_client_incarnation(&sources, text);
+    EXPECT_EQ_TEXT(text, "torchelastic:r:3");
+    environment =
+        ENV("TORCHELASTIC_RUN_ID", "none", "PMIX_NAMESPACE", "prte-1@1", "SLURM_JOB_ID", "5");
+    cairn_client_incarnation(&sources, text);
+    EXPECT_EQ_TEXT(text, "pmix:prte-1@1:0");
+    environment = ENV("SLURM_JOB_ID", "5", "SLURM_RESTART_COUNT", "2");
+    cairn_client_incarnation(&sources, text);
+    EXPECT_EQ_TEXT(text, "slurm:5:2");
+    environment = NULL;
+    cairn_client_incarnation(&sources, text);
+    EXPECT_EQ_TEXT(text, "");
+}

@@ -528,7 +528,7 @@ TEST(a_forked_child_is_refused_and_does_not_hold_the_connection) { /* K10 */
     close(hold[0]);
     EXPECT_CODE(cairn_save_wait(save, CAIRN_STAGED, 10, &err), CAIRN_OK);
     cairn_save_free(save);
-    (void)cairn_close(rank.session, NULL); /* the child's copy of the socket must not keep it alive */
+    (void)cairn_close(rank.session, NULL); /* the child has a copy of the socket */
     rank.session = NULL;
     EXPECT(cairn_fake_uploader_saw(rank.fake, "bye", 1, NULL));
     EXPECT_EQ_U64(cairn_fake_uploader_connections(rank.fake), 0);

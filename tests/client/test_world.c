@@ -232,7 +232,7 @@ static void die_at(const char *point) {
     EXPECT_CODE(check_all(&world, "latest", 1, 1, &err), CAIRN_OK);
 }
 
-/* Handles are kept, as a job does that looks at them later: the next uploader numbers saves anew. */
+/* A job may keep its handles, and the next uploader numbers saves anew. */
 TEST(v27_a_save_after_a_restart_is_told_although_older_handles_are_kept) { /* Q43 */
     OPEN_WORLD(NODES(1));
     AUTO_JOB first = {0};

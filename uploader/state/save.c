@@ -90,6 +90,10 @@ uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_u
     if (save->broken) due &= ~(uint32_t)(CAIRN_UP_DUE_RECORD_BEGIN | CAIRN_UP_DUE_RECORD_FAIL);
     CAIRN_ASSERT(!(due & CAIRN_UP_DUE_ANSWER_SEAL) || !save->broken);
     save->phase = move->to;
+    if (save->look_again && move->to == CAIRN_UP_PHASE_SEALED) {
+        save->look_again = false;
+        due |= CAIRN_UP_DUE_LOOK_AGAIN;
+    }
     return due;
 }
 
@@ -201,7 +205,9 @@ bool cairn_up_save_state_unknown(struct cairn_up_save_state *save) {
     if (!cairn_up_save_state_is_begun(save)) return false;
     if (save->told == CAIRN_UP_TOLD_NOTHING) return false;
     save->told = CAIRN_UP_TOLD_NOTHING;
-    return true;
+    bool staging = save->phase == CAIRN_UP_PHASE_OPEN || save->phase == CAIRN_UP_PHASE_SEALING;
+    save->look_again |= staging;
+    return !staging;
 }
 
 bool cairn_up_save_state_may_be_committed(const struct cairn_up_save_state *save) {

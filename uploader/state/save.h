@@ -52,6 +52,7 @@ enum cairn_up_due {
     CAIRN_UP_DUE_TELL_SERVER = 1 << 9,    /* cairn_up_save_state_tells has changed */
     CAIRN_UP_DUE_SAY_DURABLE = 1 << 10,   /* the trainer hears that every shard is durable */
     CAIRN_UP_DUE_FREE_SLAB = 1 << 11,     /* cairn_up_slab_state_give, and the trainer hears it */
+    CAIRN_UP_DUE_LOOK_AGAIN = 1 << 14,    /* at every durable shard: its registration is unknown */
     CAIRN_UP_DUE_CLOSE = 1 << 12          /* the journal entry is closed and the save forgotten */
 };
 
@@ -103,6 +104,7 @@ struct cairn_up_save_state {
     bool broken;       /* Q45: a record of it was not written */
     bool unjournaled;  /* no record of it is in the journal */
     bool durable_said; /* the trainer was told */
+    bool look_again;   /* once it is sealed */
     uint32_t shard_count, durable_count, registered_count;
 };
 
@@ -150,7 +152,8 @@ bool cairn_up_save_state_end_is_untold(const struct cairn_up_save_state *save);
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save);
 /* The server answered it. An answer that is overtaken by news (unknown, fail) changes nothing. */
 void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told what);
-/* The server does not know the version (Q19): begin again. False: it never was told. */
+/* The server does not know the version (Q19): begin again. True: its durable shards are looked at
+ * now; those of a save that is being staged are looked at when it is sealed (Q47). */
 bool cairn_up_save_state_unknown(struct cairn_up_save_state *save);
 /* Everything was told; only the server knows the end. */
 bool cairn_up_save_state_awaits_end(const struct cairn_up_save_state *save);
