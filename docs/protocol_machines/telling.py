@@ -6,7 +6,8 @@ again    Q46, Q47, V30, V31: another catalog generation, stores with and without
 answers  Q48, V32: answers of somebody who is not the server
 grants   Q49, V33: a foreign grant beside a good one in a heartbeat; a server that lost its grant key
 refused  Q50, V34: a begin that the server refuses
-polls    Q51, V35: an attempt call that waits longer than one request may"""
+polls    Q51, V35: an attempt call that waits longer than one request may
+numbers  Q41: what a save is called between libcairn and uploaders"""
 from collections import namedtuple
 from .explore import Machine
 
@@ -243,3 +244,56 @@ def polls(rules, wait_staged=4, one_request=2, needed=3):
         return None
 
     return Machine(init, succ, check, lambda s: None)
+
+
+Numbers = namedtuple('Numbers', 'handles known counter linked kills begun')
+
+
+def numbers(rules, saves=3, kills=1):
+    """Uploader and libcairn name saves by numbers that each life of the uploader counts anew, for what it is
+    offered. handles: libcairn's, oldest first: (save, number, what it says); one that ended stays until its
+    caller frees it. known: the uploader's saves: (number, save)."""
+    init = Numbers((), (), 0, True, kills, 0)
+
+    def succ(s):
+        if not s.linked:
+            handles, known, counter = [], (), 0
+            for save, number, says in s.handles:
+                if says == 'open':
+                    counter += 1
+                    number = counter
+                    known += ((number, save),)
+                elif 'numbers_forgotten' in rules:
+                    number = 0
+                handles.append((save, number, says))
+            yield 'libcairn offers its open saves to the new uploader', s._replace(
+                handles=tuple(handles), known=known, counter=counter, linked=True), False
+            return
+        if s.kills:
+            yield 'uploader killed', s._replace(linked=False, known=(), kills=s.kills - 1), True
+        if s.begun < saves:
+            number, save = s.counter + 1, s.begun + 1
+            yield 'save %d begins as number %d' % (save, number), s._replace(
+                handles=s.handles + ((save, number, 'open'),), known=s.known + ((number, save),), counter=number,
+                begun=save), False
+        for number, save in s.known:
+            fate = 'aborted' if save == 1 else 'committed'
+            handles = list(s.handles)
+            place = [i for i, h in enumerate(handles) if h[1] == number][0]
+            handles[place] = (handles[place][0], number, fate)
+            yield 'number %d (save %d) is %s' % (number, save, fate), s._replace(
+                handles=tuple(handles), known=tuple(k for k in s.known if k[0] != number)), False
+
+    def check(s):
+        for save, _, says in s.handles:
+            if says != 'open' and says != ('aborted' if save == 1 else 'committed'):
+                return 'UNTRUE: save %d was aborted, its handle says %s' % (save, says)
+        return None
+
+    def final(s):
+        for save, _, says in s.handles:
+            if says == 'open':
+                return 'UNTOLD: save %d ended, its handle never hears it' % save
+        return None
+
+    return Machine(init, succ, check, final)
