@@ -93,17 +93,30 @@ static enum cairn_code keep(struct cairn_names *names, struct cairn_view name,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_names_add(struct cairn_names *names, struct cairn_view name,
-                                uint32_t *ret_number, struct cairn_error *err) {
-    if (names->count == names->capacity) CAIRN_TRY(grow(names, err));
-    uint64_t hash = hash_of(name), mask = names->slot_count - 1;
+static bool find(const struct cairn_names *names, struct cairn_view name, uint64_t hash,
+                 uint32_t *ret_number) {
+    if (!names->slot_count) return false;
+    uint64_t mask = names->slot_count - 1;
     for (uint64_t at = hash & mask; names->slots[at]; at = (at + 1) & mask) {
         uint32_t number = names->slots[at] - 1;
         if (names->hashes[number] != hash) continue;
         if (cairn_view_compare(names->views[number], name) != 0) continue;
         *ret_number = number;
-        return CAIRN_OK;
+        return true;
     }
+    return false;
+}
+
+bool cairn_names_has(const struct cairn_names *names, struct cairn_view name) {
+    uint32_t number;
+    return find(names, name, hash_of(name), &number);
+}
+
+enum cairn_code cairn_names_add(struct cairn_names *names, struct cairn_view name,
+                                uint32_t *ret_number, struct cairn_error *err) {
+    if (names->count == names->capacity) CAIRN_TRY(grow(names, err));
+    uint64_t hash = hash_of(name);
+    if (find(names, name, hash, ret_number)) return CAIRN_OK;
     struct cairn_view kept = name;
     if (names->copy) CAIRN_TRY(keep(names, name, &kept, err));
     names->views[names->count] = kept;

@@ -28,6 +28,7 @@ struct cairn_names {
 void cairn_names_release(struct cairn_names *names);
 enum cairn_code cairn_names_add(struct cairn_names *names, struct cairn_view name,
                                 uint32_t *ret_number, struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_names_has(const struct cairn_names *names, struct cairn_view name);
 /* ret_order[place] = number and ret_rank[number] = place, each of names->count entries. */
 void cairn_names_order(const struct cairn_names *names, uint32_t *ret_order, uint32_t *ret_rank);
 /* Byte order, a shorter string before a longer one that it begins. */

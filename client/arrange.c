@@ -203,6 +203,9 @@ static enum cairn_code check_names(const struct cairn_save *save,
     size_t count = 0;
     for (; count < save->raw_count; count++) names[count] = save->raws[count].name;
     names[count++] = arrangement->tensors_name;
+    CAIRN_AUTO(shard_names) set = {0};
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(cairn_shard_names_add(&set, cairn_view_of(names[i]), err));
     qsort(names, count, sizeof *names, text_order);
     for (size_t i = 1; i < count; i++)
         if (strcmp(names[i - 1], names[i]) == 0)

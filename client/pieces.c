@@ -186,6 +186,7 @@ enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_te
 static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw raw,
                                struct cairn_error *err) {
     enum cairn_code code = cairn_shard_name_check(cairn_view_of(raw.name), err);
+    if (!code) code = cairn_shard_names_add(&save->raw_names, cairn_view_of(raw.name), err);
     if (!code)
         code = grow(&save->raws, sizeof *save->raws, save->raw_count, &save->raw_capacity, err);
     if (code) {

@@ -41,6 +41,7 @@ void cairn_client_save_drop_pieces(struct cairn_save *save) {
     for (size_t i = 0; i < save->raw_count; i++) free(save->raws[i].name);
     free(save->pieces);
     free(save->raws);
+    cairn_shard_names_release(&save->raw_names);
     save->pieces = NULL;
     save->raws = NULL;
     save->piece_count = save->piece_capacity = save->raw_count = save->raw_capacity = 0;

@@ -18,6 +18,7 @@
  */
 #pragma once
 
+#include "api/shard_names.h"
 #include "api/table.h"
 #include "client/session.h"
 
@@ -61,6 +62,7 @@ struct cairn_save {
     uint32_t file_epoch; /* link over which descriptors were handed over; 0: none were */
     struct cairn_client_piece *pieces;
     size_t piece_count, piece_capacity;
+    struct cairn_shard_names raw_names;
     struct cairn_client_raw *raws;
     size_t raw_count, raw_capacity;
     uint64_t stall_us;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "api/manifest.h"
+#include "api/shard_names.h"
 #include "api/table.h"
 #include "common/encode.h"
 #include "common/id.h"
@@ -138,6 +139,7 @@ static enum cairn_code parse_seal(const json_t *item, const char *pointer, struc
     if (json_array_size(seal->shards) > SEALED_MAX)
         return cairn_fail(err, CAIRN_INVALID, "%s/shards names more than %d", pointer, SEALED_MAX);
     uint64_t sum = 0;
+    CAIRN_AUTO(shard_names) names = {0};
     for (size_t i = 0; i < json_array_size(seal->shards); i++) {
         const char *name = NULL;
         uint64_t size = 0;
@@ -148,6 +150,7 @@ static enum cairn_code parse_seal(const json_t *item, const char *pointer, struc
         CAIRN_TRY(cairn_json_read(json_array_get(seal->shards, i), pointer, pair, CAIRN_COUNT(pair),
                                   false, err));
         CAIRN_TRY(cairn_shard_name_check(cairn_view_of(name), err));
+        CAIRN_TRY(cairn_shard_names_add(&names, cairn_view_of(name), err));
         if (cairn_add_overflows(sum, size, &sum) || sum > SIZE_MAX_BYTES)
             return cairn_fail(err, CAIRN_INVALID, "%s/shards: the sizes overflow", pointer);
     }
@@ -224,6 +227,35 @@ static enum cairn_code compare_shard(const struct cairn_srv_rows *rows, const st
     return CAIRN_OK;
 }
 
+/* Is it a folder of another rank's shard, or one of those a folder of it? */
+static enum cairn_code stands_alone(struct cairn_srv_tx *tx, const char *version, const char *name,
+                                    struct cairn_error *err) {
+    struct cairn_view whole = cairn_view_of(name), folder = {name, 0};
+    char other[CAIRN_SHARD_NAME_BYTES_MAX + 2], past[CAIRN_SHARD_NAME_BYTES_MAX + 2];
+    for (;;) {
+        bool below = cairn_shard_name_folder(whole, &folder), found = false;
+        CAIRN_AUTO(srv_rows) rows = {0};
+        snprintf(other, sizeof(other), "%.*s%s", (int)(below ? folder.size : whole.size), name,
+                 below ? "" : "/");
+        snprintf(past, sizeof(past), "%.*s%s", (int)(below ? folder.size : whole.size), name,
+                 below ? "" : "0"); /* the byte after '/' */
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                     below ? "SELECT name FROM shards WHERE version = ?1 AND "
+                                             "name >= ?2 AND name <= ?3 LIMIT 1"
+                                           : "SELECT name FROM shards WHERE version = ?1 AND "
+                                             "name > ?2 AND name < ?3 LIMIT 1",
+                                     "ttt", version, other, past));
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+        if (found)
+            return cairn_fail(
+                err, CAIRN_SHARD_CONFLICT,
+                "shards \"%s\" and \"%s\" cannot stand beside each other: one name is "
+                "a folder of the other",
+                name, cairn_srv_rows_text(&rows, 0));
+        if (!below) return CAIRN_OK;
+    }
+}
+
 static enum cairn_code register_shard(struct cairn_srv_tx *tx, const struct batch *batch,
                                       const struct shard *shard, struct cairn_error *err) {
     const char *version = batch->version.id.text;
@@ -238,6 +270,7 @@ static enum cairn_code register_shard(struct cairn_srv_tx *tx, const struct batc
         CAIRN_TRY(cairn_srv_rows_next(&rows, &known, err));
         if (known) CAIRN_TRY(compare_shard(&rows, shard, err));
     }
+    if (!known) CAIRN_TRY(stands_alone(tx, version, shard->name, err));
     bool sealed = false;
     CAIRN_TRY(rank_sealed(tx, version, shard->rank, &sealed, err));
     if (!known && sealed)
@@ -278,6 +311,7 @@ static enum cairn_code seal_shard(struct cairn_srv_tx *tx, const struct batch *b
                               "the seal of rank %" PRIu64 " names shard \"%s\" twice", seal->rank,
                               shard.name);
     }
+    if (!known) CAIRN_TRY(stands_alone(tx, batch->version.id.text, shard.name, err));
     return cairn_srv_sql_run(tx, NULL, err,
                              "INSERT INTO shards(version, name, rank, sealed, size, node) "
                              "VALUES(?1, ?2, ?3, 1, ?4, ?5) ON CONFLICT(version, name) DO UPDATE "

@@ -58,6 +58,7 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++)
         cairn_up_shard_free(up->send, save->shards[i]);
     free(save->shards);
+    cairn_shard_names_release(&save->names);
     cairn_buf_release(&save->table);
     json_decref(save->replicated);
     json_decref(save->begin);

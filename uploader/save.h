@@ -21,6 +21,7 @@
  */
 #pragma once
 
+#include "api/shard_names.h"
 #include "common/json.h"
 #include "uploader/attempt.h"
 #include "uploader/send.h"
@@ -52,6 +53,7 @@ struct cairn_up_save {
     } staged_in;
     struct cairn_up_shard **shards; /* state.shard_count of them */
     size_t shard_capacity, stage_first, stage_count;
+    struct cairn_shard_names names; /* of stage and file */
     struct cairn_buf table;
     char table_hex[65]; /* "": none */
     json_t *replicated; /* array, or NULL */

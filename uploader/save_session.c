@@ -55,6 +55,11 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
                                  const struct wanted_shard *wanted, const uint8_t *slab_data,
                                  int take_fd, struct cairn_error *err) {
     struct cairn_key key;
+    enum cairn_code code = cairn_shard_names_add(&save->names, cairn_view_of(wanted->name), err);
+    if (code != CAIRN_OK) {
+        if (take_fd >= 0) close(take_fd);
+        return code;
+    }
     cairn_up_save_key(save, wanted->name, &key);
     struct cairn_up_shard_options options = {
         .entry = save->entry,
@@ -145,6 +150,9 @@ static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t fi
         save->total_bytes -= save->shards[save->state.shard_count - 1]->size_bytes;
         cairn_up_shard_free(up->send, save->shards[--save->state.shard_count]);
     }
+    cairn_shard_names_release(&save->names);
+    for (size_t i = 0; i < first; i++) /* these stand beside each other */
+        (void)!cairn_shard_names_add(&save->names, cairn_view_of(save->shards[i]->name), NULL);
 }
 
 enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,

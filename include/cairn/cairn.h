@@ -12,8 +12,9 @@
  *              told by the next call on its handle and by cairn_session_problem, which is asked
  *              before each save. It never fails the begin of another save: that would end the next
  *              version for all ranks, and its failure the one after it.
- * Limits:  8 dimensions; tensor names 1,024 bytes; shard names 512 bytes; one save holds at most
- *          the session's `bytes`; two saves under way, or one where memory is short.
+ * Limits:  8 dimensions; tensor names 1,024 bytes; shard names 512 bytes, none the folder of
+ *          another ("opt" and "opt/state"); one save holds at most the session's `bytes`; two saves
+ *          under way, or one where memory is short.
  *          Not usable in a forked child: calls there return CAIRN_INVALID.
  * Threads: a session may be used by any thread; a save or restore handle by one at a time.
  *          The library runs one thread of its own per session, started by cairn_open.

@@ -200,6 +200,21 @@ TEST(large_saves_are_told_while_they_are_copied) {
     cairn_save_free(save);
 }
 
+TEST(shard_names_none_is_a_folder_of_another) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 5, NULL, &save, &err));
+    REQUIRE_OK(cairn_save_raw(save, "opt/state", "1", 1, &err));
+    EXPECT_CODE(cairn_save_raw(save, "opt", "1", 1, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_raw(save, "opt/state/deep", "1", 1, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "opt/state") != NULL);
+    REQUIRE_OK(cairn_save_raw(save, "opt/state-2", "1", 1, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    cairn_save_free(save);
+}
+
 TEST(a_save_larger_than_the_session_was_opened_for_is_refused_with_the_numbers) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};

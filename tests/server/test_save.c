@@ -183,6 +183,34 @@ TEST(a_registration_repeated_is_no_change_and_other_content_is_a_conflict) {
         CAIRN_SHARD_CONFLICT);
 }
 
+/* Of ranks that know nothing of each other: a bucket could hold both, a folder could not. */
+TEST(shard_names_of_two_ranks_may_not_be_folders_of_each_other) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    const char *beside[] = {"a/opt/state-2", "a/opt-1", "b"};
+    const char *clashing[] = {"a", "a/opt", "a/opt/state/deep", "a/opt/state/deep/er"};
+    CAIRN_AUTO_JSON json_t *shard = cairn_hand_shard(&save, "a/opt/state", 0, CAIRN_VIEW("1"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[O]", shard), NULL, NULL));
+    CAIRN_AUTO_JSON json_t *other = json_deep_copy(shard);
+    json_object_set_new(other, "rank", json_integer(1));
+    for (size_t i = 0; i < CAIRN_COUNT(beside); i++) {
+        json_object_set_new(other, "name", json_string(beside[i]));
+        REQUIRE_OK(cairn_hand_send(&save, json_pack("[O]", other), NULL, NULL));
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(clashing); i++) {
+        json_object_set_new(other, "name", json_string(clashing[i]));
+        EXPECT_CODE(cairn_hand_send(&save, json_pack("[O]", other), NULL, NULL),
+                    CAIRN_SHARD_CONFLICT);
+        json_t *seal = cairn_hand_seal(1, NULL, clashing[i], 1);
+        EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", seal), NULL),
+                    CAIRN_SHARD_CONFLICT);
+    }
+}
+
 TEST(after_the_end_of_a_version_a_registration_is_answered_with_its_state) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

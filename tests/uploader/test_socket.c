@@ -130,6 +130,10 @@ TEST(wrong_shards_are_refused_by_name) {
         "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1},"
         "{\"name\":\"y\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1}]",
         "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":0}]",
+        "[{\"name\":\"rank-00000\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1},"
+        "{\"name\":\"rank-00000/x\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1}]",
+        "[{\"name\":\"opt/state\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1},"
+        "{\"name\":\"opt\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1}]",
     };
     struct trainer_save save;
     REQUIRE(trainer_begin(&trainer, 1, 1, &save));
