@@ -55,6 +55,7 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
     cairn_key_committed(&place, &key);
+    CAIRN_CRASHPOINT("server.commit.before_record");
     enum cairn_code code = cairn_store_put_same(worker, key.text, cairn_buf_view(&text), err);
     if (code == CAIRN_CONFLICT)
         return cairn_srv_run_freeze(server, &version->name,

@@ -132,6 +132,7 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     struct cairn_up_shard *shard = sending->shard;
     uint64_t entry = shard->entry;
     uint32_t index = shard->index;
+    if (sending->carries) CAIRN_CRASHPOINT("uploader.part.answered");
     remember_upload(sender, sending);
     remember_part(sender, sending);
     compare_source(sender, sending);

@@ -78,6 +78,15 @@ class Damage(unittest.TestCase):
                 self.world.cairn("verify", "d/run@1", "--metadata", "--store", self.world.store,
                                  status=7)
 
+    def test_a_longer_shard_is_named(self):
+        for _ in self.with_bytes(self.shard, lambda p, o: p.write_bytes(o + b"more")):
+            self.refused("longer", r"a\.bin")
+
+    def test_the_last_shard_is_verified_too(self):
+        last = [p for p in self.world.stored("b.bin") if "data" in p.parts][0]
+        for _ in self.with_bytes(last, lambda p, o: p.write_bytes(o[:-1] + bytes([o[-1] ^ 1]))):
+            self.refused("last", r"b\.bin")
+
     def test_a_missing_shard_is_named(self):
         for _ in self.with_bytes(self.shard, lambda p, o: p.unlink()):
             self.refused("missing", r"a\.bin")

@@ -182,6 +182,7 @@ TEST(wrong_ranges_never_reach_the_destination_and_are_asked_for_again) { /* S13-
         {206, "Content-Range: bytes 3-6/10\r\n", "XXXX"},
         {206, "Content-Range: bytes 2-6/10\r\n", "XXXXX"},
         {206, "Content-Range: bytes 2-5/10\r\n", "XXXXXXX"},
+        {206, "Content-Range: bytes 2-5/10\r\n", "xyz"},
         {206, "Content-Range: bytes 2-5/4\r\n", "XXXX"},
         {206, "Content-Type: multipart/byteranges\r\n", "XXXX"},
         {204, "", ""},

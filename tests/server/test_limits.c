@@ -228,6 +228,38 @@ TEST(the_sweep_of_a_dead_version_ends_its_uploads) /* P8, S26 */
     EXPECT_EQ_U64(uploads_under(&world, prefix.text), 0);
 }
 
+TEST(a_version_is_open_for_everybody_until_its_record_is_written) /* Q24, P5 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save one, two;
+    REQUIRE(cairn_world_start(
+        &world, NULL, WORLD_ARGS("CAIRN_CRASH_AT=server.commit.before_record:2:delay=4000")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
+    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &two));
+    json_t *shard = cairn_hand_shard(&two, "x", 0, CAIRN_VIEW("abc"));
+    REQUIRE_OK(cairn_hand_send(&two, json_pack("[o]", shard),
+                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
+    struct cairn_version_place place = {{"llm", "seven"}, two.step, two.id};
+    struct cairn_key manifest;
+    cairn_key_manifest(&place, &manifest);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = manifest.text};
+    bool written = false;
+    for (int i = 0; i < 400 && !written; i++) {
+        usleep(25000);
+        written = cairn_store_perform(world.worker, &head, NULL) == CAIRN_OK;
+    }
+    REQUIRE(written);
+    usleep(500000); /* the transaction, too */
+    CAIRN_AUTO_JSON json_t *latest = NULL, *shown = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
+    EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), one.id.text);
+    REQUIRE_OK(cairn_world_call(&world, "GET", two.path, NULL, &shown));
+    EXPECT_EQ_TEXT(cairn_world_text(shown, "state"), "open");
+    EXPECT(!json_is_true(json_object_get(shown, "recorded")));
+}
+
 TEST(an_attempt_resumes_only_from_what_has_its_record_in_the_store) /* Q24, P5 */
 {
     CAIRN_AUTO(world) world = {0};

@@ -2,6 +2,7 @@
 /* What the journal has acknowledged is there after a power cut. */
 #include "tests/support/power.h"
 
+#include <poll.h>
 #include <sys/stat.h>
 
 #include "common/log.h"
@@ -46,9 +47,10 @@ TEST(an_acknowledged_record_is_there_after_a_power_cut) /* J3, J4 */
     REQUIRE(mkdir(folder, 0700) == 0);
     cairn_power_start();
     REQUIRE_OK(open_at(folder, &seen, &journal, &err));
-    uint64_t open_entries = 0, newest = 0;
+    uint64_t open_entries = 0, newest = 0, rewrites = 0;
     for (uint64_t i = 0; i < RECORDS; i++) {
         uint64_t entry = cairn_up_journal_entry_new(journal);
+        uint64_t bytes_before = cairn_up_journal_bytes(journal);
         CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "begin");
         struct cairn_up_record record = {
             .entry = entry, .message = message, .blob = {blob, sizeof(blob)}};
@@ -59,7 +61,10 @@ TEST(an_acknowledged_record_is_there_after_a_power_cut) /* J3, J4 */
             open_entries++;
             newest = entry;
         }
-        if (i % 10) continue;
+        (void)poll(NULL, 0, 2); /* a rewrite comes after the answer */
+        bool rewritten = cairn_up_journal_bytes(journal) < bytes_before;
+        rewrites += rewritten;
+        if (i % 10 && !rewritten) continue;
         char image[400];
         snprintf(image, sizeof(image), "%s/image-%" PRIu64, cairn_test_folder(), i);
         REQUIRE(cairn_power_cut(folder, image));
@@ -70,6 +75,6 @@ TEST(an_acknowledged_record_is_there_after_a_power_cut) /* J3, J4 */
         EXPECT_EQ_U64(found.last, newest);
         cairn_up_journal_free(after);
     }
-    EXPECT(cairn_up_journal_bytes(journal) < RECORDS * sizeof(blob)); /* it was rewritten */
+    EXPECT(rewrites > 0);
     cairn_up_journal_free(journal);
 }

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When a trainer's memory is given back, and how much of it there is. */
+#include "tests/uploader/trainer.h"
+
+#define HELD_MS "1500"
+#define LOOK_MS 600
+
+static json_t *freed(struct cairn_trainer *trainer, uint32_t ms) {
+    return trainer_event(trainer, "free", UINT32_MAX, ms);
+}
+
+TEST(a_slab_is_given_back_after_its_shards_are_durable_and_not_before) /* Q20, S4 */
+{
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(
+        &world, &(struct world_options){.crash_at = "uploader.part.answered:1:delay=" HELD_MS}));
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 100000, &save));
+    CAIRN_AUTO_JSON json_t *early = freed(&trainer, LOOK_MS);
+    EXPECT(early == NULL);
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, 10000);
+    CAIRN_AUTO_JSON json_t *late = freed(&trainer, 10000);
+    EXPECT(durable != NULL && late != NULL);
+}
+
+TEST(a_slab_is_not_given_back_while_a_request_carries_its_bytes) /* Q20, E4 */
+{
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(
+        &world, &(struct world_options){.crash_at = "uploader.part.answered:1:delay=" HELD_MS}));
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    REQUIRE(trainer_stage(&trainer, &save, 0, 1, 3000000));
+    CAIRN_AUTO_JSON json_t *none = freed(&trainer, 300); /* its first part is on the way */
+    EXPECT(none == NULL);
+    CAIRN_AUTO_JSON json_t *failed =
+        trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save",
+                                         (json_int_t)save.number, "reason", "enough"));
+    EXPECT(failed != NULL);
+    CAIRN_AUTO_JSON json_t *early = freed(&trainer, LOOK_MS);
+    EXPECT(early == NULL);
+    CAIRN_AUTO_JSON json_t *late = freed(&trainer, 10000);
+    EXPECT(late != NULL);
+}
+
+TEST(all_sessions_together_take_no_more_memory_than_the_budget) /* Q13, R9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct cairn_trainer ranks[4] = {{0}};
+    uint64_t bytes = 0;
+    unsigned opened = 0;
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    for (uint32_t i = 0; i < CAIRN_COUNT(ranks); i++) {
+        struct trainer_options options = {.socket = world.socket_path,
+                                          .job = "job-1",
+                                          .rank = i,
+                                          .world_size = 4,
+                                          .bytes = 20 * CAIRN_MIB};
+        if (trainer_open(&ranks[i], &options))
+            opened++;
+        else
+            EXPECT_EQ_U64(ranks[i].err.code, CAIRN_NO_MEMORY);
+        for (uint32_t k = 0; k < ranks[i].slab_count; k++) bytes += ranks[i].slabs[k].size_bytes;
+    }
+    EXPECT(opened >= 2);
+    EXPECT(bytes <= 96 * CAIRN_MIB); /* the world's budget */
+    for (uint32_t i = 0; i < CAIRN_COUNT(ranks); i++) cairn_trainer_release(&ranks[i]);
+}
