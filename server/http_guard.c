@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "server/http_mhd.h"
+#include "server/nodes.h"
 
 #define LOOK_EVERY_MS 200
 
@@ -67,6 +68,7 @@ static void *guard_loop(void *argument) {
     pthread_setname_np(pthread_self(), "cairn-guard");
     for (;;) {
         size_t count = 0;
+        cairn_srv_nodes_awake(http->server);
         {
             CAIRN_HOLD(&http->lock);
             if (http->locked.stopping) return NULL;

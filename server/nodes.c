@@ -42,7 +42,7 @@ struct cairn_srv_nodes {
     struct {
         struct node *buckets[BUCKETS];
         size_t count;
-        uint64_t round_ms; /* of the last sweep round; 0: none yet */
+        uint64_t awake_ms; /* when this process was last seen to run; 0: not yet */
     } locked;
 };
 
@@ -98,12 +98,12 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
     return cairn_srv_mono_ms(server) - since_ms;
 }
 
-void cairn_srv_nodes_round(struct cairn_srv *server) {
+void cairn_srv_nodes_awake(struct cairn_srv *server) {
     uint64_t now_ms = cairn_srv_mono_ms(server), gap_ms = 0;
     {
         CAIRN_HOLD(&server->nodes->lock);
-        if (server->nodes->locked.round_ms) gap_ms = now_ms - server->nodes->locked.round_ms;
-        server->nodes->locked.round_ms = now_ms;
+        if (server->nodes->locked.awake_ms) gap_ms = now_ms - server->nodes->locked.awake_ms;
+        server->nodes->locked.awake_ms = now_ms;
     }
     if (gap_ms <= server->settings->silence_max_ms / 2) return;
     server->listening_ms = now_ms;

@@ -22,9 +22,10 @@
 enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes); /* NULL is fine */
-/* At each sweep round: one that comes far too late shows that this process did not run, and heard
- * nobody meanwhile (K05). */
-void cairn_srv_nodes_round(struct cairn_srv *server);
+/* Called by a thread that waits for nothing but time, five times a second, and before silence is
+ * judged: a call that comes far too late shows that this process did not run, and heard nobody
+ * meanwhile (K05). */
+void cairn_srv_nodes_awake(struct cairn_srv *server);
 /* Milliseconds since the node was heard, or since the server started when it was not. */
 uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
 /* Q3 (b): must an attempt call that came in at arrived_ms still wait for this node? */

@@ -180,6 +180,7 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
 
 static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
+    cairn_srv_nodes_awake(server);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < found->count && !code; i++) {
@@ -298,7 +299,6 @@ static void tidy(struct cairn_srv_sweep *sweep) {
 static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                 struct cairn_error *err) {
     struct cairn_srv *server = found->server;
-    cairn_srv_nodes_round(server);
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
     bool busy = false;

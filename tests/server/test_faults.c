@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "server/catalog_sqlite.h"
+#include "server/nodes.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 
@@ -57,6 +58,26 @@ TEST(a_server_that_was_stopped_past_its_deadlines_blames_no_node_for_it) /* K05,
     cairn_inside_pass(&world.inside, 11 * MINUTE_MS);
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &later));
     EXPECT(strcmp(cairn_world_text(later, "state"), "open"));
+}
+
+TEST(a_round_that_waits_for_its_store_excuses_no_silent_node) /* K05, Q26 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(heartbeat(&hand));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    /* No round for 20 minutes, but a thread that was there all the time. */
+    for (int i = 0; i < 20; i++) {
+        world.inside.clock.mono_ms += MINUTE_MS;
+        cairn_srv_nodes_awake(&world.inside.server);
+    }
+    cairn_inside_round(&world.inside);
+    CAIRN_AUTO_JSON json_t *shown = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &shown));
+    EXPECT(strstr(cairn_world_text(shown, "reason"), "node-a was not heard for"));
 }
 
 TEST(a_server_stopped_by_a_signal_goes_on_where_it_was) /* K05 */
