@@ -39,6 +39,7 @@ enum cairn_code cairn_cli_source_check(struct cairn_cli_source *source, struct c
                                        const uint8_t manifest_sha256[32], struct cairn_error *err) {
     CAIRN_TRY(check_digest("manifest.json", manifest, manifest_sha256, err));
     CAIRN_TRY(cairn_manifest_decode(manifest, &source->manifest, err));
+    memcpy(source->manifest_sha256, manifest_sha256, sizeof source->manifest_sha256);
     source->place = (struct cairn_version_place){.name = source->manifest.origin.name,
                                                  .step = source->manifest.origin.step,
                                                  .id = source->manifest.id};

@@ -27,6 +27,7 @@ struct cairn_cli_source {
     struct cairn_run_name name;
     struct cairn_version_place place;
     struct cairn_manifest manifest;
+    uint8_t manifest_sha256[32]; /* that it was checked against */
     struct cairn_buf layout_bytes, checksums;
     struct cairn_layout layout; /* opened when manifest.has_layout */
     struct cairn_store_tags *tags; /* by shard; with a store only */

@@ -34,6 +34,7 @@ static bool goes_on_frozen(const struct cairn_srv_request *request) {
     case CAIRN_ROUTE_SHARD_GET:
     case CAIRN_ROUTE_SHARD_DATA:
     case CAIRN_ROUTE_SHARD_DATA_HEAD:
+    case CAIRN_ROUTE_VERIFY:
         return cairn_version_id_valid(cairn_view_of(request->params.ref));
     default:
         return false;

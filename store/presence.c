@@ -78,10 +78,13 @@ static enum cairn_code take_head(struct head *head, struct cairn_error *err) {
         head->object->found = head->object->there = false;
         return CAIRN_OK;
     }
-    if (code == CAIRN_OK)
+    if (code == CAIRN_OK) {
         mark(head->object, head->request.object_bytes);
-    else if (err)
+        head->object->has_crc32c = head->request.object_has_crc32c;
+        head->object->crc32c = head->request.object_crc32c;
+    } else if (err) {
         *err = head->request.error;
+    }
     return code;
 }
 
@@ -146,6 +149,8 @@ enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
             return code;
         }
     }
+    /* A folder is asked for each, since only that reads what is kept with the file. */
+    for (size_t i = 0; folder && i < presence->count; i++) presence->objects[i].there = false;
     CAIRN_TRY(head_rest(presence, worker, err));
     for (size_t i = 0; i < presence->count; i++)
         presence->there_count += presence->objects[i].there;

@@ -24,6 +24,8 @@ struct cairn_store_object {
     bool there; /* with this size */
     bool found; /* an object is there, maybe with another size */
     uint64_t found_bytes;
+    bool has_crc32c; /* the store keeps one with it, and it was asked for by a HEAD */
+    uint32_t crc32c;
 };
 struct cairn_store_presence {
     const char *prefix; /* all keys begin with it; ends with '/' */

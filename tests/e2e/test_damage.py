@@ -132,6 +132,37 @@ class Damage(unittest.TestCase):
             self.assertEqual([p for p in out.rglob("*") if p.is_file()], [], name)
             self.assertFalse((self.world.root / "secret.bin").exists())
 
+    def test_the_last_shard_is_verified_like_the_first(self):  # P14
+        last = [p for p in self.world.stored("b.bin") if "data" in p.parts][0]
+        for _ in self.with_bytes(last, lambda p, o: p.write_bytes(o[:-1] + bytes([o[-1] ^ 1]))):
+            for more in ((), ("--store", self.world.store)):
+                said = self.world.cairn("verify", "d/run@1", *more, status=7)
+                self.assertIn("b.bin", said.stderr)
+
+    def test_a_record_that_is_gone_is_said_once_and_written_again(self):  # P13, P14, D5
+        record = self.world.stored("committed.json")[0]
+        original = record.read_bytes()
+        record.unlink()
+        said = self.world.cairn("verify", "d/run@1")
+        self.assertIn("committed.json", said.stderr)
+        self.assertIn("written it again", said.stderr)
+        self.assertEqual(record.read_bytes(), original)
+        self.assertEqual(self.world.cairn("verify", "d/run@1").stderr.count("committed.json"), 0)
+
+    def test_an_attempt_record_that_is_gone_and_a_stray_object_are_named(self):  # P14, D5
+        attempt = self.world.stored("000000000001.json")[0]
+        for _ in self.with_bytes(attempt, lambda p, o: p.unlink()):
+            for more in ((), ("--store", self.world.store)):
+                said = self.world.cairn("verify", "d/run@1", *more, status=7)
+                self.assertIn("000000000001.json", said.stderr)
+        stray = self.shard.parent / "stranger"
+        stray.write_bytes(b"?")
+        try:
+            for more in ((), ("--store", self.world.store)):
+                self.assertIn("stranger", self.world.cairn("verify", "d/run@1", *more).stderr)
+        finally:
+            stray.unlink()
+
     def test_a_good_version_stays_good(self):
         self.world.cairn("verify", "d/run@1")
         self.world.cairn("verify", "d/run@1", "--read-data-subset", "1/2")

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What belongs to a version, looked at; see audit.h. */
+#include "store/audit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/text.h"
+#include "store/presence.h"
+
+const char *cairn_store_finding_text(enum cairn_store_finding finding) {
+    static const char *const texts[] = {"record", "attempt", "object", "stray"};
+    CAIRN_ASSERT((size_t)finding < CAIRN_COUNT(texts));
+    return texts[finding];
+}
+
+CAIRN_PRINTF(4, 5)
+static void tell(struct cairn_store_audit *audit, enum cairn_store_finding finding, const char *key,
+                 const char *format, ...) {
+    char text[300];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (finding == CAIRN_STORE_FINDING_STRAY)
+        audit->strays++;
+    else
+        audit->damaged++;
+    if (audit->found) audit->found(audit->owner, finding, key, text);
+}
+
+/* Missing and far too large are findings; what the store refuses is an error. */
+static enum cairn_code load(struct cairn_store_worker *worker, const char *key,
+                            struct cairn_buf *ret, enum cairn_code *ret_state,
+                            struct cairn_error *err) {
+    struct cairn_error why = {0};
+    *ret_state = cairn_store_get_small(worker, key, ret, &why);
+    if (!*ret_state || *ret_state == CAIRN_NOT_FOUND || *ret_state == CAIRN_TOO_LARGE)
+        return CAIRN_OK;
+    if (err) *err = why;
+    return *ret_state;
+}
+
+static enum cairn_code look_at_record(struct cairn_store_audit *audit,
+                                      struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_key key;
+    struct cairn_record record;
+    enum cairn_code state = CAIRN_OK;
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
+    cairn_key_committed(&audit->place, &key);
+    CAIRN_TRY(load(worker, key.text, &text, &state, err));
+    audit->record_missing = state == CAIRN_NOT_FOUND;
+    if (audit->record_missing)
+        tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "it is missing");
+    else if (state || cairn_record_decode(cairn_buf_view(&text), &record, NULL))
+        tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "it is no record");
+    else if (strcmp(record.id.text, audit->place.id.text) || record.step != audit->place.step ||
+             record.attempt != audit->manifest->origin.attempt ||
+             record.n != audit->manifest->origin.n)
+        tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "it is of another version");
+    else if (memcmp(record.manifest_sha256, audit->manifest_sha256, 32) != 0)
+        tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "it names another manifest");
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_attempt(struct cairn_store_audit *audit,
+                                       struct cairn_store_worker *worker, struct cairn_error *err) {
+    const struct cairn_version_origin *origin = &audit->manifest->origin;
+    struct cairn_key key;
+    enum cairn_code state = CAIRN_OK;
+    CAIRN_AUTO(buf) text = {.limit = 16 * CAIRN_MIB};
+    CAIRN_AUTO(attempt_record) record = {0};
+    cairn_key_attempt(&audit->place.name, origin->attempt, &key);
+    CAIRN_TRY(load(worker, key.text, &text, &state, err));
+    if (state == CAIRN_NOT_FOUND)
+        tell(audit, CAIRN_STORE_FINDING_ATTEMPT, key.text, "it is missing");
+    else if (state || cairn_attempt_record_decode(cairn_buf_view(&text), &record, NULL))
+        tell(audit, CAIRN_STORE_FINDING_ATTEMPT, key.text, "it is no attempt's record");
+    else if (record.attempt != origin->attempt || strcmp(record.nonce, origin->nonce) != 0)
+        tell(audit, CAIRN_STORE_FINDING_ATTEMPT, key.text, "it is of another attempt");
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_layout(struct cairn_store_audit *audit,
+                                      struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_key key;
+    if (!audit->manifest->has_layout) return CAIRN_OK;
+    cairn_key_layout(&audit->place.name, audit->manifest->layout_digest,
+                     &audit->manifest->layout_writer, &key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(worker, &head, err);
+    if (code == CAIRN_NOT_FOUND) tell(audit, CAIRN_STORE_FINDING_OBJECT, key.text, "it is missing");
+    return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+}
+
+/* ---- shards, checksums.bin and what else there is ---- */
+
+struct objects {
+    struct cairn_store_object *items;
+    const struct cairn_manifest_shard **shards; /* by item; NULL: checksums.bin */
+    size_t count;
+};
+
+static void release_objects(struct objects *objects) {
+    for (size_t i = 0; objects->items && i < objects->count; i++) free(objects->items[i].key);
+    free(objects->items);
+    free(objects->shards);
+}
+
+/* In the order of keys: "checksums.bin" comes before "data/...", whose names are sorted. */
+static enum cairn_code fill(struct objects *objects, const struct cairn_store_audit *audit,
+                            struct cairn_error *err) {
+    struct cairn_key key;
+    objects->count = audit->manifest->shard_count + 1;
+    objects->items = calloc(objects->count, sizeof *objects->items);
+    objects->shards = calloc(objects->count, sizeof *objects->shards);
+    bool whole = objects->items && objects->shards;
+    for (size_t i = 0; whole && i < objects->count; i++) {
+        const struct cairn_manifest_shard *shard = i ? &audit->manifest->shards[i - 1] : NULL;
+        if (shard)
+            cairn_key_shard(&audit->place, cairn_view_of(shard->name), &key);
+        else
+            cairn_key_checksums(&audit->place, &key);
+        objects->shards[i] = shard;
+        objects->items[i] = (struct cairn_store_object){
+            .key = strdup(key.text),
+            .size_bytes = shard ? shard->size_bytes : 4 * audit->manifest->block_count};
+        whole = objects->items[i].key != NULL;
+    }
+    return whole ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
+}
+
+static void take_stray(void *owner, const char *key, uint64_t size_bytes) {
+    struct cairn_store_audit *audit = owner;
+    struct cairn_key manifest, record;
+    cairn_key_manifest(&audit->place, &manifest);
+    cairn_key_committed(&audit->place, &record);
+    if (!strcmp(key, manifest.text) || !strcmp(key, record.text)) return;
+    tell(audit, CAIRN_STORE_FINDING_STRAY, key, "an object of %llu bytes that nothing names",
+         (unsigned long long)size_bytes);
+}
+
+static enum cairn_code look_at_objects(struct cairn_store_audit *audit,
+                                       struct cairn_store_worker *worker, struct objects *objects,
+                                       struct cairn_error *err) {
+    struct cairn_key prefix;
+    CAIRN_TRY(fill(objects, audit, err));
+    cairn_key_version_prefix(&audit->place, &prefix);
+    struct cairn_store_presence presence = {.prefix = prefix.text,
+                                            .objects = objects->items,
+                                            .count = objects->count,
+                                            .stray = take_stray,
+                                            .owner = audit};
+    CAIRN_TRY(cairn_store_presence_look(&presence, worker, err));
+    audit->listed = presence.listed;
+    for (size_t i = 0; i < objects->count; i++) {
+        const struct cairn_store_object *object = &objects->items[i];
+        const struct cairn_manifest_shard *shard = objects->shards[i];
+        if (!object->found)
+            tell(audit, CAIRN_STORE_FINDING_OBJECT, object->key, "it is missing");
+        else if (!object->there)
+            tell(audit, CAIRN_STORE_FINDING_OBJECT, object->key, "it has %llu bytes, not %llu",
+                 (unsigned long long)object->found_bytes, (unsigned long long)object->size_bytes);
+        else if (shard && object->has_crc32c && object->crc32c != shard->crc32c)
+            tell(audit, CAIRN_STORE_FINDING_OBJECT, object->key,
+                 "it was stored with the CRC32C %08x, the manifest says %08x", object->crc32c,
+                 shard->crc32c);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_audit_look(struct cairn_store_audit *audit,
+                                       struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct objects objects = {0};
+    audit->damaged = audit->strays = 0;
+    CAIRN_TRY(look_at_record(audit, worker, err));
+    CAIRN_TRY(look_at_attempt(audit, worker, err));
+    CAIRN_TRY(look_at_layout(audit, worker, err));
+    enum cairn_code code = look_at_objects(audit, worker, &objects, err);
+    release_objects(&objects);
+    return code;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * audit: is what belongs to a committed version in its store, and nothing else?
+ *
+ * Why:     a restore from the store alone needs more than the shards: record, manifest, checksums,
+ *          layout and the attempt's record. A check that reads the shards alone calls a version
+ *          good that the next rebuild of the catalog would lose.
+ * Promise: A1  each finding has a kind, a key and a sentence; damage is told from what is only
+ *              superfluous.
+ *          A2  looked at are committed.json (of this version, of the manifest's digest), the
+ *              attempt's record (of the version's nonce), layout and checksums.bin, every shard's
+ *              presence, size and, where a HEAD tells it, CRC32C; and what else is below the
+ *              prefix.
+ * Limits:  bytes are not read: that is the caller's (cli/fetch.h).
+ * Threads: one owner of the worker.
+ * Next:    server/verify.c, cli/verify.c.
+ */
+#pragma once
+
+#include "api/manifest.h"
+#include "store/store.h"
+
+enum cairn_store_finding {
+    CAIRN_STORE_FINDING_RECORD,  /* committed.json is missing or another one */
+    CAIRN_STORE_FINDING_ATTEMPT, /* the attempt's record is missing or another one */
+    CAIRN_STORE_FINDING_OBJECT,  /* shard, checksums.bin, manifest.json or layout */
+    CAIRN_STORE_FINDING_STRAY,   /* an object of nobody; harms nothing */
+};
+const char *cairn_store_finding_text(enum cairn_store_finding finding); /* "record", "stray", ... */
+
+struct cairn_store_audit {
+    struct cairn_version_place place;
+    const struct cairn_manifest *manifest;
+    const uint8_t *manifest_sha256; /* 32 bytes */
+    void (*found)(void *owner, enum cairn_store_finding finding, const char *key, const char *text);
+    void *owner;
+    /* set by the look */
+    size_t damaged, strays;
+    bool record_missing; /* not there at all */
+    bool listed;         /* else strays are not known */
+};
+enum cairn_code cairn_store_audit_look(struct cairn_store_audit *audit,
+                                       struct cairn_store_worker *worker,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
