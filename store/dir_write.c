@@ -247,7 +247,10 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
     CAIRN_TRY(check_parts(job, err));
     set_attributes(job->file.fd, request->token ? request->token : request->upload_id_in,
                    request->has_crc32c, request->crc32c);
-    CAIRN_TRY(sync_file(&job->file, err));
+    enum cairn_code synced = sync_file(&job->file, err);
+    /* Its pages count as clean now and could be read, and synced with success, by the next one. */
+    if (synced != CAIRN_OK) unlinkat(job->folder_fd, temporary, 0);
+    CAIRN_TRY(synced);
     CAIRN_TRY(publish(job->folder_fd, temporary, place.name, request->create, err));
     cairn_store_dir_remember(worker, job->file.fd);
     return CAIRN_OK;

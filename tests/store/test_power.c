@@ -43,6 +43,13 @@ static bool is_in_image(const struct cairn_place *place, const char *key, const 
            found.size == size && !memcmp(found.data, data, size);
 }
 
+static void rename_away(unsigned number) {
+    char from[300], to[320];
+    snprintf(from, sizeof(from), "%s/store", cairn_test_folder());
+    snprintf(to, sizeof(to), "%s-%u", from, number);
+    EXPECT(rename(from, to) == 0);
+}
+
 static struct cairn_store_request put_of(const char *key, const void *data, size_t size) {
     return (struct cairn_store_request){.op = CAIRN_STORE_PUT,
                                         .key = key,
@@ -109,4 +116,74 @@ TEST(a_completed_upload_is_there_after_a_power_cut) /* D2, I2 */
                                            .crc32c = cairn_crc32c(0, bytes, sizeof(bytes))};
     REQUIRE_OK(cairn_store_perform(place.worker, &complete, &err));
     EXPECT(is_in_image(&place, create.key, bytes, sizeof(bytes)));
+}
+
+/* Another server's put of the same bytes got its name and died before it synced the folder. */
+TEST(q53_put_same_that_finds_its_own_object_makes_it_durable) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    char path[400];
+    REQUIRE(place_open(&place));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "a/other", CAIRN_VIEW("x"), true, &err));
+    snprintf(path, sizeof(path), "%s/a/manifest", place.root);
+    FILE *file = fopen(path, "wx");
+    REQUIRE(file && fputs("{}", file) >= 0 && fclose(file) == 0);
+    EXPECT(!is_in_image(&place, "a/manifest", "{}", 2));
+    REQUIRE_OK(cairn_store_put_same(place.worker, "a/manifest", CAIRN_VIEW("{}"), &err));
+    EXPECT(is_in_image(&place, "a/manifest", "{}", 2));
+}
+
+/* N02, R7. After a failed sync the kernel calls pages clean that never reached the disk, and the
+ * next sync of them succeeds: what failed once stays failed, and nothing of it is acknowledged. */
+TEST(n02_a_sync_that_fails_once_is_final_for_a_put) {
+    for (unsigned at = 0; at < 8; at++) {
+        CAIRN_AUTO(place) place = {0};
+        struct cairn_error err = {0};
+        if (!place_open(&place)) return;
+        struct cairn_store_request first = put_of("a/b/first", "1", 1);
+        if (at % 2) REQUIRE_OK(cairn_store_perform(place.worker, &first, &err));
+        struct cairn_store_request put = put_of("a/b/x", "bytes", 5);
+        cairn_power_fail_once(at / 2);
+        enum cairn_code code = cairn_store_perform(place.worker, &put, &err);
+        cairn_power_fail_once((unsigned)-1 / 2);
+        if (code == CAIRN_OK) /* it took fewer syncs than that */
+            EXPECT(is_in_image(&place, "a/b/x", "bytes", 5));
+        else
+            EXPECT_CODE(code, CAIRN_IO);
+        EXPECT(at / 2 > 1 || code != CAIRN_OK);
+        cairn_place_release(&place);
+        place = (struct cairn_place){0};
+        rename_away(at);
+    }
+}
+
+TEST(n02_an_upload_whose_sync_failed_cannot_be_completed_any_more) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    static uint8_t bytes[PART_BYTES];
+    REQUIRE(place_open(&place));
+    struct cairn_store_request create = {
+        .op = CAIRN_STORE_UPLOAD_CREATE, .key = "a/x", .token = TOKEN, .length = PART_BYTES};
+    REQUIRE_OK(cairn_store_perform(place.worker, &create, &err));
+    struct cairn_store_request part = put_of("a/x", bytes, PART_BYTES);
+    part.op = CAIRN_STORE_UPLOAD_PART;
+    part.upload_id_in = create.upload_id;
+    part.part_number = 1;
+    REQUIRE_OK(cairn_store_perform(place.worker, &part, &err));
+    struct cairn_store_part parts[1] = {{1, PART_BYTES, true, part.crc32c, ""}};
+    struct cairn_store_request complete = {.op = CAIRN_STORE_UPLOAD_COMPLETE,
+                                           .key = "a/x",
+                                           .upload_id_in = create.upload_id,
+                                           .token = TOKEN,
+                                           .create = true,
+                                           .parts = parts,
+                                           .part_count = 1,
+                                           .length = PART_BYTES,
+                                           .has_crc32c = true,
+                                           .crc32c = part.crc32c};
+    cairn_power_fail_once(0);
+    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_IO);
+    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_NOT_FOUND);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "a/x", .token = TOKEN};
+    EXPECT_CODE(cairn_store_perform(place.worker, &head, &err), CAIRN_NOT_FOUND);
 }

@@ -41,6 +41,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct synced all[FILES_MAX];
 static size_t all_count;
 static bool started;
+static int fails_after = -1; /* so many syncs from now; below 0: none does */
 
 static bool identify(int at, const char *path, struct identity *ret, bool *ret_folder) {
     struct statx st;
@@ -100,11 +101,13 @@ static void read_bytes(int fd, struct synced *one) {
     close(own);
 }
 
-static void note(int fd) {
+static bool note(int fd) {
     struct identity identity;
     bool folder;
     pthread_mutex_lock(&mutex);
-    if (started && identify(fd, "", &identity, &folder)) {
+    bool fails = fails_after == 0;
+    if (fails_after >= 0) fails_after--;
+    if (!fails && started && identify(fd, "", &identity, &folder)) {
         struct synced *one = find(&identity);
         if (!one) {
             if (all_count == FILES_MAX) abort();
@@ -117,18 +120,18 @@ static void note(int fd) {
             read_bytes(fd, one);
     }
     pthread_mutex_unlock(&mutex);
+    errno = EIO;
+    return !fails;
 }
 
 /* What is synced is noted first: another thread may write on meanwhile, which then counts as not
  * synced. */
 __attribute__((visibility("default"))) int fsync(int fd) {
-    note(fd);
-    return (int)syscall(SYS_fsync, fd);
+    return note(fd) ? (int)syscall(SYS_fsync, fd) : -1;
 }
 
 __attribute__((visibility("default"))) int fdatasync(int fd) {
-    note(fd);
-    return (int)syscall(SYS_fdatasync, fd);
+    return note(fd) ? (int)syscall(SYS_fdatasync, fd) : -1;
 }
 
 void cairn_power_start(void) {
@@ -139,6 +142,12 @@ void cairn_power_start(void) {
     }
     all_count = 0;
     started = true;
+    pthread_mutex_unlock(&mutex);
+}
+
+void cairn_power_fail_once(unsigned after) {
+    pthread_mutex_lock(&mutex);
+    fails_after = (int)after;
     pthread_mutex_unlock(&mutex);
 }
 

@@ -7,7 +7,8 @@
  * Promise: C1  an image holds what was synced and nothing else: of a file its bytes at its last
  *              fsync or fdatasync, of a folder its names at its last fsync. Real file systems may
  *              keep more, never less.
- *          C2  fsync and fdatasync of this process are still carried out.
+ *          C2  fsync and fdatasync of this process are still carried out, but for one that a test
+ *              wants to fail.
  * Limits:  files of this process alone; 1,024 files and folders; content of up to 64 MiB each.
  * Threads: fsync and fdatasync may be called by any thread.
  * Next:    tests/store/test_power.c, tests/uploader/test_power.c, tests/server/test_power.c.
@@ -18,5 +19,8 @@
 
 /* From now on; what was synced before counts as never synced. */
 void cairn_power_start(void);
+/* So many syncs pass from now on, then one fails with EIO and syncs nothing, and all later ones
+ * pass: as Linux does when it could not write a page. */
+void cairn_power_fail_once(unsigned after);
 /* The folder as a power cut would leave it, copied to a place that is not there yet. */
 bool cairn_power_cut(const char *folder, const char *to);
