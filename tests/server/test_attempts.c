@@ -189,3 +189,24 @@ TEST(grants_outlive_a_restart_of_the_server) /* Q38 */
     REQUIRE(cairn_world_restart(&world, NULL, NULL));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
 }
+
+TEST(what_keeps_everything_is_refused_while_a_node_still_trains_and_may_be_forced) /* Q7 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand, put;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    json_t *beat = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                             "attempts", "grant", hand.grant, "unsent", 0, "versions");
+    REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", beat, NULL));
+    EXPECT_CODE(cairn_hand_open(&world, &put, "put", 1, "keep", 1), CAIRN_RUN_BUSY);
+    /* The training goes on: its attempt is still the newest. */
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    json_t *forced = json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s, s:b}", "job", "put",
+                               "world_size", 1, "resume", "keep", "after", 1, "wait_staged", "0s",
+                               "ranks", "rank", 0, "proc", "p", "node", "node-b", "force", 1);
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/attempts", forced, &reply));
+    EXPECT_EQ_U64(cairn_world_number(reply, "attempt"), 2);
+}
