@@ -166,11 +166,12 @@ static void *accept_all(void *argument) {
         }
         struct connection *connection = &responder->all[index];
         *connection = (struct connection){.responder = responder, .fd = fd, .index = index};
-        if (pthread_create(&connection->thread, NULL, serve, connection) != 0) {
-            close(fd);
-            continue;
-        }
+        /* Counted before it is served: a test may ask as soon as it has its reply. */
         atomic_fetch_add(&responder->connections, 1);
+        if (pthread_create(&connection->thread, NULL, serve, connection) != 0) {
+            atomic_fetch_sub(&responder->connections, 1);
+            close(fd);
+        }
     }
     return NULL;
 }
