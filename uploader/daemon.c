@@ -165,6 +165,7 @@ static void drain(struct cairn_up *up, struct cairn_up_meeting *meeting) {
     up->locked.draining = true;
     cairn_condition_broadcast(&up->changed);
     cairn_lock_give(&up->lock);
+    cairn_up_slabs_serve(up); /* whoever waits is refused */
     cairn_log(INFO, "uploader.draining", "saves=%" PRIu64 " at_most_ms=%" PRIu64,
               cairn_up_save_unfinished(up, NULL), up->settings.drain_timeout_ms);
     uint64_t open = 0, left = 0, told_ms = 0;
@@ -215,6 +216,7 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         look_at_store(up, &told_degraded);
         cairn_up_recovery_tick(up);
         cairn_up_lost_tick(up);
+        cairn_up_slabs_serve(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
     if (code == CAIRN_OK) drain(up, &meeting);

@@ -32,6 +32,7 @@ struct cairn_up_tasks;
 struct cairn_up_fetch;
 struct cairn_up_save;
 struct cairn_up_slab;
+struct cairn_up_slab_wish;
 struct cairn_up_attempt;
 struct cairn_up_lost;
 
@@ -63,6 +64,7 @@ struct cairn_up {
         struct cairn_up_save **saves; /* by journal entry, ascending */
         size_t save_count, save_capacity;
         struct cairn_up_slab *slabs;       /* all that exist */
+        struct cairn_up_slab_wish *wishes; /* for memory, oldest first */
         struct cairn_up_attempt *attempts; /* with users, and stale ones without */
         struct cairn_up_left *left;
         struct cairn_up_lost *lost; /* ranks whose process ended */

@@ -249,13 +249,11 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
 /* ---- slabs ---- */
 
 struct reserving {
+    struct cairn_up_slab_wish wish; /* first: what is decided is found by it */
     struct cairn_up *up;
     int64_t request;
-    struct cairn_up_slab_wish wish;
     struct cairn_up_slab *slabs[CAIRN_UP_GENERATIONS_MAX];
-    uint32_t count;
-    enum cairn_code code;
-    struct cairn_error error;
+    bool made;
 };
 
 static void slabs_done(void *owner, struct cairn_up_session *session) {
@@ -267,13 +265,15 @@ static void slabs_done(void *owner, struct cairn_up_session *session) {
     size_t fd_count = 0;
     uint64_t bytes = 0;
     if (!session) cairn_up_slabs_orphan_locked(up, conn);
-    for (uint32_t i = 0; session && i < reserving->count; i++) {
+    enum cairn_code *code = &reserving->wish.code;
+    uint32_t count = reserving->made ? reserving->wish.count : 0;
+    for (uint32_t i = 0; session && i < count; i++) {
         bytes = reserving->slabs[i]->memory.size_bytes;
         int fd = fcntl(reserving->slabs[i]->memory.fd, F_DUPFD_CLOEXEC, 0);
         if (fd >= 0) fds[fd_count++] = fd;
     }
-    if (reserving->code == CAIRN_OK && session && fd_count < reserving->count) {
-        reserving->code = cairn_fail(&reserving->error, CAIRN_IO, "no descriptor for a slab");
+    if (*code == CAIRN_OK && session && fd_count < count) {
+        *code = cairn_fail(&reserving->wish.error, CAIRN_IO, "no descriptor for a slab");
         for (size_t i = 0; i < fd_count; i++) close(fds[i]);
         cairn_up_slabs_orphan_locked(up, conn);
     }
@@ -281,32 +281,45 @@ static void slabs_done(void *owner, struct cairn_up_session *session) {
     cairn_lock_give(&up->lock);
     if (session) {
         session->reserving = false;
-        session->reserved = reserving->code == CAIRN_OK;
+        session->reserved = *code == CAIRN_OK;
     }
-    if (reserving->code != CAIRN_OK)
-        cairn_up_socket_refuse(up->socket, conn, reserving->request, &reserving->error);
+    if (*code != CAIRN_OK)
+        cairn_up_socket_refuse(up->socket, conn, reserving->request, &reserving->wish.error);
     else if (session)
-        cairn_up_socket_post_fds(
-            up->socket, conn,
-            json_pack("{s:s, s:I, s:I, s:I}", "t", "slabs", "id", (json_int_t)reserving->request,
-                      "count", (json_int_t)reserving->count, "bytes", (json_int_t)bytes),
-            fds, fd_count);
+        cairn_up_socket_post_fds(up->socket, conn,
+                                 json_pack("{s:s, s:I, s:I, s:I}", "t", "slabs", "id",
+                                           (json_int_t)reserving->request, "count",
+                                           (json_int_t)count, "bytes", (json_int_t)bytes),
+                                 fds, fd_count);
     free(reserving);
 }
 
 static void slabs_task(struct cairn_up_helper *helper, void *owner) {
     struct reserving *reserving = owner;
-    reserving->code = cairn_up_slabs_reserve(helper->up, &reserving->wish, reserving->slabs,
-                                             &reserving->count, &reserving->error);
+    reserving->wish.code =
+        cairn_up_slabs_make(helper->up, &reserving->wish, reserving->slabs, &reserving->wish.error);
+    reserving->made = reserving->wish.code == CAIRN_OK;
     cairn_up_socket_call(helper->up->socket, reserving->wish.conn, slabs_done, reserving);
 }
 
-static void slabs_drop(void *owner) {
+static void slabs_drop(void *owner) { /* the process ends */
     struct reserving *reserving = owner;
     cairn_lock_take(&reserving->up->lock);
     cairn_up_attempt_leave(reserving->up, reserving->wish.attempt);
     cairn_lock_give(&reserving->up->lock);
     free(reserving);
+}
+
+/* Page work is a helper's; a refusal is told at once. */
+static void slabs_decided(struct cairn_up_slab_wish *wish) {
+    struct reserving *reserving = (struct reserving *)wish;
+    struct cairn_up *up = reserving->up;
+    if (wish->code == CAIRN_OK) {
+        wish->code = cairn_up_tasks_add(up->tasks, slabs_task, slabs_drop, reserving, &wish->error);
+        if (wish->code == CAIRN_OK) return;
+        cairn_up_slabs_unmake(up, wish);
+    }
+    cairn_up_socket_call(up->socket, wish->conn, slabs_done, reserving);
 }
 
 enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,
@@ -333,15 +346,12 @@ enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct
         .bytes = session->bytes,
         .node_bytes = session->node_bytes,
         .deadline_ms = cairn_mono_ms() + wait_ms,
+        .decided = slabs_decided,
     };
     cairn_lock_take(&session->up->lock);
     session->attempt->users++;
     cairn_lock_give(&session->up->lock);
-    enum cairn_code code =
-        cairn_up_tasks_add(session->up->tasks, slabs_task, slabs_drop, reserving, err);
-    if (code != CAIRN_OK)
-        slabs_drop(reserving);
-    else
-        session->reserving = true;
-    return code;
+    session->reserving = true;
+    cairn_up_slabs_wish(session->up, &reserving->wish);
+    return CAIRN_OK;
 }

@@ -55,23 +55,6 @@ static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_wi
                       up->budget.total_bytes, cairn_budget_free_bytes(&up->budget));
 }
 
-static enum cairn_code take_count(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
-                                  uint32_t *ret_count, struct cairn_error *err) {
-    CAIRN_HOLD(&up->lock);
-    for (;;) {
-        bool late = cairn_mono_ms() >= wish->deadline_ms || up->locked.draining;
-        if (late || !older_hold(up, wish->attempt)) {
-            uint32_t count = take_budget(up, wish);
-            if (!count) return refuse(up, wish, err);
-            wish->attempt->reserving_bytes +=
-                count * cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
-            *ret_count = count;
-            return CAIRN_OK;
-        }
-        (void)cairn_condition_wait(&up->changed, &up->lock, wish->deadline_ms);
-    }
-}
-
 static enum cairn_code check_wish(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
                                   struct cairn_error *err) {
     /* Above these no sum below can wrap. */
@@ -84,47 +67,122 @@ static enum cairn_code check_wish(struct cairn_up *up, const struct cairn_up_sla
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_up_slabs_reserve(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
-                                       struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX],
-                                       uint32_t *ret_count, struct cairn_error *err) {
-    CAIRN_TRY(check_wish(up, wish, err));
-    uint32_t count = 0;
-    CAIRN_TRY(take_count(up, wish, &count, err));
-    uint64_t bytes = cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
+/* ---- waiting ---- */
+
+/* An earlier wish of the same run, or one that waits for memory alone, is served first. */
+static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_wish *wish) {
+    for (const struct cairn_up_slab_wish *at = up->locked.wishes; at != wish; at = at->next)
+        if (!strcmp(at->attempt->run_text, wish->attempt->run_text)) return true;
+    return false;
+}
+
+static bool some_leave(const struct cairn_up *up) {
+    for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
+        if (at->leaving) return true;
+    return false;
+}
+
+/* True: it is decided. The lock is held. */
+static bool decide(struct cairn_up *up, struct cairn_up_slab_wish *wish) {
+    bool late = cairn_mono_ms() >= wish->deadline_ms || up->locked.draining;
+    if (!late && (older_hold(up, wish->attempt) || is_behind(up, wish))) return false;
+    wish->count = take_budget(up, wish);
+    if (!wish->count && !late && some_leave(up)) return false; /* it comes back within moments */
+    if (!wish->count) {
+        wish->code = refuse(up, wish, &wish->error);
+        return true;
+    }
+    wish->attempt->reserving_bytes +=
+        wish->count * cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
+    return true;
+}
+
+void cairn_up_slabs_serve(struct cairn_up *up) {
+    struct cairn_up_slab_wish *decided = NULL, **end = &decided;
+    cairn_lock_take(&up->lock);
+    for (struct cairn_up_slab_wish **at = &up->locked.wishes; *at;) {
+        struct cairn_up_slab_wish *wish = *at;
+        if (!decide(up, wish)) {
+            at = &wish->next;
+            continue;
+        }
+        *at = wish->next;
+        wish->next = NULL;
+        *end = wish;
+        end = &wish->next;
+    }
+    cairn_lock_give(&up->lock);
+    for (struct cairn_up_slab_wish *wish = decided, *next; wish; wish = next) {
+        next = wish->next;
+        wish->decided(wish);
+    }
+}
+
+void cairn_up_slabs_wish(struct cairn_up *up, struct cairn_up_slab_wish *wish) {
+    wish->code = check_wish(up, wish, &wish->error);
+    if (wish->code != CAIRN_OK) {
+        wish->decided(wish);
+        return;
+    }
+    cairn_lock_take(&up->lock);
+    struct cairn_up_slab_wish **end = &up->locked.wishes;
+    while (*end) end = &(*end)->next;
+    *end = wish;
+    wish->next = NULL;
+    cairn_lock_give(&up->lock);
+    cairn_up_slabs_serve(up);
+}
+
+/* ---- making ---- */
+
+static uint64_t bytes_of(const struct cairn_up_slab_wish *wish) {
+    return cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
+}
+
+void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_wish *wish) {
+    cairn_lock_take(&up->lock);
+    wish->attempt->reserving_bytes -= wish->count * bytes_of(wish);
+    cairn_lock_give(&up->lock);
+    cairn_budget_give(&up->budget, wish->count * bytes_of(wish));
+    cairn_up_slabs_serve(up);
+}
+
+static enum cairn_code make_one(const struct cairn_up_slab_wish *wish, uint32_t index,
+                                struct cairn_up_slab **ret, struct cairn_error *err) {
+    struct cairn_up_slab *made = calloc(1, sizeof(*made));
+    if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a slab's record");
+    *ret = made;
+    made->memory.fd = -1;
+    made->conn = wish->conn;
+    made->index = index;
+    made->attempt = wish->attempt;
+    return cairn_slab_create("cairn-slab", bytes_of(wish), false, &made->memory, err);
+}
+
+enum cairn_code cairn_up_slabs_make(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
+                                    struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX],
+                                    struct cairn_error *err) {
     struct cairn_up_slab *made[CAIRN_UP_GENERATIONS_MAX] = {0};
     enum cairn_code code = CAIRN_OK;
-    for (uint32_t i = 0; code == CAIRN_OK && i < count; i++) {
-        made[i] = calloc(1, sizeof(*made[i]));
-        if (!made[i]) {
-            code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a slab's record");
-            break;
-        }
-        made[i]->memory.fd = -1;
-        code = cairn_slab_create("cairn-slab", bytes, false, &made[i]->memory, err);
-        made[i]->conn = wish->conn;
-        made[i]->index = i;
-        made[i]->attempt = wish->attempt;
-    }
+    CAIRN_ASSERT(wish->count <= CAIRN_UP_GENERATIONS_MAX);
+    for (uint32_t i = 0; code == CAIRN_OK && i < wish->count; i++)
+        code = make_one(wish, i, &made[i], err);
     if (code != CAIRN_OK) {
-        cairn_lock_take(&up->lock);
-        wish->attempt->reserving_bytes -= count * bytes;
-        cairn_lock_give(&up->lock);
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; i < wish->count; i++) {
             if (made[i] && made[i]->memory.data) cairn_slab_release(&made[i]->memory);
             free(made[i]);
         }
-        cairn_budget_give(&up->budget, count * bytes);
+        cairn_up_slabs_unmake(up, wish);
         return code;
     }
     CAIRN_HOLD(&up->lock);
-    wish->attempt->reserving_bytes -= count * bytes;
-    for (uint32_t i = 0; i < count; i++) {
+    wish->attempt->reserving_bytes -= wish->count * bytes_of(wish);
+    for (uint32_t i = 0; i < wish->count; i++) {
         wish->attempt->users++;
         made[i]->next = up->locked.slabs;
         up->locked.slabs = made[i];
         ret[i] = made[i];
     }
-    *ret_count = count;
     return CAIRN_OK;
 }
 
@@ -133,7 +191,8 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
                                             struct cairn_slab *take_memory,
                                             struct cairn_up_slab **ret, struct cairn_error *err) {
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
-        if (at->memory.device != take_memory->device || at->memory.inode != take_memory->inode)
+        if (at->leaving || at->memory.device != take_memory->device ||
+            at->memory.inode != take_memory->inode)
             continue;
         cairn_slab_release(take_memory); /* it never left: only its trainer's connection did */
         if (at->conn)
@@ -181,73 +240,59 @@ void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn) {
 
 /* ---- giving back ---- */
 
-struct leaving {
-    struct cairn_up *up;
-    struct cairn_up_slab *slabs;
-};
-
-static void give_back(struct cairn_up *up, struct cairn_up_slab *slabs) {
-    for (struct cairn_up_slab *at = slabs, *next; at; at = next) {
-        next = at->next;
-        uint64_t bytes = at->memory.size_bytes;
-        cairn_slab_release(&at->memory);
-        cairn_budget_give(&up->budget, bytes);
-        cairn_lock_take(&up->lock);
-        cairn_up_attempt_leave(up, at->attempt);
-        cairn_condition_broadcast(&up->changed);
-        cairn_lock_give(&up->lock);
-        free(at);
+static void unlink_slab(struct cairn_up *up, const struct cairn_up_slab *slab) {
+    for (struct cairn_up_slab **at = &up->locked.slabs; *at; at = &(*at)->next) {
+        if (*at != slab) continue;
+        *at = slab->next;
+        return;
     }
+}
+
+/* Pages first, then the budget, then its place in the list: until then it counts (Q13). */
+static void give_back(struct cairn_up *up, struct cairn_up_slab *slab) {
+    uint64_t bytes = slab->memory.size_bytes;
+    cairn_slab_release(&slab->memory);
+    cairn_budget_give(&up->budget, bytes);
+    cairn_lock_take(&up->lock);
+    unlink_slab(up, slab);
+    cairn_up_attempt_leave(up, slab->attempt);
+    cairn_condition_broadcast(&up->changed);
+    cairn_lock_give(&up->lock);
+    free(slab);
+}
+
+static struct cairn_up_slab *take_leaving(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
+        if (!at->leaving || at->conn) continue;
+        at->conn = UINT64_MAX; /* this helper's */
+        return at;
+    }
+    return NULL;
 }
 
 static void give_back_task(struct cairn_up_helper *helper, void *owner) {
-    struct leaving *leaving = owner;
-    give_back(helper->up, leaving->slabs);
-    free(leaving);
-}
-
-static void give_back_late(void *owner) {
-    struct leaving *leaving = owner;
-    give_back(leaving->up, leaving->slabs);
-    free(leaving);
+    (void)owner;
+    struct cairn_up_slab *slab = take_leaving(helper->up);
+    while (slab) {
+        give_back(helper->up, slab);
+        slab = take_leaving(helper->up);
+    }
+    cairn_up_slabs_serve(helper->up);
 }
 
 void cairn_up_slabs_sweep_locked(struct cairn_up *up) {
-    struct leaving *leaving = NULL;
-    if (!up->tasks) return; /* the process ends; cairn_up_slabs_free_all follows */
-    struct cairn_up_slab **at = &up->locked.slabs;
-    while (*at) {
-        struct cairn_up_slab *slab = *at;
-        if (slab->conn || slab->state.owner) {
-            at = &slab->next;
-            continue;
-        }
-        if (!leaving) leaving = calloc(1, sizeof(*leaving));
-        if (!leaving) return; /* the next sweep does it */
-        leaving->up = up;
-        *at = slab->next;
-        slab->next = leaving->slabs;
-        leaving->slabs = slab;
-    }
+    bool any = false;
     struct cairn_error error;
-    if (!leaving ||
-        cairn_up_tasks_add(up->tasks, give_back_task, give_back_late, leaving, &error) == CAIRN_OK)
-        return;
-    /* No helper: put them back for the next sweep. */
-    while (leaving->slabs) {
-        struct cairn_up_slab *slab = leaving->slabs;
-        leaving->slabs = slab->next;
-        slab->next = up->locked.slabs;
-        up->locked.slabs = slab;
+    if (!up->tasks) return; /* the process ends; cairn_up_slabs_free_all follows */
+    for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
+        if (at->conn || at->state.owner) continue;
+        any = at->leaving = true; /* also one of a sweep that found no helper */
     }
-    free(leaving);
-    cairn_log(WARN, "slabs.kept", "cause=\"%s\"", error.message);
+    if (any && cairn_up_tasks_add(up->tasks, give_back_task, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(WARN, "slabs.kept", "cause=\"%s\"", error.message);
 }
 
 void cairn_up_slabs_free_all(struct cairn_up *up) {
-    cairn_lock_take(&up->lock);
-    struct cairn_up_slab *slabs = up->locked.slabs;
-    up->locked.slabs = NULL;
-    cairn_lock_give(&up->lock);
-    give_back(up, slabs);
+    while (up->locked.slabs) give_back(up, up->locked.slabs);
 }

@@ -6,7 +6,7 @@
  *          when a session opens, two generations for everybody or one.
  * Promise: Q13  every rank of a node gets min(2, budget / all ranks' bytes) generations; none is
  *               CAIRN_NO_MEMORY with the numbers. While older attempts of the run still hold slabs,
- *               their end is waited for, within the caller's limit.
+ *               their end is waited for, within the caller's limit, without a thread.
  *          Q20  a generation is free again when its save needs it no longer; the memory goes back
  *               when the trainer and the save are both through with it.
  * Limits:  2 generations a session.
@@ -29,18 +29,33 @@ struct cairn_up_slab {
     struct cairn_up_attempt *attempt;
     struct cairn_slab memory;
     struct cairn_up_slab_state state;
+    bool leaving; /* a helper gives its pages back; its bytes count until they are */
 };
+/* One session's wish for memory. */
 struct cairn_up_slab_wish {
+    struct cairn_up_slab_wish *next;
     uint64_t conn;
     struct cairn_up_attempt *attempt; /* kept in use by the caller */
     uint32_t rank, local_world_size;
     uint64_t bytes, node_bytes;
     uint64_t deadline_ms;
+    /* Called once, with no lock held, on any thread: count generations are reserved in the budget
+     * and must be made, or code says why not. */
+    void (*decided)(struct cairn_up_slab_wish *wish);
+    enum cairn_code code;
+    struct cairn_error error;
+    uint32_t count;
 };
-/* On a helper thread. *ret_count generations, all of one size; they belong to conn. */
-enum cairn_code cairn_up_slabs_reserve(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
-                                       struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX],
-                                       uint32_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
+/* Wishes are decided in the order in which they came; waiting takes no thread. */
+void cairn_up_slabs_wish(struct cairn_up *up, struct cairn_up_slab_wish *wish);
+/* Decide what can be decided; cheap when nobody waits. The lock is not held. */
+void cairn_up_slabs_serve(struct cairn_up *up);
+/* On a helper: wish->count generations, all of one size; they belong to conn. */
+enum cairn_code cairn_up_slabs_make(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
+                                    struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX],
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Instead of make: the budget is given back. */
+void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_wish *wish);
 /* A slab that a trainer brought again; checked by the caller against what it claims. */
 enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, uint32_t index,
                                             struct cairn_up_attempt *attempt,

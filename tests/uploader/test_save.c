@@ -279,13 +279,14 @@ TEST(a_rank_whose_process_ended_before_its_begin_is_not_waited_for) /* Q12, P9 *
     waitpid(child, NULL, 0); /* nobody had waited for it: it was a zombie until now */
 }
 
-TEST(a_rank_that_ended_before_the_others_had_opened_is_not_waited_for) /* Q12, P9 */
+TEST(v38_a_rank_that_ended_before_the_others_of_its_start_is_not_waited_for) /* Q12, Q54, P9 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
     struct trainer_options options = {.socket = world.socket_path,
                                       .job = "job-1",
+                                      .incarnation = "start-1",
                                       .world_size = 2,
                                       .local_world_size = 2,
                                       .rank = 1};
@@ -295,6 +296,13 @@ TEST(a_rank_that_ended_before_the_others_had_opened_is_not_waited_for) /* Q12, P
     waitpid(child, NULL, 0);
     (void)poll(NULL, 0, 500); /* its end is noticed, and nobody else is in the attempt */
     options.rank = 0;
+    {
+        CAIRN_AUTO(trainer) stranger = {0}; /* of another start: V38 */
+        struct trainer_options other = options;
+        other.incarnation = "start-2";
+        EXPECT(!trainer_open(&stranger, &other));
+        EXPECT(stranger.err.code == CAIRN_JOB_REUSED);
+    }
     REQUIRE(trainer_open(&trainer, &options));
     struct trainer_save save;
     char state[32];

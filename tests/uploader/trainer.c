@@ -177,8 +177,10 @@ bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *
 static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_options *options) {
     snprintf(trainer->job, sizeof(trainer->job), "%s", options->job);
     CAIRN_AUTO_JSON json_t *attempted = trainer_call(
-        trainer, json_pack("{s:s, s:s, s:s, s:i}", "t", "attempt", "job", options->job, "resume",
-                           options->resume ? options->resume : "latest", "wait_staged_ms", 10000));
+        trainer, json_pack("{s:s, s:s, s:s, s:s, s:i}", "t", "attempt", "job", options->job,
+                           "resume", options->resume ? options->resume : "latest", "incarnation",
+                           options->incarnation ? options->incarnation : "", "wait_staged_ms",
+                           10000));
     const char *nonce = json_string_value(json_object_get(attempted, "nonce"));
     snprintf(trainer->nonce, sizeof(trainer->nonce), "%s", nonce ? nonce : "");
     trainer->attempt = (uint64_t)json_integer_value(json_object_get(attempted, "attempt"));
@@ -187,10 +189,10 @@ static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_opt
     return attempted != NULL;
 }
 
-static bool open_slabs(struct cairn_trainer *trainer) {
+static bool open_slabs(struct cairn_trainer *trainer, uint32_t wait_ms) {
     CAIRN_AUTO(frame) frame = {0};
-    if (trainer_ask(trainer, json_pack("{s:s, s:i}", "t", "slabs", "wait_staged_ms", 1000), nothing,
-                    NULL, 0, &frame) != CAIRN_OK)
+    if (trainer_ask(trainer, json_pack("{s:s, s:i}", "t", "slabs", "wait_staged_ms", (int)wait_ms),
+                    nothing, NULL, 0, &frame) != CAIRN_OK)
         return false;
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(frame.message, "bytes"));
     for (size_t i = 0; i < frame.fd_count; i++) {
@@ -207,7 +209,8 @@ static bool open_slabs(struct cairn_trainer *trainer) {
 bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *options) {
     bool ok = trainer_hello(trainer, options);
     if (ok && options->job) ok = open_attempt(trainer, options);
-    if (ok && options->job && !options->no_slabs) ok = open_slabs(trainer);
+    uint32_t wait_ms = options->slabs_wait_ms ? options->slabs_wait_ms : 1000;
+    if (ok && options->job && !options->no_slabs) ok = open_slabs(trainer, wait_ms);
     if (!ok) fprintf(stderr, "trainer: %s\n", trainer->err.message);
     return ok;
 }

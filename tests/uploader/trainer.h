@@ -33,9 +33,11 @@ struct trainer_options {
     const char *run;                             /* NULL: llm/seven */
     const char *job;                             /* NULL: no attempt is opened */
     const char *resume;                          /* NULL: latest */
+    const char *incarnation;                     /* NULL: none is told */
     uint32_t rank, world_size, local_world_size; /* 0 = 1 */
     uint64_t bytes;                              /* of one save; 0 = 4 MiB */
     bool no_slabs;
+    uint32_t slabs_wait_ms; /* 0 = 1,000 */
 };
 bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *options);
 bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *options);
