@@ -19,6 +19,7 @@
 #include "uploader/journal.h"
 #include "uploader/lost.h"
 #include "uploader/meeting.h"
+#include "uploader/opening.h"
 #include "uploader/outbox.h"
 #include "uploader/recover.h"
 #include "uploader/save.h"
@@ -251,6 +252,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
         _exit(status);
     }
     cairn_up_tasks_free(CAIRN_TAKE(up->tasks));
+    cairn_up_openings_free(up);
     cairn_up_journal_free(CAIRN_TAKE(up->journal));
     cairn_up_socket_free(CAIRN_TAKE(up->socket));
     cairn_up_watch_free(up->watch);

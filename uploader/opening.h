@@ -7,6 +7,7 @@
  * Promise: Q2  the call names the newest attempt that was seen (`after`), and is made again when
  *              another was opened in between, within the caller's wait.
  *          Q5  the grant is in the journal before anybody hears of it.
+ *          G   ranks of this node that open the same attempt ask in one call: one thread waits.
  * Limits:  one per session at a time.
  * Threads: owned by the helper, then by the socket's thread.
  * Next:    session_open.c, offer.c.
@@ -17,6 +18,7 @@
 #include "uploader/tasks.h"
 
 struct cairn_up_opening {
+    struct cairn_up_opening *next; /* of those that ask in one call, or that wait for their turn */
     struct cairn_up *up;
     uint64_t conn;
     int64_t request;
@@ -40,7 +42,10 @@ struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *ses
                                               const char *job, const char *resume,
                                               const char *incarnation);
 void cairn_up_opening_free(struct cairn_up_opening *opening);
-/* Ask the server; fills grant and resume. */
+/* A call that is under way; openings of the same attempt wait for the next one. */
+struct cairn_up_asking;
+void cairn_up_openings_free(struct cairn_up *up); /* at the end of the process */
+/* Ask the server for all of a chain, of one attempt; fills grant and resume of each. */
 enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
                                      struct cairn_up_opening *opening,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -76,6 +76,14 @@ static void add_ended(struct cairn_up_opening *opening, uint64_t newest, json_t 
     }
 }
 
+static json_t *ranks_of(const struct cairn_up_opening *chain) {
+    json_t *ranks = json_array();
+    for (const struct cairn_up_opening *at = chain; at; at = at->next)
+        json_array_append_new(
+            ranks, json_pack("{s:I, s:s}", "rank", (json_int_t)at->rank, "proc", at->proc));
+    return ranks;
+}
+
 static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cairn_rest *rest,
                                     uint64_t left_ms, struct cairn_error *err) {
     uint64_t after = 0;
@@ -84,10 +92,9 @@ static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cai
     snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO_JSON json_t *body = json_pack(
-        "{s:s, s:I, s:s, s:I, s:s, s:[{s:I, s:s}], s:s}", "job", opening->job, "world_size",
+        "{s:s, s:I, s:s, s:I, s:s, s:o, s:s}", "job", opening->job, "world_size",
         (json_int_t)opening->world_size, "resume", opening->resume, "after", (json_int_t)after,
-        "wait_staged", wait, "ranks", "rank", (json_int_t)opening->rank, "proc", opening->proc,
-        "node", opening->up->places.node);
+        "wait_staged", wait, "ranks", ranks_of(opening), "node", opening->up->places.node);
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     if (*opening->incarnation)
@@ -97,7 +104,8 @@ static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cai
     enum cairn_code code =
         cairn_rest_call(rest, "POST", path.data, body, (uint32_t)left_ms + 20000, &reply, err);
     CAIRN_TRY(cairn_up_heard(rest, code, err));
-    return read_answer(reply, opening, err);
+    for (; opening; opening = opening->next) CAIRN_TRY(read_answer(reply, opening, err));
+    return CAIRN_OK;
 }
 
 static void pause_ms(struct cairn_up *up, uint64_t ms) {
@@ -184,16 +192,130 @@ void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
     opening->process = -1;
 }
 
-static void attempt_task(struct cairn_up_helper *helper, void *owner) {
-    struct cairn_up_opening *opening = owner;
-    opening->code = cairn_up_opening_ask(helper, opening, &opening->error);
-    if (opening->code == CAIRN_OK)
-        opening->code = cairn_up_opening_settle(opening, &opening->error);
-    cairn_up_socket_call(helper->up->socket, opening->conn, attempt_done, opening);
+/* ---- one call for all ranks of the node ---- */
+
+struct cairn_up_asking {
+    struct cairn_up_asking *next;
+    struct cairn_up_opening *chain; /* asked in this call; owned until it is answered */
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    char *job, *resume, *incarnation; /* owned */
+    uint32_t world_size;
+};
+
+static void asking_free(struct cairn_up_asking *asking) {
+    free(asking->job);
+    free(asking->resume);
+    free(asking->incarnation);
+    free(asking);
 }
 
-static void attempt_drop(void *owner) {
-    cairn_up_opening_free(owner);
+static bool is_asked(const struct cairn_up_asking *asking, const struct cairn_up_opening *opening) {
+    return !strcmp(asking->run_text, opening->run_text) && !strcmp(asking->job, opening->job) &&
+           !strcmp(asking->resume, opening->resume) &&
+           !strcmp(asking->incarnation, opening->incarnation) &&
+           asking->world_size == opening->world_size;
+}
+
+static struct cairn_up_asking *asking_new(const struct cairn_up_opening *opening) {
+    struct cairn_up_asking *asking = calloc(1, sizeof(*asking));
+    if (!asking) return NULL;
+    (void)cairn_text_copy(asking->run_text, sizeof(asking->run_text), opening->run_text);
+    asking->job = strdup(opening->job);
+    asking->resume = strdup(opening->resume);
+    asking->incarnation = strdup(opening->incarnation);
+    asking->world_size = opening->world_size;
+    if (asking->job && asking->resume && asking->incarnation) return asking;
+    asking_free(asking);
+    return NULL;
+}
+
+/* What came meanwhile joins the chain; with none left the call is over. */
+static bool gather_openings(struct cairn_up *up, struct cairn_up_asking *asking) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_opening **end = &asking->chain;
+    while (*end) end = &(*end)->next;
+    for (struct cairn_up_opening **at = &up->locked.openings; *at;) {
+        struct cairn_up_opening *opening = *at;
+        if (!is_asked(asking, opening)) {
+            at = &opening->next;
+            continue;
+        }
+        *at = opening->next;
+        opening->next = NULL;
+        *end = opening;
+        end = &opening->next;
+    }
+    if (asking->chain) return true;
+    struct cairn_up_asking **at = &up->locked.asking;
+    while (*at != asking) at = &(*at)->next;
+    *at = asking->next;
+    return false;
+}
+
+/* A refusal that is final may be one rank's alone (another process of it is known). */
+static void ask_chain(struct cairn_up_helper *helper, struct cairn_up_opening *chain) {
+    struct cairn_error error = {0};
+    enum cairn_code code = cairn_up_opening_ask(helper, chain, &error);
+    bool each = code != CAIRN_OK && chain->next && !cairn_code_info(code)->retryable;
+    for (struct cairn_up_opening *at = chain, *next; at; at = next) {
+        next = at->next;
+        if (each) at->next = NULL;
+        at->code = code;
+        at->error = error;
+        if (each) at->code = cairn_up_opening_ask(helper, at, &at->error);
+        if (at->code == CAIRN_OK) at->code = cairn_up_opening_settle(at, &at->error);
+        at->next = next;
+    }
+}
+
+static void attempt_task(struct cairn_up_helper *helper, void *owner) {
+    struct cairn_up_asking *asking = owner;
+    while (gather_openings(helper->up, asking)) {
+        struct cairn_up_opening *chain = asking->chain;
+        asking->chain = NULL;
+        ask_chain(helper, chain);
+        for (struct cairn_up_opening *next; chain; chain = next) {
+            next = chain->next;
+            chain->next = NULL;
+            cairn_up_socket_call(helper->up->socket, chain->conn, attempt_done, chain);
+        }
+    }
+    asking_free(asking);
+}
+
+/* The lock is held. */
+static enum cairn_code ask_later(struct cairn_up *up, struct cairn_up_opening *opening,
+                                 struct cairn_error *err) {
+    struct cairn_up_asking *asking = up->locked.asking;
+    while (asking && !is_asked(asking, opening)) asking = asking->next;
+    if (!asking) {
+        asking = asking_new(opening);
+        if (!asking) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+        enum cairn_code code = cairn_up_tasks_add(up->tasks, attempt_task, NULL, asking, err);
+        if (code != CAIRN_OK) {
+            asking_free(asking);
+            return code;
+        }
+        asking->next = up->locked.asking;
+        up->locked.asking = asking;
+    }
+    struct cairn_up_opening **end = &up->locked.openings;
+    while (*end) end = &(*end)->next;
+    *end = opening;
+    return CAIRN_OK;
+}
+
+void cairn_up_openings_free(struct cairn_up *up) {
+    while (up->locked.openings) {
+        struct cairn_up_opening *opening = up->locked.openings;
+        up->locked.openings = opening->next;
+        cairn_up_opening_free(opening);
+    }
+    while (up->locked.asking) { /* its task never ran */
+        struct cairn_up_asking *asking = up->locked.asking;
+        up->locked.asking = asking->next;
+        asking_free(asking);
+    }
 }
 
 struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
@@ -237,8 +359,9 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     if (!opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     opening->request = ask->request;
     opening->wait_ms = wait_ms;
-    enum cairn_code code =
-        cairn_up_tasks_add(session->up->tasks, attempt_task, attempt_drop, opening, err);
+    cairn_lock_take(&session->up->lock);
+    enum cairn_code code = ask_later(session->up, opening, err);
+    cairn_lock_give(&session->up->lock);
     if (code != CAIRN_OK)
         cairn_up_opening_free(opening);
     else
