@@ -118,6 +118,8 @@ bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *fr
         if (*at) {
             struct cairn_client_request *request = *at;
             *at = request->next;
+            if (request->begins && strcmp(frame->name, "begun") == 0)
+                cairn_client_save_begun(request->begins, frame->message);
             request->answer = *frame;
             *frame = (struct cairn_frame){0};
             request->done = true;

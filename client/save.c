@@ -185,30 +185,44 @@ static enum cairn_code begin_body(struct cairn_save *save, const struct cairn_sa
     return CAIRN_OK;
 }
 
+static bool read_begun(const json_t *answer, uint64_t *ret_id, uint64_t *ret_owner,
+                       const char **ret_version) {
+    *ret_version = cairn_client_text_of(answer, "version");
+    return cairn_client_u64_of(answer, "save", ret_id) && *ret_id && *ret_version &&
+           cairn_client_u64_of(answer, "owner", ret_owner) && *ret_owner &&
+           cairn_version_id_valid(cairn_view_of(*ret_version));
+}
+
+void cairn_client_save_begun(struct cairn_save *save, const json_t *answer) {
+    const char *version = NULL;
+    uint64_t id = 0, owner = 0;
+    if (!read_begun(answer, &id, &owner, &version)) return; /* whoever asked says so */
+    save->id = id;
+    save->owner = owner;
+    memcpy(save->version, version, strlen(version) + 1);
+    if (save->generation < 0) return;
+    /* An uploader that came back without its journal. */
+    struct cairn_client_generation *own = &save->session->locked.generations[save->generation];
+    if (own->held == save) own->owner = owner;
+}
+
 enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
                                               uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = save->session;
     CAIRN_AUTO(frame) answer = {0};
+    const char *version = NULL;
+    uint64_t id = 0, owner = 0;
     const struct cairn_client_ask ask = {.take_message = json_deep_copy(save->begin),
                                          .wanted = "begun",
+                                         .begins = save,
                                          .epoch = epoch,
                                          .deadline_ms = deadline_ms};
     CAIRN_TRY(alone ? cairn_client_ask_alone(session, &ask, &answer, err)
                     : cairn_client_call(session, &ask, &answer, err));
-    const char *version = cairn_client_text_of(answer.message, "version");
-    uint64_t id = 0, owner = 0;
-    if (!cairn_client_u64_of(answer.message, "save", &id) || !id || !version ||
-        !cairn_client_u64_of(answer.message, "owner", &owner) || !owner ||
-        !cairn_version_id_valid(cairn_view_of(version)))
-        return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and its version");
+    if (!read_begun(answer.message, &id, &owner, &version))
+        return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and version");
     CAIRN_HOLD(&session->lock);
-    save->id = id;
-    save->owner = owner;
-    if (save->generation >= 0) { /* an uploader that came back without its journal */
-        struct cairn_client_generation *own = &session->locked.generations[save->generation];
-        if (own->held == save) own->owner = owner;
-    }
-    memcpy(save->version, version, strlen(version) + 1);
+    if (alone) cairn_client_save_begun(save, answer.message);
     return CAIRN_OK;
 }
 

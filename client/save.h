@@ -113,6 +113,8 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* The save writes no more into its generation; the lock is held. */
 void cairn_client_save_give(struct cairn_save *save);
+/* Take its number, owner and version from `begun`, when it has them; the lock is held. */
+void cairn_client_save_begun(struct cairn_save *save, const json_t *answer);
 /* The uploader's answer to its cancel, or its state in an offer, is here; the lock is held. */
 void cairn_client_save_cancelled(struct cairn_save *save, bool committed);
 /* Is the generation's memory this save's, and still needed? The lock is held. */

@@ -90,7 +90,7 @@ static enum cairn_code encode(struct cairn_session *session, const struct cairn_
                               struct cairn_client_message **ret, struct cairn_error *err) {
     if (!ask->take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     if (request) {
-        *request = (struct cairn_client_request){.id = session->next_id++};
+        *request = (struct cairn_client_request){.id = session->next_id++, .begins = ask->begins};
         if (json_object_set_new(ask->take_message, "id", json_integer((json_int_t)request->id)) !=
             0)
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");

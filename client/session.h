@@ -47,6 +47,7 @@ struct cairn_client_request {
     uint64_t id;
     bool done;
     enum cairn_code code; /* not CAIRN_OK: the link ended before the answer */
+    struct cairn_save *begins;
     struct cairn_frame answer;
 };
 /* A begin that must end as failed at the server: `count`, or `fail` where the uploader knows the
@@ -135,6 +136,9 @@ struct cairn_client_ask {
     const int *fds;
     size_t fd_count;
     const char *wanted; /* NULL: no answer comes */
+    /* Of a `begin`: the save has its number before the next frame is taken in, so that no event
+     * about it is missed. */
+    struct cairn_save *begins;
     uint32_t epoch;
     uint64_t deadline_ms;
 };

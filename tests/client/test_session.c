@@ -198,6 +198,21 @@ TEST(a_background_failure_does_not_fail_the_next_save) {
     cairn_save_free(next);
 }
 
+/* The I/O thread takes both frames in before the thread that asked wakes up. */
+TEST(v27_a_verdict_right_behind_begun_is_not_missed) { /* Q43 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    cairn_fake_uploader_verdict_behind_begun(rank.fake);
+    for (uint64_t step = 1; step <= 20; step++) {
+        struct cairn_save *save = NULL;
+        enum cairn_code code = rank_save(rank.session, step, &save, &err);
+        if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_COMMITTED, 500, &err);
+        EXPECT_CODE(code, CAIRN_ABORTED);
+        cairn_save_free(save);
+    }
+}
+
 TEST(a_save_waits_for_its_own_generation_only) { /* Q14, Q20 */
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
@@ -212,8 +227,8 @@ TEST(a_save_waits_for_its_own_generation_only) { /* Q14, Q20 */
     cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 1,
                                                    "owner", 99)); /* Q41: of nobody here */
     EXPECT_CODE(cairn_save_begin(rank.session, 5, &brief, &saves[2], &err), CAIRN_TIMEOUT);
-    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 1,
-                                                   "owner", 2));
+    cairn_fake_uploader_event(rank.fake,
+                              json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 1, "owner", 2));
     REQUIRE_OK(cairn_save_begin(rank.session, 6, &brief, &saves[2], &err));
     for (size_t i = 0; i < 3; i++) cairn_save_free(saves[i]);
 }

@@ -42,6 +42,7 @@ struct cairn_fake_uploader {
         struct recorded messages[MESSAGES_MAX];
         size_t message_count;
         char script_name[32], script_what[48], offer_state[32];
+        bool verdict_behind_begun;
         struct cairn_slab slabs[2], window;
         struct cairn_fake_version version;
         uint64_t read_bytes;
@@ -112,9 +113,9 @@ static void answer_offer(struct cairn_fake_uploader *fake, struct connection *co
     json_array_foreach(json_object_get(frame->message, "saves"), index, save) {
         const char *state = fake->locked.offer_state;
         size_t length = strcspn(state, "+");
-        json_array_append_new(states, json_pack("{s:O, s:s%, s:b}", "save",
-                                                json_object_get(save, "save"), "state", state,
-                                                length, "sealed", state[length] != 0));
+        json_array_append_new(states,
+                              json_pack("{s:O, s:s%, s:b}", "save", json_object_get(save, "save"),
+                                        "state", state, length, "sealed", state[length] != 0));
     }
     json_t *owners = json_array();
     for (size_t i = 0; i < json_array_size(slabs); i++) {
@@ -140,6 +141,17 @@ static void answer_begin(struct cairn_fake_uploader *fake, struct connection *co
     json_object_set_new(message, "save", json_integer((json_int_t)fake->locked.next_save++));
     json_object_set_new(message, "version", json_string(version));
     send_message(connection, message, NULL, 0);
+    if (!fake->locked.verdict_behind_begun) return;
+    send_message(connection,
+                 json_pack("{s:s, s:I, s:s, s:s, s:s}", "t", "verdict", "save",
+                           (json_int_t)(fake->locked.next_save - 1), "state", "aborted", "code",
+                           "checkpoint-aborted", "message", "right behind begun"),
+                 NULL, 0);
+}
+
+void cairn_fake_uploader_verdict_behind_begun(struct cairn_fake_uploader *fake) {
+    CAIRN_HOLD(&fake->lock);
+    fake->locked.verdict_behind_begun = true;
 }
 
 static void answer_hello(struct connection *connection, const json_t *request) {

@@ -44,6 +44,8 @@ void cairn_fake_uploader_serve(struct cairn_fake_uploader *fake,
 uint64_t cairn_fake_uploader_read_bytes(struct cairn_fake_uploader *fake);
 /* The state that `offered` gives to every save; "+sealed" behind it: the journal has the seal. */
 void cairn_fake_uploader_offer_state(struct cairn_fake_uploader *fake, const char *state);
+/* From now on every `begun` is followed at once by the save's verdict, "aborted". */
+void cairn_fake_uploader_verdict_behind_begun(struct cairn_fake_uploader *fake);
 /* Close all connections and the socket; listen again. Slabs are forgotten, as by a new process. */
 void cairn_fake_uploader_down(struct cairn_fake_uploader *fake);
 enum cairn_code cairn_fake_uploader_up(struct cairn_fake_uploader *fake, struct cairn_error *err);
