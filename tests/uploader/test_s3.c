@@ -75,3 +75,40 @@ TEST(what_s3_holds_whole_needs_no_trainer_after_a_restart) /* V18 */
     REQUIRE(world_uploader_start(&world, NULL, NULL));
     EXPECT(world_await_state(&world, save.version, "committed", 20000));
 }
+
+/* The slab holds other bytes before its part goes out; nobody but the uploader compares them with
+ * what was staged. */
+static void expect_source_changed(const char *checksum, uint64_t bytes) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    const char *const args[] = {checksum, NULL};
+    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = "op=create nth=1 : delay=500; "
+                                                                   "op=put key=*rank-* nth=1 : "
+                                                                   "status=503/SlowDown, delay=500",
+                                                       .uploader_args = args}));
+    struct trainer_options options = rank_of(&world);
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, bytes, &save));
+    trainer.slabs[0].data[bytes - 1] ^= 1;
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 20000);
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "code")), "source-changed");
+    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+}
+
+TEST(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_crc32c) {
+    expect_source_changed("--checksum=crc32c", SHARD_BYTES);
+}
+TEST(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_md5) { /* Q42 */
+    expect_source_changed("--checksum=md5", SHARD_BYTES);
+}
+TEST(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_nothing) { /* Q42 */
+    expect_source_changed("--checksum=none", SHARD_BYTES);
+}
+TEST(v26_a_slab_that_is_overwritten_fails_a_shard_of_one_put_where_md5_is_checked) { /* Q42 */
+    expect_source_changed("--checksum=md5", 300000);
+}
+TEST(v26_a_slab_that_is_overwritten_fails_a_shard_of_one_put_where_nothing_is_checked) { /* Q42 */
+    expect_source_changed("--checksum=none", 300000);
+}
