@@ -42,9 +42,10 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
 /* ---- text that anybody may print, log and send (E6) ---- */
 
 #define DOTS "..."
-#define CONTEXT_BYTES 2048    /* of one cairn_within before it is shortened */
-#define CONTEXT_BYTES_MAX 128 /* two of them leave room for a cause */
-#define ESCAPE_BYTES 4        /* \xNN */
+#define CONTEXT_BYTES 2048   /* of one cairn_within before it is shortened */
+#define CONTEXT_BYTES_MAX 96 /* three of them leave room for a cause */
+#define CONTEXT_BYTES_MIN 40 /* that a context keeps when the cause fills the message */
+#define ESCAPE_BYTES 4       /* \xNN */
 #define CHARACTER_BYTES 4
 
 struct line {
@@ -133,7 +134,10 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
     va_start(arguments, format);
     add_format(&whole, raw, sizeof(raw), format, arguments);
     va_end(arguments);
-    cairn_utf8_shorten(raw, CONTEXT_BYTES_MAX + 1, context);
+    size_t cause_bytes = strlen(err->message) + strlen(": ");
+    size_t room = sizeof(message) - 1 > cause_bytes ? sizeof(message) - 1 - cause_bytes : 0;
+    room = room < CONTEXT_BYTES_MIN ? CONTEXT_BYTES_MIN : room;
+    cairn_utf8_shorten(raw, 1 + (room < CONTEXT_BYTES_MAX ? room : CONTEXT_BYTES_MAX), context);
     struct line line = {message, sizeof(message), 0, 0, false};
     add_text(&line, raw);
     add_text(&line, ": ");

@@ -7,8 +7,8 @@
  * Promise: E4  cairn_fail sets code and message; cairn_within puts context in front of the
  *              message and keeps the code.
  *          E5  os_errno is the errno at the time of cairn_fail_errno, and its text is appended.
- *          E7  the context of one cairn_within takes at most 128 bytes, shortened in its middle,
- *              so that a long name does not push the cause out.
+ *          E7  the context of one cairn_within takes at most 96 bytes, and down to 40 of them
+ *              before anything of the cause is cut; it is shortened in its middle.
  * Limits:  as in cairn/error.h, E6 too: what is made here JSON always takes.
  * Threads: the struct belongs to its caller.
  * Next:    cairn/error.h for the public half.

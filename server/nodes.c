@@ -30,7 +30,7 @@ struct node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
     uint64_t heard_ms, row_ms;
     uint32_t row_crc32c; /* of what the row says of the uploader */
-    bool left; /* it said good-bye: nothing of it is waited for until it is heard again */
+    bool left;           /* it said good-bye: nothing of it is waited for until it is heard again */
     size_t version_count;
     struct told *told;
     size_t told_count;
@@ -212,8 +212,8 @@ static void remember(struct beat *beat) {
         if (!node) return;
         uint64_t now_ms = cairn_srv_mono_ms(beat->request->server);
         uint32_t crc32c = cairn_crc32c(0, beat->uploader_text.data, beat->uploader_text.size);
-        beat->write_row = !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS ||
-                          crc32c != node->row_crc32c;
+        beat->write_row =
+            !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS || crc32c != node->row_crc32c;
         if (beat->write_row) node->row_ms = now_ms;
         node->row_crc32c = crc32c;
         node->heard_ms = now_ms;
@@ -290,8 +290,7 @@ static enum cairn_code look_at_ended(struct cairn_srv_tx *tx, struct beat *beat,
             "SELECT 1 FROM attempt_ranks JOIN runs r USING(run_id) WHERE r.project = ?1 AND "
             "r.run = ?2 AND attempt_ranks.attempt = ?3 AND rank = ?4 AND node = ?5 AND NOT ended",
             "ttiit", grant->name.project, grant->name.run, (int64_t)grant->attempt,
-            json_integer_value(json_array_get(beat->ended[at], i)),
-            beat->request->params.node));
+            json_integer_value(json_array_get(beat->ended[at], i)), beat->request->params.node));
     }
     return CAIRN_OK;
 }
@@ -347,10 +346,10 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
         if (json_array_append(versions, value))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    json_t *json = json_pack("{s:s, s:I, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid,
-                             "generation", (json_int_t)server->generation, "fenced", beat->fenced,
-                             "versions", versions, "unknown", beat->unknown, "foreign",
-                             beat->foreign);
+    json_t *json =
+        json_pack("{s:s, s:I, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid, "generation",
+                  (json_int_t)server->generation, "fenced", beat->fenced, "versions", versions,
+                  "unknown", beat->unknown, "foreign", beat->foreign);
     return cairn_srv_reply_json(reply, 200, json, err);
 }
 

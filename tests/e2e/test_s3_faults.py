@@ -420,6 +420,32 @@ class Faults(unittest.TestCase):
                 self.assertEqual(len(gets), 1)
         self.check()
 
+    def test_what_the_store_said_reaches_the_person_whole(self):  # S18
+        self.start()
+        source = self.source(1, "重量" * 30 + ".bin")
+        self.s3.rules("op=put|create key=*/data/* : status=403/AccessDenied")
+        said = self.world.cairn("put", source, "f/run@1", status=4)
+        self.assertRegex(said.stderr, r"shard \S*重量\S*.*403 AccessDenied")
+        self.assertRegex(said.stderr, r"the store's request id: s3fault-\d+")
+        _, _, body = self.world.get("/v1/runs/f/run/checkpoints")
+        version = json.loads(body)["items"][0]
+        self.assertEqual((version["code"], version["http_status"]), ("forbidden", 403))
+        shown = self.world.cairn("show", "f/run@" + version["version"]).stdout
+        self.assertRegex(shown, r"code +forbidden")
+        self.assertRegex(shown, r"reason +rank 0 on node node-0: shard .*403 AccessDenied")
+        self.assertIn(version["request_id"], shown)
+        self.assertIn(version["request_id"], said.stderr)
+        self.s3.rules("")
+        self.world.cairn("put", source, "f/run@2")
+        self.s3.rules("op=get key=*/data/* : status=403/AccessDenied")
+        for arguments in (("get", "f/run@2", "-d", self.world.root / "a"),
+                          ("get", "f/run@2", "-d", self.world.root / "b", "--store",
+                           self.world.store)):
+            said = self.world.cairn(*arguments, status=4)
+            self.assertIn("403 AccessDenied", said.stderr)
+            self.assertRegex(said.stderr, r"the store's request id: s3fault-\d+")
+        self.check("f/run@2")
+
     # ---- a store that is away ----
 
     def test_the_store_alone_is_away(self):

@@ -172,8 +172,8 @@ static uint64_t cpu_ms(pid_t pid) {
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     if (cairn_file_load(path, &text, NULL)) return 0;
     const char *at = strrchr(text.data, ')');
-    if (!at || sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
-                      &system) != 2)
+    if (!at ||
+        sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
         return 0;
     return (user + system) * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
 }

@@ -2,6 +2,7 @@
 /* What the store says about one shard reaches the rank, the other ranks and the version, whole. */
 #include "common/utf8.h"
 #include "tests/uploader/trainer.h"
+#include "uploader/verdict.h"
 
 #define CJK20 "検査点重量行列層番号破片順位一二三四五六"
 #define NAME CJK20 CJK20 CJK20 /* 60 characters, 180 bytes */
@@ -73,4 +74,14 @@ TEST(a_refused_put_of_a_shard_with_a_long_name_is_told_whole_and_the_rank_goes_o
     REQUIRE(world_open(&world, &(struct world_options){.s3_rules = ""}));
     two_ranks_and_a_refused_put(&world, ranks);
     for (uint32_t i = 0; i < 2; i++) cairn_trainer_release(&ranks[i]);
+}
+
+TEST(what_could_not_be_sent_is_failed_and_what_was_not_answered_is_sent_again) /* Q6, P9 */
+{
+    EXPECT_EQ_U64(cairn_up_refusal_of(CAIRN_TOO_LARGE, 0, false), CAIRN_UP_MUST_FAIL);
+    EXPECT_EQ_U64(cairn_up_refusal_of(CAIRN_TOO_LARGE, 413, false), CAIRN_UP_MUST_FAIL);
+    static const enum cairn_code passing[] = {CAIRN_UNAVAILABLE, CAIRN_TIMEOUT, CAIRN_NO_MEMORY,
+                                              CAIRN_PROTOCOL, CAIRN_INVALID};
+    for (size_t i = 0; i < CAIRN_COUNT(passing); i++)
+        EXPECT_EQ_U64(cairn_up_refusal_of(passing[i], 0, false), CAIRN_UP_PASSING);
 }
