@@ -370,7 +370,8 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
                                         .node = ask->node,
                                         .incarnation = ask->incarnation,
                                         .ranks = ask->ranks,
-                                        .ended = ask->ended};
+                                        /* It was said of the attempt that the caller saw. */
+                                        .ended = ask->after == ask->attempt ? ask->ended : NULL};
     return cairn_srv_members_join(tx, &joining, err);
 }
 

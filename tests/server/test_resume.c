@@ -142,6 +142,23 @@ TEST(a_node_says_with_the_call_itself_which_of_its_processes_have_ended) /* V38,
     REQUIRE_OK(open_by(&world, &second, NULL));
 }
 
+TEST(what_has_ended_in_the_attempt_before_keeps_no_rank_of_the_next_one_out) /* Q54 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct call dead = {.job = "first", .proc = "old-0", .node = "node-a", .ended = -1};
+    REQUIRE_OK(open_by(&world, &dead, NULL));
+    /* Both ranks of the next job saw attempt 1, whose rank 0 has ended on their node. */
+    struct call zero = {
+        .job = "second", .proc = "new-0", .node = "node-a", .after = 1, .ended = 0};
+    struct call one = {
+        .job = "second", .proc = "new-1", .node = "node-a", .rank = 1, .after = 1, .ended = 0};
+    REQUIRE_OK(open_by(&world, &zero, NULL));
+    REQUIRE_OK(open_by(&world, &one, NULL));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM attempt_ranks WHERE attempt = 2"),
+                  2);
+}
+
 TEST(ranks_that_open_late_are_taken_while_the_others_live) /* Q54 */
 {
     CAIRN_AUTO(world) world = {0};
