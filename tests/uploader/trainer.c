@@ -8,7 +8,7 @@
 #include "common/crc32c.h"
 #include "common/id.h"
 
-#define ANSWER_MS 60000
+#define ANSWER_MS 90000
 
 static const struct cairn_view nothing = {NULL, 0};
 
@@ -180,7 +180,7 @@ static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_opt
         trainer, json_pack("{s:s, s:s, s:s, s:s, s:i}", "t", "attempt", "job", options->job,
                            "resume", options->resume ? options->resume : "latest", "incarnation",
                            options->incarnation ? options->incarnation : "", "wait_staged_ms",
-                           10000));
+                           options->wait_staged_ms ? (int)options->wait_staged_ms : 10000));
     const char *nonce = json_string_value(json_object_get(attempted, "nonce"));
     snprintf(trainer->nonce, sizeof(trainer->nonce), "%s", nonce ? nonce : "");
     trainer->attempt = (uint64_t)json_integer_value(json_object_get(attempted, "attempt"));

@@ -36,6 +36,7 @@ struct trainer_options {
     const char *incarnation;                     /* NULL: none is told */
     uint32_t rank, world_size, local_world_size; /* 0 = 1 */
     uint64_t bytes;                              /* of one save; 0 = 4 MiB */
+    uint32_t wait_staged_ms;                     /* of the attempt; 0 = 10,000 */
     bool no_slabs;
     uint32_t slabs_wait_ms; /* 0 = 1,000 */
 };
