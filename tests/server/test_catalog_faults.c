@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The catalog's file: who may write to it, and what happens when it is locked, full or damaged
+ * (D01-D05). */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "server/catalog_sqlite.h"
+#include "tests/server/world.h"
+
+#define MINUTE_MS UINT64_C(60000)
+
+static void pause_ms(long ms) {
+    struct timespec wait = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&wait, NULL);
+}
+
+struct text {
+    char value[64];
+    const char *sql;
+};
+
+static enum cairn_code read_text(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    struct text *text = argument;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, why, text->sql, ""));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, why));
+    snprintf(text->value, sizeof(text->value), "%s", more ? cairn_srv_rows_text(&rows, 0) : "");
+    return CAIRN_OK;
+}
+
+static enum cairn_code run_text(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    return cairn_srv_sql_run(tx, NULL, why, argument, "");
+}
+
+static uint64_t size_of(const char *folder, const char *name) {
+    char path[600];
+    struct stat status;
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return stat(path, &status) ? 0 : (uint64_t)status.st_size;
+}
+
+TEST(no_reader_of_the_catalog_can_checkpoint_or_write) /* D01, R6 */
+{
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    static char add[] = "INSERT INTO meta(name, value) VALUES('a', 'b')";
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, run_text, add, &err), CAIRN_OK);
+    uint64_t wal = size_of(cairn_test_folder(), "catalog.db-wal");
+    uint64_t main_file = size_of(cairn_test_folder(), "catalog.db");
+    EXPECT(wal > 0);
+    static char checkpoint[] = "PRAGMA wal_checkpoint(TRUNCATE)";
+    static char update[] = "UPDATE meta SET value = 'c'";
+    (void)!cairn_srv_catalog_read(catalog, run_text, checkpoint, &err);
+    EXPECT(cairn_srv_catalog_read(catalog, run_text, update, &err) != CAIRN_OK);
+    EXPECT_EQ_U64(size_of(cairn_test_folder(), "catalog.db-wal"), wal);
+    EXPECT_EQ_U64(size_of(cairn_test_folder(), "catalog.db"), main_file);
+    cairn_srv_catalog_free(catalog);
+}
+
+TEST(the_writer_syncs_each_commit_and_says_so_when_asked) /* D02, P2 */
+{
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    struct text synchronous = {.sql = "PRAGMA synchronous"}, mode = {.sql = "PRAGMA journal_mode"};
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, read_text, &synchronous, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, read_text, &mode, &err), CAIRN_OK);
+    EXPECT_EQ_TEXT(synchronous.value, "2"); /* FULL */
+    EXPECT_EQ_TEXT(mode.value, "wal");
+    cairn_srv_catalog_free(catalog);
+}
+
+/* ---- D03 ---- */
+
+#define ROWS 400
+
+static bool copy_file(const char *from, const char *to) {
+    CAIRN_AUTO(buf) bytes = {.limit = 64 * CAIRN_MIB};
+    return !cairn_file_load(from, &bytes, NULL) &&
+           !cairn_file_replace(to, cairn_buf_view(&bytes), 0600, NULL);
+}
+
+/* A catalog of ROWS rows in `folder`, with what was not checkpointed in its WAL when `live`. */
+static bool make_catalog(const char *folder, const char *copy, bool live) {
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    char sql[200], from[600], to[600];
+    if (cairn_srv_catalog_open(folder, &catalog, &err)) return false;
+    bool ok = true;
+    snprintf(sql, sizeof(sql),
+             "WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < %d) "
+             "INSERT INTO meta(name, value) SELECT 'row-' || i, hex(zeroblob(100)) FROM k",
+             ROWS);
+    ok = !cairn_srv_catalog_write(catalog, run_text, sql, &err);
+    if (!live) cairn_srv_catalog_free(catalog);
+    static const char *const names[] = {"catalog.db", "catalog.db-wal"};
+    for (size_t i = 0; i < (live ? 2 : 1); i++) {
+        snprintf(from, sizeof(from), "%s/%s", folder, names[i]);
+        snprintf(to, sizeof(to), "%s/%s", copy, names[i]);
+        ok &= copy_file(from, to);
+    }
+    if (live) cairn_srv_catalog_free(catalog);
+    return ok;
+}
+
+/* Opens; true when it was refused, or all rows or none (never a part) are there. */
+static bool whole_or_refused(const char *folder, bool *ret_refused) {
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    *ret_refused = cairn_srv_catalog_open(folder, &catalog, &err) != CAIRN_OK;
+    if (*ret_refused) return true;
+    struct text count = {.sql = "SELECT count(*) FROM meta WHERE length(value) = 200"};
+    bool read = !cairn_srv_catalog_read(catalog, read_text, &count, &err);
+    cairn_srv_catalog_free(catalog);
+    return read && (!strcmp(count.value, "400") || !strcmp(count.value, "0"));
+}
+
+TEST(a_wal_that_was_torn_anywhere_is_recovered_or_refused_never_half_used) /* D03 */
+{
+    char live[500], copy[500], wal[600];
+    snprintf(live, sizeof(live), "%s/live", cairn_test_folder());
+    snprintf(copy, sizeof(copy), "%s/copy", cairn_test_folder());
+    REQUIRE(!cairn_dir_make(live, 0700, NULL) && !cairn_dir_make(copy, 0700, NULL));
+    snprintf(wal, sizeof(wal), "%s/catalog.db-wal", copy);
+    uint64_t state = cairn_test_seed();
+    size_t refused_count = 0, whole = 0;
+    REQUIRE(make_catalog(live, copy, true));
+    uint64_t size = size_of(copy, "catalog.db-wal");
+    REQUIRE(size > 4096);
+    for (int i = 0; i < 40; i++) {
+        char one[600], to[640];
+        bool refused = false;
+        snprintf(one, sizeof(one), "%s/one-%d", cairn_test_folder(), i);
+        REQUIRE(!cairn_dir_make(one, 0700, NULL));
+        snprintf(to, sizeof(to), "%s/catalog.db", one);
+        char from[600];
+        snprintf(from, sizeof(from), "%s/catalog.db", copy);
+        REQUIRE(copy_file(from, to));
+        snprintf(to, sizeof(to), "%s/catalog.db-wal", one);
+        REQUIRE(copy_file(wal, to));
+        uint64_t at = cairn_test_random(&state) % size;
+        if (i % 2) {
+            REQUIRE(!truncate(to, (off_t)at));
+        } else {
+            CAIRN_AUTO_FD fd = open(to, O_WRONLY | O_CLOEXEC);
+            uint8_t noise[512];
+            cairn_hand_fill(noise, sizeof(noise), cairn_test_random(&state));
+            REQUIRE(pwrite(fd, noise, sizeof(noise), (off_t)at) == (ssize_t)sizeof(noise));
+        }
+        cairn_test_check(whole_or_refused(one, &refused), __FILE__, __LINE__, "%s at %llu of %llu",
+                         i % 2 ? "torn" : "noise", (unsigned long long)at,
+                         (unsigned long long)size);
+        refused_count += refused;
+        whole += !refused;
+    }
+    printf("    %zu recovered, %zu refused\n", whole, refused_count);
+}
+
+TEST(a_page_of_noise_in_the_catalog_is_refused_at_start) /* D03, R6 */
+{
+    char live[500], copy[500];
+    snprintf(live, sizeof(live), "%s/live", cairn_test_folder());
+    snprintf(copy, sizeof(copy), "%s/copy", cairn_test_folder());
+    REQUIRE(!cairn_dir_make(live, 0700, NULL) && !cairn_dir_make(copy, 0700, NULL));
+    REQUIRE(make_catalog(live, copy, false));
+    uint64_t pages = size_of(copy, "catalog.db") / 4096, state = cairn_test_seed();
+    size_t refused_count = 0;
+    for (uint64_t page = 0; page < pages; page++) {
+        char one[600], from[600], to[640];
+        bool refused = false;
+        snprintf(one, sizeof(one), "%s/page-%llu", cairn_test_folder(), (unsigned long long)page);
+        REQUIRE(!cairn_dir_make(one, 0700, NULL));
+        snprintf(from, sizeof(from), "%s/catalog.db", copy);
+        snprintf(to, sizeof(to), "%s/catalog.db", one);
+        REQUIRE(copy_file(from, to));
+        CAIRN_AUTO_FD fd = open(to, O_WRONLY | O_CLOEXEC);
+        uint8_t noise[4096];
+        for (size_t k = 0; k < sizeof(noise); k++) noise[k] = (uint8_t)cairn_test_random(&state);
+        REQUIRE(pwrite(fd, noise, sizeof(noise), (off_t)(page * 4096)) == (ssize_t)sizeof(noise));
+        cairn_test_check(whole_or_refused(one, &refused), __FILE__, __LINE__, "page %llu",
+                         (unsigned long long)page);
+        refused_count += refused;
+    }
+    printf("    %zu of %llu pages refused\n", refused_count, (unsigned long long)pages);
+    EXPECT_EQ_U64(refused_count, pages);
+}
+
+/* ---- D04 ---- */
+
+#define err world.err
+
+TEST(a_shell_that_holds_the_catalog_makes_writes_busy_and_reads_go_on) /* D04 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    char path[600];
+    struct cairn_srv_tx *shell = NULL;
+    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
+    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &shell, &err));
+    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "BEGIN IMMEDIATE", &err));
+    uint64_t from_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_hand_open(&world, &next, "j2", 1, "latest", 1), CAIRN_BUSY);
+    EXPECT(cairn_mono_ms() - from_ms < 15000); /* bounded, and no error for ever */
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL));
+    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "ROLLBACK", &err));
+    cairn_srv_sqlite_free(shell);
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&next, 2, 1, "error", 10, &save));
+}
+
+/* ---- D05 ---- */
+
+TEST(a_full_catalog_refuses_writes_by_name_and_still_reads) /* D05, K09 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save, late;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &late));
+    REQUIRE(cairn_world_sql(&world, "PRAGMA max_page_count = 1")); /* what it has, and no more */
+    /* Until a page is needed, free space inside the pages is used up. */
+    enum cairn_code code = CAIRN_OK;
+    for (int i = 0; i < 2000 && !code; i++) {
+        json_t *body = cairn_hand_begin_body(&hand, 1000 + (uint64_t)i, 1, 0, "error");
+        code = cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints", body, NULL);
+    }
+    EXPECT_CODE(code, CAIRN_NO_SPACE);
+    CAIRN_AUTO_JSON json_t *latest = NULL, *ready = NULL, *again = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
+    EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), save.id.text);
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &ready));
+    EXPECT_EQ_U64(world.inside.status, 503);
+    EXPECT(strstr(cairn_world_text(json_object_get(ready, "checks"), "catalog"), "no-space"));
+    cairn_inside_pass(&world.inside, MINUTE_MS); /* sweeps go on trying */
+    REQUIRE(cairn_world_sql(&world, "PRAGMA max_page_count = 1000000"));
+    /* Everything that was under way goes on. */
+    json_t *shard = cairn_hand_shard(&late, "x", 0, CAIRN_VIEW("1234"));
+    REQUIRE_OK(cairn_hand_send(&late, json_pack("[o]", shard),
+                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_wait(&late, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &again));
+    EXPECT_EQ_U64(world.inside.status, 200);
+}
+
+#undef err
+
+/* A begin whose meta takes `size` bytes: some need a page, some do not. */
+static enum cairn_code begin_with(struct cairn_hand *hand, uint64_t step, size_t size,
+                                  struct cairn_hand_save *save) {
+    char text[8001];
+    memset(text, 'm', size);
+    text[size] = 0;
+    json_t *body = cairn_hand_begin_body(hand, step, 1, 0, "error");
+    json_object_set_new(body, "meta", json_pack("{s:s}", "text", text));
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_TRY(cairn_world_call(hand->world, "POST", WORLD_RUN "/checkpoints", body, &reply));
+    *save = (struct cairn_hand_save){.hand = hand, .step = step, .n = 1};
+    snprintf(save->id.text, sizeof(save->id.text), "%s", cairn_world_text(reply, "version"));
+    snprintf(save->path, sizeof(save->path), WORLD_RUN "/checkpoints/%s", save->id.text);
+    return CAIRN_OK;
+}
+
+#define err world.err
+
+TEST(a_save_goes_on_from_whatever_page_the_catalog_ran_out_at) /* D05, K09 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    uint64_t after = 0, state = cairn_test_seed();
+    size_t refused = 0;
+    for (int room = 0; room < 60; room++) {
+        char job[32], sql[64];
+        size_t size = cairn_test_random(&state) % 8000;
+        snprintf(job, sizeof(job), "job-%d", room);
+        /* Takes what is free, so that soon a new page is needed. */
+        REQUIRE(cairn_world_sql(&world, "INSERT INTO meta(name, value) SELECT 'ballast-' || "
+                                        "random(), hex(randomblob(abs(random()) % 20000))"));
+        snprintf(sql, sizeof(sql), "PRAGMA max_page_count = %llu",
+                 (unsigned long long)cairn_world_count(&world, "PRAGMA page_count") +
+                     cairn_test_random(&state) % 3);
+        REQUIRE(cairn_world_sql(&world, sql));
+        enum cairn_code code = cairn_hand_open(&world, &hand, job, after, "latest", 1);
+        if (!code) code = begin_with(&hand, 1 + (uint64_t)room, size, &save);
+        CAIRN_AUTO_JSON json_t *shard = NULL;
+        if (!code) {
+            shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
+            code = cairn_hand_send(&save, json_pack("[O]", shard),
+                                   json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL);
+        }
+        cairn_inside_round(&world.inside); /* the commit meets it, too */
+        EXPECT(code == CAIRN_OK || code == CAIRN_NO_SPACE);
+        refused += code != CAIRN_OK;
+        REQUIRE(cairn_world_sql(&world, "PRAGMA max_page_count = 1000000"));
+        /* The same calls again, as uploaders repeat them: all idempotent, and now it commits. */
+        CAIRN_AUTO_JSON json_t *version = NULL, *latest = NULL;
+        REQUIRE_OK(cairn_hand_open(&world, &hand, job, after, "latest", 1));
+        after = hand.attempt;
+        REQUIRE_OK(begin_with(&hand, 1 + (uint64_t)room, size, &save));
+        if (!shard) shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
+        REQUIRE_OK(cairn_hand_send(&save, json_pack("[O]", shard),
+                                   json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
+        cairn_inside_pass(&world.inside, MINUTE_MS);
+        REQUIRE_OK(cairn_hand_wait(&save, &version));
+        EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+        REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
+        EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), save.id.text);
+    }
+    printf("    %zu of 60 met it\n", refused);
+    EXPECT(refused > 5);
+}
+
+#undef err
+
+/* Changes that queue while the first of them holds the writing thread share one commit. */
+struct gate {
+    struct cairn_srv_catalog *catalog;
+    _Atomic int queued, open;
+    enum cairn_code codes[3];
+};
+struct queued {
+    struct gate *gate;
+    int number;
+};
+
+static enum cairn_code hold(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    struct gate *gate = argument;
+    (void)tx, (void)why;
+    while (!gate->open) pause_ms(1);
+    return CAIRN_OK;
+}
+
+static enum cairn_code change(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    const struct queued *queued = argument;
+    if (queued->number == 1) /* more than the file may grow to */
+        return cairn_srv_sql_run(
+            tx, NULL, why, "INSERT INTO meta(name, value) VALUES('big', hex(zeroblob(500000)))",
+            "");
+    return cairn_srv_sql_run(tx, NULL, why, "INSERT INTO meta(name, value) VALUES(?1, '')", "t",
+                             queued->number ? "after" : "before");
+}
+
+static void *run_holder(void *argument) {
+    struct gate *gate = argument;
+    (void)!cairn_srv_catalog_write(gate->catalog, hold, gate, NULL);
+    return NULL;
+}
+
+static void *run_queued(void *argument) {
+    struct queued *queued = argument;
+    struct gate *gate = queued->gate;
+    while (gate->queued != queued->number) pause_ms(1);
+    gate->queued++;
+    struct cairn_error why = {0};
+    gate->codes[queued->number] = cairn_srv_catalog_write(gate->catalog, change, queued, &why);
+    return NULL;
+}
+
+TEST(a_change_that_fails_for_want_of_space_says_the_truth_about_its_neighbours) /* D05, D1 */
+{
+    struct cairn_error err = {0};
+    struct gate gate = {0};
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &gate.catalog, &err));
+    static char limit[] = "PRAGMA max_page_count = 60";
+    EXPECT_CODE(cairn_srv_catalog_write(gate.catalog, run_text, limit, &err), CAIRN_OK);
+    pthread_t holder, threads[3];
+    struct queued queued[3];
+    REQUIRE(!pthread_create(&holder, NULL, run_holder, &gate));
+    pause_ms(50);
+    for (int i = 0; i < 3; i++) {
+        queued[i] = (struct queued){&gate, i};
+        REQUIRE(!pthread_create(&threads[i], NULL, run_queued, &queued[i]));
+    }
+    while (gate.queued < 3) pause_ms(1);
+    pause_ms(50);
+    gate.open = 1;
+    pthread_join(holder, NULL);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    EXPECT(gate.codes[1] == CAIRN_NO_SPACE);
+    static const char *const sql[] = {"SELECT count(*) FROM meta WHERE name = 'before'",
+                                      "SELECT count(*) FROM meta WHERE name = 'big'",
+                                      "SELECT count(*) FROM meta WHERE name = 'after'"};
+    for (int i = 0; i < 3; i++) {
+        struct text there = {.sql = sql[i]};
+        EXPECT_CODE(cairn_srv_catalog_read(gate.catalog, read_text, &there, &err), CAIRN_OK);
+        cairn_test_check(!strcmp(there.value, gate.codes[i] ? "0" : "1"), __FILE__, __LINE__,
+                         "change %d was told %s, and %s rows of it are there", i,
+                         cairn_code_info(gate.codes[i])->name, there.value);
+    }
+    cairn_srv_catalog_free(gate.catalog);
+}
