@@ -48,22 +48,23 @@ class Ahead(unittest.TestCase):
         return items if all(i["state"] not in ("open", "aborting") for i in items) else None
 
     def audit(self):
-        """Every step that all ranks staged is committed and verifies; every other was told."""
+        """What all ranks staged is committed and verifies. A step that some rank could not begin (an
+        uploader that is away for more than 0.9 s is reported) is told to every rank that staged it."""
         ended = [trainer.communicate(timeout=180) for trainer in self.trainers]
         lines = [[json.loads(line) for line in out.splitlines()] for out, _ in ended]
         said = "\n".join(err for _, err in ended)
-        staged = set(self.steps)
-        for rank in lines:
-            staged &= {line["step"] for line in rank if line.get("code") == "staged"}
+        staged = [{line["step"] for line in rank if line.get("code") == "staged"} for rank in lines]
+        by_all = set(self.steps).intersection(*staged)
         items = wait_until(self.settled, 60)
         committed = {i["step"] for i in items if i["state"] == "committed"}
-        lost = sorted(staged - committed)
-        problems = [line["problem"] for rank in lines for line in rank if "problem" in line]
-        self.assertEqual((lost, problems), ([], []), f"{said}\n{self.world.logs()}")
-        self.assertEqual(staged, set(self.steps), f"not staged at all:\n{said}")
-        self.world.cairn("verify", f"{RUN}", "--store", self.world.store)
+        self.assertEqual(sorted(by_all - committed), [], f"{said}\n{self.world.logs()}")
+        for rank, own in zip(lines, staged):
+            problems = [line for line in rank if "problem" in line]
+            self.assertEqual(len(problems), len(own - committed), f"{said}\n{self.world.logs()}")
+        self.assertGreaterEqual(len(by_all), len(self.steps) // 2, f"too few staged:\n{said}")
         for item in items:
-            self.world.cairn("verify", f"{RUN}@{item['version']}", "--store", self.world.store)
+            if item["state"] == "committed":
+                self.world.cairn("verify", f"{RUN}@{item['version']}", "--store", self.world.store)
 
     def begun(self, step):
         return any(i["step"] >= step for i in self.versions())
