@@ -177,19 +177,22 @@ TEST(comments_and_literals_are_blanked_in_place) {
 }
 
 TEST(a_wrong_include_is_found) {
-    SAMPLES(cairn_tidy_layers, {"common/a.c", "#include \"common/b.h\"\n", 0},
-            {"store/a.c", "#include \"api/b.h\"\n#include <stdio.h>\n", 0},
-            {"common/a.c", "#include \"api/b.h\"\n", 1},
-            {"store/a.c", "#include \"plan/b.h\"\n", 1},
-            {"client/a.c", "#  include \"uploader/b.h\"\n", 1},
-            {"server/a.c", "#include \"tests/b.h\"\n", 1},
-            {"cli/a.c", "#include \"server/b.h\"\n", 0}, {"cli/a.c", "#include \"bench/b.h\"\n", 1},
-            {"include/cairn/a.h", "#include \"common/b.h\"\n", 1},
-            {"store/a.c", "#include \"retry.h\"\n#include \"../api/b.h\"\n", 2},
-            {"tests/s/a.c", "#include \"cli/b.h\"\n#include \"bench/c.h\"\n", 0},
-            {"examples/a.c", "#include \"examples/b.h\"\n#include <cairn/cairn.h>\n", 0},
-            {"examples/a.c", "#include \"common/b.h\"\n", 1},
-            {"store/a.c", "/*\n#include \"server/b.h\"\n*/\n", 0});
+    SAMPLES(
+        cairn_tidy_layers, {"common/a.c", "#include \"common/b.h\"\n", 0},
+        {"store/a.c", "#include \"api/b.h\"\n#include <stdio.h>\n", 0},
+        {"common/a.c", "#include \"api/b.h\"\n", 1}, {"store/a.c", "#include \"plan/b.h\"\n", 1},
+        {"client/a.c", "#  include \"uploader/b.h\"\n", 1},
+        {"server/a.c", "#include \"tests/b.h\"\n", 1}, {"cli/a.c", "#include \"server/b.h\"\n", 0},
+        {"cli/a.c", "#include \"bench/b.h\"\n", 1},
+        {"include/cairn/a.h", "#include \"common/b.h\"\n", 1},
+        {"store/a.c", "#include \"retry.h\"\n#include \"../api/b.h\"\n", 2},
+        {"tests/s/a.c", "#include \"cli/b.h\"\n#include \"bench/c.h\"\n", 0},
+        {"examples/a.c", "#include \"examples/b.h\"\n#include <cairn/cairn.h>\n", 0},
+        {"examples/a.c", "#include \"common/b.h\"\n", 1},
+        {"uploader/state/a.c", "#include \"common/base.h\"\n#include \"uploader/state/b.h\"\n", 0},
+        {"uploader/state/a.c", "#include \"uploader/b.h\"\n#include \"common/lock.h\"\n", 2},
+        {"uploader/a.c", "#include \"uploader/state/b.h\"\n", 0},
+        {"store/a.c", "/*\n#include \"server/b.h\"\n*/\n", 0});
 }
 
 TEST(a_second_writer_of_a_versions_state_is_found) {
