@@ -30,8 +30,7 @@ static void verdict(struct cairn_save *save, const json_t *message) {
     const char *state = cairn_client_text_of(message, "state");
     if (!state) return;
     if (strcmp(state, "committed") == 0) {
-        save->committed = save->durable = true;
-        save->durable_bytes = save->total_bytes;
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
         return;
     }
     struct cairn_error why = {0};
@@ -71,8 +70,7 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
         return true;
     }
     if (strcmp(frame->name, "durable") == 0) {
-        if (save) save->durable = true;
-        if (save) save->durable_bytes = save->total_bytes;
+        if (save) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
         return true;
     }
     if (strcmp(frame->name, "verdict") != 0) return false;
@@ -82,9 +80,12 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
 
 static void settle_cancel(struct cairn_session *session, const struct cairn_client_tell *tell,
                           enum cairn_code code) {
+    enum cairn_client_event event =
+        code == CAIRN_ALREADY_COMMITTED ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER;
     for (struct cairn_save *save = session->locked.saves; save; save = save->next)
-        if (save->cancelling && save->step == tell->step && save->n == tell->n)
-            cairn_client_save_cancelled(save, code == CAIRN_ALREADY_COMMITTED);
+        if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == tell->step &&
+            save->n == tell->n)
+            cairn_client_save_event(save, event);
 }
 
 /* An answer to what was told: journaled, or refused for good; a retryable refusal is told again

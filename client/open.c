@@ -277,8 +277,8 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
 static bool something_is_owed(const struct cairn_session *session) {
     if (session->locked.tells) return true;
     for (const struct cairn_save *save = session->locked.saves; save; save = save->next)
-        if ((save->sealed || save->owed || save->finishing) && !save->durable &&
-            !cairn_client_save_over(save))
+        if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED ||
+            cairn_client_save_state_is_unsent(&save->state))
             return true;
     return false;
 }

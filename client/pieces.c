@@ -15,7 +15,7 @@ static enum cairn_code enter(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_HOLD(&save->session->lock);
     if (cairn_client_save_over(save) && save->problem.code)
         return cairn_client_save_problem(save, err);
-    if (save->staging)
+    if (save->state.phase != CAIRN_CLIENT_PHASE_COUNTED)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
                           save->session->run, save->step);
     return CAIRN_OK;

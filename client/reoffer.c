@@ -35,16 +35,19 @@ static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
     for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
         /* The next uploader numbers from the highest offered one on: the others lose theirs. */
-        bool over = cairn_client_save_over(save) && !save->cancelling;
+        bool over =
+            cairn_client_save_over(save) && save->state.phase != CAIRN_CLIENT_PHASE_CANCELLED;
         if (over && CAIRN_RULE(Q43)) save->id = save->owner = 0;
         if (over || !save->id) continue;
         bool owns =
             save->generation >= 0 && cairn_client_save_owns(save, (uint32_t)save->generation);
         json_t *slab = owns ? json_integer(save->generation) : json_null();
         json_array_append_new(
-            saves, json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save", (json_int_t)save->id, "slab",
-                             slab, "version", save->version, "step", (json_int_t)save->step, "n",
-                             (json_int_t)save->n, "sealed", save->sealed || save->seal_sent));
+            saves,
+            json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save", (json_int_t)save->id, "slab", slab,
+                      "version", save->version, "step", (json_int_t)save->step, "n",
+                      (json_int_t)save->n, "sealed",
+                      save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent));
     }
     return saves;
 }
@@ -67,30 +70,31 @@ static void take_cancelled(struct cairn_save *save, const char *state) {
                        strcmp(state, "ended") == 0))
         return;
     save->id = save->owner = 0;
-    cairn_client_save_cancelled(save, committed);
+    cairn_client_save_event(save,
+                            committed ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER);
 }
 
 static void take_state(struct cairn_save *save, const char *state, bool sealed) {
     struct cairn_error why = {0};
-    if (save->cancelling) {
+    if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED) {
         take_cancelled(save, state);
         return;
     }
-    save->elsewhere = strcmp(state, "ended") == 0;
-    save->sealed |= sealed || save->elsewhere;
-    if (save->elsewhere || strcmp(state, "continues") == 0) return;
+    bool ended = strcmp(state, "ended") == 0; /* its verdict follows */
+    if (sealed || ended) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
+    if (ended || strcmp(state, "continues") == 0) return;
     if (strcmp(state, "durable") == 0) {
-        save->sealed = save->durable = true;
-        save->durable_bytes = save->total_bytes;
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
         return;
     }
     if (strcmp(state, "committed") == 0) {
-        save->sealed = save->committed = save->durable = true;
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
         return;
     }
     if (strcmp(state, "unknown") == 0) {
         save->id = save->owner = 0;
-        if (!save->sealed) return; /* it is begun again when it is staged */
+        /* One that is not sealed is begun again when it is staged. */
+        if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED) return;
         (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
                          "the uploader came back without its journal and does not know the save");
         cairn_client_save_end(save, &why);
@@ -123,8 +127,8 @@ static void take_tells(struct cairn_session *session) {
         tell->save = 0;
         for (const struct cairn_save *save = session->locked.saves; save; save = save->next) {
             if (save->step != tell->step || save->n != tell->n) continue;
-            if (save->cancelling) tell->save = save->id;
-            committed = save->committed;
+            if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED) tell->save = save->id;
+            committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
         }
         if (committed) {
             *at = tell->next;

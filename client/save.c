@@ -13,6 +13,11 @@
 #define SKIP_WAIT_MS 1000
 #define BEGIN_TRIES 3
 
+_Static_assert((int)CAIRN_CLIENT_REACHED_STAGED == (int)CAIRN_STAGED &&
+                   (int)CAIRN_CLIENT_REACHED_DURABLE == (int)CAIRN_DURABLE &&
+                   (int)CAIRN_CLIENT_REACHED_COMMITTED == (int)CAIRN_COMMITTED,
+               "one order of milestones");
+
 /* ---- life ---- */
 
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id) {
@@ -22,7 +27,15 @@ struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_
 }
 
 bool cairn_client_save_over(const struct cairn_save *save) {
-    return save->committed || save->problem.code != CAIRN_OK;
+    return cairn_client_save_state_is_over(&save->state);
+}
+
+void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event) {
+    if (!cairn_client_save_state_move(&save->state, event)) return;
+    if (save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE)
+        save->durable_bytes = save->total_bytes;
+    if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
+        save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
 }
 
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why) {
@@ -30,6 +43,7 @@ void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *wh
     save->problem = *why;
     /* From a wait, UPLOADER_GONE means "ask again"; this save will not come back. */
     if (why->code == CAIRN_UPLOADER_GONE) save->problem.code = CAIRN_SOURCE_GONE;
+    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_FAIL);
 }
 
 void cairn_client_save_drop_pieces(struct cairn_save *save) {
@@ -59,8 +73,10 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     struct cairn_save **at = &session->locked.saves;
     while (*at) {
         struct cairn_save *save = *at;
-        bool done = save->freed && !save->finishing && !save->cancelling &&
-                    (save->committed || (save->problem.code && save->told));
+        enum cairn_client_phase phase = save->state.phase;
+        bool done = save->freed && !save->finishing &&
+                    (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
+                     (phase == CAIRN_CLIENT_PHASE_FAILED && save->told));
         if (!done) {
             at = &save->next;
             continue;
@@ -78,18 +94,12 @@ void cairn_client_save_give(struct cairn_save *save) {
     cairn_condition_broadcast(&save->session->changed);
 }
 
-void cairn_client_save_cancelled(struct cairn_save *save, bool committed) {
-    save->cancelling = false;
-    if (!committed) return;
-    save->committed = save->durable = save->sealed = true; /* Q40: the handle ends committed */
-    save->durable_bytes = save->total_bytes;
-    save->problem = (struct cairn_error){0};
-}
-
 bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation) {
     const struct cairn_client_generation *at = &save->session->locked.generations[generation];
-    return save->generation == (int)generation && save->staging && save->owner &&
-           at->owner == save->owner && !save->durable && !cairn_client_save_over(save);
+    enum cairn_client_phase phase = save->state.phase;
+    bool needed = phase == CAIRN_CLIENT_PHASE_COPYING || phase == CAIRN_CLIENT_PHASE_COPIED ||
+                  cairn_client_save_state_is_unsent(&save->state);
+    return needed && save->generation == (int)generation && save->owner && at->owner == save->owner;
 }
 
 enum cairn_code cairn_client_save_enter(struct cairn_save *save, struct cairn_error *err) {
@@ -128,19 +138,21 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
     struct cairn_error own = {.code = code}, *why = err ? err : &own;
     if (cairn_client_save_close(save, why)) {
         cairn_lock_take(&save->session->lock);
-        save->cancelling = save->id && (save->sealed || save->seal_sent);
+        if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
+            cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
         cairn_lock_give(&save->session->lock);
         cairn_client_tell(save->session, save->id, save->step, save->n, why->message);
         return named(save, code, err);
     }
     /* The version was over before: its verdict explains the error, not the other way round. */
     CAIRN_HOLD(&save->session->lock);
-    return save->committed ? named(save, code, err) : cairn_client_save_problem(save, err);
+    return save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED ? named(save, code, err)
+                                                             : cairn_client_save_problem(save, err);
 }
 
 void cairn_client_save_sealed(struct cairn_save *save) {
     cairn_lock_take(&save->session->lock);
-    save->sealed = true;
+    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
     cairn_client_save_give(save);
     cairn_lock_give(&save->session->lock);
     cairn_client_save_drop_pieces(save);
@@ -251,7 +263,7 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
 
 static bool earlier_unsent(const struct cairn_save *save) {
     for (const struct cairn_save *at = save->session->locked.saves; at; at = at->next)
-        if (at != save && at->sealed && !at->durable && !at->problem.code) return true;
+        if (at != save && cairn_client_save_state_is_unsent(&at->state)) return true;
     return false;
 }
 
@@ -340,18 +352,12 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
 
 /* ---- looking at it, giving it up ---- */
 
-static enum cairn_milestone reached(const struct cairn_save *save) {
-    if (save->committed) return CAIRN_COMMITTED;
-    if (save->durable) return CAIRN_DURABLE;
-    return save->sealed ? CAIRN_STAGED : (enum cairn_milestone)0;
-}
-
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret) {
     struct cairn_session *session = save->session;
     bool lock = session && session->pid == getpid();
     if (lock) cairn_lock_take(&session->lock);
     *ret = (struct cairn_save_status){.step = save->step,
-                                      .reached = reached(save),
+                                      .reached = (enum cairn_milestone)save->state.reached,
                                       .total_bytes = save->total_bytes,
                                       .durable_bytes = save->durable_bytes,
                                       .stall_us = save->stall_us};
@@ -370,11 +376,14 @@ void cairn_save_free(struct cairn_save *save) {
     cairn_client_save_drop_pieces(save);
     cairn_lock_take(&session->lock);
     bool owed = save->owed || save->finishing; /* goes on without the handle, as a sealed one */
-    bool unsealed = !save->sealed && !owed && !cairn_client_save_over(save);
+    bool unsealed =
+        save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !owed && !cairn_client_save_over(save);
     uint64_t id = save->id, step = save->step;
     uint32_t n = save->n;
     if (unsealed) {
-        (void)cairn_fail(&save->problem, CAIRN_CANCELLED, "freed before it was staged");
+        struct cairn_error why = {0};
+        (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
+        cairn_client_save_end(save, &why);
         save->told = true;
     }
     if (!owed) cairn_client_save_give(save);

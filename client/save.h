@@ -20,6 +20,7 @@
 
 #include "api/shard_names.h"
 #include "api/table.h"
+#include "client/save_state.h"
 #include "client/session.h"
 
 #define CAIRN_CLIENT_NO_FILE UINT32_MAX
@@ -73,19 +74,19 @@ struct cairn_save {
     uint64_t owner;      /* number of the save as an owner of its generation; 0 while id is 0 */
     char version[48];
     uint64_t total_bytes, durable_bytes;
-    bool staging, sealed, durable, committed, freed;
-    bool seal_sent; /* to some uploader; its answer may have been lost */
-    bool elsewhere; /* the present uploader sends nothing of it, but will say how it ended */
-    bool told;      /* the problem was returned by some call */
-    /* Given up after its seal: a commit may win, so the uploader's answer is awaited (Q44). */
-    bool cancelling;
-    struct cairn_client_stager *owed; /* copied while no uploader was there; owned */
-    bool finishing;                   /* the I/O thread is telling it to the new one */
+    struct cairn_client_save_state state; /* moved by cairn_client_save_event alone */
+    bool freed;                           /* the caller has no handle any more */
+    bool seal_sent;                       /* to some uploader; its answer may have been lost */
+    bool told;                            /* the problem was returned by some call */
+    struct cairn_client_stager *owed;     /* copied while no uploader was there; owned */
+    bool finishing;                       /* the I/O thread is telling it to the new one */
     struct cairn_error problem;
 };
 
 /* Look a save up by the uploader's number; the lock is held. */
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id);
+/* Move it by client/save_state.def; the lock is held. */
+void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event);
 /* The save ends with this problem unless it already ended; the lock is held. */
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why);
 bool cairn_client_save_over(const struct cairn_save *save);
@@ -115,8 +116,6 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
 void cairn_client_save_give(struct cairn_save *save);
 /* Take its number, owner and version from `begun`, when it has them; the lock is held. */
 void cairn_client_save_begun(struct cairn_save *save, const json_t *answer);
-/* The uploader's answer to its cancel, or its state in an offer, is here; the lock is held. */
-void cairn_client_save_cancelled(struct cairn_save *save, bool committed);
 /* Is the generation's memory this save's, and still needed? The lock is held. */
 bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation);
 void cairn_client_stager_free(struct cairn_client_stager *stager);

@@ -144,7 +144,7 @@ static enum cairn_code tell_stage(struct cairn_client_stager *stager, uint64_t d
     enum cairn_code code =
         stager->alone ? CAIRN_OK : cairn_client_reach(session, deadline_ms, &epoch, err);
     bool known = save->id != 0;
-    stager->sealed = !code && save->sealed;
+    stager->sealed = !code && save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
     if (!code && save->problem.code) {
         code = save->problem.code;
         *err = save->problem;
@@ -335,6 +335,7 @@ static bool owe(struct cairn_client_stager *stager) {
         return false;
     stager->alone = true;
     save->owed = stager;
+    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_OWE);
     return true;
 }
 
@@ -357,7 +358,7 @@ static bool settle_owed(struct cairn_save *save, enum cairn_code code, struct ca
     bool failed = code && !cairn_client_save_over(save);
     (void)cairn_within(why, code, "staged while the uploader was away");
     if (failed) cairn_client_save_end(save, why);
-    if (!code) save->sealed = true;
+    if (!code) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
     cairn_client_save_give(save);
     return failed;
 }
@@ -398,7 +399,7 @@ enum cairn_code cairn_client_stage_owed(struct cairn_session *session, uint64_t 
 /* Q40: then the seal had arrived, whatever became of its answer. */
 static bool is_committed(const struct cairn_save *save) {
     CAIRN_HOLD(&save->session->lock);
-    return save->committed;
+    return save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
 }
 
 /* An uploader that no longer has the save has told how it ended; that is the error to report. */
@@ -438,8 +439,9 @@ static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *e
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_save_enter(save, err));
     cairn_lock_take(&save->session->lock);
-    bool again = save->staging, over = save->problem.code != CAIRN_OK;
-    save->staging = true;
+    bool again = save->state.phase != CAIRN_CLIENT_PHASE_COUNTED;
+    bool over = save->problem.code != CAIRN_OK;
+    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COPY);
     cairn_lock_give(&save->session->lock);
     if (over) {
         CAIRN_HOLD(&save->session->lock);

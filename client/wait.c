@@ -5,9 +5,7 @@
 #include "client/save.h"
 
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
-    if (milestone == CAIRN_STAGED) return save->sealed || save->committed;
-    if (milestone == CAIRN_DURABLE) return save->durable || save->committed;
-    return save->committed;
+    return (enum cairn_milestone)save->state.reached >= milestone;
 }
 
 static const char *milestone_text(enum cairn_milestone milestone) {
@@ -42,7 +40,7 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
     if (milestone < CAIRN_STAGED || milestone > CAIRN_COMMITTED)
         return cairn_fail(err, CAIRN_INVALID, "no such milestone: %d", (int)milestone);
     CAIRN_HOLD(&save->session->lock);
-    if (!save->staging && !save->problem.code)
+    if (save->state.phase == CAIRN_CLIENT_PHASE_COUNTED)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": nothing was staged yet",
                           save->session->run, save->step);
     return wait_until(save, milestone, cairn_client_deadline(save->session, timeout_ms), err);
@@ -57,7 +55,8 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     cairn_client_reason(reason && reason[0] ? reason : "given up", told);
     (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", told);
     cairn_lock_take(&session->lock);
-    bool committed = save->committed, over = cairn_client_save_over(save);
+    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+    bool over = cairn_client_save_over(save);
     uint64_t id = save->id;
     cairn_lock_give(&session->lock);
     if (committed)
@@ -73,7 +72,7 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     if (!id) json_decref(ask.take_message);
     if (code == CAIRN_ALREADY_COMMITTED) {
         CAIRN_HOLD(&session->lock);
-        save->committed = save->durable = true;
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
         return cairn_within(err, code, "%s step %" PRIu64, session->run, save->step);
     }
     if (code == CAIRN_OK) {
