@@ -164,6 +164,10 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
     cairn_srv_version_release(&found->version);
     found->version = fresh;
     if (fresh.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    /* Q53: a whole version waits for a store or a release that can commit it, however long. */
+    bool whole = false;
+    CAIRN_TRY(cairn_srv_save_whole(tx, &fresh, &whole, err));
+    if (whole) return CAIRN_OK;
     uint64_t open_max_ms = found->server->settings->open_max_ms;
     if (cairn_srv_tick(tx) >= fresh.opened_tick + open_max_ms) {
         char text[24];

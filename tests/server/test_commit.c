@@ -298,6 +298,30 @@ TEST(a_manifest_with_other_bytes_leaves_the_version_open_and_readyz_says_so_V37)
     EXPECT_EQ_TEXT(cairn_world_text(json_object_get(after, "checks"), "commits"), "ok");
 }
 
+TEST(a_whole_version_that_waits_for_its_commit_is_not_ended_by_the_limit_on_open_ones_V37) /* Q53 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save, unfinished;
+    struct cairn_key manifest;
+    REQUIRE(stop_after_manifest(&world, &hand, &save, &manifest));
+    CAIRN_AUTO(buf) good = {.limit = CAIRN_MIB};
+    REQUIRE_OK(cairn_store_get_small(world.worker, manifest.text, &good, &err));
+    REQUIRE(replace_file(&world, &manifest, CAIRN_VIEW("{\"some\": \"other thing\"}")));
+    REQUIRE(
+        cairn_world_restart(&world, WORLD_ARGS("--sweep-interval=50ms", "--open-max=1s"), NULL));
+    REQUIRE_OK(cairn_hand_begin(&hand, 4, 1, "error", &unfinished));
+    CAIRN_AUTO_JSON json_t *ended = NULL, *open_one = NULL, *version = NULL;
+    /* The limit is over: what is not whole was given up. */
+    REQUIRE_OK(cairn_hand_wait(&unfinished, &ended));
+    EXPECT(strstr(cairn_world_text(ended, "reason"), "open for more than"));
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open_one));
+    EXPECT_EQ_TEXT(cairn_world_text(open_one, "state"), "open");
+    REQUIRE(replace_file(&world, &manifest, cairn_buf_view(&good)));
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+}
+
 TEST(a_manifest_that_another_release_wrote_of_the_same_rows_is_taken_as_it_is_V37) /* Q53 */
 {
     CAIRN_AUTO(world) world = {0};
