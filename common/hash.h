@@ -5,6 +5,7 @@
  * Why:     ids, table digests, grants and request signatures rest on them; bulk bytes do not
  *          (those use common/crc32c.h, which costs a fifteenth).
  * Promise: H1  cairn_equal_secret takes the same time wherever two values differ.
+ *          H2  no digest needs memory of the heap, so none can fail (K07).
  * Limits:  daemons, the cli and libcairn_http only; libcairn.so does not link OpenSSL.
  * Threads: stateless; a struct cairn_sha256 belongs to its caller.
  * Next:    store/sigv4.h, api/grant.h.
@@ -17,7 +18,7 @@
 #define CAIRN_MD5_BYTES 16
 
 struct cairn_sha256 {
-    void *state;
+    uint64_t state[16]; /* OpenSSL's SHA256_CTX */
 };
 void cairn_sha256_init(struct cairn_sha256 *sha);
 void cairn_sha256_update(struct cairn_sha256 *sha, const void *data, size_t size);

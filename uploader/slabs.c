@@ -9,11 +9,14 @@
 #include "common/log.h"
 #include "uploader/tasks.h"
 
-/* What the memory of all ranks of this node comes to, one generation each. */
+/* What the memory of all ranks of this node comes to, one generation each. Every rank's part is
+ * rounded up to whole units; where ranks differ, by as much as can be. */
 static uint64_t node_generation(const struct cairn_up_slab_wish *wish) {
     uint64_t own = cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
-    if (!wish->node_bytes) return own * wish->local_world_size;
-    return cairn_max_u64(own, wish->node_bytes);
+    if (!wish->node_bytes || wish->node_bytes == wish->bytes * wish->local_world_size)
+        return own * wish->local_world_size;
+    return cairn_max_u64(own, wish->node_bytes +
+                                  wish->local_world_size * (CAIRN_SLAB_UNIT_BYTES - 1));
 }
 
 static uint64_t held_by(struct cairn_up *up, const struct cairn_up_attempt *attempt) {

@@ -43,7 +43,7 @@ TEST(an_unfinished_sha256_is_released) {
     cairn_sha256_init(&sha);
     cairn_sha256_update(&sha, "x", 1);
     cairn_sha256_release(&sha);
-    EXPECT(sha.state == NULL);
+    EXPECT_EQ_U64(sha.state[0], 0);
 }
 
 TEST(md5_gives_the_known_answers_of_rfc_1321) {
