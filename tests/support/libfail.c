@@ -6,8 +6,8 @@
  *   LIBFAIL_COUNT=FILE at the end the number of calls is written there
  *
  * It stands before the sanitizer's own malloc (verify_asan_link_order=0) and hands on to it. Calls
- * of libc itself and of the sanitizer are not counted: pthread_getattr_np, which the sanitizer needs
- * to start a thread, allocates. */
+ * of libc itself and of the sanitizer are not counted: pthread_getattr_np, which the sanitizer
+ * needs to start a thread, allocates. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
