@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C07: more ranks than a node has ever threads for, on memory that is just enough. */
-/* C07: more ranks than the node has memory for twice, some of them slow, none of them waiting. */
-#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -16,14 +14,6 @@
 #define STEPS 3
 #define RANK_BYTES (CAIRN_MIB + CAIRN_MIB / 2)
 #define WITHIN_MS 240000
-#define RAW_BYTES 65536
-#define RANK_BYTES 131072
-/* A slab is 4 MiB here. One generation of all ranks fits, a second does not: a rank waits for its
- * own memory. */
-#define BUDGET "1536MiB"
-#define LESS "768MiB"
-#define ALL_MS 60000
-#define SLOW_MS 40
 
 struct rank {
     pthread_t thread;

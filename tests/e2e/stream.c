@@ -189,6 +189,7 @@ int main(int argc, char **argv) {
     say("open", resume.found ? resume.step : UINT64_MAX, code, &err);
     if (code) return 1;
     play(&stream);
-    (void)cairn_close(stream.session, NULL);
+    code = cairn_close(stream.session, &err);
+    if (code) say("problem", UINT64_MAX, code, &err);
     return 0;
 }
