@@ -54,6 +54,9 @@ class Rank:
         elif "done" in line:
             self.done = True
 
+    def times_told(self):
+        return len(self.stray) + sum(len(texts) for texts in self.told.values())
+
     def has_staged(self, step):
         return self.staged.get(step) in STAGED
 

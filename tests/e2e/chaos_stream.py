@@ -222,6 +222,7 @@ class Scene:
         while oracle.open_saves() and time.monotonic() < end:
             time.sleep(0.1)
         faults = oracle.judge(self.plan.bytes)
+        heard = sum(r.times_told() for r in ranks)
         (self.world.root / f"end-{job}").touch()
         for rank in ranks:
             status = rank.process.wait(60)
@@ -229,6 +230,8 @@ class Scene:
                 faults.append(f"{rank.run} rank {rank.rank} ended with {status}")
         for reader in self.readers:
             reader.join(20)
+        if sum(r.times_told() for r in ranks) != heard:
+            faults.append("something was told only by close, when all had been decided long ago")
         return faults
 
     def resume(self):
