@@ -32,7 +32,7 @@ class Rank:
     def hear(self, line):
         step = line.get("step")
         if "open" in line:
-            self.opened = line["open"]
+            self.opened = f"{line['open']} {line['text']}".strip()
         elif "begin" in line:
             self.begun[step] = line["begin"]
             if line["begin"] != "ok":

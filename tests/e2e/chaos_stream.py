@@ -139,8 +139,13 @@ class Scene:
         for run, count in self.plan.runs.items():
             for rank in range(count):
                 self.start_rank(run, rank, count, "first", 1)
-        wait_until(lambda: all(r.opened for r in self.ranks), 60)
-        refused = [f"{r.run} rank {r.rank}: {r.opened}" for r in self.ranks if r.opened != "ok"]
+        self.await_opened("first")
+
+    def await_opened(self, job):
+        ranks = [r for r in self.ranks if r.job == job]
+        wait_until(lambda: all(r.opened for r in ranks), 90)
+        refused = [f"{r.run} rank {r.rank} of {job} was not let in: {r.opened}" for r in ranks
+                   if not r.opened.startswith("ok")]
         assert not refused, refused
 
     def start_rank(self, run, rank, count, job, first):
@@ -244,6 +249,7 @@ class Scene:
                 self.start_rank(run, rank, self.plan.runs[run], "second", 1001)
         if not dead:
             return []
+        self.await_opened("second")
         self.finish_saves("second")
         return self.judge("second")
 
