@@ -53,6 +53,7 @@ static enum cairn_code audit_store(const struct cairn_cli_source *source, struct
     struct cairn_store_audit audit = {.place = source->place,
                                       .manifest = &source->manifest,
                                       .manifest_sha256 = source->manifest_sha256,
+                                      .ask_each = true,
                                       .found = tell_finding};
     CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
     CAIRN_TRY(cairn_store_audit_look(&audit, worker, err));

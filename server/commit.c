@@ -464,7 +464,11 @@ enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_stor
                                      const char *version_id, struct cairn_error *err) {
     struct work work = {.server = server, .worker = worker, .id = version_id};
     CAIRN_TRY(cairn_srv_thawed(server, err));
+    uint64_t from_ms = cairn_srv_mono_ms(server);
     enum cairn_code code = run(&work, err);
+    if (work.committed)
+        cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, version_id,
+                  cairn_srv_mono_ms(server) - from_ms);
     release_work(&work);
     return code;
 }

@@ -62,13 +62,14 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
                                     "the store holds another committed.json of a version", err);
     if (code) return code;
     CAIRN_CRASHPOINT("server.commit.after_record");
+    /* Before the row says recorded: a server that dies here is followed by one that does both. */
+    cairn_srv_sweep_uploads(server, worker, version);
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, (void *)version, err));
     CAIRN_CRASHPOINT("server.commit.after_recorded");
     cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
               version->id.text, version->name.project, version->name.run, version->step,
               version->bytes);
     cairn_srv_save_changed(server, version);
-    cairn_srv_sweep_uploads(server, worker, version);
     return CAIRN_OK;
 }
 

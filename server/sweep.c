@@ -17,6 +17,7 @@
 #include "server/reconcile.h"
 #include "server/saves.h"
 #include "server/sweep_objects.h"
+#include "server/sweep_temporaries.h"
 #include "store/s3.h"
 
 #define ROUND_VERSIONS_MAX 1000
@@ -35,6 +36,7 @@ struct cairn_srv_sweep {
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
     uint64_t tidied_ms; /* mono clock; 0: never */
+    struct cairn_srv_temporaries *temporaries;
     bool raised;        /* the generation, in this round */
     uint64_t raised_ms; /* mono clock */
 };
@@ -288,14 +290,17 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
     return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
 }
 
-/* What tests of the store left behind, by keys that may not delete. */
-static void tidy(struct cairn_srv_sweep *sweep) {
+/* What tests of the store left behind, by keys that may not delete; and what small puts left in a
+ * folder that died. */
+static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
     struct cairn_store *store = sweep->server->store;
     struct cairn_error why = {0};
     uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
-    if (strcmp(cairn_store_profile(store)->kind, "s3") != 0) return;
     if (sweep->tidied_ms && now_ms - sweep->tidied_ms < HOUR_MS) return;
     sweep->tidied_ms = now_ms;
+    if (cairn_srv_temporaries_sweep(sweep->temporaries, sweep->server, worker, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.temporaries_left", "cause=\"%s\"", why.message);
+    if (strcmp(cairn_store_profile(store)->kind, "s3") != 0) return;
     if (cairn_store_s3_tidy(store, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
 }
@@ -314,7 +319,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     for (size_t i = 0; i < found->count; i++) cairn_srv_jobs_commit(server, found->ids[i].text);
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
-    tidy(found);
+    tidy(found, worker);
     return sweep_objects(found, worker, err);
 }
 
@@ -323,11 +328,14 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
     struct cairn_srv_sweep *sweep = calloc(1, sizeof(*sweep));
     if (!sweep) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the sweep");
     sweep->server = server;
-    *ret = sweep;
-    return CAIRN_OK;
+    enum cairn_code code = cairn_srv_temporaries_new(&sweep->temporaries, err);
+    if (code) free(sweep);
+    if (!code) *ret = sweep;
+    return code;
 }
 
 void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
+    if (sweep) cairn_srv_temporaries_free(sweep->temporaries);
     free(sweep);
 }
 

@@ -117,6 +117,25 @@ static enum cairn_code abort_uploads(struct dead *dead, const struct cairn_store
     return CAIRN_OK;
 }
 
+/* store/ compares each listing with what was asked; here it is asserted once more, since one wrong
+ * key deletes somebody's checkpoint. A store whose listings cannot be trusted ends the sweep. */
+static enum cairn_code list_page(struct dead *dead, struct cairn_store_request *list,
+                                 struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_perform(dead->worker, list, &why);
+    for (size_t i = 0; !code && i < list->listing->count; i++) {
+        const char *key = list->listing->entries[i].key;
+        if (!cairn_text_starts(key, list->key))
+            code = cairn_fail(&why, CAIRN_STORE, "%s was listed, which is not below %s", key,
+                              list->key);
+    }
+    if (code == CAIRN_STORE)
+        cairn_log(ERROR, "sweep.listing_wrong", "version=%s prefix=%s cause=\"%s\"", dead->id,
+                  list->key, why.message);
+    if (code && err) *err = why;
+    return code;
+}
+
 static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool uploads,
                                      struct cairn_error *err) {
     char *page = NULL;
@@ -127,7 +146,7 @@ static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool
                                            .key = prefix,
                                            .page = page,
                                            .listing = &listing};
-        code = cairn_store_perform(dead->worker, &list, err);
+        code = list_page(dead, &list, err);
         if (!code && uploads) code = abort_uploads(dead, &listing, err);
         if (!code && !uploads) code = remove_objects(dead, prefix, &listing, err);
         free(page);

@@ -57,6 +57,7 @@ static enum cairn_code audit_held(struct cairn_srv_request *request,
     struct cairn_store_audit audit = {.place = cairn_srv_version_place(version),
                                       .manifest = &held->manifest,
                                       .manifest_sha256 = version->manifest_sha256,
+                                      .ask_each = true,
                                       .found = add_finding,
                                       .owner = findings};
     CAIRN_TRY(cairn_store_audit_look(&audit, request->store, err));

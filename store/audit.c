@@ -150,6 +150,7 @@ static enum cairn_code look_at_objects(struct cairn_store_audit *audit,
     struct cairn_store_presence presence = {.prefix = prefix.text,
                                             .objects = objects->items,
                                             .count = objects->count,
+                                            .ask_each = audit->ask_each,
                                             .stray = take_stray,
                                             .owner = audit};
     CAIRN_TRY(cairn_store_presence_look(&presence, worker, err));

@@ -32,6 +32,7 @@ struct cairn_store_audit {
     struct cairn_version_place place;
     const struct cairn_manifest *manifest;
     const uint8_t *manifest_sha256; /* 32 bytes */
+    bool ask_each;                  /* a HEAD of each object: slower, and sees stored checksums */
     void (*found)(void *owner, enum cairn_store_finding finding, const char *key, const char *text);
     void *owner;
     /* set by the look */

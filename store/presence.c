@@ -130,7 +130,6 @@ static enum cairn_code head_rest(struct cairn_store_presence *presence,
 enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
                                           struct cairn_store_worker *worker,
                                           struct cairn_error *err) {
-    bool folder = !strcmp(worker->store->profile.kind, "dir");
     presence->listed = false;
     presence->requests = 0;
     presence->there_count = 0;
@@ -140,17 +139,15 @@ enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
         CAIRN_ASSERT(!i || strcmp(object[-1].key, object->key) < 0);
         object->there = object->found = false;
     }
-    if (!folder || presence->stray) {
-        struct cairn_error why = {0};
-        enum cairn_code code = list_all(presence, worker, &why);
-        presence->listed = code == CAIRN_OK;
-        if (code != CAIRN_OK && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED) {
-            if (err) *err = why;
-            return code;
-        }
+    struct cairn_error why = {0};
+    enum cairn_code code = list_all(presence, worker, &why);
+    presence->listed = code == CAIRN_OK;
+    if (code != CAIRN_OK && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED) {
+        if (err) *err = why;
+        return code;
     }
-    /* A folder is asked for each, since only that reads what is kept with the file. */
-    for (size_t i = 0; folder && i < presence->count; i++) presence->objects[i].there = false;
+    for (size_t i = 0; presence->ask_each && i < presence->count; i++)
+        presence->objects[i].there = false;
     CAIRN_TRY(head_rest(presence, worker, err));
     for (size_t i = 0; i < presence->count; i++)
         presence->there_count += presence->objects[i].there;

@@ -6,8 +6,8 @@
  *          would be wrong in the same expensive way if they took a listing for proof of absence.
  * Promise: N1  an object is called missing or of another size only after a HEAD of its own said so;
  *              a listing alone proves presence, never absence.
- *          N2  on S3 one listing of the prefix, 1,000 keys a page; where the keys of this process
- *              may not list, a HEAD of each object, 32 at a time. On a folder a stat of each.
+ *          N2  one listing of the prefix, 1,000 keys a page (on a folder that is a stat of each);
+ *              where the keys of this process may not list, a HEAD of each object, 32 at a time.
  *          N3  what else the prefix holds is told only by a listing, so only when asked for.
  * Limits:  one page of a listing in memory; 65,536 pages.
  * Threads: one owner of the worker.
@@ -31,6 +31,7 @@ struct cairn_store_presence {
     const char *prefix; /* all keys begin with it; ends with '/' */
     struct cairn_store_object *objects;
     size_t count;
+    bool ask_each; /* a HEAD of each as well, for the CRC32C that is kept with an object */
     /* Hears each key under the prefix that is none of the objects; NULL: nobody asks. */
     void (*stray)(void *owner, const char *key, uint64_t size_bytes);
     void *owner;

@@ -204,6 +204,25 @@ class Faults(unittest.TestCase):
         self.assertEqual([rule["acted"] for rule in self.s3.state()["rules"]], [1] * 5)
         self.check()
 
+    def test_a_store_that_begins_to_ignore_prefixes_loses_nothing_to_the_sweep(self):  # E, P8
+        self.start(env={"CAIRN_TRASH_GRACE": "0ms"})
+        for step in (1, 2):
+            self.finish(self.put_in_background(self.source(1), f"f/run@{step}"))
+        before = set(self.s3.keys(""))
+        self.s3.rules("op=list : ignore-prefix\nop=uploads : ignore-prefix")
+        self.world.cairn("rm", "f/run@1")
+        log = self.world.root / "server.log"
+        wait_until(lambda: "sweep.listing_wrong" in log.read_text())
+        time.sleep(1)
+        gone = [key for key in before - set(self.s3.keys("")) if "/generations/" not in key]
+        # Its record and manifest are deleted by their names, before anything is listed.
+        self.assertTrue(all("/000000000001/" in key for key in gone), gone)
+        self.assertEqual({key.rsplit("/", 1)[1] for key in gone} - {"committed.json", "manifest.json"},
+                         set())
+        self.s3.rules("")
+        wait_until(lambda: not [k for k in self.s3.keys("") if "/000000000001/" in k])
+        self.world.cairn("verify", "f/run@2")
+
     def test_store_json_whose_reply_is_lost(self):
         self.s3 = S3Fault(self.folder)
         self.s3.rules("op=put key=*store.json nth=1 : lose-reply")

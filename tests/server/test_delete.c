@@ -2,7 +2,9 @@
 /* Trash, undelete, sweep, lists and waiting (Q25, Q26, Q29, Q30). */
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "tests/server/world.h"
@@ -139,6 +141,38 @@ TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting) /
     EXPECT_CODE(
         cairn_rest_bytes(world.rest, "GET", path, NULL, (struct cairn_view){0}, NULL, &bytes, &err),
         CAIRN_CATALOG_BEHIND);
+}
+
+static bool leave_file(const char *folder, const char *name, char ret_path[500]) {
+    snprintf(ret_path, 500, "%s/%s", folder, name);
+    FILE *file = fopen(ret_path, "w");
+    return file && fputs("half", file) >= 0 && !fclose(file);
+}
+
+TEST(what_a_put_left_that_died_beside_the_versions_is_swept_after_an_hour_P8b) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    static const char *const folders[] = {"llm/seven/layouts", "llm/seven/attempts",
+                                          ".cairn/generations"};
+    char paths[3][500], kept[500], folder[400], version[400];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(folder, sizeof(folder), "%s/%s", world.store_path, folders[i]);
+        (void)mkdir(folder, 0755);
+        REQUIRE(leave_file(folder, ".01234567-89ab-4def-8123-456789abcdef.tmp", paths[i]));
+    }
+    snprintf(version, sizeof(version), "%s/llm/seven/000000000001/%s/data", world.store_path,
+             save.id.text);
+    REQUIRE(leave_file(version, ".01234567-89ab-4def-8123-456789abcdee.tmp", kept));
+    cairn_inside_pass(&world.inside, 30 * UINT64_C(60000));
+    for (size_t i = 0; i < 3; i++) EXPECT(!access(paths[i], F_OK));
+    cairn_inside_pass(&world.inside, 100 * UINT64_C(60000));
+    for (size_t i = 0; i < 3; i++) EXPECT(access(paths[i], F_OK));
+    EXPECT(!access(kept, F_OK)); /* an upload of a version is the version's affair */
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL));
 }
 
 TEST(lists_are_paged_in_the_order_of_attempt_step_and_n) /* Q25 */
