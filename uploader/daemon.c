@@ -242,6 +242,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     up->locked.ending = up->locked.draining = true;
     cairn_condition_broadcast(&up->changed);
     cairn_lock_give(&up->lock);
+    cairn_up_slabs_serve(up); /* nobody waits any more */
     cairn_up_socket_stop(up->socket);
     cairn_up_watch_stop(up->watch);
     cairn_up_outbox_stop(up->outbox);
