@@ -106,9 +106,10 @@ def put_unconfirmed(lab):
 @figure("get-vs-raw", "one object by ranges, verified, against bare recv() and CRC32C",
         [("gb_per_s", 0.85, "higher"), ("cpu_s_per_gb", None, "lower")], {SINK, RAW, GET})
 def get_vs_raw(lab):
-    """Both sides on as many connections: each one more costs bare recv(), too."""
+    """Both sides on as many connections: each one more costs bare recv(), too. 64 is what a restore
+    uses with default settings: store_requests, 32 for each of two workers."""
     sink = open_sink(lab)
-    for connections in (2, 16):
+    for connections in (2, 16, 64):
         ours = get_side(lab, sink, flying=connections // 2)
         raw = raw_side(lab, sink, "get", PART, threads=connections)
         a, b = lab.pairs(verified(sink, ours), verified(sink, raw))
