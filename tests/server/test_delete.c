@@ -175,6 +175,38 @@ TEST(what_a_put_left_that_died_beside_the_versions_is_swept_after_an_hour_P8b) {
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL));
 }
 
+TEST(an_upload_that_is_still_open_goes_with_its_version_and_after_a_commit_P8b) /* Q21 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save given_up, done;
+    char version[400], path[256], lost[500], late[500];
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &given_up));
+    json_t *shard = cairn_hand_shard(&given_up, "x", 0, CAIRN_VIEW("abc"));
+    REQUIRE_OK(cairn_hand_send(&given_up, json_pack("[o]", shard), NULL, NULL));
+    snprintf(version, sizeof(version), "%s/llm/seven/000000000001/%s/data", world.store_path,
+             given_up.id.text);
+    REQUIRE(leave_file(version, ".01234567-89ab-4def-8123-456789abcdef.tmp", lost));
+    snprintf(path, sizeof(path), "%s/abort", given_up.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 1000);
+    EXPECT(access(lost, F_OK));
+    /* Begun, its reply lost, begun again: the first one is of nobody when the version commits. */
+    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &done));
+    shard = cairn_hand_shard(&done, "x", 0, CAIRN_VIEW("abc"));
+    snprintf(version, sizeof(version), "%s/llm/seven/000000000002/%s/data", world.store_path,
+             done.id.text);
+    REQUIRE(leave_file(version, ".01234567-89ab-4def-8123-456789abcdee.tmp", late));
+    REQUIRE_OK(cairn_hand_send(&done, json_pack("[o]", shard),
+                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
+    CAIRN_AUTO_JSON json_t *ended = NULL;
+    REQUIRE_OK(cairn_hand_wait(&done, &ended));
+    EXPECT_EQ_TEXT(cairn_world_text(ended, "state"), "committed");
+    EXPECT(access(late, F_OK));
+}
+
 TEST(lists_are_paged_in_the_order_of_attempt_step_and_n) /* Q25 */
 {
     CAIRN_AUTO(world) world = {0};
