@@ -110,6 +110,9 @@ static void walk(uint64_t seed) {
         EXPECT(!(due & CAIRN_UP_DUE_ANSWER_SEAL) || (!broken && !cancelled_after_seal));
         EXPECT(!(due & (CAIRN_UP_DUE_RECORD_FAIL | CAIRN_UP_DUE_RECORD_BEGIN)) || !broken);
         EXPECT(!(due & CAIRN_UP_DUE_SAY_DURABLE) || save.phase == CAIRN_UP_PHASE_SEALED);
+        bool through = save.phase == CAIRN_UP_PHASE_OVER || cairn_up_save_state_is_failing(&save) ||
+                       cairn_up_save_state_is_durable(&save);
+        EXPECT(!(due & CAIRN_UP_DUE_FREE_SLAB) || (through && !wire)); /* Q20 */
         EXPECT(!was_over || save.phase == CAIRN_UP_PHASE_OVER);
         EXPECT(!save.holds_slab || !(due & CAIRN_UP_DUE_CLOSE));
     }
