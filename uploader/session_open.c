@@ -2,11 +2,13 @@
 /* attempt and slabs: what a trainer opens before it saves. Both are done by helpers. */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal.h"
 #include "uploader/lost.h"
@@ -115,6 +117,13 @@ static void pause_ms(struct cairn_up *up, uint64_t ms) {
         continue;
 }
 
+/* Q2: only a living process reads the newest attempt again and asks anew; a call for one that has
+ * ended would take the run from whoever holds it now (V5). */
+static bool lives(const struct cairn_up_opening *opening) {
+    struct pollfd ended = {.fd = opening->process, .events = POLLIN};
+    return !CAIRN_RULE(Q2) || opening->process < 0 || poll(&ended, 1, 0) <= 0;
+}
+
 enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
                                      struct cairn_up_opening *opening, struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
@@ -124,7 +133,9 @@ enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
     enum cairn_code code = CAIRN_OK;
     for (;;) {
         uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
-        code = post_attempt(opening, rest, left_ms, err);
+        code = lives(opening) ? post_attempt(opening, rest, left_ms, err)
+                              : cairn_fail(err, CAIRN_CANCELLED, "the process of rank %u has ended",
+                                           opening->rank);
         bool again = code == CAIRN_ATTEMPT_MOVED || code == CAIRN_UNAVAILABLE ||
                      code == CAIRN_BUSY || code == CAIRN_TIMEOUT;
         if (code == CAIRN_OK || !again || !left_ms) break;

@@ -57,8 +57,12 @@ static void happen(enum sim_fault fault) {
     case SIM_UPLOADER_KILL:
         sim_world_kill_uploader((int)sim_below(SIM_NODES), away_us());
         return;
-    case SIM_SERVER_KILL:
     case SIM_BACKUP:
+        sim_world_keep_backup();
+        sim_sleep_us(sim_below(AWAY_US_MAX));
+        sim_world_kill_server(away_us());
+        return;
+    case SIM_SERVER_KILL:
         sim_world_kill_server(away_us());
         return;
     case SIM_STOP:

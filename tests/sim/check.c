@@ -28,6 +28,7 @@ struct version {
     int state;
     bool recorded, superseded;
 };
+static bool frozen; /* the server says that its catalog is behind its store (Q36) */
 static struct version versions[VERSIONS_MAX];
 static size_t version_count;
 
@@ -115,6 +116,7 @@ static const struct version *version_of(const char *id) {
 
 bool sim_check_is_quiet(void) {
     if (!sim_world.server || !sim_world.server->alive) return false;
+    if (frozen) return true; /* until an operator comes */
     for (int i = 0; i < SIM_NODES; i++)
         if (!sim_world.up[i] || sim_world.up[i]->locked.save_count) return false;
     if (!read_versions()) return false;
@@ -162,6 +164,7 @@ void sim_check_latest(void) {
     enum cairn_code code = cairn_rest_call(rest, "GET", "/v1/runs/" SIM_RUN "/checkpoints/latest",
                                            NULL, 3000, &answer, &err);
     if (code == CAIRN_OK) judge_latest(answer);
+    if (code != CAIRN_UNAVAILABLE && code != CAIRN_TIMEOUT) frozen = code == CAIRN_CATALOG_BEHIND;
     if (code == CAIRN_NOT_FOUND && shown.attempt)
         sim_violation("P7: latest was %s, now there is none: %.100s", shown.id, err.message);
     json_decref(answer);
@@ -246,7 +249,7 @@ static bool all_staged(const struct sim_save *save) {
     for (size_t i = 0; i < sim_save_count; i++) {
         const struct sim_save *at = &sim_saves[i];
         if (strcmp(at->version, save->version) != 0) continue;
-        if (!at->staged || at->cancelled) return false;
+        if (!at->staged || at->gave_up) return false;
         count++;
     }
     return count == sim_plan.ranks;
@@ -279,6 +282,15 @@ static bool was_told(const struct sim_save *save) {
     return false;
 }
 
+/* P9, V1: what all ranks staged before their job was killed is not thrown away by the next one,
+ * when every uploader lives and reaches the store. */
+static bool only_gentle(void) {
+    uint32_t gentle = 1u << SIM_SERVER_KILL | 1u << SIM_JOB_KILL | 1u << SIM_SLOW_HEAD |
+                      1u << SIM_RECORD_LAG | 1u << SIM_NO_CRC | 1u << SIM_NO_TOKEN |
+                      1u << SIM_CLOCK | 1u << SIM_LATE_RANK | 1u << SIM_LOST;
+    return !(sim_plan.faults & ~gentle) && !sim_plan.same_step;
+}
+
 static void check_save(const struct sim_save *save) {
     const struct version *version = save->version[0] ? version_of(save->version) : NULL;
     bool committed = version && version->state == CAIRN_STATE_COMMITTED && version->recorded;
@@ -286,6 +298,10 @@ static void check_save(const struct sim_save *save) {
     if (save->committed && !committed)
         sim_violation("P2: rank %u was told that step %" PRIu64 " is committed, it is %s",
                       save->rank, save->step, version ? "not" : "unknown");
+    if (!lives && !committed && save->sealed && only_gentle() && all_staged(save))
+        sim_violation("V1: step %" PRIu64 " was staged by all ranks of job %d and was thrown away "
+                      "(%s)",
+                      save->step, save->job, version ? version->reason : "unknown");
     if (!lives || !save->staged || committed) return;
     if (!was_told(save))
         sim_violation("Q43: step %" PRIu64 " of rank %u was staged, is not committed (%s) and "
@@ -314,7 +330,24 @@ static void check_leaks(void) {
                           versions[i].step, versions[i].attempt);
 }
 
+/* A frozen server has lost nothing: what was acknowledged lies in the store as it was. */
+static void check_frozen(void) {
+    for (size_t i = 0; i < sim_save_count; i++) {
+        const struct sim_save *save = &sim_saves[i];
+        const char *wrong = save->committed ? bytes_wrong(save) : NULL;
+        if (wrong)
+            sim_violation("V39: step %" PRIu64 " rank %u was acknowledged, the catalog is behind, "
+                          "and in the store %s",
+                          save->step, save->rank, wrong);
+    }
+}
+
 void sim_check_end(void) {
+    if (frozen) {
+        sim_note("the catalog is behind; only the store is looked at");
+        check_frozen();
+        return;
+    }
     if (!read_versions()) {
         sim_violation("the catalog cannot be read");
         return;

@@ -25,7 +25,8 @@ struct sim_save {
     char version[48]; /* "" when its begin failed */
     bool staged;      /* stage said OK, or that the session seals it */
     bool sealed;      /* stage said OK */
-    bool cancelled;   /* the rank gave it up, and was told that it worked */
+    bool gave_up;     /* the rank gave it up after the seal ... */
+    bool cancelled;   /* ... and was told that it worked */
     bool committed;   /* the rank was told so */
     bool told;        /* the rank was told that it failed */
     char words[200];  /* what it was told */

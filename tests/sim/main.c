@@ -61,7 +61,7 @@ static void count_saves(void) {
         const uint32_t always = 1u << SIM_LOST | 1u << SIM_LATE | 1u << SIM_REFUSED |
                                 1u << SIM_SLOW_HEAD | 1u << SIM_RECORD_LAG | 1u << SIM_NO_CRC |
                                 1u << SIM_NO_TOKEN | 1u << SIM_CANCEL | 1u << SIM_LATE_RANK |
-                                1u << SIM_CRASH_POINT;
+                                1u << SIM_CRASH_POINT | 1u << SIM_WRONG_MOUNT;
         totals->faults[i] += ((sim_world.used | (sim_plan.faults & always)) >> i) & 1;
     }
 }

@@ -69,6 +69,7 @@ void sim_plan_make(uint64_t seed, uint32_t only, uint32_t never) {
     plan->chaos_us = sim_between(1000000, 8000000);
     plan->chaos_pause_us = sim_between(50000, 1500000);
     plan->keep_handles = sim_chance(500) ? 0 : sim_chance(500) ? 1000 : 400;
+    plan->strikes = sim_chance(500) ? 150 : 0;
     plan->cancels = has(SIM_CANCEL) ? 150 : 0;
     plan->same_step = sim_chance(150);
     plan->supersede = plan->same_step && sim_chance(700);

@@ -37,20 +37,22 @@ static void note_told(struct sim_save *save, const struct cairn_error *err) {
 }
 
 /* A background failure names its step. */
+static void note_words(struct rank *rank, const struct cairn_error *err) {
+    for (size_t i = 0; i < rank->own_count; i++) {
+        struct sim_save *save = rank->own[i];
+        char name[40];
+        snprintf(name, sizeof name, "step %" PRIu64 " ", save->step);
+        if (save->told || save->committed || !strstr(err->message, name)) continue;
+        note_told(save, err);
+        return;
+    }
+    sim_note("rank %u is told: %s", rank->number, err->message);
+}
+
 static void listen(struct rank *rank) {
     struct cairn_error err = {0};
     for (int i = 0; i < 64 && cairn_session_problem(rank->session, &err) != CAIRN_OK; i++) {
-        bool found = false;
-        for (size_t k = 0; k < rank->own_count; k++) {
-            struct sim_save *save = rank->own[k];
-            char name[40];
-            snprintf(name, sizeof name, "step %" PRIu64 " ", save->step);
-            if (save->told || save->committed || !strstr(err.message, name)) continue;
-            note_told(save, &err);
-            found = true;
-            break;
-        }
-        if (!found) sim_note("rank %u is told: %s", rank->number, err.message);
+        note_words(rank, &err);
         memset(&err, 0, sizeof err);
     }
 }
@@ -76,18 +78,21 @@ static enum cairn_code describe(struct rank *rank, struct cairn_save *handle,
     return cairn_save_raw(handle, "state", rank->raw, sim_plan.raw_bytes, err);
 }
 
+static bool can_kill_uploader(void) {
+    return !sim_world.chaos_over && sim_plan.faults >> SIM_UPLOADER_KILL & 1;
+}
+
 static void give_up(struct rank *rank, struct cairn_save *handle, struct sim_save *save) {
     struct cairn_error err = {0};
     sim_sleep_us(sim_below(30000));
+    if (can_kill_uploader() && sim_chance(500))
+        sim_world_kill_uploader(sim_node_of(rank->number), sim_below(300000));
     enum cairn_code code = cairn_save_fail(handle, "the rank gives it up", &err);
     sim_note("rank %u gives step %" PRIu64 " up: %s", rank->number, save->step,
              code ? err.message : "ok");
     if (code == CAIRN_ALREADY_COMMITTED) save->committed = true;
-    if (code == CAIRN_OK) {
-        struct cairn_save_status status;
-        cairn_save_status(handle, &status);
-        save->cancelled = true;
-    }
+    save->gave_up = true;
+    save->cancelled = code == CAIRN_OK;
     if (code != CAIRN_ALREADY_COMMITTED) save->told = true;
 }
 
@@ -102,6 +107,10 @@ static void end_of_stage(struct rank *rank, struct cairn_save *handle, struct si
     }
     save->staged = true;
     save->sealed = code == CAIRN_OK;
+    if (can_kill_uploader() && sim_chance(sim_plan.strikes)) {
+        sim_sleep_us(sim_below(60000)); /* sealed, being sent, not durable or not registered */
+        sim_world_kill_uploader(sim_node_of(rank->number), sim_below(300000));
+    }
     if (sim_chance(sim_plan.cancels)) give_up(rank, handle, save);
     if (sim_chance(sim_plan.keep_handles))
         rank->kept[rank->kept_count++] = (struct kept){handle, save};
@@ -229,7 +238,8 @@ void *sim_trainer(void *argument) {
             sim_sleep_us(LOOK_US);
         }
         listen_to_the_end(&rank);
-        (void)cairn_close(rank.session, NULL);
+        struct cairn_error err = {0};
+        if (cairn_close(rank.session, &err) != CAIRN_OK) note_words(&rank, &err);
     } else {
         sim_world.ranks_training--;
     }

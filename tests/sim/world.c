@@ -64,8 +64,9 @@ static void copy_file(const char *from_name, const char *to_name) {
         sim_violation("the simulation cannot copy %s", from);
 }
 
-/* Between a kill and the next start the two files are what a copy of a disk would be. */
-static void keep_backup(void) {
+/* No fiber is inside SQLite when another runs, so the two files are what a snapshot of the disk
+ * would be. It is of the same life of the server when that is not killed before it comes back. */
+void sim_world_keep_backup(void) {
     copy_file("server/catalog.db", "backup.db");
     copy_file("server/catalog.db-wal", "backup.db-wal");
     sim_world.backup = true;
@@ -75,6 +76,7 @@ static void keep_backup(void) {
 static void put_backup_back(void) {
     copy_file("backup.db", "server/catalog.db");
     copy_file("backup.db-wal", "server/catalog.db-wal");
+    copy_file("there is none", "server/catalog.db-shm"); /* made anew from the two */
     sim_world.backup = false;
     sim_world.used |= UINT32_C(1) << SIM_BACKUP;
     sim_note("the catalog is put back from the backup");
@@ -87,11 +89,7 @@ void sim_world_kill_server(uint64_t away_us) {
     sim_world.used |= UINT32_C(1) << SIM_SERVER_KILL;
     sim_mhd_killed(server);
     sim_kill(server);
-    if (!(sim_plan.faults >> SIM_BACKUP & 1)) return;
-    if (sim_world.backup && sim_chance(500))
-        put_backup_back();
-    else if (sim_chance(500))
-        keep_backup();
+    if (sim_world.backup && sim_chance(500)) put_backup_back();
 }
 
 /* ---- uploaders ---- */
@@ -193,6 +191,8 @@ void sim_world_heal(void) {
 /* ---- jobs ---- */
 
 static void start_job(void) {
+    if (sim_plan.faults >> SIM_SERVER_KILL & 1 && !sim_world.chaos_over && sim_chance(400))
+        sim_world_kill_server(sim_between(100000, 1500000)); /* its ranks find nobody to ask */
     for (uint32_t i = 0; i < sim_plan.ranks; i++) {
         char name[24];
         snprintf(name, sizeof name, "rank%u", i);
@@ -219,9 +219,10 @@ void sim_world_kill_job(void) {
 static void play_jobs(void) {
     for (sim_world.job = 0; sim_world.job + 1 < (int)sim_plan.jobs; sim_world.job++) {
         start_job();
-        sim_sleep_us(sim_between(200000, 6000000));
+        /* Some die while their ranks still open the attempt. */
+        sim_sleep_us(sim_chance(400) ? sim_below(700000) : sim_between(200000, 6000000));
         sim_world_kill_job();
-        sim_sleep_us(sim_below(500000));
+        sim_sleep_us(sim_below(sim_chance(500) ? 20000 : 500000));
     }
     start_job();
 }
@@ -252,6 +253,16 @@ static void *read_latest(void *unused) {
     return NULL;
 }
 
+/* Its mount is away, and comes back with the uploader's next start. */
+static void *mount_comes_back(void *unused) {
+    (void)unused;
+    sim_sleep_us(sim_between(1000000, 5000000));
+    sim_bucket_wrong_node = -1;
+    sim_note("the mount is there");
+    for (int i = 0; i < SIM_NODES; i++) sim_world_kill_uploader(i, 100000);
+    return NULL;
+}
+
 static void make_folders(void) {
     char path[300];
     snprintf(path, sizeof path, "%s/state", sim_world.folder);
@@ -265,6 +276,10 @@ void *sim_world_play(void *unused) {
     if (cairn_log_level_parse(log_level(), &level, &err) == CAIRN_OK)
         cairn_log_start("sim", level, STDERR_FILENO);
     make_folders();
+    if (sim_plan.faults >> SIM_WRONG_MOUNT & 1) {
+        sim_bucket_wrong_node = (int)sim_below(SIM_NODES);
+        sim_spawn(sim_self(), mount_comes_back, NULL);
+    }
     start_server();
     for (int i = 0; i < SIM_NODES; i++) start_uploader(i);
     sim_spawn(sim_self(), supervise, NULL);

@@ -38,6 +38,7 @@ struct sim_plan {
     uint64_t chaos_us;         /* how long faults happen */
     uint64_t chaos_pause_us;   /* between two faults */
     uint32_t keep_handles;     /* per mille of the saves whose handle waits for the end */
+    uint32_t strikes;          /* per mille of the saves after which an uploader is killed */
     uint32_t cancels;          /* per mille of the saves that are given up after the seal */
     bool parts;                /* shards of several parts */
     bool supersede, same_step; /* on_exists=supersede, and steps saved twice */
@@ -64,6 +65,7 @@ int sim_node_of(uint32_t rank);
 void sim_world_kill_server(uint64_t away_us);
 void sim_world_kill_uploader(int node, uint64_t away_us);
 void sim_world_kill_job(void);
+void sim_world_keep_backup(void);
 void sim_world_heal(void);
 void *sim_chaos(void *unused);
 void *sim_trainer(void *rank);
