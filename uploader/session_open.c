@@ -449,8 +449,11 @@ static void slabs_decided(struct cairn_up_slab_wish *wish) {
     struct reserving *reserving = (struct reserving *)wish;
     struct cairn_up *up = reserving->up;
     if (wish->code == CAIRN_OK) {
-        wish->code = cairn_up_tasks_add(up->tasks, slabs_task, slabs_drop, reserving, &wish->error);
-        if (wish->code == CAIRN_OK) return;
+        /* Once it is added the wish is the helper's, which may have freed it already. */
+        enum cairn_code code =
+            cairn_up_tasks_add(up->tasks, slabs_task, slabs_drop, reserving, &wish->error);
+        if (code == CAIRN_OK) return;
+        wish->code = code;
         cairn_up_slabs_unmake(up, wish);
     }
     cairn_up_socket_call(up->socket, wish->conn, slabs_done, reserving);
