@@ -42,43 +42,74 @@ static enum cairn_code load(struct cairn_store_worker *worker, const char *key,
     return *ret_state;
 }
 
+/* What is wrong with a document, or NULL; *ret_code is an error that says nothing about it. */
+typedef const char *judge_document(const struct cairn_store_audit *audit, struct cairn_view text,
+                                   enum cairn_code *ret_code, struct cairn_error *err);
+
+static const char *judge_record(const struct cairn_store_audit *audit, struct cairn_view text,
+                                enum cairn_code *ret_code, struct cairn_error *err) {
+    struct cairn_record record;
+    *ret_code = cairn_record_decode(text, &record, err);
+    if (*ret_code) return "it is no record";
+    if (strcmp(record.id.text, audit->place.id.text) || record.step != audit->place.step ||
+        record.attempt != audit->manifest->origin.attempt || record.n != audit->manifest->origin.n)
+        return "it is of another version";
+    bool same = memcmp(record.manifest_sha256, audit->manifest_sha256, 32) == 0;
+    return same ? NULL : "it names another manifest";
+}
+
+static const char *judge_attempt(const struct cairn_store_audit *audit, struct cairn_view text,
+                                 enum cairn_code *ret_code, struct cairn_error *err) {
+    const struct cairn_version_origin *origin = &audit->manifest->origin;
+    CAIRN_AUTO(attempt_record) record = {0};
+    *ret_code = cairn_attempt_record_decode(text, &record, err);
+    if (*ret_code) return "it is no attempt's record";
+    bool same = record.attempt == origin->attempt && strcmp(record.nonce, origin->nonce) == 0;
+    return same ? NULL : "it is of another attempt";
+}
+
+/* What does not match is read once more before it counts as damage (S17): the bytes may have come
+ * wrong. *ret_fault NULL: it is as it should be. */
+static enum cairn_code look_at_document(struct cairn_store_audit *audit,
+                                        struct cairn_store_worker *worker, const char *key,
+                                        judge_document *judge, const char **ret_fault,
+                                        bool *ret_missing, struct cairn_error *err) {
+    for (int look = 0; look < 2; look++) {
+        CAIRN_AUTO(buf) text = {.limit = 16 * CAIRN_MIB};
+        enum cairn_code state = CAIRN_OK, code = CAIRN_OK;
+        struct cairn_error why = {0};
+        CAIRN_TRY(load(worker, key, &text, &state, err));
+        *ret_missing = state == CAIRN_NOT_FOUND;
+        *ret_fault = state ? (*ret_missing ? "it is missing" : "it is far too large")
+                           : judge(audit, cairn_buf_view(&text), &code, &why);
+        if (code == CAIRN_NO_MEMORY) {
+            if (err) *err = why;
+            return code;
+        }
+        if (!*ret_fault) return CAIRN_OK;
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code look_at_record(struct cairn_store_audit *audit,
                                       struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_key key;
-    struct cairn_record record;
-    enum cairn_code state = CAIRN_OK;
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
+    const char *fault = NULL;
     cairn_key_committed(&audit->place, &key);
-    CAIRN_TRY(load(worker, key.text, &text, &state, err));
-    audit->record_missing = state == CAIRN_NOT_FOUND;
-    if (audit->record_missing)
-        tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "it is missing");
-    else if (state || cairn_record_decode(cairn_buf_view(&text), &record, NULL))
-        tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "it is no record");
-    else if (strcmp(record.id.text, audit->place.id.text) || record.step != audit->place.step ||
-             record.attempt != audit->manifest->origin.attempt ||
-             record.n != audit->manifest->origin.n)
-        tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "it is of another version");
-    else if (memcmp(record.manifest_sha256, audit->manifest_sha256, 32) != 0)
-        tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "it names another manifest");
+    CAIRN_TRY(look_at_document(audit, worker, key.text, judge_record, &fault,
+                               &audit->record_missing, err));
+    if (fault) tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "%s", fault);
     return CAIRN_OK;
 }
 
 static enum cairn_code look_at_attempt(struct cairn_store_audit *audit,
                                        struct cairn_store_worker *worker, struct cairn_error *err) {
-    const struct cairn_version_origin *origin = &audit->manifest->origin;
     struct cairn_key key;
-    enum cairn_code state = CAIRN_OK;
-    CAIRN_AUTO(buf) text = {.limit = 16 * CAIRN_MIB};
-    CAIRN_AUTO(attempt_record) record = {0};
-    cairn_key_attempt(&audit->place.name, origin->attempt, &key);
-    CAIRN_TRY(load(worker, key.text, &text, &state, err));
-    if (state == CAIRN_NOT_FOUND)
-        tell(audit, CAIRN_STORE_FINDING_ATTEMPT, key.text, "it is missing");
-    else if (state || cairn_attempt_record_decode(cairn_buf_view(&text), &record, NULL))
-        tell(audit, CAIRN_STORE_FINDING_ATTEMPT, key.text, "it is no attempt's record");
-    else if (record.attempt != origin->attempt || strcmp(record.nonce, origin->nonce) != 0)
-        tell(audit, CAIRN_STORE_FINDING_ATTEMPT, key.text, "it is of another attempt");
+    const char *fault = NULL;
+    bool missing = false;
+    cairn_key_attempt(&audit->place.name, audit->manifest->origin.attempt, &key);
+    CAIRN_TRY(look_at_document(audit, worker, key.text, judge_attempt, &fault, &missing, err));
+    if (fault) tell(audit, CAIRN_STORE_FINDING_ATTEMPT, key.text, "%s", fault);
     return CAIRN_OK;
 }
 
