@@ -300,7 +300,8 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
-    server->generation = server->raising_to = identity.generation;
+    server->raising_to = identity.generation;
+    server->generation = identity.generation;
     if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));
     server->generation = identity.generation;
     (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.uuid);

@@ -114,7 +114,7 @@ static enum cairn_code list_runs(void *context, struct cairn_error *err) {
 /* Each call opens an attempt of its own, or says why it did not; half an attempt is none. */
 static enum cairn_code open_attempt(void *context, struct cairn_error *err) {
     struct calls *calls = context;
-    CAIRN_AUTO_JSON json_t *reply = NULL, *newest = NULL;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
     char job[32];
     snprintf(job, sizeof job, "job-%" PRIu64, calls->attempt);
     json_t *body = json_pack("{s:s, s:I, s:s, s:I, s:s, s:[{s:i, s:s}]}", "job", job, "world_size",
