@@ -11,6 +11,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/frozen.h"
+#include "server/record.h"
 #include "server/run_objects.h"
 #include "server/waiters.h"
 
@@ -96,6 +97,7 @@ struct comparison {
     char cause[400];
     struct cairn_srv_seen *unknown; /* committed in the store, not in the catalog; owned */
     size_t unknown_count;
+    bool unrecorded; /* the store has a record whose version is not recorded in the catalog */
 };
 
 static enum cairn_code look_at_attempts(struct comparison *at, struct cairn_error *err) {
@@ -154,19 +156,21 @@ static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparis
     return CAIRN_OK;
 }
 
-/* A version that was committed here, at any time, is no news. */
-static enum cairn_code is_news(struct cairn_srv_tx *tx, const struct comparison *at,
+/* A version that was committed here, at any time, is no news; one whose record is in the store and
+ * not in its row is shown once that is mended. */
+static enum cairn_code is_news(struct cairn_srv_tx *tx, struct comparison *at,
                                const struct cairn_srv_seen *seen, bool *ret,
                                struct cairn_error *err) {
     bool known = false, aside = false;
-    int64_t one = 0;
+    int64_t shown = 0;
     struct cairn_key key;
     struct cairn_version_place place = {at->objects.name, seen->step, seen->id};
     *ret = false;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &known, &one, err,
-                                   "SELECT 1 FROM versions WHERE version = ?1 AND (state = 1 OR "
-                                   "committed_ms > 0)",
+    CAIRN_TRY(cairn_srv_sql_number(tx, &known, &shown, err,
+                                   "SELECT recorded OR state <> 1 FROM versions WHERE version = ?1 "
+                                   "AND (state = 1 OR committed_ms > 0)",
                                    "t", seen->id.text));
+    if (known) at->unrecorded |= !shown;
     if (known) return CAIRN_OK;
     cairn_key_committed(&place, &key);
     CAIRN_TRY(was_set_aside(tx, key.text, &aside, err));
@@ -245,8 +249,12 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
     if (!at->unknown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare a run");
     CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_in_catalog, at, err));
     CAIRN_TRY(judge_unknown(at, err));
-    return at->cause[0] ? cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err)
-                        : CAIRN_OK;
+    if (at->cause[0])
+        return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
+    /* Somebody may have been told of it: no older answer may come first (Q24, P7). */
+    return at->unrecorded ? cairn_srv_record_write_missing(at->server, at->worker,
+                                                           &at->objects.name, err)
+                          : CAIRN_OK;
 }
 
 /* ---- whose turn it is ---- */

@@ -122,6 +122,22 @@ TEST(a_version_that_the_backup_calls_open_is_not_swept_when_the_store_has_its_re
     EXPECT(object_there(&world, &record) && object_there(&world, &shard));
 }
 
+TEST(a_version_that_the_backup_calls_unrecorded_is_latest_at_once_when_the_store_has_its_record_P7)
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save older, newer;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &older));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 10, &newer));
+    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET recorded = 0 WHERE step = 2"));
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    char id[64];
+    REQUIRE_OK(latest_of(&world, id));
+    EXPECT_EQ_TEXT(id, newer.id.text);
+}
+
 static void put_attempt(struct cairn_world *world, uint64_t number, const char *text) {
     struct cairn_key key;
     cairn_key_attempt(&seven, number, &key);
