@@ -14,7 +14,7 @@
 #pragma once
 
 #include "api/keys.h"
-#include "common/http.h"
+#include "common/http/http.h"
 #include "common/json.h"
 
 struct cairn_rest; /* base URL, token, one http engine */

@@ -13,7 +13,7 @@
 #include "bench/measure.h"
 #include "common/crc32c.h"
 #include "common/slab.h"
-#include "store/s3.h"
+#include "store/s3/s3.h"
 
 #define WORKERS_MAX 16
 #define FLYING_MAX 64

@@ -19,7 +19,7 @@
 #include "bench/measure.h"
 #include "common/crc32c.h"
 #include "common/slab.h"
-#include "store/s3.h"
+#include "store/s3/s3.h"
 #include "uploader/journal.h"
 #include "uploader/save.h"
 #include "uploader/send.h"

@@ -9,7 +9,7 @@
  *          D2  _start returns only when the daemon says it is ready, or with its own last words.
  * Limits:  16 arguments a daemon.
  * Threads: main thread.
- * Next:    cli/up.c, cli/put.c.
+ * Next:    cli/verbs/up.c, cli/verbs/put.c.
  */
 #pragma once
 

@@ -9,7 +9,7 @@
 #include "common/encode.h"
 #include "common/hash.h"
 #include "common/text.h"
-#include "store/s3_settings.h"
+#include "store/s3/settings.h"
 
 /* Of a shard that the server reads before it sends a byte of it. */
 #define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)

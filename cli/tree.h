@@ -8,7 +8,7 @@
  *              folders, devices, sockets and broken links are refused by name.
  * Limits:  1,048,576 files; 64 folders deep.
  * Threads: one owner.
- * Next:    cli/put.c.
+ * Next:    cli/verbs/put.c.
  */
 #pragma once
 

@@ -21,7 +21,7 @@
 #include "server/nodes.h"
 #include "server/pool.h"
 #include "server/waiters.h"
-#include "store/s3_settings.h"
+#include "store/s3/settings.h"
 
 #define READ_THREADS 4
 #define LOOK_S 5 /* between two looks at what the store turned out not to do */
@@ -78,7 +78,7 @@ static enum cairn_code choose_store(struct cairn_srv *server, struct cairn_error
     struct cairn_store_s3_settings settings = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
     CAIRN_STORE_S3_SETTING_OF(server->settings, type, name)
-#include "store/s3_settings.def"
+#include "store/s3/settings.def"
 #undef CONFIG
     };
     struct cairn_store_s3_choice choice;

@@ -18,7 +18,7 @@
 #include "server/saves.h"
 #include "server/sweep_objects.h"
 #include "server/sweep_temporaries.h"
-#include "store/s3.h"
+#include "store/s3/s3.h"
 
 #define ROUND_VERSIONS_MAX 1000
 #define TICK_STEP_MS_MAX 60000

@@ -2,7 +2,7 @@
 /* urls: how long a presigned URL may live, and its signing. */
 #include "server/urls.h"
 
-#include "store/s3.h"
+#include "store/s3/s3.h"
 
 #define LIFE_MS_MAX (UINT64_C(300) * 1000)
 

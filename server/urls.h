@@ -10,7 +10,7 @@
  *               also where no more than that is left.
  * Limits:  stores in S3 only.
  * Threads: any pool thread; not inside a transaction.
- * Next:    server/reads.c, server/plans.c, store/s3.h.
+ * Next:    server/reads.c, server/plans.c, store/s3/s3.h.
  */
 #pragma once
 

@@ -22,7 +22,7 @@
  * Limits:  deadlines are the caller's: a ticket waits for ever if nobody drops it.
  * Threads: none of its own: the caller's lock. No I/O, no allocation, no sleep; time comes from
  *          the clock, chance from the seed.
- * Next:    store/s3.c; tests/store/test_retry.c.
+ * Next:    store/s3/s3.c; tests/store/test_retry.c.
  */
 #pragma once
 

@@ -22,7 +22,7 @@
  * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
  * Threads: struct cairn_store is immutable after open and shared (its renewals are locked inside);
  *          a struct cairn_store_worker belongs to one thread. _wake may be called by any.
- * Next:    store/dir.c (folder), store/s3.c, store/fault.c, store/multipart.h.
+ * Next:    store/dir/dir.c (folder), store/s3/s3.c, store/fault/fault.c, store/multipart.h.
  */
 #pragma once
 
@@ -148,7 +148,7 @@ struct cairn_store_options {
     const char *url; /* "/path", "file:///path", "s3://bucket/prefix" */
     bool read_only;
     const struct cairn_clock *clock;         /* NULL: real */
-    const struct cairn_store_s3_options *s3; /* NULL: from the environment alone; store/s3.h */
+    const struct cairn_store_s3_options *s3; /* NULL: from the environment alone; store/s3/s3.h */
 };
 /* s3:// is opened by part store_s3, which needs curl and expat. A program that links it says so
  * once, before the first open: cairn_store_register_s3(cairn_store_s3_open). Without that an s3://

@@ -12,8 +12,8 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "store/fault.h"
-#include "store/s3_settings.h"
+#include "store/fault/fault.h"
+#include "store/s3/settings.h"
 #include "uploader/attempt.h"
 #include "uploader/fetch.h"
 #include "uploader/journal.h"
@@ -68,7 +68,7 @@ static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) 
     struct cairn_store_s3_settings settings = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
     CAIRN_STORE_S3_SETTING_OF(&up->settings, type, name)
-#include "store/s3_settings.def"
+#include "store/s3/settings.def"
 #undef CONFIG
     };
     struct cairn_store_s3_choice choice;

@@ -10,7 +10,7 @@
 #include "common/file.h"
 #include "common/json.h"
 #include "common/parent.h"
-#include "store/s3.h"
+#include "store/s3/s3.h"
 #include "uploader/cores.h"
 #include "uploader/daemon.h"
 #include "uploader/show.h"

@@ -20,13 +20,13 @@ extern char **environ;
 
 struct s3_settings {
 #define CONFIG(type, name, fallback, min, max, why) CAIRN_CONFIG_FIELD_##type(name)
-#include "store/s3_settings.def"
+#include "store/s3/settings.def"
 #undef CONFIG
 };
 static const struct cairn_config_row s3_rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
     CAIRN_CONFIG_ROW(s3_settings, type, name, fallback, min, max, why)
-#include "store/s3_settings.def"
+#include "store/s3/settings.def"
 #undef CONFIG
 };
 

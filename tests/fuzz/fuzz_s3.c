@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stores answer, what is signed, where keys are read from. */
 #include "common/encode.h"
-#include "store/credentials.h"
-#include "store/sigv4.h"
-#include "store/xml.h"
+#include "store/keys/credentials.h"
+#include "store/keys/sigv4.h"
+#include "store/xml/xml.h"
 #include "tests/fuzz/fuzz.h"
 
 static void told(void *owner, const char *key, const char *code, const char *message) {

@@ -6,7 +6,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/range.h"
-#include "store/s3_time.h"
+#include "store/time.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/settings.h"
 

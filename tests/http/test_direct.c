@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/http.h"
+#include "common/http/http.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP client against a server that is wrong in every way a test can write down. */
-#include "common/http.h"
+#include "common/http/http.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "common/clock.h"
-#include "common/http_trace.h"
+#include "common/http/trace.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
 

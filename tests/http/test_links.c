@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Links (common/http_link.h) against a peer that a test writes itself, plain and over TLS: one that
+ * Links (common/http/link.h) against a peer that a test writes itself, plain and over TLS: one that
  * closes, stops, or says more than it was asked.
  */
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/http_transfer.h"
+#include "common/http/inside.h"
 #include "tests/harness.h"
 #include "tests/support/certificate.h"
 

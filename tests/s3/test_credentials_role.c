@@ -9,8 +9,8 @@
 
 #include "common/encode.h"
 #include "common/text.h"
-#include "store/s3_time.h"
-#include "store/sigv4.h"
+#include "store/time.h"
+#include "store/keys/sigv4.h"
 #include "tests/support/key_stage.h"
 
 #define err (stage.error)

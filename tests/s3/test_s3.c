@@ -3,7 +3,7 @@
  * The store against a server that follows a script: the n-th request gets the n-th line, the last
  * line is repeated. What is checked is what the store makes of it and what it sent.
  */
-#include "store/s3.h"
+#include "store/s3/s3.h"
 
 #include "common/clock.h"
 #include "tests/support/s3_script.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the store puts right by itself (checksum, region, clock, keys), and what stays secret. */
-#include "store/s3.h"
+#include "store/s3/s3.h"
 
 #include <fcntl.h>
 #include <unistd.h>

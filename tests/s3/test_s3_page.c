@@ -2,7 +2,7 @@
 /* E: a listing whose pages come again ends, however long the loop is; one that goes on does not. */
 #include <stdlib.h>
 
-#include "store/s3_private.h"
+#include "store/s3/inside.h"
 #include "tests/harness.h"
 
 struct pages {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "store/s3_profile.h"
+#include "store/s3/profile.h"
 #include "tests/harness.h"
 
 struct cairn_rig {

@@ -3,11 +3,11 @@
  * The store against a real S3 server, named by CAIRN_TEST_S3_URL (s3://bucket/prefix) and AWS's
  * usual variables. Each test works under a prefix of its own.
  */
-#include "store/s3.h"
+#include "store/s3/s3.h"
 
 #include "common/clock.h"
 #include "common/crc32c.h"
-#include "common/http.h"
+#include "common/http/http.h"
 #include "common/id.h"
 #include "store/multipart.h"
 #include "tests/harness.h"

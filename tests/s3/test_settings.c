@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* s3_settings: what is said in settings is in the requests; what means nothing is refused. */
-#include "store/s3_settings.h"
+#include "store/s3/settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>

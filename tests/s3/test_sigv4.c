@@ -4,7 +4,7 @@
  * botocore (stored, and random ones through tests/python/sigv4_oracle.py), and AWS's own suite
  * where CAIRN_SIGV4_VECTORS names its folder.
  */
-#include "store/sigv4.h"
+#include "store/keys/sigv4.h"
 
 #include <dirent.h>
 #include <strings.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers of stores: good ones of several makers, and everything that must not be believed. */
-#include "store/xml.h"
+#include "store/xml/xml.h"
 
-#include "store/s3_time.h"
+#include "store/time.h"
 #include "tests/harness.h"
 
 #define NAMESPACE " xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\""

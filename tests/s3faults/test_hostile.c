@@ -2,7 +2,7 @@
 /* S24, S27, S29 and A04: listings that lie, deletions that fail, answers that are meant to hurt. */
 #include <stdlib.h>
 
-#include "common/http.h"
+#include "common/http/http.h"
 #include "tests/s3faults/cases.h"
 
 /* ---- S24 ---- */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* common/http.h without sockets: a request is copied, travels, is served and comes back. */
+/* common/http/http.h without sockets: a request is copied, travels, is served and comes back. */
 #include "tests/sim/net.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "common/http.h"
+#include "common/http/http.h"
 #include "common/net.h"
 
 #define CONNECT_US UINT64_C(5000000)

@@ -8,7 +8,7 @@
 #include "common/crc32c.h"
 #include "common/file.h"
 #include "common/id.h"
-#include "store/dir.h"
+#include "store/dir/inside.h"
 #include "tests/harness.h"
 
 #define TOKEN "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fault store around a folder. */
 #include "common/clock.h"
-#include "store/fault.h"
+#include "store/fault/fault.h"
 #include "tests/harness.h"
 
 struct cairn_place {

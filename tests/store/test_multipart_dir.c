@@ -6,7 +6,7 @@
 
 #include "common/crashpoint.h"
 #include "common/crc32c.h"
-#include "store/fault.h"
+#include "store/fault/fault.h"
 #include "store/multipart.h"
 #include "tests/harness.h"
 

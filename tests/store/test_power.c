@@ -4,7 +4,7 @@
 
 #include "common/crc32c.h"
 #include "common/file.h"
-#include "store/dir.h"
+#include "store/dir/inside.h"
 #include "tests/harness.h"
 #include "tests/support/power.h"
 

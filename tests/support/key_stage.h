@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "store/credentials.h"
+#include "store/keys/credentials.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
 

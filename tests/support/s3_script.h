@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "store/s3.h"
+#include "store/s3/s3.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
 

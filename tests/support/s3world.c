@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/http.h"
+#include "common/http/http.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "tests/harness.h"

@@ -15,7 +15,7 @@
 
 #include "common/clock.h"
 #include "store/multipart.h"
-#include "store/s3.h"
+#include "store/s3/s3.h"
 #include "tests/support/daemon.h"
 
 #define CAIRN_S3WORLD_ACCESS "CANARYACCESSKEY"

@@ -148,17 +148,59 @@ void cairn_tidy_layers(const struct cairn_tidy_file *file, struct cairn_buf *fou
     }
 }
 
+/* The rooms inside a folder stand on floors of their own: a file may include its own room and those
+ * of lower floors of its folder. What lies in the folder itself is on the row with its name, or on
+ * the ground floor. A room's inside.h is its own business. */
+static const struct {
+    const char *room;
+    int floor;
+} rooms[] = {{"common/http/", 1}, {"store/dir/", 1},  {"store/fault/", 1}, {"store/xml/", 1},
+             {"store/keys/", 2},  {"store/s3/", 3},   {"cli/verbs/", 1}};
+
+/* The row with the longest name that path begins with; -1: none. */
+static int room_of(const char *path) {
+    int ret = -1;
+    for (size_t i = 0; i < CAIRN_COUNT(rooms); i++)
+        if (starts(path, rooms[i].room) &&
+            (ret < 0 || strlen(rooms[ret].room) < strlen(rooms[i].room)))
+            ret = (int)i;
+    return ret;
+}
+
+static bool same_folder(const char *one, const char *other) {
+    size_t size = strcspn(one, "/") + 1;
+    return strlen(one) >= size && !strncmp(one, other, size);
+}
+
+void cairn_tidy_rooms(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    int own = room_of(file->path);
+    int own_floor = own < 0 ? 0 : rooms[own].floor;
+    struct include include;
+    for (const char *line = file->text; next_include(file, &line, &include);) {
+        if (!include.quoted) continue;
+        const char *slash = strrchr(include.name, '/');
+        size_t room = slash ? (size_t)(slash - include.name) + 1 : 0;
+        bool inside = slash && !strcmp(slash, "/inside.h");
+        if (inside && strncmp(file->path, include.name, room) && !starts(file->path, "tests/"))
+            report(file, include.line, found, "the inside of another room: ", include.name);
+        int other = room_of(include.name);
+        if (other == own || !same_folder(file->path, include.name)) continue;
+        if ((other < 0 ? 0 : rooms[other].floor) >= own_floor)
+            report(file, include.line, found, "this room may not include ", include.name);
+    }
+}
+
 /* One owner each. Tests may fake or drive the foreign library itself. */
 static const struct {
     const char *header;
     const char *owners[2];
-} foreign[] = {{"curl/", {"common/http"}},
+} foreign[] = {{"curl/", {"common/http/"}},
                {"jansson.h", {"common/json"}},
                {"microhttpd.h", {"server/http", "common/httpd"}},
-               {"openssl/", {"common/hash", "common/http_tls"}},
+               {"openssl/", {"common/hash", "common/http/tls"}},
                {"sqlite3.h", {"server/catalog"}},
                {"libpq-fe.h", {"server/catalog"}},
-               {"expat.h", {"store/xml"}},
+               {"expat.h", {"store/xml/"}},
                {"cuda", {"client/stage_cuda"}},
                {"CUnit/", {"tests/harness"}}};
 

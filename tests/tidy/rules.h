@@ -22,6 +22,7 @@ void cairn_tidy_blank(const char *text, char *ret);
 
 typedef void cairn_tidy_rule(const struct cairn_tidy_file *file, struct cairn_buf *found);
 cairn_tidy_rule cairn_tidy_layers;         /* includes point down, and are written from the root */
+cairn_tidy_rule cairn_tidy_rooms;          /* rooms of one folder include downwards, too */
 cairn_tidy_rule cairn_tidy_owners;         /* a foreign header is included by its owner only */
 cairn_tidy_rule cairn_tidy_introduction;   /* licence line, then the introduction */
 cairn_tidy_rule cairn_tidy_function_lines; /* at most 70 */

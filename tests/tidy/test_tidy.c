@@ -101,6 +101,9 @@ static void expect_tidy(cairn_tidy_rule *rule, unsigned kinds, unsigned files_mi
 TEST(includes_point_down_and_are_written_from_the_root) {
     expect_tidy(cairn_tidy_layers, CODE, 20);
 }
+TEST(rooms_inside_a_folder_include_downwards) {
+    expect_tidy(cairn_tidy_rooms, CODE, 20);
+}
 TEST(foreign_headers_have_one_owner) {
     expect_tidy(cairn_tidy_owners, CODE, 20);
 }
@@ -195,6 +198,17 @@ TEST(a_wrong_include_is_found) {
         {"store/a.c", "/*\n#include \"server/b.h\"\n*/\n", 0});
 }
 
+TEST(a_wrong_include_between_rooms_is_found) {
+    SAMPLES(cairn_tidy_rooms, {"store/s3/a.c", "#include \"store/keys/b.h\"\n", 0},
+            {"store/s3/a.c", "#include \"store/b.h\"\n#include \"store/s3/inside.h\"\n", 0},
+            {"store/a.c", "#include \"store/s3/b.h\"\n", 1},
+            {"store/keys/a.c", "#include \"store/s3/b.h\"\n", 1},
+            {"store/dir/a.c", "#include \"store/xml/b.h\"\n", 1},
+            {"uploader/a.c", "#include \"store/s3/b.h\"\n", 0},
+            {"uploader/a.c", "#include \"store/s3/inside.h\"\n", 1},
+            {"tests/s3/a.c", "#include \"store/s3/inside.h\"\n", 0});
+}
+
 TEST(a_second_writer_of_a_versions_state_is_found) {
     SAMPLES(cairn_tidy_states,
             {"server/versions.c", "run(\"UPDATE versions SET state = 1\");\n", 0},
@@ -203,14 +217,15 @@ TEST(a_second_writer_of_a_versions_state_is_found) {
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {
-    SAMPLES(cairn_tidy_owners, {"common/http_setup.c", "#include <curl/curl.h>\n", 0},
-            {"store/s3.c", "#include <curl/curl.h>\n", 1}, {"api/a.c", "#include <jansson.h>\n", 1},
+    SAMPLES(cairn_tidy_owners, {"common/http/setup.c", "#include <curl/curl.h>\n", 0},
+            {"store/s3/s3.c", "#include <curl/curl.h>\n", 1},
+            {"api/a.c", "#include <jansson.h>\n", 1},
             {"common/json.h", "#include <jansson.h>\n", 0},
             {"server/http_loop.c", "#include <microhttpd.h>\n", 0},
             {"uploader/status.c", "#include <microhttpd.h>\n", 1},
-            {"store/sigv4.c", "#include <openssl/evp.h>\n", 1},
+            {"store/keys/sigv4.c", "#include <openssl/evp.h>\n", 1},
             {"server/jobs.c", "#include <sqlite3.h>\n", 1},
-            {"store/xml.c", "#include <expat.h>\n", 0},
+            {"store/xml/xml.c", "#include <expat.h>\n", 0},
             {"client/a.c", "#include <cuda_runtime.h>\n", 1},
             {"client/stage_cuda.c", "#include <cuda_runtime.h>\n", 0},
             {"tests/support/fake.c", "#include <microhttpd.h>\n", 0},

@@ -2,8 +2,8 @@
 /*
  * auth: Signature Version 4 as a server checks it, for headers and for presigned URLs.
  *
- * It is written from AWS's description and shares no line with store/sigv4.c, so that a mistake
- * there is not made here too.
+ * It is written from AWS's description and shares no line with store/keys/sigv4.c, so that a
+ * mistake there is not made here too.
  */
 #include <ctype.h>
 #include <openssl/crypto.h>

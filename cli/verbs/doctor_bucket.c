@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What doctor asks a bucket about itself: its clock, life cycle, versioning and object lock. */
+#include "cli/verbs/doctor.h"
+
+#define CLOCK_WARN_MS 60000
+#define CLOCK_FAIL_MS 900000 /* S3 refuses beyond it */
+
+void cairn_cli_doctor_clock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_error unused = {0};
+    enum cairn_code code = cairn_store_s3_ask(store, "versioning", &answer, &unused);
+    cairn_buf_release(&answer.document);
+    if (code || !answer.has_clock) return; /* what is wrong with requests is told by the next */
+    int64_t ahead = answer.clock_ahead_ms, off = ahead < 0 ? -ahead : ahead;
+    bool late = off > CLOCK_WARN_MS;
+    cairn_cli_doctor_say(doctor,
+                         off > CLOCK_FAIL_MS ? CAIRN_CLI_FAIL
+                         : late              ? CAIRN_CLI_WARN
+                                             : CAIRN_CLI_FINE,
+                         "clock", late ? "let this machine's clock be set (chrony, ntpd)" : "",
+                         "the store's clock is %lld s %s this machine's", (long long)(off / 1000),
+                         ahead < 0 ? "behind" : "ahead of");
+}
+
+/* ---- life cycle ---- */
+
+static void tell_rules(struct cairn_cli_doctor *doctor,
+                       const struct cairn_store_s3_lifecycle *rules, const char *hint) {
+    if (rules->aborts)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "life cycle", "",
+                             "incomplete uploads are aborted after %llu days",
+                             (unsigned long long)rules->abort_days);
+    else
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "life cycle", hint,
+                             "no rule that is on aborts incomplete uploads below this prefix");
+    if (rules->expires)
+        cairn_cli_doctor_say(
+            doctor, CAIRN_CLI_WARN, "expiration", "keep it from this prefix, or checkpoints vanish",
+            "rule \"%s\" deletes objects below this prefix by age", rules->expiring_rule);
+}
+
+static struct cairn_store_s3_lifecycle look_at_lifecycle(struct cairn_cli_doctor *doctor,
+                                                         struct cairn_store *store) {
+    static const char hint[] = "let the bucket abort incomplete uploads after 1 to 7 days: what a "
+                               "lost node began is removed by nobody else";
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_store_s3_lifecycle rules = {0};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_s3_ask(store, "lifecycle", &answer, &why);
+    bool none = code == CAIRN_OK && answer.status == 404;
+    if (code == CAIRN_OK && answer.status == 200)
+        code = cairn_store_s3_lifecycle(store, cairn_buf_view(&answer.document), &rules, &why);
+    if (code)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "life cycle", hint, "%s", why.message);
+    else if (answer.status == 200 || none)
+        tell_rules(doctor, &rules, hint);
+    else
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "life cycle", hint,
+                             answer.status == 403 ? "these keys may not ask for it (status %d)"
+                                                  : "the store has none (status %d)",
+                             answer.status);
+    cairn_buf_release(&answer.document);
+    return rules;
+}
+
+/* ---- what keeps deleted objects ---- */
+
+static void look_at_versioning(struct cairn_cli_doctor *doctor, struct cairn_store *store,
+                               bool removes_noncurrent) {
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_error unused = {0};
+    enum cairn_code code = cairn_store_s3_ask(store, "versioning", &answer, &unused);
+    bool on = code == CAIRN_OK &&
+              cairn_store_s3_answer_has(&answer, "VersioningConfiguration/Status", "Enabled");
+    if (on && !removes_noncurrent)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "versioning",
+                             "deleted checkpoints keep costing: add a rule that removes "
+                             "noncurrent versions",
+                             "the bucket keeps deleted objects");
+    else if (code == CAIRN_OK && answer.status == 200)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "",
+                             on ? "on, and a rule removes noncurrent versions" : "off");
+    cairn_buf_release(&answer.document);
+}
+
+static void look_at_object_lock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_error unused = {0};
+    enum cairn_code code = cairn_store_s3_ask(store, "object-lock", &answer, &unused);
+    bool locked =
+        code == CAIRN_OK &&
+        cairn_store_s3_answer_has(&answer, "ObjectLockConfiguration/Rule/DefaultRetention", NULL);
+    if (locked)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "object lock",
+                             "retention keeps deleted and aborted checkpoints until it ends",
+                             "the bucket has a default retention");
+    else if (code == CAIRN_OK && (answer.status == 200 || answer.status == 404))
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "object lock", "", "no default retention");
+    cairn_buf_release(&answer.document);
+}
+
+void cairn_cli_doctor_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+    struct cairn_store_s3_lifecycle rules = look_at_lifecycle(doctor, store);
+    look_at_versioning(doctor, store, rules.removes_noncurrent);
+    look_at_object_lock(doctor, store);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What doctor finds out about this machine, and who listens. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli/verbs/doctor.h"
+#include "common/file.h"
+#include "common/net.h"
+#include "common/text.h"
+
+#define SOCKET_DEFAULT "/run/cairn/uploader.sock"
+#define FILES_WANTED 4096
+
+/* What /readyz says of itself; a check that fails comes with a 503, and the same body. */
+static void look_at_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *rest) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    enum cairn_code code = cairn_rest_call(rest, "GET", "/readyz", NULL, 10000, &reply, &err);
+    const json_t *ready = code == CAIRN_OK ? reply : cairn_rest_problem(rest);
+    json_t *checks = json_object_get(ready, "checks"), *said = NULL;
+    const char *name = NULL;
+    json_object_foreach(checks, name, said) {
+        const char *text = json_string_value(said);
+        if (!text || !strcmp(text, "ok")) continue;
+        char check[40];
+        snprintf(check, sizeof check, "server's %.20s", name);
+        cairn_cli_doctor_say(doctor, code == CAIRN_OK ? CAIRN_CLI_WARN : CAIRN_CLI_FAIL, check,
+                             "docs/runbook.md says what to do; the server's log says more", "%s",
+                             text);
+    }
+    if (!checks)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server's checks", "", "%s", err.message);
+}
+
+static void look_at_server(struct cairn_cli_doctor *doctor) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    enum cairn_code code = cairn_cli_connect(doctor->cli, &rest, &err);
+    if (code == CAIRN_OK)
+        code = cairn_rest_call(rest, "GET", "/version", NULL, 5000, &version, &err);
+    if (code != CAIRN_OK) {
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server",
+                             "start cairn-server, or name it by --server or CAIRN_URL", "%s",
+                             err.message);
+        return;
+    }
+    const char *text = json_string_value(json_object_get(version, "version"));
+    cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "server", "", "answers, version %s",
+                         text ? text : "unknown");
+    look_at_checks(doctor, rest);
+}
+
+static void look_at_uploader(struct cairn_cli_doctor *doctor) {
+    struct cairn_error err = {0};
+    const char *said = doctor->cli->socket ? doctor->cli->socket : getenv("CAIRN_SOCKET");
+    const char *path = said && *said ? said : SOCKET_DEFAULT;
+    int fd = -1;
+    if (cairn_net_connect_unix(path, &fd, &err) == CAIRN_OK) {
+        close(fd);
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "uploader", "", "listens on %s", path);
+        return;
+    }
+    cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "uploader",
+                         "trainers of this node need one; `cairn put --store` brings its own", "%s",
+                         err.message);
+}
+
+static void look_at_limits(struct cairn_cli_doctor *doctor) {
+    struct rlimit memory, files;
+    if (!getrlimit(RLIMIT_MEMLOCK, &memory)) {
+        char size[24];
+        cairn_size_text(memory.rlim_cur, size);
+        bool endless = memory.rlim_cur == RLIM_INFINITY;
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "locked memory", "", "RLIMIT_MEMLOCK is %s",
+                             endless ? "unlimited" : size);
+    }
+    if (!getrlimit(RLIMIT_NOFILE, &files)) {
+        bool few = files.rlim_max < FILES_WANTED;
+        cairn_cli_doctor_say(doctor, few ? CAIRN_CLI_WARN : CAIRN_CLI_FINE, "open files",
+                             few ? "raise it: LimitNOFILE= of the service, or ulimit -n" : "",
+                             "RLIMIT_NOFILE may be %llu", (unsigned long long)files.rlim_max);
+    }
+}
+
+/* Slabs are memfds: huge pages come by the setting for shared memory, not by the usual one. */
+static void look_at_pages(struct cairn_cli_doctor *doctor) {
+    CAIRN_AUTO(buf) text = {.limit = 4096};
+    if (cairn_file_load("/sys/kernel/mm/transparent_hugepage/shmem_enabled", &text, NULL)) {
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "huge pages", "",
+                             "this kernel does not tell; staging works with small ones");
+        return;
+    }
+    char *begin = strchr(text.data, '['), *end = begin ? strchr(begin, ']') : NULL;
+    if (end) *end = '\0';
+    const char *now = end ? begin + 1 : "unknown";
+    bool helps = !strcmp(now, "advise") || !strcmp(now, "within_size") || !strcmp(now, "always") ||
+                 !strcmp(now, "force");
+    cairn_cli_doctor_say(doctor, helps ? CAIRN_CLI_FINE : CAIRN_CLI_WARN, "huge pages",
+                         helps ? ""
+                               : "as root: echo advise > "
+                                 "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                         "of shared memory: %s", now);
+}
+
+void cairn_cli_doctor_machine(struct cairn_cli_doctor *doctor) {
+    look_at_server(doctor);
+    look_at_uploader(doctor);
+    look_at_limits(doctor);
+    look_at_pages(doctor);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What doctor finds out about the store, by using it. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/verbs/doctor.h"
+#include "common/clock.h"
+#include "common/crc32c.h"
+#include "common/http/http.h"
+#include "common/id.h"
+#include "common/text.h"
+
+#define TEST_MS 15000
+#define PLAIN_MS 3000
+#define SMALL_PART_BYTES CAIRN_MIB /* below what S3 asks of every part but the last */
+
+struct trial {
+    struct cairn_cli_doctor *doctor;
+    struct cairn_store *store;
+    struct cairn_store_worker *worker;
+    char key[96], token[CAIRN_UUID_TEXT_BYTES];
+    struct cairn_error err;
+};
+
+static struct cairn_store_request request_of(const struct trial *trial, enum cairn_store_op op) {
+    return (struct cairn_store_request){
+        .op = op,
+        .key = trial->key,
+        .token = trial->token,
+        .deadline_ms = cairn_deadline_in(&cairn_clock_real, TEST_MS),
+    };
+}
+
+static struct cairn_store_request sending(const struct trial *trial, enum cairn_store_op op,
+                                          struct cairn_view body) {
+    struct cairn_store_request request = request_of(trial, op);
+    request.body = body;
+    request.has_crc32c = true;
+    request.crc32c = cairn_crc32c(0, body.data, body.size);
+    return request;
+}
+
+/* No answer over TLS: would the port have answered without? Some wait for ever for the end of a
+ * line that no handshake has, so the error alone does not tell. Nothing of a key is sent. */
+static bool is_plain_http(const struct trial *trial) {
+    struct cairn_store_s3_place place;
+    struct cairn_http_engine *engine = NULL;
+    struct cairn_http_options options = {.connect_ms = PLAIN_MS};
+    if (trial->err.http_status || !trial->store || !cairn_store_s3_place(trial->store, &place) ||
+        strncmp(place.endpoint, "https://", 8) != 0 ||
+        cairn_http_engine_new(&options, &engine, NULL) != CAIRN_OK)
+        return false;
+    char url[sizeof place.endpoint + 1];
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
+    snprintf(url, sizeof url, "http%.690s", place.endpoint + 5);
+    url[strcspn(url + 7, "/") + 7] = '\0';
+    struct cairn_http_request request = {
+        .method = "GET", .url = url, .reply_buf = &reply, .total_ms = PLAIN_MS};
+    (void)!cairn_http_perform(engine, &request, NULL);
+    cairn_http_engine_free(engine);
+    return request.status != 0;
+}
+
+/* ok, or what went wrong at this level. */
+static bool judge(struct trial *trial, enum cairn_code code, enum cairn_cli_level level,
+                  const char *check, const char *hint, const char *good) {
+    bool works = code == CAIRN_OK;
+    if (!works && is_plain_http(trial))
+        cairn_cli_doctor_say(trial->doctor, level, check,
+                             "ask for it as http:// (on another machine that needs "
+                             "allow_plain_http), or give the store a certificate",
+                             "the port speaks plain http, not https");
+    else
+        cairn_cli_doctor_say(trial->doctor, works ? CAIRN_CLI_FINE : level, check,
+                             works ? "" : hint, "%s", works ? good : trial->err.message);
+    return works;
+}
+
+/* ---- S3: what the engine goes by, in words ---- */
+
+static const struct {
+    const char *said, *check, *hint;
+} lessons[] = {
+    {"objects can be written", "put", ""},
+    {"a put can be told not to replace (If-None-Match)", "conditional put",
+     "run one server on this prefix only; keys are never reused, so no save is at risk"},
+    {"head gives the upload token back", "object metadata",
+     "nothing to do: after a lost reply or a restart what is there is read and compared"},
+    {"head gives the object's CRC32C", "stored checksum",
+     "nothing to do: Cairn keeps its own checksums and verifies with them"},
+    {"ranges are exact", "range", ""},
+    {"the store checks the checksum of what it is sent", "upload checksum",
+     "set checksum = md5 if the store checks Content-MD5, or sign_payload = true; use https; "
+     "`cairn verify` finds what was damaged on the way"},
+    {"open uploads can be listed by prefix", "uploads by prefix",
+     "set a life cycle rule that aborts incomplete uploads after a day"},
+    {"listed parts have their CRC32C", "part checksums",
+     "nothing to do: the uploader's journal knows finished parts by their ETags"},
+    {"uploads may have 10,000 parts", "part count",
+     "nothing to do: shards above 1,000 parts get larger parts"},
+    {"a complete can be told not to replace (If-None-Match)", "conditional complete",
+     "nothing to do: keys are never reused"},
+    {"listings hold only what was asked for", "listing",
+     "do not use this store: a clean-up deletes what a listing returns"},
+};
+
+static void tell_lesson(struct trial *trial, const char *line, size_t size) {
+    for (size_t i = 0; i < CAIRN_COUNT(lessons); i++) {
+        size_t said = strlen(lessons[i].said);
+        if (size < said + 2 || strncmp(line, lessons[i].said, said) || line[said] != ':') continue;
+        bool yes = !strncmp(line + said + 2, "yes", 3);
+        /* Without consequence, so no warning. */
+        bool minor = !strcmp(lessons[i].check, "stored checksum") ||
+                     !strcmp(lessons[i].check, "part checksums");
+        bool fatal = !strcmp(lessons[i].check, "listing");
+        cairn_cli_doctor_say(trial->doctor,
+                             yes || minor ? CAIRN_CLI_FINE
+                             : fatal      ? CAIRN_CLI_FAIL
+                                          : CAIRN_CLI_WARN,
+                             lessons[i].check, yes ? "" : lessons[i].hint, "%s%s", lessons[i].said,
+                             yes ? "" : ": no");
+    }
+}
+
+static bool learn(struct trial *trial) {
+    CAIRN_AUTO(buf) report = {0};
+    struct cairn_store_s3_meeting meeting = {
+        .by = "doctor", .may_list = !trial->doctor->for_uploader, .anew = true, .report = &report};
+    enum cairn_code code = cairn_store_s3_meet(trial->store, &meeting, NULL, &trial->err);
+    const char *at = report.size ? report.data : "";
+    while (*at) {
+        size_t size = strcspn(at, "\n");
+        tell_lesson(trial, at, size);
+        at += size + (at[size] == '\n');
+    }
+    if (code == CAIRN_OK) return true;
+    return judge(trial, code, CAIRN_CLI_FAIL, "requests",
+                 "check endpoint, region, bucket and the rights of these keys", "");
+}
+
+static void look_at_place(struct trial *trial) {
+    struct cairn_store_s3_place place;
+    if (!cairn_store_s3_place(trial->store, &place)) return;
+    cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "endpoint", "",
+                         "%.200s, region %s, addressing by %s", place.endpoint, place.region,
+                         strcmp(place.addressing, "path") ? "host (BUCKET.HOST)" : "path");
+}
+
+static bool look_at_keys(struct trial *trial) {
+    char from[224], text[240] = "", exposed[540];
+    enum cairn_code code = cairn_store_s3_credentials(trial->store, from, &trial->err);
+    if (!code) snprintf(text, sizeof text, "from: %s", from);
+    if (!code && cairn_store_s3_exposed(trial->store, exposed))
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "keys' file", "chmod 600 that file",
+                             "others on this machine may read it: %s", exposed);
+    return judge(trial, code, CAIRN_CLI_FAIL, "keys",
+                 "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or a role",
+                 text);
+}
+
+/* ---- both kinds of store ---- */
+
+static enum cairn_code put_and_get(struct trial *trial) {
+    char into[4] = "";
+    struct cairn_store_request put =
+        sending(trial, CAIRN_STORE_PUT, CAIRN_VIEW("cairn doctor was here"));
+    put.create = true;
+    CAIRN_TRY(cairn_store_perform(trial->worker, &put, &trial->err));
+    struct cairn_store_request get = request_of(trial, CAIRN_STORE_GET);
+    get.offset = 6;
+    get.length = sizeof into;
+    get.into = into;
+    CAIRN_TRY(cairn_store_perform(trial->worker, &get, &trial->err));
+    if (memcmp(into, "doct", sizeof into) != 0)
+        return cairn_fail(&trial->err, CAIRN_CORRUPT, "a range came back with other bytes");
+    return CAIRN_OK;
+}
+
+static void try_folder(struct trial *trial) {
+    const struct cairn_store_profile *profile = cairn_store_profile(trial->store);
+    if (!judge(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put and range",
+               "see that this user may write here, and that there is room",
+               "written, synced, and a range of it read"))
+        return;
+    struct cairn_store_request again = sending(trial, CAIRN_STORE_PUT, CAIRN_VIEW("other"));
+    again.create = true;
+    struct cairn_error refused = {0};
+    enum cairn_code code = cairn_store_perform(trial->worker, &again, &refused);
+    if (code == CAIRN_OK)
+        code = cairn_fail(&trial->err, CAIRN_STORE, "a second put replaced the first");
+    judge(trial, code == CAIRN_PRECONDITION ? CAIRN_OK : code, CAIRN_CLI_FAIL, "conditional put",
+          "this file system has no link(); use another", "nothing is replaced");
+    cairn_cli_doctor_say(
+        trial->doctor, profile->head_has_token ? CAIRN_CLI_FINE : CAIRN_CLI_WARN, "attributes",
+        profile->head_has_token ? ""
+                                : "mount it with user_xattr; without, a restart reads objects back",
+        "extended attributes are %s", profile->head_has_token ? "kept" : "not kept");
+    if (profile->note[0])
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "file system", "", "%s", profile->note);
+}
+
+static enum cairn_code send_part(struct trial *trial, const char *upload_id, uint32_t number,
+                                 struct cairn_view body, struct cairn_store_part *ret) {
+    struct cairn_store_request part = sending(trial, CAIRN_STORE_UPLOAD_PART, body);
+    part.upload_id_in = upload_id;
+    part.part_number = number;
+    part.offset = number == 1 ? 0 : SMALL_PART_BYTES;
+    CAIRN_TRY(cairn_store_perform(trial->worker, &part, &trial->err));
+    *ret = (struct cairn_store_part){
+        .number = number, .size_bytes = body.size, .has_crc32c = true, .crc32c = part.crc32c};
+    memcpy(ret->etag, part.etag, sizeof ret->etag);
+    return CAIRN_OK;
+}
+
+/* A restart knows a part again by the checksum that is listed, else by the ETag that was noted. */
+static bool is_known_again(const struct cairn_store_part *sent,
+                           const struct cairn_store_part *found) {
+    if (found->number != sent->number || found->size_bytes != sent->size_bytes) return false;
+    if (found->has_crc32c) return found->crc32c == sent->crc32c;
+    return sent->etag[0] && !strcmp(found->etag, sent->etag);
+}
+
+static enum cairn_code list_parts(struct trial *trial, const char *upload_id,
+                                  const struct cairn_store_part sent[2]) {
+    struct cairn_store_part found[4] = {{0}};
+    struct cairn_store_request list = request_of(trial, CAIRN_STORE_UPLOAD_PARTS);
+    list.upload_id_in = upload_id;
+    list.length = SMALL_PART_BYTES;
+    list.parts = found;
+    list.part_count = CAIRN_COUNT(found);
+    CAIRN_TRY(cairn_store_perform(trial->worker, &list, &trial->err));
+    if (list.part_count < 2)
+        return cairn_fail(&trial->err, CAIRN_STORE, "%zu of 2 parts are listed", list.part_count);
+    for (size_t i = 0; i < 2; i++)
+        if (!is_known_again(&sent[i], &found[i]))
+            return cairn_fail(&trial->err, CAIRN_STORE,
+                              "part %zu is listed with neither its checksum nor its ETag", i + 1);
+    return CAIRN_OK;
+}
+
+/* The first of two parts is smaller than S3 allows: the refusal shows where the limit is. */
+static void complete(struct trial *trial, const char *upload_id, struct cairn_store_part parts[2]) {
+    struct cairn_store_request request = request_of(trial, CAIRN_STORE_UPLOAD_COMPLETE);
+    request.upload_id_in = upload_id;
+    request.parts = parts;
+    request.part_count = 2;
+    request.length = parts[0].size_bytes + parts[1].size_bytes;
+    request.has_crc32c = true;
+    request.crc32c = cairn_crc32c_combine(parts[0].crc32c, parts[1].crc32c, parts[1].size_bytes);
+    enum cairn_code code = cairn_store_perform(trial->worker, &request, &trial->err);
+    bool too_small = code != CAIRN_OK && strstr(trial->err.message, "EntityTooSmall");
+    if (code == CAIRN_OK || too_small)
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "part limits", "",
+                             too_small ? "parts below 5 MiB are refused, as S3 does; Cairn's are "
+                                         "larger"
+                                       : "small parts are taken, too");
+    else
+        judge(trial, code, CAIRN_CLI_FAIL, "multipart", "large shards cannot be saved here", "");
+}
+
+static enum cairn_code upload(struct trial *trial, char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX]) {
+    struct cairn_store_part parts[2];
+    struct cairn_store_request create = request_of(trial, CAIRN_STORE_UPLOAD_CREATE);
+    create.length = SMALL_PART_BYTES + 1;
+    CAIRN_TRY(cairn_store_perform(trial->worker, &create, &trial->err));
+    memcpy(upload_id, create.upload_id, CAIRN_UPLOAD_ID_BYTES_MAX);
+    CAIRN_AUTO_HEAP char *bytes = calloc(1, SMALL_PART_BYTES);
+    if (!bytes) return cairn_fail(&trial->err, CAIRN_NO_MEMORY, "no memory for a part");
+    struct cairn_view whole = {bytes, SMALL_PART_BYTES};
+    CAIRN_TRY(send_part(trial, upload_id, 1, whole, &parts[0]));
+    CAIRN_TRY(send_part(trial, upload_id, 2, CAIRN_VIEW("z"), &parts[1]));
+    judge(trial, list_parts(trial, upload_id, parts), CAIRN_CLI_WARN, "list parts",
+          "allow s3:ListMultipartUploadParts; else a restarted uploader sends all parts again",
+          "finished parts are found again after a restart");
+    complete(trial, upload_id, parts);
+    return CAIRN_OK;
+}
+
+static void try_upload(struct trial *trial) {
+    char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX] = "", name[sizeof trial->key];
+    memcpy(name, trial->key, sizeof name);
+    snprintf(trial->key, sizeof trial->key, "%.80s-parts", name);
+    judge(trial, upload(trial, upload_id), CAIRN_CLI_FAIL, "multipart",
+          "allow s3:PutObject and s3:AbortMultipartUpload", "an upload of two parts");
+    if (*upload_id) {
+        struct cairn_store_request stop = request_of(trial, CAIRN_STORE_UPLOAD_ABORT);
+        stop.upload_id_in = upload_id;
+        judge(trial, cairn_store_perform(trial->worker, &stop, &trial->err), CAIRN_CLI_FAIL,
+              "abort", "allow s3:AbortMultipartUpload", "uploads can be aborted");
+    }
+    struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
+    (void)!cairn_store_perform(trial->worker, &remove, &trial->err);
+    memcpy(trial->key, name, sizeof name);
+}
+
+/* ---- rights ---- */
+
+/* What the server needs an uploader should not have: whoever takes a node would have it, too. */
+static void tell_right(struct trial *trial, const char *right, const char *policy,
+                       enum cairn_cli_level without, enum cairn_code code) {
+    bool has = code == CAIRN_OK, uploader = trial->doctor->for_uploader;
+    bool s3 = !strcmp(cairn_store_profile(trial->store)->kind, "s3");
+    bool bad = s3 && has == uploader;
+    char hint[200] = "";
+    if (bad)
+        snprintf(hint, sizeof hint,
+                 uploader ? "take %s from the uploaders' keys: they need none of it"
+                          : "allow %s, which the server needs",
+                 policy);
+    cairn_cli_doctor_say(trial->doctor,
+                         !bad       ? CAIRN_CLI_FINE
+                         : uploader ? CAIRN_CLI_WARN
+                                    : without,
+                         right, hint, has ? "these keys may %s" : "these keys may not %s", right);
+}
+
+static void try_listing(struct trial *trial, enum cairn_store_op op, const char *right,
+                        const char *policy, enum cairn_cli_level without) {
+    struct cairn_store_listing listing = {0};
+    struct cairn_store_request list = request_of(trial, op);
+    list.key = ".cairn/doctor/";
+    list.listing = &listing;
+    enum cairn_code code = cairn_store_perform(trial->worker, &list, &trial->err);
+    tell_right(trial, right, policy, without, code);
+    cairn_store_listing_release(&listing);
+}
+
+static void try_rights(struct trial *trial) {
+    try_listing(trial, CAIRN_STORE_LIST, "list", "s3:ListBucket", CAIRN_CLI_FAIL);
+    /* Some stores cannot; what is lost with it is only room. */
+    try_listing(trial, CAIRN_STORE_UPLOADS, "list uploads", "s3:ListBucketMultipartUploads",
+                CAIRN_CLI_WARN);
+    struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
+    enum cairn_code code = cairn_store_perform(trial->worker, &remove, &trial->err);
+    tell_right(trial, "delete", "s3:DeleteObject", CAIRN_CLI_FAIL, code);
+    if (code)
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "left behind", "",
+                             "small objects below .cairn/doctor/, which the server's sweep removes "
+                             "after an hour");
+}
+
+static void try_presigned(struct trial *trial) {
+    CAIRN_AUTO(buf) url = {0};
+    uint32_t lives_s = 0;
+    enum cairn_code code =
+        cairn_store_presign(trial->store, trial->key, 300, &url, &lives_s, &trial->err);
+    char text[64];
+    snprintf(text, sizeof text, "URLs for one object live %u s", lives_s);
+    judge(trial, code, CAIRN_CLI_WARN, "presigned",
+          "redirects to the store will not work; the server passes the bytes on", text);
+}
+
+/* What server and uploaders then begin with. */
+static void keep_profile(struct trial *trial) {
+    bool written = false;
+    if (trial->doctor->for_uploader) return; /* these keys may find out less than there is */
+    judge(trial, cairn_store_s3_profile_save(trial->store, &written, &trial->err), CAIRN_CLI_WARN,
+          "profile", "server and uploaders find out for themselves at each start",
+          "written to .cairn/profile.json, for servers and uploaders that start within a week");
+}
+
+static void look_at_degraded(struct trial *trial) {
+    char text[256];
+    bool less = cairn_store_s3_degraded(trial->store, text);
+    cairn_cli_doctor_say(trial->doctor, less ? CAIRN_CLI_WARN : CAIRN_CLI_FINE, "degraded",
+                         less ? "nothing is lost; MD5 costs a core per 0.6 GB/s, and two servers "
+                                "must never share the prefix"
+                              : "",
+                         "%s", less ? text : "the store refused nothing that it was asked to do");
+}
+
+static void try_s3(struct trial *trial) {
+    look_at_place(trial);
+    if (!look_at_keys(trial)) return;
+    cairn_cli_doctor_clock(trial->doctor, trial->store);
+    if (!learn(trial)) return;
+    judge(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
+    try_upload(trial);
+    try_presigned(trial);
+    cairn_cli_doctor_bucket(trial->doctor, trial->store);
+    try_rights(trial);
+    keep_profile(trial);
+    look_at_degraded(trial);
+}
+
+static void try_all(struct trial *trial) {
+    if (!strcmp(cairn_store_profile(trial->store)->kind, "s3")) {
+        try_s3(trial);
+        return;
+    }
+    try_folder(trial);
+    try_upload(trial);
+    try_rights(trial);
+}
+
+void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
+    struct cairn_store_s3_environment said;
+    struct trial trial = {.doctor = doctor};
+    char id[CAIRN_UUID_TEXT_BYTES];
+    cairn_uuid_random(id);
+    cairn_uuid_random(trial.token);
+    snprintf(trial.key, sizeof trial.key, ".cairn/doctor/%s", id);
+    enum cairn_code code = cairn_store_s3_environment_load(&said, &trial.err);
+    if (!judge(&trial, code, CAIRN_CLI_FAIL, "settings", "see CAIRN_ variables in docs/s3.md",
+               "the CAIRN_ variables make sense"))
+        return;
+    said.choice.options.learn_ms = TEST_MS;
+    struct cairn_store_options options = {.url = doctor->url, .s3 = &said.choice.options};
+    code = cairn_store_open(&options, &trial.store, &trial.err);
+    if (code == CAIRN_OK) code = cairn_store_worker_new(trial.store, &trial.worker, &trial.err);
+    if (judge(&trial, code, CAIRN_CLI_FAIL, "store", "give a folder that is there, or s3://bucket",
+              trial.store ? cairn_store_url(trial.store) : ""))
+        try_all(&trial);
+    if (trial.worker) cairn_store_worker_free(trial.worker);
+    if (trial.store) cairn_store_free(trial.store);
+    cairn_store_s3_environment_release(&said);
+}

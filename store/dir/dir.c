@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dir: opens a folder as a store and lets its requests take turns. */
+#include "store/dir/inside.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "common/text.h"
+
+#define PART_COUNT_MAX 10000
+#define PART_BYTES_MAX (64 * CAIRN_GIB)
+/* Two requests a worker: one is summed by the processor while the other's bytes are on the way. */
+#define APPETITE 2
+
+static const struct cairn_store_vtable vtable;
+
+/* ---- open ---- */
+
+static bool has_openat2(int root_fd) {
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    int fd = (int)syscall(SYS_openat2, root_fd, ".", &how, sizeof how);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+/* One sentence more about what this file system lacks. */
+static void note(struct cairn_store_dir *dir, const char *text) {
+    char *at = dir->base.profile.note;
+    size_t used = strlen(at), room = sizeof dir->base.profile.note;
+    snprintf(at + used, room - used, "%s%s", used ? "; " : "", text);
+}
+
+/* What only a file can tell: extended attributes, O_DIRECT, links. */
+static enum cairn_code learn_from_file(struct cairn_store_dir *dir, struct cairn_error *err) {
+    char uuid[CAIRN_UUID_TEXT_BYTES];
+    char name[CAIRN_STORE_DIR_TEMPORARY_BYTES], other[CAIRN_STORE_DIR_TEMPORARY_BYTES];
+    cairn_uuid_random(uuid);
+    cairn_store_dir_temporary(uuid, name);
+    cairn_uuid_random(uuid);
+    cairn_store_dir_temporary(uuid, other);
+    struct cairn_file file = {0};
+    CAIRN_TRY(cairn_file_create(dir->root_fd, name, 0, &file, err));
+    dir->base.profile.head_has_token =
+        fsetxattr(file.fd, CAIRN_STORE_DIR_XATTR_UPLOAD, uuid, strlen(uuid), 0) == 0;
+    if (file.direct_fd < 0) note(dir, "no O_DIRECT, so bytes go through the page cache");
+    bool links = linkat(dir->root_fd, name, dir->root_fd, other, 0) == 0;
+    int os_errno = errno;
+    cairn_file_release(&file);
+    unlinkat(dir->root_fd, name, 0);
+    unlinkat(dir->root_fd, other, 0);
+    if (links) return CAIRN_OK;
+    return cairn_fail_at(err, CAIRN_UNSUPPORTED, os_errno, CAIRN_ORIGIN,
+                         "this file system has no hard links, which publishing needs");
+}
+
+static enum cairn_code learn(struct cairn_store_dir *dir, struct cairn_error *err) {
+    dir->base.profile = (struct cairn_store_profile){.kind = "dir",
+                                                     .create_only_put = true,
+                                                     .create_only_complete = true,
+                                                     .part_checksum = true,
+                                                     .lists_uploads = true,
+                                                     .lists_part_checksums = true,
+                                                     .part_bytes_min = CAIRN_MIB,
+                                                     .part_bytes_max = PART_BYTES_MAX,
+                                                     .part_count_max = PART_COUNT_MAX,
+                                                     .object_bytes_max = INT64_MAX};
+    if (dir->read_only) {
+        char value[64];
+        ssize_t size = fgetxattr(dir->root_fd, CAIRN_STORE_DIR_XATTR_UPLOAD, value, sizeof value);
+        dir->base.profile.head_has_token = size >= 0 || errno == ENODATA;
+    } else {
+        CAIRN_TRY(learn_from_file(dir, err));
+    }
+    if (!dir->base.profile.head_has_token) {
+        note(dir, "no extended attributes, so after a restart objects are read back to be proven");
+    }
+    dir->beneath = has_openat2(dir->root_fd);
+    if (!dir->beneath) note(dir, "no openat2, so paths are opened component by component");
+    const char *network = cairn_file_network_fs(dir->root_fd);
+    char text[64];
+    if (network && snprintf(text, sizeof text, "network file system %s", network) > 0) {
+        note(dir, text);
+    }
+    return CAIRN_OK;
+}
+
+/* Only the last folder is made: a missing parent is more likely a mount that is not there. */
+static enum cairn_code open_root(struct cairn_store_dir *dir, const char *path,
+                                 struct cairn_error *err) {
+    if (!dir->read_only && mkdir(path, 0777) != 0 && errno != EEXIST) {
+        return cairn_fail_errno(err, "make the folder %s", path);
+    }
+    dir->root_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir->root_fd < 0) return cairn_fail_errno(err, "open the folder %s", path);
+    CAIRN_TRY(cairn_dir_sync(dir->root_fd, err));
+    return learn(dir, err);
+}
+
+enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, const char *path,
+                                     struct cairn_store **ret, struct cairn_error *err) {
+    struct cairn_store_dir *dir = calloc(1, sizeof *dir);
+    if (!dir) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to open %s", path);
+    dir->base.vtable = &vtable;
+    dir->clock = options->clock ? options->clock : &cairn_clock_real;
+    dir->read_only = options->read_only;
+    dir->root_fd = -1;
+    enum cairn_code code = CAIRN_OK;
+    if (!cairn_text_copy(dir->base.url, sizeof dir->base.url, path)) {
+        code = cairn_fail(err, CAIRN_INVALID, "the path is too long");
+    }
+    if (code == CAIRN_OK) code = open_root(dir, path, err);
+    if (code != CAIRN_OK) {
+        cairn_store_free(&dir->base);
+        return cairn_within(err, code, "store %s", path);
+    }
+    *ret = &dir->base;
+    return CAIRN_OK;
+}
+
+static void dir_free(struct cairn_store *store) {
+    struct cairn_store_dir *dir = (struct cairn_store_dir *)store;
+    if (dir->root_fd >= 0) close(dir->root_fd);
+    free(dir);
+}
+
+/* ---- worker ---- */
+
+static enum cairn_code worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
+                                  struct cairn_error *err) {
+    struct cairn_store_dir_worker *worker = calloc(1, sizeof *worker);
+    if (!worker) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store worker");
+    worker->base.store = store;
+    worker->jobs_end = &worker->jobs;
+    worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (worker->wake_fd < 0) {
+        enum cairn_code code = cairn_fail_errno(err, "make an event for a store worker");
+        free(worker);
+        return code;
+    }
+    *ret = &worker->base;
+    return CAIRN_OK;
+}
+
+static struct cairn_store_dir_worker *worker_of(struct cairn_store_worker *worker) {
+    return (struct cairn_store_dir_worker *)worker;
+}
+
+static void submit(struct cairn_store_worker *base, struct cairn_store_request *request) {
+    struct cairn_store_dir_worker *worker = worker_of(base);
+    request->worker_private = NULL;
+    if (worker->incoming)
+        worker->incoming_last->worker_private = request;
+    else
+        worker->incoming = request;
+    worker->incoming_last = request;
+}
+
+static struct cairn_store_request *take_incoming(struct cairn_store_dir_worker *worker) {
+    struct cairn_store_request *request = worker->incoming;
+    if (request) worker->incoming = request->worker_private;
+    return request;
+}
+
+/* Takes the request out of those that were not begun; false: it is not there. */
+static bool drop_incoming(struct cairn_store_dir_worker *worker,
+                          const struct cairn_store_request *request) {
+    struct cairn_store_request *before = NULL;
+    for (struct cairn_store_request *at = worker->incoming; at; at = at->worker_private) {
+        if (at == request) {
+            if (before)
+                before->worker_private = at->worker_private;
+            else
+                worker->incoming = at->worker_private;
+            if (worker->incoming_last == at) worker->incoming_last = before;
+            return true;
+        }
+        before = at;
+    }
+    return false;
+}
+
+static void job_append(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job) {
+    job->next = NULL;
+    *worker->jobs_end = job;
+    worker->jobs_end = &job->next;
+}
+
+static struct cairn_store_dir_job *take_job(struct cairn_store_dir_worker *worker) {
+    struct cairn_store_dir_job *job = worker->jobs;
+    if (!job) return NULL;
+    worker->jobs = job->next;
+    if (!worker->jobs) worker->jobs_end = &worker->jobs;
+    return job;
+}
+
+static void job_free(struct cairn_store_dir_job *job) {
+    if (!job) return;
+    if (job->temporary[0]) unlinkat(job->folder_fd, job->temporary, 0);
+    cairn_file_release(&job->file);
+    if (job->folder_fd >= 0) close(job->folder_fd);
+    free(job->scratch);
+    free(job);
+}
+
+/* The last touch of job and request (O4, O5). */
+static void finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
+                   enum cairn_code code, const struct cairn_error *why) {
+    job_free(job);
+    request->worker_private = NULL;
+    request->tries = 1;
+    request->code = code;
+    if (code != CAIRN_OK) {
+        request->error = *why;
+        cairn_within(&request->error, code, "object %s", request->key);
+    }
+    request->done(request);
+}
+
+static void finish_cancelled(struct cairn_store_request *request, struct cairn_store_dir_job *job) {
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_fail(&why, CAIRN_CANCELLED, "cancelled");
+    finish(request, job, code, &why);
+}
+
+static void cancel(struct cairn_store_worker *base, struct cairn_store_request *request) {
+    struct cairn_store_dir_worker *worker = worker_of(base);
+    if (drop_incoming(worker, request)) {
+        finish_cancelled(request, NULL);
+        return;
+    }
+    struct cairn_store_dir_job **job_at = &worker->jobs;
+    for (; *job_at; job_at = &(*job_at)->next) {
+        struct cairn_store_dir_job *job = *job_at;
+        if (job->request != request) continue;
+        *job_at = job->next;
+        if (!*job_at) worker->jobs_end = job_at;
+        finish_cancelled(request, job);
+        return;
+    }
+}
+
+static void worker_free(struct cairn_store_worker *base) {
+    struct cairn_store_dir_worker *worker = worker_of(base);
+    struct cairn_store_request *request;
+    struct cairn_store_dir_job *job;
+    while ((request = take_incoming(worker))) finish_cancelled(request, NULL);
+    while ((job = take_job(worker))) finish_cancelled(job->request, job);
+    close(worker->wake_fd);
+    free(worker);
+}
+
+static void wake(struct cairn_store_worker *base) {
+    struct cairn_store_dir_worker *worker = worker_of(base);
+    atomic_store(&worker->woken, true);
+    uint64_t one = 1;
+    ssize_t size = write(worker->wake_fd, &one, sizeof one);
+    (void)size; /* EAGAIN: it is awake already */
+}
+
+static uint32_t appetite(const struct cairn_store_worker *base) {
+    (void)base;
+    return APPETITE;
+}
+
+/* ---- turns ---- */
+
+static const struct {
+    cairn_store_dir_step *step;
+    bool writes;
+} operations[] = {
+    [CAIRN_STORE_PUT] = {cairn_store_dir_put, true},
+    [CAIRN_STORE_GET] = {cairn_store_dir_get, false},
+    [CAIRN_STORE_HEAD] = {cairn_store_dir_head, false},
+    [CAIRN_STORE_DELETE] = {cairn_store_dir_delete, true},
+    [CAIRN_STORE_DELETE_MANY] = {cairn_store_dir_delete_many, true},
+    [CAIRN_STORE_LIST] = {cairn_store_dir_list, false},
+    [CAIRN_STORE_UPLOAD_CREATE] = {cairn_store_dir_upload_create, true},
+    [CAIRN_STORE_UPLOAD_PART] = {cairn_store_dir_upload_part, true},
+    [CAIRN_STORE_UPLOAD_COMPLETE] = {cairn_store_dir_upload_complete, true},
+    [CAIRN_STORE_UPLOAD_ABORT] = {cairn_store_dir_upload_abort, true},
+    [CAIRN_STORE_UPLOAD_PARTS] = {cairn_store_dir_upload_parts, false},
+    [CAIRN_STORE_UPLOADS] = {cairn_store_dir_uploads, false},
+};
+
+static enum cairn_code job_step(struct cairn_store_dir_worker *worker,
+                                struct cairn_store_dir_job *job, bool *ret_more,
+                                struct cairn_error *err) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    const struct cairn_store_request *request = job->request;
+    CAIRN_ASSERT((size_t)request->op < CAIRN_COUNT(operations));
+    if (operations[request->op].writes && dir->read_only) {
+        return cairn_fail(err, CAIRN_FORBIDDEN, "the store was opened for reading only");
+    }
+    if (request->deadline_ms && dir->clock->mono_ms(dir->clock) >= request->deadline_ms) {
+        return cairn_fail(err, CAIRN_TIMEOUT, "the deadline passed after %llu bytes",
+                          (unsigned long long)job->moved_bytes);
+    }
+    enum cairn_code code = operations[request->op].step(worker, job, ret_more, err);
+    job->begun = true;
+    return code;
+}
+
+/* Gives every new request a job behind the others; true when one ended for want of memory. */
+static bool admit(struct cairn_store_dir_worker *worker) {
+    bool ended = false;
+    struct cairn_store_request *request;
+    while ((request = take_incoming(worker))) {
+        struct cairn_store_dir_job *job = calloc(1, sizeof *job);
+        if (!job) {
+            struct cairn_error why = {0};
+            enum cairn_code code = cairn_fail(&why, CAIRN_NO_MEMORY, "no memory for a request");
+            finish(request, NULL, code, &why);
+            ended = true;
+            continue;
+        }
+        job->request = request;
+        job->folder_fd = -1;
+        job_append(worker, job);
+    }
+    return ended;
+}
+
+/* One turn of the request in front; true when it ended. */
+static bool turn(struct cairn_store_dir_worker *worker) {
+    struct cairn_store_dir_job *job = take_job(worker);
+    if (!job) return false;
+    struct cairn_error why = {0};
+    bool more = false;
+    enum cairn_code code = job_step(worker, job, &more, &why);
+    if (code == CAIRN_OK && more) {
+        job_append(worker, job);
+        return false;
+    }
+    finish(job->request, job, code, &why);
+    return true;
+}
+
+static bool take_wake(struct cairn_store_dir_worker *worker) {
+    if (!atomic_exchange(&worker->woken, false)) return false;
+    uint64_t count;
+    ssize_t size = read(worker->wake_fd, &count, sizeof count);
+    (void)size; /* EAGAIN: the waker has not written yet; it will cause one empty round */
+    return true;
+}
+
+static enum cairn_code wait_for_wake(struct cairn_store_dir_worker *worker, uint32_t timeout_ms,
+                                     struct cairn_error *err) {
+    struct pollfd fd = {.fd = worker->wake_fd, .events = POLLIN};
+    int timeout = timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms;
+    if (poll(&fd, 1, timeout) < 0 && errno != EINTR) return cairn_fail_errno(err, "wait for work");
+    if (fd.revents) {
+        atomic_store(&worker->woken, true);
+        take_wake(worker);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t timeout_ms,
+                                   struct cairn_error *err) {
+    struct cairn_store_dir_worker *worker = worker_of(base);
+    uint64_t start = cairn_mono_ms();
+    for (;;) {
+        cairn_store_dir_forget(worker);
+        bool ended = admit(worker);
+        if (!worker->jobs && !ended) {
+            if (take_wake(worker)) return CAIRN_OK;
+            return wait_for_wake(worker, timeout_ms, err);
+        }
+        ended |= turn(worker);
+        if (ended || take_wake(worker)) return CAIRN_OK;
+        if (cairn_mono_ms() - start >= timeout_ms) return CAIRN_OK;
+    }
+}
+
+static const struct cairn_store_vtable vtable = {.free = dir_free,
+                                                 .worker_new = worker_new,
+                                                 .worker_free = worker_free,
+                                                 .submit = submit,
+                                                 .cancel = cancel,
+                                                 .poll = poll_worker,
+                                                 .wake = wake,
+                                                 .appetite = appetite,
+                                                 .moved = cairn_store_dir_moved,
+                                                 .follow = cairn_store_dir_follow};

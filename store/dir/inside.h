@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inside: what the files of the folder store share. Others use store/store.h.
+ *
+ * Why:     a folder has no multipart upload, no conditional put and no metadata of its own; here
+ *          they are made of a temporary file, link() and extended attributes.
+ * Promise: D1  no access leaves the root: keys hold no "..", and no symbolic link below the root
+ *              is followed (openat2; where the kernel has none, component by component).
+ *          D2  a name appears only after its bytes were synced, and CAIRN_OK comes after the folder
+ *              and every new parent folder were (R7). A failed sync ends the request for good.
+ *          D3  a HEAD that carries a token syncs file and folder before it answers, so that what
+ *              recovery takes for proof is durable and not only visible. What the same worker has
+ *              just published is, and is not synced again.
+ *          D4  with a checksum given, the bytes in memory are summed as they are written;
+ *              differing ones are CAIRN_SOURCE_CHANGED.
+ *          D5  one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
+ * Limits:  a component of a key has at most 255 bytes; names like .<uuid>.tmp are our temporaries
+ *          and no keys. A key below another key cannot exist in a folder.
+ * Threads: struct cairn_store_dir is immutable after open but for what root_fd refers to, which
+ *          cairn_store_follow replaces whole; worker and jobs have one owner thread, only _wake may
+ *          come from another.
+ * Next:    store/README.md; common/file.h.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/id.h"
+#include <sys/stat.h>
+
+#include "store/store.h"
+
+#define CAIRN_STORE_DIR_STEP_BYTES (4 * CAIRN_MIB)
+#define CAIRN_STORE_DIR_TEMPORARY_BYTES (CAIRN_UUID_TEXT_BYTES + 5) /* "." uuid ".tmp" NUL */
+#define CAIRN_STORE_DIR_SYNCED_MAX 64
+#define CAIRN_STORE_DIR_PUBLISHED_MAX 16
+
+struct cairn_store_dir {
+    struct cairn_store base; /* first */
+    const struct cairn_clock *clock;
+    int root_fd;
+    bool read_only;
+    bool beneath; /* openat2 works here */
+    atomic_uint roots; /* how often the path was followed to another folder */
+};
+struct cairn_store_dir_job {
+    struct cairn_store_dir_job *next;
+    struct cairn_store_request *request;
+    bool begun;
+    struct cairn_file file;
+    int folder_fd;                                   /* of the key; -1: not open */
+    char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES]; /* removed with the job unless "" */
+    uint64_t moved_bytes;
+    uint32_t crc32c; /* of what was moved */
+    void *scratch;   /* UPLOAD_PARTS: one step's bytes */
+    size_t deletion; /* DELETE_MANY: the one that is next */
+};
+struct cairn_store_dir_worker {
+    struct cairn_store_worker base; /* first */
+    int wake_fd;
+    atomic_bool woken;
+    /* Submitted, not yet begun: linked by worker_private, so that submit cannot fail. */
+    struct cairn_store_request *incoming, *incoming_last;
+    struct cairn_store_dir_job *jobs, **jobs_end; /* taking turns */
+    /* Hashes of folders whose entry in their parent this worker has synced. */
+    uint64_t synced[CAIRN_STORE_DIR_SYNCED_MAX];
+    unsigned synced_next;
+    struct cairn_store_dir_published {
+        uint64_t device, inode, size_bytes;
+        int64_t modified_s, modified_ns;
+    } published[CAIRN_STORE_DIR_PUBLISHED_MAX]; /* files that it made durable under their names */
+    unsigned published_next;
+    unsigned roots; /* the one that these two lists are of */
+};
+static inline const struct cairn_store_dir *
+cairn_store_dir_of(const struct cairn_store_dir_worker *worker) {
+    return (const struct cairn_store_dir *)worker->base.store;
+}
+
+/* ---- root.c ---- */
+bool cairn_store_dir_moved(const struct cairn_store *store);
+enum cairn_code cairn_store_dir_follow(struct cairn_store *store,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* What this worker knows of folders holds for another root. */
+void cairn_store_dir_forget(struct cairn_store_dir_worker *worker);
+
+/* ---- path.c ---- */
+struct cairn_store_dir_place {
+    char folder[CAIRN_KEY_BYTES_MAX + 1]; /* "" is the root; no slash at the end */
+    char name[256];
+};
+/* Takes a key apart; refuses what is no key. */
+enum cairn_code cairn_store_dir_place_of(const char *key, struct cairn_store_dir_place *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_store_dir_is_temporary(const char *name);
+void cairn_store_dir_temporary(const char *uuid, char ret_name[CAIRN_STORE_DIR_TEMPORARY_BYTES]);
+/* openat below the root without following a link; -1 and errno. path "" is the folder itself. */
+int cairn_store_dir_open_at(const struct cairn_store_dir *dir, int from_fd, const char *path,
+                            int flags);
+/* NOT_FOUND for absent names and for keys below an object; STORE for a link in the way. */
+enum cairn_code cairn_store_dir_fail(struct cairn_error *err, int os_errno, const char *doing);
+/* The existing folder of a key. */
+enum cairn_code cairn_store_dir_folder(const struct cairn_store_dir *dir, const char *folder,
+                                       int *ret_fd, struct cairn_error *err) CAIRN_MUST_USE;
+/* The same, made and synced where it is missing. */
+enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worker,
+                                            const char *folder, int *ret_fd,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Removes the folder and its parents as long as they are empty. */
+void cairn_store_dir_prune(const struct cairn_store_dir *dir, const char *folder);
+/* A regular file in an open folder. */
+enum cairn_code cairn_store_dir_open_file(int folder_fd, const char *name, bool write,
+                                          struct cairn_file *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- the operations: one step each; *ret_more asks for another turn ---- */
+typedef enum cairn_code cairn_store_dir_step(struct cairn_store_dir_worker *worker,
+                                             struct cairn_store_dir_job *job, bool *ret_more,
+                                             struct cairn_error *err);
+/* write.c */
+cairn_store_dir_step cairn_store_dir_put, cairn_store_dir_upload_create,
+    cairn_store_dir_upload_part, cairn_store_dir_upload_complete, cairn_store_dir_upload_abort,
+    cairn_store_dir_delete, cairn_store_dir_delete_many;
+void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, int fd);
+bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st);
+/* read.c */
+cairn_store_dir_step cairn_store_dir_get, cairn_store_dir_head, cairn_store_dir_upload_parts;
+/* list.c */
+cairn_store_dir_step cairn_store_dir_list, cairn_store_dir_uploads;
+
+#define CAIRN_STORE_DIR_XATTR_UPLOAD "user.cairn.upload"
+#define CAIRN_STORE_DIR_XATTR_CRC32C "user.cairn.crc32c"

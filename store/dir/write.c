@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing: put, and a multipart upload as one temporary file beside its final name. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "common/crashpoint.h"
+#include "common/crc32c.h"
+#include "common/text.h"
+#include "common/utf8.h"
+#include "store/dir/inside.h"
+
+/* A folder may be pruned between making it and making a file in it. */
+#define CREATE_TRIES_MAX 16
+
+/* ---- shared steps ---- */
+
+/* Makes the temporary file of this job in the key's folder. One of the same token is left from an
+ * earlier try of the same shard and is replaced. */
+static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
+                                        struct cairn_store_dir_job *job,
+                                        const struct cairn_store_dir_place *place,
+                                        const char *temporary, uint64_t expected_bytes,
+                                        struct cairn_error *err) {
+    if (cairn_store_dir_is_temporary(place->name)) {
+        return cairn_fail(err, CAIRN_INVALID, "names like this are kept for unfinished objects");
+    }
+    for (int i = 1;; i++) {
+        CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, &job->folder_fd, err));
+        struct cairn_error why = {0};
+        unlinkat(job->folder_fd, temporary, 0);
+        enum cairn_code code =
+            cairn_file_create(job->folder_fd, temporary, expected_bytes, &job->file, &why);
+        if (code == CAIRN_OK) return code;
+        close(job->folder_fd);
+        job->folder_fd = -1;
+        if (why.os_errno == ENOENT && i < CREATE_TRIES_MAX) continue;
+        if (err) *err = why;
+        return code;
+    }
+}
+
+static enum cairn_code write_step(struct cairn_store_dir_job *job, bool *ret_more,
+                                  struct cairn_error *err) {
+    const struct cairn_store_request *request = job->request;
+    uint64_t left = request->body.size - job->moved_bytes;
+    size_t size = (size_t)cairn_min_u64(left, CAIRN_STORE_DIR_STEP_BYTES);
+    const uint8_t *from = size ? (const uint8_t *)request->body.data + job->moved_bytes : NULL;
+    uint64_t base = request->op == CAIRN_STORE_UPLOAD_PART ? request->offset : 0;
+    CAIRN_TRY(cairn_file_write_at(&job->file, from, size, base + job->moved_bytes, err));
+    if (request->has_crc32c) job->crc32c = cairn_crc32c(job->crc32c, from, size);
+    job->moved_bytes += size;
+    *ret_more = job->moved_bytes < request->body.size;
+    if (*ret_more || !request->has_crc32c || job->crc32c == request->crc32c) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_SOURCE_CHANGED, /* D4 */
+                      "the bytes in memory have checksum %08" PRIx32
+                      ", they were staged as %08" PRIx32,
+                      job->crc32c, request->crc32c);
+}
+
+/* Attributes that a file system does not take are left out: the profile has said so. */
+static void set_attributes(int fd, const char *token, bool has_crc32c, uint32_t crc32c) {
+    if (token) fsetxattr(fd, CAIRN_STORE_DIR_XATTR_UPLOAD, token, strlen(token), 0);
+    if (!has_crc32c) return;
+    char text[9];
+    snprintf(text, sizeof text, "%08" PRIx32, crc32c);
+    fsetxattr(fd, CAIRN_STORE_DIR_XATTR_CRC32C, text, 8, 0);
+}
+
+/* fsync and not fdatasync: the attributes must be durable before the name is. */
+static enum cairn_code sync_file(const struct cairn_file *file, struct cairn_error *err) {
+    return fsync(file->fd) == 0 ? CAIRN_OK : cairn_fail_errno(err, "sync");
+}
+
+/* The last step: from here on the name is there, and durable when this is CAIRN_OK. */
+static enum cairn_code publish(int folder_fd, const char *temporary, const char *name, bool create,
+                               struct cairn_error *err) {
+    CAIRN_CRASHPOINT("store.dir.synced");
+    if (create) {
+        CAIRN_TRY(cairn_file_publish(folder_fd, temporary, name, err));
+    } else {
+        if (renameat(folder_fd, temporary, folder_fd, name) != 0) {
+            return cairn_fail_errno(err, "publish %s", name);
+        }
+        CAIRN_TRY(cairn_dir_sync(folder_fd, err));
+    }
+    CAIRN_CRASHPOINT("store.dir.published");
+    return CAIRN_OK;
+}
+
+static struct cairn_store_dir_published identity_of(const struct stat *st) {
+    return (struct cairn_store_dir_published){st->st_dev, st->st_ino, (uint64_t)st->st_size,
+                                              st->st_mtim.tv_sec, st->st_mtim.tv_nsec};
+}
+
+void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, int fd) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return; /* then HEAD syncs it once more */
+    worker->published[worker->published_next++ % CAIRN_STORE_DIR_PUBLISHED_MAX] = identity_of(&st);
+}
+
+bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st) {
+    const struct cairn_store_dir_published it = identity_of(st);
+    for (size_t i = 0; i < CAIRN_STORE_DIR_PUBLISHED_MAX; i++) {
+        const struct cairn_store_dir_published *at = &worker->published[i];
+        if (at->inode == it.inode && at->device == it.device && at->size_bytes == it.size_bytes &&
+            at->modified_s == it.modified_s && at->modified_ns == it.modified_ns)
+            return true;
+    }
+    return false;
+}
+
+/* ---- put ---- */
+
+static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
+                                 struct cairn_store_dir_job *job,
+                                 const struct cairn_store_dir_place *place,
+                                 struct cairn_error *err) {
+    const struct cairn_store_request *request = job->request;
+    char uuid[CAIRN_UUID_TEXT_BYTES], temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
+    bool token = request->token && cairn_uuid_text_valid(cairn_view_of(request->token));
+    if (!token) cairn_uuid_random(uuid);
+    cairn_store_dir_temporary(token ? request->token : uuid, temporary);
+    CAIRN_TRY(create_temporary(worker, job, place, temporary, request->body.size, err));
+    memcpy(job->temporary, temporary, sizeof temporary);
+    struct stat st;
+    if (request->create && fstatat(job->folder_fd, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        return cairn_fail(err, CAIRN_PRECONDITION, "it is already there");
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
+                                    struct cairn_store_dir_job *job, bool *ret_more,
+                                    struct cairn_error *err) {
+    const struct cairn_store_request *request = job->request;
+    struct cairn_store_dir_place place;
+    CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
+    if (!job->begun) CAIRN_TRY(put_begin(worker, job, &place, err));
+    CAIRN_TRY(write_step(job, ret_more, err));
+    if (*ret_more) return CAIRN_OK;
+    set_attributes(job->file.fd, request->token, request->has_crc32c, request->crc32c);
+    CAIRN_TRY(sync_file(&job->file, err));
+    CAIRN_TRY(publish(job->folder_fd, job->temporary, place.name, request->create, err));
+    job->temporary[0] = '\0'; /* it bears its final name now */
+    cairn_store_dir_remember(worker, job->file.fd);
+    return CAIRN_OK;
+}
+
+/* ---- uploads ---- */
+
+enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *worker,
+                                              struct cairn_store_dir_job *job, bool *ret_more,
+                                              struct cairn_error *err) {
+    struct cairn_store_request *request = job->request;
+    struct cairn_store_dir_place place;
+    char uuid[CAIRN_UUID_TEXT_BYTES], temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
+    *ret_more = false;
+    CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
+    cairn_uuid_random(uuid);
+    if (request->token) {
+        if (!cairn_uuid_text_valid(cairn_view_of(request->token))) {
+            return cairn_fail(err, CAIRN_INVALID, "the upload's token is no UUID");
+        }
+        memcpy(uuid, request->token, sizeof uuid);
+    }
+    cairn_store_dir_temporary(uuid, temporary);
+    CAIRN_TRY(create_temporary(worker, job, &place, temporary, request->length, err));
+    CAIRN_CRASHPOINT("store.dir.created");
+    memcpy(request->upload_id, uuid, sizeof uuid);
+    return CAIRN_OK;
+}
+
+/* The folder and the temporary file of an upload that must be there. */
+static enum cairn_code open_upload(struct cairn_store_dir_worker *worker,
+                                   struct cairn_store_dir_job *job,
+                                   const struct cairn_store_dir_place *place,
+                                   char ret_temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES],
+                                   struct cairn_error *err) {
+    const char *id = job->request->upload_id_in;
+    if (!id || !cairn_uuid_text_valid(cairn_view_of(id))) {
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
+    }
+    cairn_store_dir_temporary(id, ret_temporary);
+    CAIRN_TRY(
+        cairn_store_dir_folder(cairn_store_dir_of(worker), place->folder, &job->folder_fd, err));
+    return cairn_store_dir_open_file(job->folder_fd, ret_temporary, true, &job->file, err);
+}
+
+enum cairn_code cairn_store_dir_upload_part(struct cairn_store_dir_worker *worker,
+                                            struct cairn_store_dir_job *job, bool *ret_more,
+                                            struct cairn_error *err) {
+    struct cairn_store_request *request = job->request;
+    if (!job->begun) {
+        struct cairn_store_dir_place place;
+        char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
+        CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
+        CAIRN_TRY(open_upload(worker, job, &place, temporary, err));
+    }
+    CAIRN_TRY(write_step(job, ret_more, err));
+    if (!*ret_more) CAIRN_CRASHPOINT("store.dir.part");
+    if (!*ret_more) snprintf(request->etag, sizeof request->etag, "%08" PRIx32, request->crc32c);
+    return CAIRN_OK;
+}
+
+static enum cairn_code check_parts(const struct cairn_store_dir_job *job, struct cairn_error *err) {
+    const struct cairn_store_request *request = job->request;
+    uint64_t sum = 0, size = 0;
+    uint32_t crc = 0;
+    bool all_summed = request->has_crc32c;
+    for (size_t i = 0; i < request->part_count; i++) {
+        const struct cairn_store_part *part = &request->parts[i];
+        if (part->number != i + 1 || cairn_add_overflows(sum, part->size_bytes, &sum)) {
+            return cairn_fail(err, CAIRN_INVALID, "part %zu of %zu is numbered %" PRIu32, i + 1,
+                              request->part_count, part->number);
+        }
+        crc = cairn_crc32c_combine(crc, part->crc32c, part->size_bytes);
+        all_summed &= part->has_crc32c;
+    }
+    CAIRN_TRY(cairn_file_size(&job->file, &size, err));
+    if (sum != request->length || size != request->length) {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the parts have %" PRIu64 " bytes, the file %" PRIu64
+                          ", the object must have %" PRIu64,
+                          sum, size, request->length);
+    }
+    if (all_summed && crc != request->crc32c) {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the parts make checksum %08" PRIx32 ", the object's is %08" PRIx32, crc,
+                          request->crc32c);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *worker,
+                                                struct cairn_store_dir_job *job, bool *ret_more,
+                                                struct cairn_error *err) {
+    const struct cairn_store_request *request = job->request;
+    struct cairn_store_dir_place place;
+    char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
+    *ret_more = false;
+    CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
+    CAIRN_TRY(open_upload(worker, job, &place, temporary, err));
+    CAIRN_TRY(check_parts(job, err));
+    set_attributes(job->file.fd, request->token ? request->token : request->upload_id_in,
+                   request->has_crc32c, request->crc32c);
+    enum cairn_code synced = sync_file(&job->file, err);
+    /* Its pages count as clean now and could be read, and synced with success, by the next one. */
+    if (synced != CAIRN_OK) unlinkat(job->folder_fd, temporary, 0);
+    CAIRN_TRY(synced);
+    CAIRN_TRY(publish(job->folder_fd, temporary, place.name, request->create, err));
+    cairn_store_dir_remember(worker, job->file.fd);
+    return CAIRN_OK;
+}
+
+/* ---- removal ---- */
+
+static enum cairn_code remove_name(struct cairn_store_dir_worker *worker,
+                                   struct cairn_store_dir_job *job,
+                                   const struct cairn_store_dir_place *place, const char *name,
+                                   struct cairn_error *err) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    enum cairn_code code = cairn_store_dir_folder(dir, place->folder, &job->folder_fd, err);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    CAIRN_TRY(code);
+    bool removed = unlinkat(job->folder_fd, name, 0) == 0;
+    if (!removed && errno != ENOENT && errno != EISDIR) {
+        return cairn_fail_errno(err, "remove %s", name);
+    }
+    if (removed) CAIRN_TRY(cairn_dir_sync(job->folder_fd, err));
+    cairn_store_dir_prune(dir, place->folder);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_dir_upload_abort(struct cairn_store_dir_worker *worker,
+                                             struct cairn_store_dir_job *job, bool *ret_more,
+                                             struct cairn_error *err) {
+    const char *id = job->request->upload_id_in;
+    struct cairn_store_dir_place place;
+    char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
+    *ret_more = false;
+    CAIRN_TRY(cairn_store_dir_place_of(job->request->key, &place, err));
+    if (!id || !cairn_uuid_text_valid(cairn_view_of(id))) return CAIRN_OK;
+    cairn_store_dir_temporary(id, temporary);
+    return remove_name(worker, job, &place, temporary, err);
+}
+
+enum cairn_code cairn_store_dir_delete(struct cairn_store_dir_worker *worker,
+                                       struct cairn_store_dir_job *job, bool *ret_more,
+                                       struct cairn_error *err) {
+    struct cairn_store_dir_place place;
+    *ret_more = false;
+    CAIRN_TRY(cairn_store_dir_place_of(job->request->key, &place, err));
+    return remove_name(worker, job, &place, place.name, err);
+}
+
+static void remove_one(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job,
+                       struct cairn_store_deletion *deletion) {
+    struct cairn_store_dir_place place;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_dir_place_of(deletion->key, &place, &why);
+    if (!code) code = remove_name(worker, job, &place, place.name, &why);
+    if (job->folder_fd >= 0) close(job->folder_fd);
+    job->folder_fd = -1;
+    deletion->deleted = code == CAIRN_OK;
+    deletion->refused = code != CAIRN_OK;
+    deletion->code = code;
+    (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, why.message);
+}
+
+/* One key a turn. */
+enum cairn_code cairn_store_dir_delete_many(struct cairn_store_dir_worker *worker,
+                                            struct cairn_store_dir_job *job, bool *ret_more,
+                                            struct cairn_error *err) {
+    const struct cairn_store_request *request = job->request;
+    if (job->deletion < request->deletion_count) {
+        struct cairn_store_deletion *deletion = &request->deletions[job->deletion++];
+        if (!deletion->deleted) remove_one(worker, job, deletion);
+    }
+    *ret_more = job->deletion < request->deletion_count;
+    for (size_t i = 0; i < request->deletion_count && !*ret_more; i++) {
+        const struct cairn_store_deletion *deletion = &request->deletions[i];
+        if (!deletion->deleted)
+            return cairn_fail(err, deletion->code, "%s: %s", cairn_short(deletion->key).text,
+                              deletion->reason);
+    }
+    return CAIRN_OK;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asking over HTTP, and reading what came; see fetch.h. */
+#include "store/keys/fetch.h"
+
+#include <strings.h>
+
+#include "common/file.h"
+#include "common/http/http.h"
+#include "common/text.h"
+#include "store/time.h"
+#include "store/xml/xml.h"
+
+void cairn_credentials_wipe(struct cairn_buf *buf) {
+    if (buf->data) explicit_bzero(buf->data, buf->capacity);
+    cairn_buf_release(buf);
+}
+
+static void keep_date(struct cairn_http_request *request, struct cairn_view name,
+                      struct cairn_view value) {
+    struct cairn_credentials_ask *ask = request->owner;
+    if (name.size != 4 || strncasecmp(name.data, "Date", 4) != 0 || value.size >= sizeof ask->date)
+        return;
+    memcpy(ask->date, value.data, value.size);
+    ask->date[value.size] = '\0';
+}
+
+enum cairn_code cairn_credentials_fetch(struct cairn_credentials_ask *ask, struct cairn_buf *ret,
+                                        struct cairn_error *err) {
+    struct cairn_http_engine *engine = NULL;
+    struct cairn_http_options options = {
+        .connections_max = 1, .connect_ms = ask->ms, .ca_bundle = ask->ca_bundle};
+    CAIRN_TRY(cairn_http_engine_new(&options, &engine, err));
+    struct cairn_http_request request = {
+        .method = ask->method,
+        .url = ask->url,
+        .headers = ask->headers,
+        .header_count = ask->header_count,
+        .body = ask->body,
+        .has_body = !strcmp(ask->method, "POST") || !strcmp(ask->method, "PUT"),
+        .reply_buf = ret,
+        .total_ms = ask->ms,
+        .stall_ms = ask->ms,
+        .on_header = keep_date,
+        .owner = ask,
+    };
+    enum cairn_code code = cairn_http_perform(engine, &request, err);
+    cairn_http_engine_free(engine);
+    ask->status = request.status;
+    if (code) return cairn_within(err, code, "%s", ask->source);
+    if (request.status == 200) return CAIRN_OK;
+    struct cairn_xml_problem problem = {0};
+    if (!cairn_xml_problem_read(cairn_buf_view(ret), &problem)) problem.code[0] = '\0';
+    bool later = request.status >= 500 || request.status == 429;
+    code = cairn_fail(err, later ? CAIRN_UNAVAILABLE : CAIRN_UNAUTHORIZED, "%s answered %d%s%s",
+                      ask->source, request.status, problem.code[0] ? " " : "", problem.code);
+    if (err) err->http_status = request.status;
+    return code;
+}
+
+enum cairn_code cairn_credentials_add_header(struct cairn_credentials_ask *ask,
+                                             struct cairn_buf *line, const char *name,
+                                             const char *value, struct cairn_error *err) {
+    CAIRN_ASSERT(ask->header_count < CAIRN_CREDENTIALS_HEADERS_MAX);
+    if (strpbrk(value, "\r\n"))
+        return cairn_fail(err, CAIRN_INVALID, "the value for %s holds a line break", name);
+    CAIRN_TRY(cairn_buf_printf(line, err, "%s: %s", name, value));
+    ask->headers[ask->header_count++] = line->data;
+    return CAIRN_OK;
+}
+
+bool cairn_credentials_may_go_to(const char *url) {
+    static const char *const hosts[] = {"127.",          "localhost",      "[::1]",
+                                        "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
+    if (!cairn_text_starts(url, "http://")) return cairn_text_starts(url, "https://");
+    const char *host = url + strlen("http://");
+    size_t size = strcspn(host, "/?#");
+    if (memchr(host, '@', size)) return false;
+    for (size_t i = 0; i < CAIRN_COUNT(hosts); i++) {
+        size_t wanted = strlen(hosts[i]);
+        if (strncmp(host, hosts[i], wanted) != 0) continue;
+        if (!i) return strspn(host, "0123456789.") == strcspn(host, ":/?#");
+        if (!host[wanted] || strchr(":/?#", host[wanted])) return true;
+    }
+    return false;
+}
+
+enum cairn_code cairn_credentials_load_token(const char *path, struct cairn_buf *ret,
+                                             struct cairn_error *err) {
+    CAIRN_TRY(cairn_file_load(path, ret, err));
+    while (ret->size && strchr(" \t\r\n", ret->data[ret->size - 1])) ret->data[--ret->size] = '\0';
+    if (!ret->size) return cairn_fail(err, CAIRN_UNAUTHORIZED, "%s is empty", path);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_credentials_parse(struct cairn_view text, json_t **ret_json,
+                                        struct cairn_error *err) {
+    if (cairn_json_parse(text, (struct cairn_json_limits){0}, ret_json, NULL) == CAIRN_OK)
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "what it answered is no JSON document");
+}
+
+enum cairn_code cairn_credentials_take_json(const json_t *json, const char *token_name,
+                                            struct cairn_credentials *ret,
+                                            struct cairn_error *err) {
+    const char *access_key = NULL, *secret = NULL, *token = NULL, *expiration = NULL;
+    struct cairn_json_field fields[] = {
+        {"AccessKeyId", CAIRN_JSON_TEXT, true, &access_key, 0},
+        {"SecretAccessKey", CAIRN_JSON_TEXT, true, &secret, 0},
+        {token_name, CAIRN_JSON_TEXT, false, &token, CAIRN_SECRET_BYTES_MAX},
+        {"Expiration", CAIRN_JSON_TEXT, false, &expiration, 0},
+    };
+    CAIRN_TRY(cairn_json_read(json, "", fields, CAIRN_COUNT(fields), true, err));
+    CAIRN_TRY(cairn_credentials_set(ret, access_key, secret, token, err));
+    return expiration ? cairn_s3_time_iso(expiration, &ret->expires_ms, err) : CAIRN_OK;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fetch: one question to a source of keys, and the forms its answer comes in; for this room alone.
+ *
+ * Why:     STS, container endpoints, instance metadata and programs answer alike, and none of
+ *          their answers may be left in memory or told in an error.
+ * Promise: F1  CAIRN_OK is status 200 with a whole body; anything else names the source.
+ *          F2  an answer's bytes are in no error; of an error document its code alone is told.
+ * Limits:  answers of 256 KiB; CAIRN_CREDENTIALS_HEADERS_MAX headers.
+ * Threads: stateless.
+ * Next:    store/keys/sts.c, store/keys/http.c, store/keys/process.c.
+ */
+#pragma once
+
+#include "common/json.h"
+#include "store/keys/inside.h"
+
+#define CAIRN_CREDENTIALS_ANSWER_BYTES_MAX (256 * CAIRN_KIB)
+#define CAIRN_CREDENTIALS_ANSWER_MS 5000
+#define CAIRN_CREDENTIALS_HEADERS_MAX 8
+
+/* A buffer that is overwritten before its memory is given back. */
+void cairn_credentials_wipe(struct cairn_buf *buf);
+#define CAIRN_SECRET_BUF __attribute__((cleanup(cairn_credentials_wipe))) struct cairn_buf
+
+struct cairn_credentials_ask {
+    const char *source; /* for errors */
+    const char *method, *url;
+    const char *headers[CAIRN_CREDENTIALS_HEADERS_MAX];
+    size_t header_count;
+    struct cairn_view body;
+    uint32_t ms;
+    const char *ca_bundle;
+    /* set by _fetch */
+    int status;    /* 0: no reply */
+    char date[64]; /* what the reply says of its clock; "" when nothing */
+};
+enum cairn_code cairn_credentials_fetch(struct cairn_credentials_ask *ask, struct cairn_buf *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* line keeps "name: value" and must outlive the ask. */
+enum cairn_code cairn_credentials_add_header(struct cairn_credentials_ask *ask,
+                                             struct cairn_buf *line, const char *name,
+                                             const char *value,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* https; or http where nobody else can listen: this machine and the addresses AWS gives to it. */
+bool cairn_credentials_may_go_to(const char *url);
+/* A file with one token; white space at its end is no part of it. */
+enum cairn_code cairn_credentials_load_token(const char *path, struct cairn_buf *ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* Like cairn_json_parse, without the words at which it stopped. */
+enum cairn_code cairn_credentials_parse(struct cairn_view text, json_t **ret_json,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* {"AccessKeyId": ..., "SecretAccessKey": ..., token_name: ..., "Expiration": ...} */
+enum cairn_code cairn_credentials_take_json(const json_t *json, const char *token_name,
+                                            struct cairn_credentials *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The environment and the shared files. A line of an ini file is a section, a setting, a nested
+ * setting (indented, below one without a value), or nothing.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "common/file.h"
+#include "common/text.h"
+#include "store/keys/inside.h"
+
+#define VALUES_MAX 256
+
+enum cairn_code cairn_credentials_environment(const struct cairn_credentials_options *options,
+                                              struct cairn_credentials *ret, bool *ret_found,
+                                              struct cairn_error *err) {
+    (void)options;
+    const char *access_key = cairn_credentials_variable("AWS_ACCESS_KEY_ID");
+    const char *secret = cairn_credentials_variable("AWS_SECRET_ACCESS_KEY");
+    if (!access_key && !secret) return CAIRN_OK;
+    if (!access_key || !secret)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "%s is set but %s is not",
+                          access_key ? "AWS_ACCESS_KEY_ID" : "AWS_SECRET_ACCESS_KEY",
+                          access_key ? "AWS_SECRET_ACCESS_KEY" : "AWS_ACCESS_KEY_ID");
+    CAIRN_TRY(cairn_credentials_set(ret, access_key, secret,
+                                    cairn_credentials_variable("AWS_SESSION_TOKEN"), err));
+    snprintf(ret->source, sizeof ret->source, "environment");
+    *ret_found = true;
+    return CAIRN_OK;
+}
+
+/* ---- files ---- */
+
+static void free_value(struct cairn_profile_value *value) {
+    if (value->value) explicit_bzero(value->value, strlen(value->value));
+    free(value->value);
+    free(value->name);
+    *value = (struct cairn_profile_value){0};
+}
+
+void cairn_profile_release(struct cairn_profile *profile) {
+    for (size_t i = 0; i < profile->count; i++) free_value(&profile->values[i]);
+    free(profile->values);
+    *profile = (struct cairn_profile){0};
+}
+
+const char *cairn_profile_get(const struct cairn_profile *profile, const char *name) {
+    const char *found = NULL;
+    for (size_t i = 0; i < profile->count; i++) {
+        const struct cairn_profile_value *value = &profile->values[i];
+        if (strcmp(value->name, name) != 0) continue;
+        if (value->secret_file) return value->value;
+        found = value->value;
+    }
+    return found && *found ? found : NULL;
+}
+
+struct reader {
+    struct cairn_profile *profile;
+    const char *path;
+    bool secret_file;     /* sections are [name], not [profile name] */
+    const char *services; /* NULL, or: only the section [services NAME] is read */
+    bool inside;
+    char parent[64]; /* "s3" below "s3 =", else "" */
+};
+
+static char *trim(char *text) {
+    text += strspn(text, " \t");
+    size_t size = strlen(text);
+    while (size && isspace((unsigned char)text[size - 1])) text[--size] = '\0';
+    return text;
+}
+
+/* What stands behind a word in a section's head, out of its quotes; NULL: another word. */
+static char *name_behind(const char *word, char *head) {
+    size_t size = strlen(word);
+    if (strncmp(head, word, size) != 0 || !head[size] || !strchr(" \t", head[size])) return NULL;
+    char *name = trim(head + size), *end = name + strlen(name) - 1;
+    if ((*name != '"' && *name != '\'') || end == name || *end != *name) return name;
+    *end = '\0';
+    return name + 1;
+}
+
+static void enter_section(struct reader *reader, char *line) {
+    char *end = strchr(line, ']');
+    if (end) *end = '\0';
+    char *name = trim(line + 1);
+    reader->parent[0] = '\0';
+    if (reader->services) {
+        name = name_behind("services", name);
+        reader->inside = end && name && !strcmp(name, reader->services);
+        return;
+    }
+    bool is_default = !strcmp(reader->profile->name, "default");
+    char *behind = reader->secret_file ? NULL : name_behind("profile", name);
+    if (behind)
+        name = behind;
+    else if (!reader->secret_file && !(is_default && !strcmp(name, "default")))
+        name = ""; /* sso-session, services, or a profile without the word */
+    reader->inside = end && !strcmp(name, reader->profile->name);
+    if (reader->inside) reader->profile->found = true;
+}
+
+static enum cairn_code add_value(struct reader *reader, const char *parent, const char *name,
+                                 const char *value, struct cairn_error *err) {
+    struct cairn_profile *profile = reader->profile;
+    if (profile->count == VALUES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s: more than %d settings in profile \"%s\"",
+                          reader->path, VALUES_MAX, profile->name);
+    void *grown = realloc(profile->values, (profile->count + 1) * sizeof profile->values[0]);
+    if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a profile");
+    profile->values = grown;
+    struct cairn_profile_value *to = &profile->values[profile->count++];
+    *to = (struct cairn_profile_value){.secret_file = reader->secret_file};
+    size_t size = strlen(parent) + strlen(name) + 2;
+    to->name = malloc(size);
+    to->value = strdup(value);
+    if (!to->name || !to->value) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a profile");
+    snprintf(to->name, size, "%s%s%s", parent, *parent ? "." : "", name);
+    for (char *at = to->name; *at; at++) *at = (char)tolower((unsigned char)*at);
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_line(struct reader *reader, char *line, struct cairn_error *err) {
+    bool indented = *line == ' ' || *line == '\t';
+    char *text = trim(line);
+    if (!*text || *text == '#' || *text == ';') return CAIRN_OK;
+    if (*text == '[') {
+        enter_section(reader, text);
+        return CAIRN_OK;
+    }
+    char *equals = strchr(text, '=');
+    if (!reader->inside || !equals) return CAIRN_OK;
+    *equals = '\0';
+    char *name = trim(text), *value = trim(equals + 1);
+    bool nested = indented && reader->parent[0];
+    if (!nested) reader->parent[0] = '\0';
+    if (!*value) (void)cairn_text_copy(reader->parent, sizeof reader->parent, name);
+    return add_value(reader, nested ? reader->parent : "", name, value, err);
+}
+
+static enum cairn_code read_file(struct reader *reader, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_file_load(reader->path, &text, &why);
+    if (code && why.os_errno == ENOENT) return CAIRN_OK;
+    if (code) {
+        if (err) *err = why;
+        return code;
+    }
+    for (char *at = text.data; at && *at && !code;) {
+        size_t size = strcspn(at, "\n");
+        char *next = at[size] ? at + size + 1 : at + size;
+        at[size] = '\0';
+        code = take_line(reader, at, err);
+        at = next;
+    }
+    if (text.data) explicit_bzero(text.data, text.size);
+    return code;
+}
+
+static void find_path(const char *variable, const char *base, char ret_path[512]) {
+    const char *named = cairn_credentials_variable(variable);
+    const char *home = cairn_credentials_variable("HOME");
+    if (named && named[0] == '~' && named[1] == '/' && home)
+        snprintf(ret_path, 512, "%s%s", home, named + 1);
+    else if (named)
+        snprintf(ret_path, 512, "%s", named);
+    else
+        snprintf(ret_path, 512, "%s/.aws/%s", home ? home : "", base);
+}
+
+enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
+                                   struct cairn_error *err) {
+    struct cairn_profile profile = {0};
+    if (!name) name = cairn_credentials_variable("AWS_PROFILE");
+    if (!name) name = cairn_credentials_variable("AWS_DEFAULT_PROFILE");
+    profile.asked_for = name != NULL;
+    if (!cairn_text_copy(profile.name, sizeof profile.name, name ? name : "default"))
+        return cairn_fail(err, CAIRN_INVALID, "the profile's name is longer than 127 bytes");
+    find_path("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile.credentials_path);
+    find_path("AWS_CONFIG_FILE", "config", profile.config_path);
+    struct reader reader = {.profile = &profile, .path = profile.config_path};
+    enum cairn_code code = read_file(&reader, err);
+    const char *services = cairn_profile_get(&profile, "services");
+    reader =
+        (struct reader){.profile = &profile, .path = profile.config_path, .services = services};
+    if (!code && services) code = read_file(&reader, err);
+    reader =
+        (struct reader){.profile = &profile, .path = profile.credentials_path, .secret_file = true};
+    if (!code) code = read_file(&reader, err);
+    if (code) {
+        cairn_profile_release(&profile);
+        return code;
+    }
+    cairn_profile_release(ret);
+    *ret = profile;
+    return CAIRN_OK;
+}
+
+/* ---- what the files are like ---- */
+
+static void mix(uint64_t *stamp, uint64_t value) {
+    *stamp = (*stamp ^ value) * UINT64_C(0x100000001b3);
+}
+
+uint64_t cairn_profile_stamp(void) {
+    char paths[2][512];
+    uint64_t stamp = UINT64_C(0xcbf29ce484222325);
+    find_path("AWS_SHARED_CREDENTIALS_FILE", "credentials", paths[0]);
+    find_path("AWS_CONFIG_FILE", "config", paths[1]);
+    for (size_t i = 0; i < CAIRN_COUNT(paths); i++) {
+        struct stat file = {0};
+        mix(&stamp, stat(paths[i], &file) == 0);
+        mix(&stamp, (uint64_t)file.st_dev);
+        mix(&stamp, (uint64_t)file.st_ino);
+        mix(&stamp, (uint64_t)file.st_size);
+        mix(&stamp, (uint64_t)file.st_mtim.tv_sec);
+        mix(&stamp, (uint64_t)file.st_mtim.tv_nsec);
+        mix(&stamp, (uint64_t)file.st_ctim.tv_nsec);
+    }
+    return stamp ? stamp : 1;
+}
+
+static bool is_exposed(const char *path, char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]) {
+    struct stat file;
+    if (stat(path, &file) != 0 || !S_ISREG(file.st_mode) || !(file.st_mode & 077)) return false;
+    snprintf(ret_text, CAIRN_CREDENTIALS_EXPOSED_BYTES, "%.500s has mode %04o", path,
+             (unsigned)file.st_mode & 07777);
+    return true;
+}
+
+/* The config file mostly holds no secret, and is open to all by custom. */
+bool cairn_profile_exposed(const char *name, char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]) {
+    CAIRN_AUTO(profile) profile = {0};
+    if (cairn_profile_load(name, &profile, NULL) != CAIRN_OK) return false;
+    if (is_exposed(profile.credentials_path, ret_text)) return true;
+    for (size_t i = 0; i < profile.count; i++)
+        if (!profile.values[i].secret_file &&
+            !strcmp(profile.values[i].name, "aws_secret_access_key"))
+            return is_exposed(profile.config_path, ret_text);
+    return false;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the bucket says of itself. Such a request is rare and small, so it goes as a presigned URL
+ * over an engine of its own. */
+#include "store/s3/s3.h"
+#include "store/s3/inside.h"
+#include "store/time.h"
+
+#define ASK_MS 10000
+#define ASK_BYTES_MAX (256 * CAIRN_KIB)
+
+static void keep_date(struct cairn_http_request *http, struct cairn_view name,
+                      struct cairn_view value) {
+    char *date = http->owner;
+    if (name.size == 4 && !strncasecmp(name.data, "date", 4) && value.size < 64) {
+        memcpy(date, value.data, value.size);
+        date[value.size] = '\0';
+    }
+}
+
+static enum cairn_code make_url(struct cairn_s3_store *store, const char *subresource,
+                                struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO(sigv4_signer) signer = {0};
+    CAIRN_AUTO(buf) path = {0};
+    uint64_t generation = 0;
+    bool expires = false;
+    struct cairn_s3_host host;
+    char time[CAIRN_SIGV4_TIME_BYTES];
+    CAIRN_TRY(cairn_s3_signer_update(store, &signer, &generation, 0, &expires, err));
+    cairn_s3_config_host(&store->config, signer.region, &host);
+    CAIRN_TRY(cairn_s3_config_path(&store->config, NULL, &path, err));
+    int64_t offset = atomic_load(&store->clock_offset_ms);
+    cairn_sigv4_time(store->clock->wall_ms(store->clock) + offset, time);
+    struct cairn_sigv4_pair headers[] = {{"host", host.text}}, query[] = {{subresource, ""}};
+    struct cairn_sigv4_request request = {.method = "GET",
+                                          .path = path.data,
+                                          .query = query,
+                                          .query_count = 1,
+                                          .headers = headers,
+                                          .header_count = 1,
+                                          .payload = CAIRN_SIGV4_UNSIGNED};
+    CAIRN_TRY(cairn_buf_printf(ret, err, "%s://%s", store->config.scheme, host.text));
+    CAIRN_TRY(cairn_sigv4_path(path.data, ret, err));
+    CAIRN_TRY(cairn_buf_append_text(ret, "?", err));
+    return cairn_sigv4_presign(&signer, time, ASK_MS / 1000, &request, ret, err);
+}
+
+static void compare_clocks(struct cairn_s3_store *store, const char *date, int64_t sent_ms,
+                           struct cairn_store_s3_answer *ret) {
+    int64_t theirs = 0;
+    if (!*date || cairn_s3_time_http(date, &theirs, NULL) != CAIRN_OK) return;
+    int64_t middle_ms = (sent_ms + store->clock->wall_ms(store->clock)) / 2;
+    ret->has_clock = true;
+    ret->clock_ahead_ms = (theirs - middle_ms) / 1000 * 1000;
+}
+
+enum cairn_code cairn_store_s3_ask(struct cairn_store *base, const char *subresource,
+                                   struct cairn_store_s3_answer *ret, struct cairn_error *err) {
+    if (strcmp(base->profile.kind, "s3") != 0)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
+    struct cairn_s3_store *store = (struct cairn_s3_store *)base;
+    const struct cairn_store_s3_options *options = &store->config.options;
+    struct cairn_http_options http = {.ca_bundle = options->ca_bundle,
+                                      .connect_ms = options->connect_ms,
+                                      .interface_name =
+                                          options->interface_count ? options->interfaces[0] : NULL};
+    CAIRN_AUTO(buf) url = {0};
+    char date[64] = "";
+    CAIRN_TRY(make_url(store, subresource, &url, err));
+    struct cairn_http_engine *engine = NULL;
+    CAIRN_TRY(cairn_http_engine_new(&http, &engine, err));
+    cairn_buf_clear(&ret->document);
+    ret->document.limit = ASK_BYTES_MAX;
+    struct cairn_http_request request = {.method = "GET",
+                                         .url = url.data,
+                                         .reply_buf = &ret->document,
+                                         .total_ms = ASK_MS,
+                                         .on_header = keep_date,
+                                         .owner = date};
+    int64_t sent_ms = store->clock->wall_ms(store->clock);
+    enum cairn_code code = cairn_http_perform(engine, &request, err);
+    ret->status = request.status;
+    compare_clocks(store, date, sent_ms, ret);
+    cairn_http_engine_free(engine);
+    return code;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Option over environment over profile over default; then everything is checked. */
+#include "store/s3/config.h"
+
+#include <ctype.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#include "common/text.h"
+#include "store/keys/credentials.h"
+
+static const char *variable(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static const char *first_of(const char *a, const char *b, const char *c) {
+    if (a && *a) return a;
+    if (b && *b) return b;
+    return c && *c ? c : NULL;
+}
+
+/* ---- copies ---- */
+
+static enum cairn_code own(struct cairn_s3_config *config, const char *text, const char **ret,
+                           struct cairn_error *err) {
+    *ret = NULL;
+    if (!text || !*text) return CAIRN_OK;
+    CAIRN_ASSERT(config->owned_count < CAIRN_COUNT(config->owned));
+    char *copy = strdup(text);
+    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the store's settings");
+    config->owned[config->owned_count++] = copy;
+    *ret = copy;
+    return CAIRN_OK;
+}
+
+/* These become header values. */
+static enum cairn_code own_header(struct cairn_s3_config *config, const char *name,
+                                  const char *text, const char **ret, struct cairn_error *err) {
+    for (const char *at = text ? text : ""; *at; at++)
+        if ((unsigned char)*at < ' ' || (unsigned char)*at > '~')
+            return cairn_fail(err, CAIRN_INVALID, "%s holds a byte that no header takes", name);
+    return own(config, text, ret, err);
+}
+
+static enum cairn_code own_interfaces(struct cairn_s3_config *config, struct cairn_error *err) {
+    size_t count = config->options.interface_count;
+    const char *const *from = config->options.interfaces;
+    config->options.interfaces = NULL;
+    config->options.interface_count = 0;
+    if (!count) return CAIRN_OK;
+    config->interfaces = calloc(count, sizeof config->interfaces[0]);
+    if (!config->interfaces) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for interfaces");
+    for (size_t i = 0; i < count; i++) {
+        if (!if_nametoindex(from[i]))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "interfaces: no network interface is called \"%s\"", from[i]);
+        config->interfaces[i] = strdup(from[i]);
+        if (!config->interfaces[i])
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for interfaces");
+        config->options.interface_count++;
+    }
+    config->options.interfaces = (const char *const *)config->interfaces;
+    return CAIRN_OK;
+}
+
+static enum cairn_code copy_options(struct cairn_s3_config *config,
+                                    const struct cairn_store_s3_options *from,
+                                    struct cairn_error *err) {
+    struct cairn_store_s3_options *to = &config->options;
+    *to = *from;
+    CAIRN_TRY(own_interfaces(config, err));
+    CAIRN_TRY(own(config, from->profile, &to->profile, err));
+    CAIRN_TRY(own(config, from->congestion, &to->congestion, err));
+    CAIRN_TRY(own_header(config, "sse", from->sse, &to->sse, err));
+    CAIRN_TRY(own_header(config, "sse_kms_key_id", from->sse_kms_key_id, &to->sse_kms_key_id, err));
+    CAIRN_TRY(own_header(config, "storage_class", from->storage_class, &to->storage_class, err));
+    CAIRN_TRY(own_header(config, "object_tags", from->object_tags, &to->object_tags, err));
+    CAIRN_TRY(own_header(config, "bucket_owner", from->bucket_owner, &to->bucket_owner, err));
+    if (!to->connections_max) to->connections_max = 64;
+    if (!to->requests_max) to->requests_max = 64;
+    if (!to->deadline_ms) to->deadline_ms = 300000;
+    return CAIRN_OK;
+}
+
+void cairn_s3_config_release(struct cairn_s3_config *config) {
+    for (size_t i = 0; i < config->owned_count; i++) free(config->owned[i]);
+    for (size_t i = 0; i < config->options.interface_count; i++) free(config->interfaces[i]);
+    free(config->interfaces);
+    *config = (struct cairn_s3_config){0};
+}
+
+/* ---- s3://bucket/prefix ---- */
+
+static enum cairn_code take_url(struct cairn_s3_config *config, const char *url,
+                                struct cairn_error *err) {
+    if (!cairn_text_starts(url, "s3://"))
+        return cairn_fail(err, CAIRN_INVALID, "store \"%s\": expected s3://bucket/prefix", url);
+    const char *bucket = url + strlen("s3://");
+    size_t size = strcspn(bucket, "/");
+    if (size < 3 || size > 63)
+        return cairn_fail(err, CAIRN_INVALID, "store \"%s\": a bucket's name has 3 to 63 bytes",
+                          url);
+    for (size_t i = 0; i < size; i++)
+        if (!isalnum((unsigned char)bucket[i]) && !strchr(".-_", bucket[i]))
+            return cairn_fail(err, CAIRN_INVALID, "store \"%s\": no bucket has such a name", url);
+    snprintf(config->bucket, sizeof config->bucket, "%.*s", (int)size, bucket);
+    const char *prefix = bucket + size + (bucket[size] == '/');
+    size_t prefix_size = strlen(prefix);
+    while (prefix_size && prefix[prefix_size - 1] == '/') prefix_size--;
+    if (prefix_size > 256)
+        return cairn_fail(err, CAIRN_INVALID, "store \"%s\": the prefix is longer than 256 bytes",
+                          url);
+    for (size_t i = 0; i < prefix_size; i++)
+        if ((unsigned char)prefix[i] < ' ' || strchr("?#\\", prefix[i]))
+            return cairn_fail(err, CAIRN_INVALID, "store \"%s\": bad byte in the prefix", url);
+    if (prefix_size)
+        snprintf(config->prefix, sizeof config->prefix, "%.*s/", (int)prefix_size, prefix);
+    return CAIRN_OK;
+}
+
+/* ---- endpoint ---- */
+
+static bool is_this_machine(const char *host, size_t size) {
+    static const char *const names[] = {"localhost", "[::1]"};
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++)
+        if (size == strlen(names[i]) && !strncmp(host, names[i], size)) return true;
+    if (size > 10 && !strncmp(host + size - 10, ".localhost", 10)) return true;
+    return !strncmp(host, "127.", 4) && strspn(host, "0123456789.") == size;
+}
+
+static bool is_metadata(const char *host, size_t size) {
+    return !strncmp(host, "169.254.", 8) || !strncmp(host, "[fd00:ec2:", 10) ||
+           !strncmp(host, "[fe80:", 6) ||
+           (size == 24 && !strncmp(host, "metadata.google.internal", 24));
+}
+
+static enum cairn_code check_host(const struct cairn_s3_config *config, const char *endpoint,
+                                  const char *host, size_t size, struct cairn_error *err) {
+    size_t name_size = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
+    if (name_size > size) name_size = size;
+    if (!name_size || size > 255 || memchr(host, '@', size) || strpbrk(endpoint, "?#\\ \t\r\n%"))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the endpoint must be http(s)://host[:port], without user or query");
+    if (is_metadata(host, name_size))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the endpoint is an address of a metadata service, not of a store");
+    if (!strcmp(config->scheme, "http") && !config->options.allow_plain_http &&
+        !is_this_machine(host, name_size))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the endpoint is plain http to another machine; use https, or allow it "
+                          "where the network is trusted");
+    return CAIRN_OK;
+}
+
+/* As libcurl will write the Host header: without the scheme's own port. */
+static void set_host(struct cairn_s3_config *config, const char *host, size_t size) {
+    const char *port = !strcmp(config->scheme, "http") ? ":80" : ":443";
+    size_t port_size = strlen(port);
+    if (size > port_size && !strncmp(host + size - port_size, port, port_size)) size -= port_size;
+    snprintf(config->host, sizeof config->host, "%.*s", (int)size, host);
+    for (char *at = config->host; *at; at++) *at = (char)tolower((unsigned char)*at);
+}
+
+static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char *endpoint,
+                                     struct cairn_error *err) {
+    config->is_aws = !endpoint;
+    if (!endpoint) {
+        snprintf(config->scheme, sizeof config->scheme, "https");
+        return CAIRN_OK;
+    }
+    bool https = cairn_text_starts(endpoint, "https://");
+    if (!https && !cairn_text_starts(endpoint, "http://"))
+        return cairn_fail(err, CAIRN_INVALID, "the endpoint must begin with https:// or http://");
+    snprintf(config->scheme, sizeof config->scheme, "%s", https ? "https" : "http");
+    const char *host = strstr(endpoint, "://") + 3;
+    size_t size = strcspn(host, "/");
+    CAIRN_TRY(check_host(config, endpoint, host, size, err));
+    set_host(config, host, size);
+    size_t path_size = strlen(host + size);
+    while (path_size && host[size + path_size - 1] == '/') path_size--;
+    if (path_size >= sizeof config->base_path)
+        return cairn_fail(err, CAIRN_INVALID, "the endpoint's path is too long");
+    snprintf(config->base_path, sizeof config->base_path, "%.*s", (int)path_size, host + size);
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_region(struct cairn_s3_config *config, const char *region,
+                                   struct cairn_error *err) {
+    const char *wanted = region ? region : "us-east-1";
+    for (const char *at = wanted; *at; at++)
+        if (!isalnum((unsigned char)*at) && *at != '-' && *at != '_')
+            return cairn_fail(err, CAIRN_INVALID, "no region has such a name");
+    if (!cairn_text_copy(config->region, sizeof config->region, wanted))
+        return cairn_fail(err, CAIRN_INVALID, "the region's name is too long");
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_style(struct cairn_s3_config *config, const char *addressing) {
+    enum cairn_store_s3_style style = config->options.style;
+    if (style == CAIRN_S3_STYLE_AUTO && addressing && !strcmp(addressing, "path"))
+        style = CAIRN_S3_STYLE_PATH;
+    if (style == CAIRN_S3_STYLE_AUTO && addressing && !strcmp(addressing, "virtual"))
+        style = CAIRN_S3_STYLE_VIRTUAL;
+    /* A dot in the bucket's name would not match the certificate's wildcard. */
+    bool path = !config->is_aws || strchr(config->bucket, '.') || strchr(config->bucket, '_');
+    config->by_path = style == CAIRN_S3_STYLE_AUTO ? path : style == CAIRN_S3_STYLE_PATH;
+    return CAIRN_OK;
+}
+
+/* The switch of AWS's own programs: "when_required" means that no checksum is sent where S3 does
+ * not ask for one, since the store takes none. A method that Cairn's setting names is sent all the
+ * same; what comes back is always compared with our own checksums, so the switch for replies is
+ * moot. */
+static enum cairn_code take_checksum(struct cairn_s3_config *config, const char *wanted,
+                                     struct cairn_error *err) {
+    if (!wanted || !strcasecmp(wanted, "when_supported")) return CAIRN_OK;
+    if (strcasecmp(wanted, "when_required") != 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "AWS_REQUEST_CHECKSUM_CALCULATION (request_checksum_calculation of the "
+                          "profile) is \"%.40s\"; it is when_supported or when_required",
+                          wanted);
+    if (config->options.checksum == CAIRN_S3_CHECKSUM_AUTO)
+        config->options.checksum = CAIRN_S3_CHECKSUM_NONE;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char *url,
+                                     const struct cairn_store_s3_options *options,
+                                     struct cairn_error *err) {
+    static const struct cairn_store_s3_options none;
+    const struct cairn_store_s3_options *from = options ? options : &none;
+    CAIRN_AUTO(profile) profile = {0};
+    CAIRN_TRY(take_url(config, url, err));
+    CAIRN_TRY(copy_options(config, from, err));
+    CAIRN_TRY(cairn_profile_load(from->profile, &profile, err));
+    const char *variables =
+        first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);
+    const char *written = first_of(cairn_profile_get(&profile, "s3.endpoint_url"),
+                                   cairn_profile_get(&profile, "endpoint_url"), NULL);
+    CAIRN_TRY(take_endpoint(config, first_of(from->endpoint, variables, written), err));
+    const char *region = first_of(variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"),
+                                  cairn_profile_get(&profile, "region"));
+    CAIRN_TRY(take_region(config, first_of(from->region, region, NULL), err));
+    const char *bundle = first_of(from->ca_bundle, variable("AWS_CA_BUNDLE"),
+                                  cairn_profile_get(&profile, "ca_bundle"));
+    CAIRN_TRY(own(config, bundle, &config->options.ca_bundle, err));
+    const char *checksum =
+        first_of(variable("AWS_REQUEST_CHECKSUM_CALCULATION"),
+                 cairn_profile_get(&profile, "request_checksum_calculation"), NULL);
+    CAIRN_TRY(take_checksum(config, checksum, err));
+    config->options.endpoint = NULL;
+    config->options.region = config->region;
+    return take_style(config, cairn_profile_get(&profile, "s3.addressing_style"));
+}
+
+/* ---- where a request goes ---- */
+
+void cairn_s3_config_host(const struct cairn_s3_config *config, const char *region,
+                          struct cairn_s3_host *ret) {
+    const char *bucket = config->by_path ? "" : config->bucket, *dot = *bucket ? "." : "";
+    if (config->is_aws)
+        snprintf(ret->text, sizeof ret->text,
+                 "%.63s%s"
+                 "s3.%.63s.amazonaws.com%s",
+                 bucket, dot, region, cairn_text_starts(region, "cn-") ? ".cn" : "");
+    else
+        snprintf(ret->text, sizeof ret->text, "%.63s%s%s", bucket, dot, config->host);
+}
+
+enum cairn_code cairn_s3_config_path(const struct cairn_s3_config *config, const char *key,
+                                     struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_printf(ret, err, "%s/", config->base_path));
+    if (config->by_path) CAIRN_TRY(cairn_buf_append_text(ret, config->bucket, err));
+    if (!key) return CAIRN_OK;
+    if (config->by_path) CAIRN_TRY(cairn_buf_append_text(ret, "/", err));
+    CAIRN_TRY(cairn_buf_append_text(ret, config->prefix, err));
+    return cairn_buf_append_text(ret, key, err);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config: options, environment and profile, turned into one checked set of settings.
+ *
+ * Why:     where a request goes is decided once and in one place, so that nothing later can send
+ *          a signed request anywhere else.
+ * Promise: C1  an endpoint with a user, a query, another scheme than http(s), an address of a
+ *              metadata service, or http to another machine (unless allowed) is refused.
+ *          C2  urls are built from the checked endpoint, the bucket and the encoded key alone.
+ * Limits:  hosts of 255 bytes.
+ * Threads: immutable after init.
+ * Next:    store/s3/request.c.
+ */
+#pragma once
+
+#include "store/s3/s3.h"
+
+struct cairn_s3_config {
+    struct cairn_store_s3_options options; /* texts owned by `owned` */
+    char *owned[16];
+    size_t owned_count;
+    char **interfaces;
+    char bucket[256], prefix[512]; /* prefix is "" or ends with '/' */
+    char region[64];
+    char scheme[8], host[300], base_path[256]; /* host with port; base_path "" or "/x" */
+    bool is_aws;                               /* the endpoint follows the region */
+    bool by_path;
+};
+/* The host for a region goes here; same as config->host where the endpoint was given. */
+struct cairn_s3_host {
+    char text[400];
+};
+enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char *url,
+                                     const struct cairn_store_s3_options *options,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_s3_config_release(struct cairn_s3_config *config);
+void cairn_s3_config_host(const struct cairn_s3_config *config, const char *region,
+                          struct cairn_s3_host *ret);
+/* Decoded path of a key of ours (without the prefix); key NULL: of the bucket. */
+enum cairn_code cairn_s3_config_path(const struct cairn_s3_config *config, const char *key,
+                                     struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a store really does, found by doing it. Headers that a store ignores in silence look like
+ * success, so each check sends something that must fail.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/crc32c.h"
+#include "common/id.h"
+#include "store/s3/learn.h"
+
+#define TOKEN "00000000-0000-4000-8000-00000000d0c7"
+#define CHECK_MS 30000
+#define WRONG_MS 300 /* a store that checks is asked again and again until then */
+#define PART_COUNT_SMALL 1000
+
+struct check {
+    struct cairn_s3_store *store;
+    struct cairn_store_worker *worker;
+    struct cairn_buf *report;
+    struct cairn_store_profile *profile;
+    bool may_list;
+    char key[96];
+};
+
+static enum cairn_code say(struct check *check, const char *what, bool holds,
+                           struct cairn_error *err) {
+    if (!check->report) return CAIRN_OK;
+    return cairn_buf_printf(check->report, err, "%s: %s\n", what, holds ? "yes" : "no");
+}
+
+static uint32_t limit_ms(const struct check *check) {
+    uint32_t asked = check->store->config.options.learn_ms;
+    return asked ? asked : CHECK_MS;
+}
+
+static struct cairn_store_request request_of(const struct check *check, enum cairn_store_op op) {
+    return (struct cairn_store_request){
+        .op = op,
+        .key = check->key,
+        .token = TOKEN,
+        .deadline_ms = cairn_s3_mono_ms(check->store) + limit_ms(check),
+    };
+}
+
+static struct cairn_store_request put_of(const struct check *check) {
+    struct cairn_store_request put = request_of(check, CAIRN_STORE_PUT);
+    put.body = CAIRN_VIEW("123456789");
+    put.has_crc32c = true;
+    put.crc32c = cairn_crc32c(0, put.body.data, put.body.size);
+    return put;
+}
+
+/* The store must be writable; everything else is a finding. */
+static enum cairn_code check_put(struct check *check, struct cairn_error *err) {
+    struct cairn_store_request put = put_of(check);
+    CAIRN_TRY(cairn_store_perform(check->worker, &put, err));
+    CAIRN_TRY(say(check, "objects can be written", true, err));
+    put = put_of(check);
+    put.create = true;
+    enum cairn_code code = cairn_store_perform(check->worker, &put, err);
+    if (code && code != CAIRN_PRECONDITION) return code;
+    check->profile->create_only_put = code == CAIRN_PRECONDITION;
+    return say(check, "a put can be told not to replace (If-None-Match)",
+               check->profile->create_only_put, err);
+}
+
+static enum cairn_code check_head(struct check *check, struct cairn_error *err) {
+    struct cairn_store_request head = request_of(check, CAIRN_STORE_HEAD);
+    CAIRN_TRY(cairn_store_perform(check->worker, &head, err));
+    check->profile->head_has_token = !strcmp(head.object_token, TOKEN);
+    CAIRN_TRY(say(check, "head gives the upload token back", check->profile->head_has_token, err));
+    return say(check, "head gives the object's CRC32C", head.object_has_crc32c, err);
+}
+
+static enum cairn_code check_range(struct check *check, struct cairn_error *err) {
+    char into[3] = "";
+    struct cairn_store_request get = request_of(check, CAIRN_STORE_GET);
+    get.offset = 2;
+    get.length = sizeof into;
+    get.into = into;
+    CAIRN_TRY(cairn_store_perform(check->worker, &get, err));
+    bool right = !memcmp(into, "345", sizeof into);
+    if (!right) return cairn_fail(err, CAIRN_CORRUPT, "a range came back with other bytes");
+    return say(check, "ranges are exact", right, err);
+}
+
+/* A put whose checksum is wrong on purpose: a store that takes it does not check. */
+static enum cairn_code check_checksum(struct check *check, struct cairn_error *err) {
+    static const uint8_t wrong_md5[CAIRN_MD5_BYTES] = {1};
+    struct cairn_store_request put = put_of(check);
+    struct cairn_error why = {0};
+    put.crc32c ^= 1;
+    put.md5 = wrong_md5;
+    put.deadline_ms = cairn_s3_mono_ms(check->store) + WRONG_MS;
+    enum cairn_code code = cairn_store_perform(check->worker, &put, &why);
+    /* With a status of success it was noticed here, and the store took it. */
+    bool taken = code == CAIRN_SOURCE_CHANGED && why.http_status && why.http_status < 300;
+    bool refused =
+        !taken && (code == CAIRN_SOURCE_CHANGED || code == CAIRN_CORRUPT || code == CAIRN_TIMEOUT);
+    if (code && !refused && !taken) {
+        if (err) *err = why;
+        return code;
+    }
+    check->profile->part_checksum = refused;
+    return say(check, "the store checks the checksum of what it is sent", refused, err);
+}
+
+/* Below a prefix that nothing has: whatever is listed there was not asked for. CAIRN_STORE then. */
+static enum cairn_code list_nothing(struct check *check, enum cairn_store_op op,
+                                    struct cairn_error *err) {
+    char prefix[sizeof check->key + 8];
+    struct cairn_store_listing listing = {0};
+    struct cairn_store_request list = request_of(check, op);
+    snprintf(prefix, sizeof prefix, "%s/none/", check->key);
+    list.key = prefix;
+    list.listing = &listing;
+    enum cairn_code code = cairn_store_perform(check->worker, &list, err);
+    cairn_store_listing_release(&listing);
+    return code;
+}
+
+/* A sweep deletes what a listing returns, so a store that lists what it likes is not used. */
+static enum cairn_code check_listing(struct check *check, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    if (!check->may_list) return CAIRN_OK; /* nothing is found out by being refused */
+    enum cairn_code code = list_nothing(check, CAIRN_STORE_LIST, &why);
+    if (code != CAIRN_OK && code != CAIRN_STORE) return CAIRN_OK; /* doctor tells of that right */
+    CAIRN_TRY(say(check, "listings hold only what was asked for", code == CAIRN_OK, err));
+    if (code && err) *err = why;
+    return code;
+}
+
+static enum cairn_code check_uploads_listed(struct check *check, const char *upload_id,
+                                            struct cairn_error *err) {
+    struct cairn_store_listing listing = {0};
+    struct cairn_store_request list = request_of(check, CAIRN_STORE_UPLOADS);
+    if (!check->may_list) return CAIRN_OK; /* nothing is found out by being refused */
+    list.key = CAIRN_S3_TEST_PREFIX;
+    list.listing = &listing;
+    bool listed = false;
+    struct cairn_error why = {0};
+    if (cairn_store_perform(check->worker, &list, &why) == CAIRN_OK)
+        for (size_t i = 0; i < listing.count; i++)
+            listed = listed || !strcmp(listing.entries[i].upload_id, upload_id);
+    cairn_store_listing_release(&listing);
+    if (listed) listed = list_nothing(check, CAIRN_STORE_UPLOADS, &why) == CAIRN_OK;
+    check->profile->lists_uploads = listed;
+    return say(check, "open uploads can be listed by prefix", listed, err);
+}
+
+/* Without them a restart knows a part again only by the ETag that was noted. */
+static enum cairn_code check_parts_listed(struct check *check, const char *upload_id,
+                                          struct cairn_error *err) {
+    struct cairn_store_part found[1] = {{0}};
+    struct cairn_store_request list = request_of(check, CAIRN_STORE_UPLOAD_PARTS);
+    struct cairn_error why = {0};
+    list.upload_id_in = upload_id;
+    list.parts = found;
+    list.part_count = CAIRN_COUNT(found);
+    bool listed = cairn_store_perform(check->worker, &list, &why) == CAIRN_OK;
+    check->profile->lists_part_checksums = listed && list.part_count && found[0].has_crc32c;
+    return say(check, "listed parts have their CRC32C", check->profile->lists_part_checksums, err);
+}
+
+/* Some stores take no part above 1,000. */
+static enum cairn_code check_part_count(struct check *check, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    struct cairn_store_request create = request_of(check, CAIRN_STORE_UPLOAD_CREATE);
+    CAIRN_TRY(cairn_store_perform(check->worker, &create, err));
+    struct cairn_store_request part = put_of(check);
+    part.op = CAIRN_STORE_UPLOAD_PART;
+    part.upload_id_in = create.upload_id;
+    part.part_number = check->profile->part_count_max;
+    enum cairn_code code = cairn_store_perform(check->worker, &part, &why);
+    struct cairn_store_request abort_it = request_of(check, CAIRN_STORE_UPLOAD_ABORT);
+    abort_it.upload_id_in = create.upload_id;
+    CAIRN_TRY(cairn_store_perform(check->worker, &abort_it, err));
+    bool refused = why.http_status >= 400 && why.http_status < 500;
+    if (code && !refused) {
+        if (err) *err = why;
+        return code;
+    }
+    if (refused) check->profile->part_count_max = PART_COUNT_SMALL;
+    return say(check, "uploads may have 10,000 parts", !refused, err);
+}
+
+/* One part, completed onto a key that is taken. */
+static enum cairn_code check_multipart(struct check *check, struct cairn_error *err) {
+    struct cairn_store_request create = request_of(check, CAIRN_STORE_UPLOAD_CREATE);
+    CAIRN_TRY(cairn_store_perform(check->worker, &create, err));
+    CAIRN_TRY(check_uploads_listed(check, create.upload_id, err));
+    struct cairn_store_request part = put_of(check);
+    part.op = CAIRN_STORE_UPLOAD_PART;
+    part.upload_id_in = create.upload_id;
+    part.part_number = 1;
+    CAIRN_TRY(cairn_store_perform(check->worker, &part, err));
+    CAIRN_TRY(check_parts_listed(check, create.upload_id, err));
+    struct cairn_store_part parts[1] = {{1, part.body.size, true, part.crc32c, ""}};
+    memcpy(parts[0].etag, part.etag, sizeof parts[0].etag);
+    struct cairn_store_request complete = request_of(check, CAIRN_STORE_UPLOAD_COMPLETE);
+    complete.upload_id_in = create.upload_id;
+    complete.parts = parts;
+    complete.part_count = 1;
+    complete.length = part.body.size;
+    complete.has_crc32c = true;
+    complete.crc32c = part.crc32c;
+    complete.create = true;
+    enum cairn_code code = cairn_store_perform(check->worker, &complete, err);
+    if (code && code != CAIRN_PRECONDITION) return code;
+    check->profile->create_only_complete = code == CAIRN_PRECONDITION;
+    struct cairn_store_request abort_it = request_of(check, CAIRN_STORE_UPLOAD_ABORT);
+    abort_it.upload_id_in = create.upload_id;
+    if (code) CAIRN_TRY(cairn_store_perform(check->worker, &abort_it, err));
+    return say(check, "a complete can be told not to replace (If-None-Match)",
+               check->profile->create_only_complete, err);
+}
+
+static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
+    CAIRN_TRY(check_put(check, err));
+    CAIRN_TRY(check_head(check, err));
+    CAIRN_TRY(check_range(check, err));
+    CAIRN_TRY(check_listing(check, err));
+    CAIRN_TRY(check_checksum(check, err));
+    CAIRN_TRY(check_multipart(check, err));
+    CAIRN_TRY(check_part_count(check, err));
+    return CAIRN_OK;
+}
+
+/* Who may not delete leaves the object to the server's sweep. */
+static enum cairn_code remove_own(struct check *check, struct cairn_error *err) {
+    struct cairn_store_request remove = request_of(check, CAIRN_STORE_DELETE);
+    enum cairn_code code = cairn_store_perform(check->worker, &remove, NULL);
+    return say(check, "objects can be deleted", code == CAIRN_OK, err);
+}
+
+enum cairn_code cairn_s3_learn(struct cairn_s3_store *store, const struct cairn_s3_learning *how,
+                               struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(cairn_store_worker_new(&store->base, &worker, err));
+    struct cairn_store_profile found = store->base.profile;
+    struct check check = {.store = store,
+                          .worker = worker,
+                          .report = how->report,
+                          .profile = &found,
+                          .may_list = how->may_list};
+    char id[CAIRN_UUID_TEXT_BYTES];
+    cairn_uuid_random(id);
+    snprintf(check.key, sizeof check.key, CAIRN_S3_TEST_PREFIX "%s", id);
+    enum cairn_code code = how->check_alone ? check_checksum(&check, err) : check_all(&check, err);
+    struct cairn_error ignored = {0};
+    enum cairn_code removed = remove_own(&check, code ? &ignored : err);
+    if (!code) code = removed;
+    if (code) return cairn_within(err, code, "testing the store");
+    cairn_s3_profile_note(&found);
+    store->base.profile = found;
+    return CAIRN_OK;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * learn: what a store really does, found by doing it; for this room alone.
+ *
+ * Why:     headers that a store ignores in silence look like success.
+ * Promise: L1  each test sends something that a store which keeps its word must refuse.
+ *          L2  nothing is written outside of CAIRN_S3_TEST_PREFIX; what was written is removed, by
+ *              who may.
+ * Limits:  some 20 requests.
+ * Threads: before other threads use the store.
+ * Next:    store/s3/meet.c decides whether anything must be tested.
+ */
+#pragma once
+
+#include "store/s3/profile.h"
+
+#define CAIRN_S3_TEST_PREFIX ".cairn/doctor/"
+
+struct cairn_s3_learning {
+    bool may_list;            /* these keys should be able to list uploads */
+    bool check_alone;         /* all is known but whether sent checksums are checked */
+    struct cairn_buf *report; /* may be NULL */
+};
+enum cairn_code cairn_s3_learn(struct cairn_s3_store *store, const struct cairn_s3_learning *how,
+                               struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is the store known already? Reading, believing and writing profile.json; what tests left. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/text.h"
+#include "store/s3/learn.h"
+
+#define READ_MS 30000
+#define DOCUMENT_BYTES_MAX (64 * CAIRN_KIB)
+#define AHEAD_MS_MAX 3600000 /* of a document that says that it was written in our future */
+#define LEFT_OVER_MS 3600000 /* by the store's clock, which ours is held against */
+#define PAGES_MAX 10000
+
+static enum cairn_code s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
+                             struct cairn_error *err) {
+    if (strcmp(base->profile.kind, "s3") != 0)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
+    *ret = (struct cairn_s3_store *)base;
+    return CAIRN_OK;
+}
+
+/* The store's, as far as it has told. */
+static int64_t now_ms(const struct cairn_s3_store *store) {
+    return store->clock->wall_ms(store->clock) + atomic_load(&store->clock_offset_ms);
+}
+
+static uint64_t deadline_ms(const struct cairn_s3_store *store) {
+    uint32_t asked = store->config.options.learn_ms;
+    return cairn_s3_mono_ms(store) + (asked ? asked : READ_MS);
+}
+
+/* ---- reading ---- */
+
+static enum cairn_code read_document(struct cairn_s3_store *store, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(cairn_store_worker_new(&store->base, &worker, err));
+    struct cairn_store_request head = {
+        .op = CAIRN_STORE_HEAD, .key = CAIRN_S3_PROFILE_KEY, .deadline_ms = deadline_ms(store)};
+    CAIRN_TRY(cairn_store_perform(worker, &head, err));
+    if (!head.object_bytes || head.object_bytes > DOCUMENT_BYTES_MAX)
+        return cairn_fail(err, CAIRN_CORRUPT, "profile.json has %" PRIu64 " bytes",
+                          head.object_bytes);
+    CAIRN_TRY(cairn_buf_reserve(ret, (size_t)head.object_bytes, err));
+    struct cairn_store_request get = {.op = CAIRN_STORE_GET,
+                                      .key = CAIRN_S3_PROFILE_KEY,
+                                      .length = head.object_bytes,
+                                      .into = ret->data,
+                                      .deadline_ms = deadline_ms(store)};
+    memcpy(get.etag, head.etag, sizeof get.etag);
+    CAIRN_TRY(cairn_store_perform(worker, &get, err));
+    ret->size = (size_t)head.object_bytes;
+    ret->data[ret->size] = '\0';
+    return CAIRN_OK;
+}
+
+static enum cairn_code believe(const struct cairn_s3_store *store,
+                               const struct cairn_s3_lesson *lesson,
+                               const struct cairn_store_s3_place *place, struct cairn_error *err) {
+    int64_t age_ms = now_ms(store) - lesson->tested_ms;
+    if (strcmp(lesson->endpoint, place->endpoint) != 0)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "profile.json is of %.100s", lesson->endpoint);
+    if (age_ms > CAIRN_S3_PROFILE_AGE_MS_MAX || age_ms < -AHEAD_MS_MAX)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "profile.json is too old or from the future");
+    return CAIRN_OK;
+}
+
+/* NOT_FOUND: nothing that can be believed is there, and why. Who may not list is told FORBIDDEN
+ * about what is not there. */
+static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_lesson *ret,
+                            struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = DOCUMENT_BYTES_MAX};
+    struct cairn_store_s3_place place;
+    struct cairn_error why = {0};
+    enum cairn_code code = read_document(store, &text, &why);
+    if (code == CAIRN_NOT_FOUND || code == CAIRN_FORBIDDEN)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no profile.json");
+    if (code == CAIRN_OK) code = cairn_s3_profile_decode(cairn_buf_view(&text), ret, &why);
+    store->lesson_foreign = code == CAIRN_UNSUPPORTED;
+    if (code == CAIRN_UNSUPPORTED || code == CAIRN_CORRUPT || code == CAIRN_PRECONDITION)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s", why.message);
+    if (code) {
+        if (err) *err = why;
+        return code;
+    }
+    (void)cairn_store_s3_place(&store->base, &place); /* after a region was corrected */
+    return believe(store, ret, &place, err);
+}
+
+/* ---- meeting ---- */
+
+static enum cairn_code learn(struct cairn_s3_store *store,
+                             const struct cairn_store_s3_meeting *meeting, bool check_alone,
+                             struct cairn_error *err) {
+    struct cairn_s3_learning how = {
+        .may_list = meeting->may_list, .check_alone = check_alone, .report = meeting->report};
+    CAIRN_TRY(cairn_s3_learn(store, &how, err));
+    if (check_alone) return CAIRN_OK;
+    store->lesson = (struct cairn_s3_lesson){.tested_ms = now_ms(store)};
+    (void)cairn_text_copy(store->lesson.by, sizeof store->lesson.by, meeting->by);
+    store->lesson_stored = false;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_s3_meet(struct cairn_store *base,
+                                    const struct cairn_store_s3_meeting *meeting,
+                                    char ret_from[160], struct cairn_error *err) {
+    struct cairn_s3_store *store = NULL;
+    struct cairn_s3_lesson lesson = {0};
+    struct cairn_error why = {0};
+    char unused[160], at[32], *from = ret_from ? ret_from : unused;
+    CAIRN_TRY(s3_of(base, &store, err));
+    enum cairn_code code =
+        meeting->anew ? cairn_fail(&why, CAIRN_NOT_FOUND, "asked for") : load(store, &lesson, &why);
+    if (code && code != CAIRN_NOT_FOUND) {
+        if (err) *err = why;
+        return code;
+    }
+    if (code) {
+        snprintf(from, 160, "a test now: %.120s", why.message);
+        return learn(store, meeting, false, err);
+    }
+    bool check_known = false;
+    cairn_s3_profile_adopt(store, &lesson, &check_known);
+    store->lesson = lesson;
+    store->lesson_stored = true;
+    cairn_time_text(lesson.tested_ms, false, at);
+    snprintf(from, 160, "profile.json, tested by %s at %s", lesson.by, at);
+    return check_known ? CAIRN_OK : learn(store, meeting, true, err);
+}
+
+enum cairn_code cairn_store_s3_learn(struct cairn_store *base, struct cairn_buf *ret_report,
+                                     struct cairn_error *err) {
+    struct cairn_store_s3_meeting all = {
+        .by = "doctor", .may_list = true, .anew = true, .report = ret_report};
+    return cairn_store_s3_meet(base, &all, NULL, err);
+}
+
+/* ---- writing ---- */
+
+/* Only these are noticed by the way; what a store stops checking in silence is not. */
+bool cairn_store_s3_profile_wrong(struct cairn_store *base) {
+    struct cairn_s3_store *store = NULL;
+    struct cairn_s3_lesson now;
+    if (s3_of(base, &store, NULL) != CAIRN_OK || !store->lesson_stored) return false;
+    cairn_s3_profile_take(store, &now);
+    bool md5 = now.method == CAIRN_S3_CHECKSUM_MD5 && store->lesson.method != now.method;
+    bool refused = now.create_put == CAIRN_S3_REFUSED && store->lesson.create_put != now.create_put;
+    return md5 || refused;
+}
+
+static enum cairn_code put_document(struct cairn_s3_store *store, struct cairn_view text,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(cairn_store_worker_new(&store->base, &worker, err));
+    struct cairn_store_request put = {.op = CAIRN_STORE_PUT,
+                                      .key = CAIRN_S3_PROFILE_KEY,
+                                      .body = text,
+                                      .deadline_ms = deadline_ms(store)};
+    return cairn_store_perform(worker, &put, err);
+}
+
+enum cairn_code cairn_store_s3_profile_save(struct cairn_store *base, bool *ret_written,
+                                            struct cairn_error *err) {
+    struct cairn_s3_store *store = NULL;
+    struct cairn_s3_lesson lesson;
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(s3_of(base, &store, err));
+    *ret_written = false;
+    bool worth = !store->lesson_stored || cairn_store_s3_profile_wrong(base);
+    if (!worth || store->lesson_foreign || !store->lesson.tested_ms) return CAIRN_OK;
+    cairn_s3_profile_take(store, &lesson);
+    /* What a setting kept from being tested here stays as somebody else found it. */
+    if (store->lesson_stored && lesson.method == CAIRN_S3_CHECKSUM_AUTO)
+        lesson.method = store->lesson.method;
+    CAIRN_TRY(cairn_s3_profile_encode(&lesson, &text, err));
+    CAIRN_TRY(put_document(store, cairn_buf_view(&text), err));
+    store->lesson = lesson;
+    store->lesson_stored = true;
+    *ret_written = true;
+    return CAIRN_OK;
+}
+
+/* ---- what tests left ---- */
+
+struct tidying {
+    struct cairn_s3_store *store;
+    struct cairn_store_worker *worker;
+    int64_t before_ms;
+};
+
+static enum cairn_code remove_old(struct tidying *tidying,
+                                  const struct cairn_store_listing *listing,
+                                  struct cairn_error *err) {
+    for (size_t i = 0; i < listing->count; i++) {
+        const struct cairn_store_entry *entry = &listing->entries[i];
+        if (entry->modified_ms >= tidying->before_ms) continue;
+        struct cairn_store_request remove = {.op = entry->upload_id ? CAIRN_STORE_UPLOAD_ABORT
+                                                                    : CAIRN_STORE_DELETE,
+                                             .key = entry->key,
+                                             .upload_id_in = entry->upload_id,
+                                             .deadline_ms = deadline_ms(tidying->store)};
+        CAIRN_TRY(cairn_store_perform(tidying->worker, &remove, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code tidy_all(struct tidying *tidying, enum cairn_store_op op,
+                                struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < PAGES_MAX && !code; i++) {
+        struct cairn_store_listing listing = {0};
+        struct cairn_store_request list = {.op = op,
+                                           .key = CAIRN_S3_TEST_PREFIX,
+                                           .page = page,
+                                           .listing = &listing,
+                                           .deadline_ms = deadline_ms(tidying->store)};
+        code = cairn_store_perform(tidying->worker, &list, err);
+        if (!code) code = remove_old(tidying, &listing, err);
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+        cairn_store_listing_release(&listing);
+        if (!page) break;
+    }
+    return code;
+}
+
+enum cairn_code cairn_store_s3_tidy(struct cairn_store *base, struct cairn_error *err) {
+    struct tidying tidying = {0};
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(s3_of(base, &tidying.store, err));
+    CAIRN_TRY(cairn_store_worker_new(base, &worker, err));
+    tidying.worker = worker;
+    tidying.before_ms = now_ms(tidying.store) - LEFT_OVER_MS;
+    CAIRN_TRY(tidy_all(&tidying, CAIRN_STORE_LIST, err));
+    return tidy_all(&tidying, CAIRN_STORE_UPLOADS, err);
+}

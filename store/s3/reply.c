@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What came of one try. Success is read here and nowhere else; a refusal is either final, worth a
+ * repeat, or something of ours that can be put right (keys, clock, region, a feature).
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <strings.h>
+
+#include "common/crc32c.h"
+#include "common/encode.h"
+#include "common/text.h"
+#include "store/s3/codes.h"
+#include "store/s3/inside.h"
+#include "store/time.h"
+
+#define RENEWALS_MAX 2
+#define REDIRECTS_MAX 2
+#define PAGES_MAX 64
+/* Stores accept 15 minutes; below this the clock is not what is wrong. */
+#define SKEW_MS_MIN (4 * 60 * 1000)
+#define RETRY_AFTER_S_MAX UINT64_C(3600)
+
+bool cairn_s3_op_writes(enum cairn_store_op op) {
+    return op == CAIRN_STORE_PUT || op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_CREATE ||
+           op == CAIRN_STORE_UPLOAD_PART || op == CAIRN_STORE_UPLOAD_COMPLETE ||
+           op == CAIRN_STORE_UPLOAD_ABORT || op == CAIRN_STORE_DELETE_MANY;
+}
+
+/* ---- headers ---- */
+
+static void keep(char *to, size_t capacity, struct cairn_view value) {
+    if (value.size >= capacity) return; /* a value that is too long is one that is not there */
+    memcpy(to, value.data, value.size);
+    to[value.size] = '\0';
+}
+
+void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view name,
+                           struct cairn_view value) {
+    struct cairn_s3_seen *seen = &((struct cairn_s3_task *)http->owner)->seen;
+    const struct {
+        const char *name;
+        char *to;
+        size_t capacity;
+    } wanted[] = {
+        {"ETag", seen->etag, sizeof seen->etag},
+        {"Content-Range", seen->content_range, sizeof seen->content_range},
+        {"Date", seen->date, sizeof seen->date},
+        {"Retry-After", seen->retry_after, sizeof seen->retry_after},
+        {"x-amz-request-id", seen->request_id, sizeof seen->request_id},
+        {"x-amz-bucket-region", seen->bucket_region, sizeof seen->bucket_region},
+        {"x-amz-checksum-crc32c", seen->crc32c, sizeof seen->crc32c},
+        {"x-amz-checksum-type", seen->checksum_type, sizeof seen->checksum_type},
+        {"x-amz-checksum-algorithm", seen->checksum_algorithm, sizeof seen->checksum_algorithm},
+        {"x-amz-meta-cairn-upload", seen->token, sizeof seen->token},
+    };
+    if (name.size == 3 && !strncasecmp(name.data, "Age", 3)) seen->has_age = true;
+    for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)
+        if (name.size == strlen(wanted[i].name) &&
+            !strncasecmp(name.data, wanted[i].name, name.size))
+            keep(wanted[i].to, wanted[i].capacity, value);
+}
+
+/* A CRC32C of a whole object; "...-3" is one made of parts' checksums and no use here. */
+static bool seen_crc32c(const struct cairn_s3_seen *seen, uint32_t *ret) {
+    CAIRN_AUTO(buf) raw = {.limit = 64};
+    if (!seen->crc32c[0] || !strcasecmp(seen->checksum_type, "COMPOSITE")) return false;
+    if (cairn_base64_decode(cairn_view_of(seen->crc32c), &raw, NULL) != CAIRN_OK) return false;
+    if (raw.size != 4) return false;
+    const uint8_t *b = (const uint8_t *)raw.data;
+    *ret = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    return true;
+}
+
+/* Seconds, or a date, which is compared with the Date of the same reply: both are of the store's
+ * clock. Where there is none, or a cache's, with ours as far as it is known to be off. */
+uint64_t cairn_s3_reply_retry_after_ms(const struct cairn_s3_task *task) {
+    const struct cairn_s3_store *store = cairn_s3_store_of(task);
+    const char *text = task->seen.retry_after;
+    uint64_t seconds = RETRY_AFTER_S_MAX;
+    if (*text && !text[strspn(text, "0123456789")]) {
+        (void)!cairn_parse_u64(cairn_view_of(text), &seconds, NULL); /* beyond 2^64: the most */
+        return cairn_min_u64(seconds, RETRY_AFTER_S_MAX) * 1000;
+    }
+    int64_t until = 0, now = 0;
+    if (cairn_s3_time_http(text, &until, NULL) != CAIRN_OK) return 0;
+    if (task->seen.has_age || cairn_s3_time_http(task->seen.date, &now, NULL) != CAIRN_OK)
+        now = store->clock->wall_ms(store->clock) + atomic_load(&store->clock_offset_ms);
+    if (until <= now) return 0;
+    return cairn_min_u64((uint64_t)(until - now), RETRY_AFTER_S_MAX * 1000);
+}
+
+/* "bytes 0-99/1234" */
+static bool parse_content_range(const char *text, uint64_t *first, uint64_t *last,
+                                uint64_t *total) {
+    if (strncasecmp(text, "bytes ", 6) != 0) return false;
+    const char *dash = strchr(text, '-'), *slash = strchr(text, '/');
+    if (!dash || !slash || slash < dash) return false;
+    const char *from = text + 6;
+    return cairn_parse_u64((struct cairn_view){from, (size_t)(dash - from)}, first, NULL) ==
+               CAIRN_OK &&
+           cairn_parse_u64((struct cairn_view){dash + 1, (size_t)(slash - dash - 1)}, last, NULL) ==
+               CAIRN_OK &&
+           cairn_parse_u64(cairn_view_of(slash + 1), total, NULL) == CAIRN_OK;
+}
+
+enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cairn_error *err) {
+    struct cairn_s3_task *task = http->owner;
+    struct cairn_store_request *request = task->request;
+    uint64_t first = 0, last = 0, total = 0, wanted_last = request->offset + request->length - 1;
+    if (http->status >= 300) return CAIRN_OK; /* an error body, which does not go to `into` */
+    if (http->status != 206)
+        return cairn_fail(err, CAIRN_PROTOCOL, "asked for a range, the store answered %d",
+                          http->status);
+    if (!parse_content_range(task->seen.content_range, &first, &last, &total))
+        return cairn_fail(err, CAIRN_PROTOCOL, "a range came without a usable Content-Range");
+    if (first == request->offset && last < wanted_last && last + 1 == total)
+        return cairn_fail(err, CAIRN_RANGE,
+                          "the object has %" PRIu64 " bytes, asked for up to %" PRIu64, total,
+                          wanted_last);
+    if (first != request->offset || last != wanted_last || total <= last)
+        return cairn_fail(err, CAIRN_PROTOCOL, "asked for %s, got %.80s", task->range,
+                          task->seen.content_range);
+    if (http->content_length != UINT64_MAX && http->content_length != request->length)
+        return cairn_fail(err, CAIRN_PROTOCOL, "the range has another Content-Length");
+    if (request->etag[0] && task->seen.etag[0] && strcmp(request->etag, task->seen.etag) != 0)
+        return cairn_fail(err, CAIRN_PRECONDITION, "the range is of another object");
+    request->object_bytes = total;
+    return CAIRN_OK;
+}
+
+void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, size_t size) {
+    struct cairn_store_request *request = ((struct cairn_s3_task *)http->owner)->request;
+    request->got_crc32c = cairn_crc32c(request->got_crc32c, bytes, size);
+}
+
+/* ---- failing ---- */
+
+/* Sets the code that holds if this was the last try. */
+static enum cairn_s3_verdict fail_with(struct cairn_s3_task *task, enum cairn_s3_verdict verdict,
+                                       const struct cairn_error *error) {
+    struct cairn_store_request *request = task->request;
+    request->code = error->code;
+    request->error = *error;
+    request->error.http_status = task->http.status;
+    cairn_error_request_id(&request->error, task->seen.request_id);
+    request->ambiguous = task->may_be_applied;
+    task->last = request->error;
+    return verdict;
+}
+
+#define FAIL(task, verdict, code, ...)                                                             \
+    do {                                                                                           \
+        struct cairn_error fail_error = {0};                                                       \
+        cairn_fail(&fail_error, (code), __VA_ARGS__);                                              \
+        return fail_with((task), (verdict), &fail_error);                                          \
+    } while (0)
+
+/* ---- success ---- */
+
+static enum cairn_s3_verdict take_etag(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    const struct cairn_store_profile *profile = &cairn_s3_store_of(task)->base.profile;
+    uint32_t crc32c;
+    bool told = request->has_crc32c && seen_crc32c(&task->seen, &crc32c);
+    if (!task->seen.etag[0])
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL,
+             "the store took it and gave no ETag"); /* S19 */
+    if (told && crc32c != request->crc32c)
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_CORRUPT,
+             "the store has checksum %08" PRIx32 ", sent was %08" PRIx32, crc32c, request->crc32c);
+    /* Some repeat the header without looking at the bytes; a test has shown who compares. */
+    task->confirmed = told && task->used_checksum && profile->part_checksum;
+    memcpy(request->etag, task->seen.etag, sizeof request->etag);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+static enum cairn_s3_verdict take_head(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    if (task->http.content_length == UINT64_MAX)
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "the store does not say how long it is");
+    request->object_bytes = task->http.content_length;
+    memcpy(request->etag, task->seen.etag, sizeof request->etag);
+    memcpy(request->object_token, task->seen.token, sizeof request->object_token);
+    request->object_has_crc32c = seen_crc32c(&task->seen, &request->object_crc32c);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+static enum cairn_s3_verdict take_range(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    if (task->http.reply_bytes != request->length) /* S15 */
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_UNAVAILABLE,
+             "the reply ended after %" PRIu64 " of %" PRIu64 " bytes", task->http.reply_bytes,
+             request->length);
+    memcpy(request->etag, task->seen.etag, sizeof request->etag);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+static void learn_upload_checksum(struct cairn_s3_task *task) {
+    int kind = CAIRN_S3_UPLOAD_IGNORED;
+    if (!task->used_checksum) return;
+    if (!strcasecmp(task->seen.checksum_type, "FULL_OBJECT"))
+        kind = CAIRN_S3_UPLOAD_FULL;
+    else if (!strcasecmp(task->seen.checksum_algorithm, "CRC32C"))
+        kind = CAIRN_S3_UPLOAD_COMPOSITE;
+    atomic_store(&cairn_s3_store_of(task)->upload_checksum, kind);
+}
+
+/* The page after this one must be another one, and there is an end (S24). */
+static enum cairn_code check_progress(struct cairn_s3_task *task, uint32_t marker_before,
+                                      struct cairn_error *err) {
+    uint32_t marker = task->parts.next_marker;
+    if (marker && (marker <= marker_before || ++task->pages > PAGES_MAX))
+        return cairn_fail(err, CAIRN_STORE, "the list of parts does not end");
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_listing(struct cairn_s3_task *task, struct cairn_error *err) {
+    struct cairn_store_request *request = task->request;
+    struct cairn_view text = cairn_buf_view(&task->reply);
+    struct cairn_xml_listed listed = {
+        .prefix = task->prefix.data,
+        .cut_bytes = strlen(cairn_s3_store_of(task)->config.prefix),
+    };
+    size_t first = request->listing->count;
+    CAIRN_TRY(request->op == CAIRN_STORE_LIST
+                  ? cairn_xml_objects(text, &listed, request->listing, err)
+                  : cairn_xml_uploads(text, &listed, request->listing, err));
+    return cairn_s3_page_take(request, first, err);
+}
+
+static enum cairn_code read_document(struct cairn_s3_task *task, struct cairn_error *err) {
+    struct cairn_store_request *request = task->request;
+    struct cairn_view text = cairn_buf_view(&task->reply);
+    uint32_t marker = task->parts.next_marker;
+    switch (request->op) {
+    case CAIRN_STORE_UPLOAD_CREATE:
+        CAIRN_TRY(cairn_xml_upload_id(text, request->upload_id, err));
+        learn_upload_checksum(task);
+        return CAIRN_OK;
+    case CAIRN_STORE_UPLOAD_COMPLETE:
+        return cairn_xml_completed(text, request->etag, err);
+    case CAIRN_STORE_UPLOAD_PARTS:
+        CAIRN_TRY(cairn_xml_parts_read(text, &task->parts, err));
+        return check_progress(task, marker, err);
+    default:
+        return read_listing(task, err);
+    }
+}
+
+static enum cairn_s3_verdict take_document(struct cairn_s3_task *task) {
+    struct cairn_error error = {0};
+    struct cairn_store_request *request = task->request;
+    if (read_document(task, &error) != CAIRN_OK) {
+        /* S04: whether it was applied is not known from this; HEAD settles it. */
+        bool complete = request->op == CAIRN_STORE_UPLOAD_COMPLETE;
+        task->may_be_applied |= complete;
+        bool is_final = complete || error.code == CAIRN_STORE; /* it would say so again */
+        return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &error);
+    }
+    if (request->op == CAIRN_STORE_UPLOAD_PARTS) {
+        if (task->parts.next_marker) return CAIRN_S3_MORE;
+        request->part_count = task->parts.count;
+    }
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+/* The answer to a removal has no body; what comes with one is a portal's page (S04). */
+static enum cairn_s3_verdict take_removal(struct cairn_s3_task *task) {
+    if (task->reply.size)
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "a removal was answered with a document");
+    task->request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+/* Each key has an outcome of its own (S27); what is not decided is asked again. */
+static enum cairn_s3_verdict take_deletions(struct cairn_s3_task *task) {
+    struct cairn_error error = {0};
+    enum cairn_s3_verdict verdict = cairn_s3_delete_take(task, &error);
+    task->request->code = CAIRN_OK;
+    return error.code ? fail_with(task, verdict, &error) : verdict;
+}
+
+static enum cairn_s3_verdict take_success(struct cairn_s3_task *task) {
+    switch (task->request->op) {
+    case CAIRN_STORE_PUT:
+    case CAIRN_STORE_UPLOAD_PART:
+        return take_etag(task);
+    case CAIRN_STORE_GET:
+        return take_range(task);
+    case CAIRN_STORE_HEAD:
+        return take_head(task);
+    case CAIRN_STORE_DELETE:
+    case CAIRN_STORE_UPLOAD_ABORT:
+        return take_removal(task);
+    case CAIRN_STORE_DELETE_MANY:
+        return take_deletions(task);
+    default:
+        return take_document(task);
+    }
+}
+
+/* ---- what can be put right ---- */
+
+static bool correct_keys(struct cairn_s3_task *task) {
+    if (task->renewals++ >= RENEWALS_MAX) return false;
+    task->worker->refused_generation = task->keys_generation;
+    return true;
+}
+
+/* The store's Date against ours in the middle between sending and receiving. A cached answer's
+ * Date is old and says nothing. */
+static bool correct_clock(struct cairn_s3_task *task) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    int64_t theirs = 0, now = store->clock->wall_ms(store->clock);
+    if (task->clock_fixed || task->seen.has_age) return false;
+    if (cairn_s3_time_http(task->seen.date, &theirs, NULL) != CAIRN_OK) return false;
+    int64_t offset = theirs - (task->sent_wall_ms + (now - task->sent_wall_ms) / 2);
+    /* Against what this try was signed with: another task may have put the clock right since. */
+    int64_t change = offset - task->signed_offset_ms;
+    if (change < SKEW_MS_MIN && change > -SKEW_MS_MIN) return false;
+    atomic_store(&store->clock_offset_ms, offset);
+    task->clock_fixed = true;
+    return true;
+}
+
+static bool is_region(const char *text) {
+    size_t size = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
+    return size && !text[size] && size < 64;
+}
+
+static bool correct_region(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    const char *named = task->seen.bucket_region[0] ? task->seen.bucket_region : problem->region;
+    if (!is_region(named) || !strcmp(named, task->region)) return false;
+    if (task->redirects++ >= REDIRECTS_MAX) return false;
+    CAIRN_HOLD(&store->lock);
+    snprintf(store->locked.region, sizeof store->locked.region, "%s", named);
+    return true;
+}
+
+/* Once per store, and told by cairn_store_s3_degraded. */
+static bool correct_feature(struct cairn_s3_task *task) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    if (task->used_create_only && task->http.status == 501) {
+        atomic_store(&store->no_create_only, true);
+        return true;
+    }
+    /* AWS knows the header, and who took an upload's checksum knows it at Complete too: there a
+     * refusal is about the bytes. */
+    if (store->config.is_aws || task->request->op == CAIRN_STORE_UPLOAD_COMPLETE) return false;
+    int automatic = CAIRN_S3_CHECKSUM_AUTO;
+    return task->used_checksum &&
+           (atomic_compare_exchange_strong(&store->checksum, &automatic, CAIRN_S3_CHECKSUM_MD5) ||
+            automatic == CAIRN_S3_CHECKSUM_MD5);
+}
+
+/* A HEAD is refused without a word; keys that have ended and a clock that is off look alike. */
+static bool correct_unnamed(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
+    int status = task->http.status;
+    if (problem->code[0] || (status != 400 && status != 403)) return false;
+    if (correct_region(task, problem) || correct_clock(task)) return true;
+    return task->worker->keys_expire && !task->renewals && correct_keys(task);
+}
+
+static bool correct(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
+                    const struct cairn_xml_problem *problem) {
+    switch (meaning->policy) {
+    case CAIRN_S3_KEYS:
+        return correct_keys(task);
+    case CAIRN_S3_CLOCK:
+        return correct_clock(task);
+    case CAIRN_S3_REGION:
+        return correct_region(task, problem);
+    case CAIRN_S3_FEATURE:
+        return correct_feature(task) || correct_unnamed(task, problem);
+    case CAIRN_S3_FINAL:
+        return correct_unnamed(task, problem);
+    default:
+        return false;
+    }
+}
+
+/* ---- refusals ---- */
+
+static bool is_removal(const struct cairn_s3_task *task) {
+    enum cairn_store_op op = task->request->op;
+    return op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_ABORT;
+}
+
+/* S20: the store's checksum and ours differ; who is right? */
+static bool source_changed(const struct cairn_store_request *request) {
+    return request->has_crc32c && request->body.size &&
+           cairn_crc32c(0, request->body.data, request->body.size) != request->crc32c;
+}
+
+/* A Content-MD5 and a hash in the signature are made of the memory that is sent: they prove nothing
+ * of what was staged. Afterwards and not before, because memory that was changed meanwhile stays
+ * changed. What was refused, or never went out, needs no sum. */
+void cairn_s3_reply_compare_sent(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    bool body = request->op == CAIRN_STORE_PUT || request->op == CAIRN_STORE_UPLOAD_PART;
+    bool applied = request->code == CAIRN_OK || request->code == CAIRN_PRECONDITION ||
+                   request->code == CAIRN_CONFLICT || request->ambiguous;
+    if (!body || !applied || task->confirmed || !source_changed(request)) return;
+    struct cairn_error error = {0};
+    cairn_fail(&error, CAIRN_SOURCE_CHANGED,
+               "the bytes that were sent no longer have the checksum %08" PRIx32
+               " that they were staged with",
+               request->crc32c);
+    task->may_be_applied = false;
+    (void)fail_with(task, CAIRN_S3_DONE, &error);
+}
+
+static enum cairn_s3_verdict verdict_of(const struct cairn_s3_meaning *meaning) {
+    if (meaning->policy == CAIRN_S3_REPEAT) return CAIRN_S3_FAILURE;
+    return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;
+}
+
+/* Of one key among many, where they are deleted one by one. false: it is no such thing. */
+static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
+                             const struct cairn_xml_problem *problem,
+                             enum cairn_s3_verdict *ret_verdict) {
+    struct cairn_error why = {0}, error = {0};
+    if (task->request->op != CAIRN_STORE_DELETE_MANY) return false;
+    if (meaning->code != CAIRN_NOT_FOUND)
+        cairn_fail(&why, meaning->code, "%d %s", task->http.status, problem->code);
+    bool is_final = meaning->policy != CAIRN_S3_REPEAT && meaning->policy != CAIRN_S3_SLOW_DOWN;
+    if (!cairn_s3_delete_refused(task, &why, is_final, ret_verdict, &error)) return false;
+    task->request->code = CAIRN_OK;
+    if (error.code) *ret_verdict = fail_with(task, *ret_verdict, &error);
+    return true;
+}
+
+static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
+                                          const struct cairn_xml_problem *problem) {
+    struct cairn_store_request *request = task->request;
+    int status = task->http.status;
+    struct cairn_s3_meaning meaning = cairn_s3_meaning_of(problem->code, status);
+    if (meaning.code == CAIRN_NOT_FOUND && is_removal(task)) {
+        request->code = CAIRN_OK;
+        return CAIRN_S3_DONE;
+    }
+    bool is_final = meaning.policy == CAIRN_S3_FINAL || meaning.policy == CAIRN_S3_FEATURE;
+    if (request->op == CAIRN_STORE_DELETE_MANY &&
+        cairn_s3_delete_split(task, problem->code, is_final))
+        return CAIRN_S3_CORRECTED;
+    if (correct(task, &meaning, problem)) return CAIRN_S3_CORRECTED;
+    enum cairn_s3_verdict of_key;
+    if (take_refused_key(task, &meaning, problem, &of_key)) return of_key;
+    if (!task->seen.request_id[0])
+        (void)cairn_text_copy(task->seen.request_id, sizeof task->seen.request_id,
+                              problem->request_id);
+    if (meaning.code == CAIRN_CORRUPT && source_changed(request))
+        FAIL(task, CAIRN_S3_DONE, CAIRN_SOURCE_CHANGED,
+             "the bytes to be sent no longer have their checksum %08" PRIx32, request->crc32c);
+    /* A gateway's 5xx may hide a success (S05), and so may an error that is not known in a 200; a
+     * slow-down was not begun, and a final refusal is one under any status (S02). */
+    if (meaning.policy == CAIRN_S3_REPEAT && (status < 300 || status >= 500))
+        task->may_be_applied = true;
+    if (!problem->code[0])
+        FAIL(task, verdict_of(&meaning), meaning.code, "the store answered %d", status);
+    FAIL(task, verdict_of(&meaning), meaning.code, "%d %s%s%s", status, problem->code,
+         problem->message[0] ? ": " : "", problem->message);
+}
+
+/* ---- no whole reply ---- */
+
+static enum cairn_s3_verdict take_loss(struct cairn_s3_task *task) {
+    const struct cairn_http_request *http = &task->http;
+    struct cairn_store_request *request = task->request;
+    bool is_final = http->code == CAIRN_FORBIDDEN || http->code == CAIRN_INVALID ||
+                    http->code == CAIRN_NO_MEMORY || http->code == CAIRN_RANGE ||
+                    http->code == CAIRN_PRECONDITION || http->code == CAIRN_CANCELLED;
+    bool sent_whole = http->reached && http->sent_bytes >= http->body.size;
+    if (cairn_s3_op_writes(request->op) && sent_whole) task->may_be_applied = true;
+    /* A lost answer to Complete is looked after by HEAD, not by another Complete (R3). */
+    if (request->op == CAIRN_STORE_UPLOAD_COMPLETE && sent_whole) is_final = true;
+    return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &http->error);
+}
+
+enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task) {
+    const struct cairn_http_request *http = &task->http;
+    struct cairn_xml_problem problem = {0};
+    bool cut_error = http->code == CAIRN_PROTOCOL && http->status >= 300;
+    /* Whether a kept connection died before or after the store took the request, nobody knows. */
+    if (http->starts > 1 && cairn_s3_op_writes(task->request->op)) task->may_be_applied = true;
+    if (http->code != CAIRN_OK && !cut_error) return take_loss(task);
+    enum cairn_store_op op = task->request->op;
+    bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || op == CAIRN_STORE_DELETE_MANY ||
+                          is_removal(task); /* in a 200 */
+    bool documented = http->code == CAIRN_OK && op != CAIRN_STORE_HEAD &&
+                      (http->status >= 300 || may_hold_error) &&
+                      cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);
+    bool success = http->status == 200 || http->status == 204 || http->status == 206;
+    if (success && !documented) return take_success(task);
+    return take_refusal(task, &problem);
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One try of one request: query and headers by operation, then what all have, then the signature
+ * over exactly these. Built anew for every try, since time, keys and region may have changed.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "common/encode.h"
+#include "common/text.h"
+#include "store/s3/inside.h"
+
+/* Bodies up to here are hashed with SHA-256 anyway: it costs 40 us and the store checks it. */
+#define HASHED_BYTES_MAX (64 * CAIRN_KIB)
+/* An object written at once goes the way of parts from here on. */
+#define DIRECT_PUT_BYTES_MIN (64 * CAIRN_KIB)
+#define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+static void add_query(struct cairn_s3_task *task, const char *name, const char *value) {
+    CAIRN_ASSERT(task->query_count < CAIRN_S3_PAIRS_MAX);
+    task->query[task->query_count++] = (struct cairn_sigv4_pair){name, value};
+}
+
+static void add_header(struct cairn_s3_task *task, const char *name, const char *value) {
+    if (!value || !*value) return;
+    CAIRN_ASSERT(task->header_count < CAIRN_S3_PAIRS_MAX);
+    task->headers[task->header_count++] = (struct cairn_sigv4_pair){name, value};
+}
+
+/* ---- checksums ---- */
+
+static enum cairn_code encode_crc32c(uint32_t crc, char ret_text[16], struct cairn_error *err) {
+    const uint8_t bytes[4] = {(uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
+                              (uint8_t)crc};
+    CAIRN_AUTO(buf) text = {.limit = 64};
+    CAIRN_TRY(cairn_base64_encode((struct cairn_view){bytes, sizeof bytes}, &text, err));
+    snprintf(ret_text, 16, "%s", text.data);
+    return CAIRN_OK;
+}
+
+static bool wants_crc32c(const struct cairn_s3_task *task) {
+    int mode = atomic_load(&cairn_s3_store_of(task)->checksum);
+    return mode == CAIRN_S3_CHECKSUM_AUTO || mode == CAIRN_S3_CHECKSUM_CRC32C;
+}
+
+static enum cairn_code add_md5(struct cairn_s3_task *task, struct cairn_error *err) {
+    uint8_t digest[CAIRN_MD5_BYTES];
+    const struct cairn_store_request *request = task->request;
+    if (request->md5)
+        memcpy(digest, request->md5, sizeof digest);
+    else
+        cairn_md5_of(task->http.body, digest);
+    CAIRN_AUTO(buf) text = {.limit = 64};
+    CAIRN_TRY(cairn_base64_encode((struct cairn_view){digest, sizeof digest}, &text, err));
+    snprintf(task->md5, sizeof task->md5, "%s", text.data);
+    add_header(task, "Content-MD5", task->md5);
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_body_checksum(struct cairn_s3_task *task, struct cairn_error *err) {
+    const struct cairn_store_request *request = task->request;
+    if (atomic_load(&cairn_s3_store_of(task)->checksum) == CAIRN_S3_CHECKSUM_MD5)
+        return add_md5(task, err);
+    if (!wants_crc32c(task) || !request->has_crc32c) return CAIRN_OK;
+    task->used_checksum = true;
+    CAIRN_TRY(encode_crc32c(request->crc32c, task->crc32c, err));
+    add_header(task, "x-amz-checksum-crc32c", task->crc32c);
+    return CAIRN_OK;
+}
+
+/* ---- operations ---- */
+
+static void add_object_headers(struct cairn_s3_task *task) {
+    const struct cairn_store_s3_options *options = &cairn_s3_store_of(task)->config.options;
+    add_header(task, "x-amz-meta-cairn-upload", task->request->token);
+    add_header(task, "x-amz-server-side-encryption", options->sse);
+    add_header(task, "x-amz-server-side-encryption-aws-kms-key-id", options->sse_kms_key_id);
+    add_header(task, "x-amz-storage-class", options->storage_class);
+    add_header(task, "x-amz-tagging", options->object_tags);
+}
+
+static void add_create_only(struct cairn_s3_task *task) {
+    if (!task->request->create || atomic_load(&cairn_s3_store_of(task)->no_create_only)) return;
+    task->used_create_only = true;
+    add_header(task, "If-None-Match", "*");
+}
+
+static enum cairn_code build_put(struct cairn_s3_task *task, struct cairn_error *err) {
+    task->http.method = "PUT";
+    task->http.body = task->request->body;
+    task->http.has_body = true;
+    add_create_only(task);
+    add_object_headers(task);
+    return add_body_checksum(task, err);
+}
+
+static enum cairn_code build_get(struct cairn_s3_task *task, struct cairn_error *err) {
+    struct cairn_store_request *request = task->request;
+    uint64_t last;
+    if (cairn_add_overflows(request->offset, request->length - 1, &last))
+        return cairn_fail(err, CAIRN_RANGE, "a range beyond 2^64");
+    task->http.method = "GET";
+    snprintf(task->range, sizeof task->range, "bytes=%" PRIu64 "-%" PRIu64, request->offset, last);
+    add_header(task, "Range", task->range);
+    add_header(task, "If-Match", request->etag);
+    task->http.reply_data = request->into;
+    task->http.reply_capacity = request->length;
+    task->http.on_reply = cairn_s3_reply_check;
+    request->got_crc32c = 0;
+    if (request->wants_crc32c) task->http.on_bytes = cairn_s3_reply_bytes;
+    return CAIRN_OK;
+}
+
+static void build_head(struct cairn_s3_task *task) {
+    task->http.method = "HEAD";
+    if (wants_crc32c(task)) add_header(task, "x-amz-checksum-mode", "ENABLED");
+}
+
+static enum cairn_code build_list(struct cairn_s3_task *task, bool uploads,
+                                  struct cairn_error *err) {
+    const struct cairn_store_request *request = task->request;
+    const char *page = cairn_s3_page_token(request->page);
+    CAIRN_TRY(cairn_buf_printf(&task->prefix, err, "%s%s", cairn_s3_store_of(task)->config.prefix,
+                               request->key));
+    task->http.method = "GET";
+    add_query(task, "encoding-type", "url");
+    add_query(task, uploads ? "max-uploads" : "max-keys", "1000");
+    if (!uploads) {
+        add_query(task, "list-type", "2");
+        if (page) add_query(task, "continuation-token", page);
+    } else {
+        add_query(task, "uploads", "");
+    }
+    if (uploads && page) {
+        /* "key-marker\nupload-id-marker", kept behind the prefix in the same buffer. */
+        size_t prefix_size = task->prefix.size, key_size = strcspn(page, "\n");
+        const char *id = page + key_size + (page[key_size] == '\n');
+        CAIRN_TRY(cairn_buf_append(&task->prefix, "", 1, err));
+        CAIRN_TRY(cairn_buf_append(&task->prefix, page, key_size, err));
+        CAIRN_TRY(cairn_buf_append(&task->prefix, "", 1, err));
+        add_query(task, "key-marker", task->prefix.data + prefix_size + 1);
+        if (*id) add_query(task, "upload-id-marker", id);
+    }
+    add_query(task, "prefix", task->prefix.data);
+    return CAIRN_OK;
+}
+
+static void build_create(struct cairn_s3_task *task) {
+    task->http.method = "POST";
+    task->http.has_body = true;
+    add_query(task, "uploads", "");
+    add_object_headers(task);
+    if (!wants_crc32c(task)) return;
+    task->used_checksum = true;
+    add_header(task, "x-amz-checksum-algorithm", "CRC32C");
+    add_header(task, "x-amz-checksum-type", "FULL_OBJECT");
+}
+
+static enum cairn_code build_part(struct cairn_s3_task *task, struct cairn_error *err) {
+    CAIRN_ASSERT(task->request->part_number >= 1);
+    CAIRN_ASSERT(task->request->part_number <= 10000);
+    task->http.method = "PUT";
+    task->http.body = task->request->body;
+    task->http.has_body = true;
+    snprintf(task->number, sizeof task->number, "%" PRIu32, task->request->part_number);
+    add_query(task, "partNumber", task->number);
+    add_query(task, "uploadId", task->request->upload_id_in);
+    return add_body_checksum(task, err);
+}
+
+static enum cairn_code add_part_element(struct cairn_s3_task *task,
+                                        const struct cairn_store_part *part, bool with_checksum,
+                                        struct cairn_error *err) {
+    struct cairn_buf *text = &task->document;
+    char crc32c[16];
+    CAIRN_TRY(cairn_buf_printf(text, err, "<Part><PartNumber>%" PRIu32 "</PartNumber><ETag>",
+                               part->number));
+    CAIRN_TRY(cairn_xml_escape(part->etag, text, err));
+    CAIRN_TRY(cairn_buf_append_text(text, "</ETag>", err));
+    if (with_checksum && part->has_crc32c) {
+        CAIRN_TRY(encode_crc32c(part->crc32c, crc32c, err));
+        CAIRN_TRY(cairn_buf_printf(text, err, "<ChecksumCRC32C>%s</ChecksumCRC32C>", crc32c));
+    }
+    return cairn_buf_append_text(text, "</Part>", err);
+}
+
+static enum cairn_code build_complete(struct cairn_s3_task *task, struct cairn_error *err) {
+    const struct cairn_store_request *request = task->request;
+    int kind = wants_crc32c(task) ? atomic_load(&cairn_s3_store_of(task)->upload_checksum)
+                                  : CAIRN_S3_UPLOAD_IGNORED;
+    task->http.method = "POST";
+    task->http.has_body = true;
+    add_query(task, "uploadId", request->upload_id_in);
+    add_create_only(task);
+    CAIRN_TRY(cairn_buf_append_text(&task->document,
+                                    "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/"
+                                    "doc/2006-03-01/\">",
+                                    err));
+    for (size_t i = 0; i < request->part_count; i++) {
+        CAIRN_ASSERT(!i || request->parts[i - 1].number < request->parts[i].number); /* S23 */
+        CAIRN_TRY(
+            add_part_element(task, &request->parts[i], kind == CAIRN_S3_UPLOAD_COMPOSITE, err));
+    }
+    CAIRN_TRY(cairn_buf_append_text(&task->document, "</CompleteMultipartUpload>", err));
+    task->http.body = cairn_buf_view(&task->document);
+    if (kind != CAIRN_S3_UPLOAD_FULL || !request->has_crc32c) return CAIRN_OK;
+    task->used_checksum = true;
+    CAIRN_TRY(encode_crc32c(request->crc32c, task->crc32c, err));
+    snprintf(task->size_text, sizeof task->size_text, "%" PRIu64, request->length);
+    add_header(task, "x-amz-checksum-crc32c", task->crc32c);
+    add_header(task, "x-amz-checksum-type", "FULL_OBJECT");
+    if (request->length) add_header(task, "x-amz-mp-object-size", task->size_text);
+    return CAIRN_OK;
+}
+
+static void build_parts(struct cairn_s3_task *task) {
+    task->http.method = "GET";
+    add_query(task, "uploadId", task->request->upload_id_in);
+    add_query(task, "max-parts", "1000");
+    if (!task->parts.next_marker) return;
+    snprintf(task->marker, sizeof task->marker, "%" PRIu32, task->parts.next_marker);
+    add_query(task, "part-number-marker", task->marker);
+}
+
+/* S3 wants a checksum of this document whatever the settings say; all stores know this one. */
+static enum cairn_code build_delete_many(struct cairn_s3_task *task, struct cairn_error *err) {
+    cairn_s3_delete_choose(task);
+    task->http.method = task->one_by_one ? "DELETE" : "POST";
+    if (task->one_by_one) return CAIRN_OK;
+    CAIRN_TRY(cairn_s3_delete_write(task, err));
+    task->http.body = cairn_buf_view(&task->document);
+    task->http.has_body = true;
+    add_query(task, "delete", "");
+    return add_md5(task, err);
+}
+
+static enum cairn_code build_op(struct cairn_s3_task *task, struct cairn_error *err) {
+    switch (task->request->op) {
+    case CAIRN_STORE_PUT:
+        return build_put(task, err);
+    case CAIRN_STORE_GET:
+        return build_get(task, err);
+    case CAIRN_STORE_HEAD:
+        build_head(task);
+        return CAIRN_OK;
+    case CAIRN_STORE_LIST:
+        return build_list(task, false, err);
+    case CAIRN_STORE_UPLOADS:
+        return build_list(task, true, err);
+    case CAIRN_STORE_UPLOAD_CREATE:
+        build_create(task);
+        return CAIRN_OK;
+    case CAIRN_STORE_UPLOAD_PART:
+        return build_part(task, err);
+    case CAIRN_STORE_UPLOAD_COMPLETE:
+        return build_complete(task, err);
+    case CAIRN_STORE_UPLOAD_PARTS:
+        build_parts(task);
+        return CAIRN_OK;
+    case CAIRN_STORE_UPLOAD_ABORT:
+        add_query(task, "uploadId", task->request->upload_id_in);
+        task->http.method = "DELETE";
+        return CAIRN_OK;
+    case CAIRN_STORE_DELETE:
+        task->http.method = "DELETE";
+        return CAIRN_OK;
+    case CAIRN_STORE_DELETE_MANY:
+        return build_delete_many(task, err);
+    }
+    CAIRN_ASSERT(false);
+    return CAIRN_BROKEN;
+}
+
+/* ---- signature ---- */
+
+enum cairn_code cairn_s3_signer_update(struct cairn_s3_store *store,
+                                       struct cairn_sigv4_signer *signer, uint64_t *generation,
+                                       uint64_t refused_generation, bool *ret_expires,
+                                       struct cairn_error *err) {
+    {
+        CAIRN_HOLD(&store->lock);
+        if (strcmp(signer->region, store->locked.region) != 0) signer->day[0] = '\0';
+        memcpy(signer->region, store->locked.region, sizeof signer->region);
+    }
+    snprintf(signer->service, sizeof signer->service, "s3");
+    bool refused = refused_generation && refused_generation == *generation;
+    if (!refused && cairn_credentials_current(store->credentials, *generation)) return CAIRN_OK;
+    struct cairn_credentials keys = {0};
+    CAIRN_TRY(
+        cairn_credentials_get(store->credentials, refused ? refused_generation : 0, &keys, err));
+    memcpy(signer->access_key, keys.access_key, sizeof signer->access_key);
+    cairn_secret_release(&signer->secret);
+    cairn_secret_release(&signer->token);
+    signer->secret = keys.secret;
+    signer->token = keys.token;
+    keys.secret = keys.token = (struct cairn_secret){0};
+    signer->day[0] = '\0';
+    *generation = keys.generation;
+    *ret_expires = keys.expires_ms != 0;
+    return CAIRN_OK;
+}
+
+static const char *hash_of(struct cairn_s3_task *task) {
+    struct cairn_view body = task->http.body;
+    bool unsigned_body = body.size > HASHED_BYTES_MAX && task->request->body.size &&
+                         !cairn_s3_store_of(task)->config.options.sign_payload;
+    if (!body.size) return EMPTY_HASH;
+    if (unsigned_body) return CAIRN_SIGV4_UNSIGNED;
+    uint8_t digest[CAIRN_SHA256_BYTES];
+    cairn_sha256_of(body, digest);
+    cairn_hex_encode(digest, sizeof digest, task->hash);
+    return task->hash;
+}
+
+/* Each header as one line of a buffer that does not grow any more. */
+static enum cairn_code write_lines(struct cairn_s3_task *task, const char *authorization,
+                                   struct cairn_error *err) {
+    add_header(task, "Authorization", authorization);
+    size_t size = 0, count = 0;
+    for (size_t i = 0; i < task->header_count; i++)
+        size += strlen(task->headers[i].name) + strlen(task->headers[i].value) + 3;
+    CAIRN_TRY(cairn_buf_reserve(&task->lines, size + 1, err));
+    for (size_t i = 0; i < task->header_count; i++) {
+        if (!strcmp(task->headers[i].name, "host")) continue; /* libcurl's own, the same text */
+        size_t at = task->lines.size;
+        CAIRN_TRY(cairn_buf_printf(&task->lines, err, "%s: %s", task->headers[i].name,
+                                   task->headers[i].value));
+        CAIRN_TRY(cairn_buf_append(&task->lines, "", 1, err));
+        task->line[count++] = task->lines.data + at;
+    }
+    task->http.headers = task->line;
+    task->http.header_count = count;
+    return CAIRN_OK;
+}
+
+static enum cairn_code sign(struct cairn_s3_task *task, const struct cairn_s3_host *host,
+                            const char *path, struct cairn_error *err) {
+    struct cairn_s3_worker *worker = task->worker;
+    const struct cairn_s3_store *store = worker->store;
+    CAIRN_AUTO(buf) authorization = {0};
+    task->sent_wall_ms = store->clock->wall_ms(store->clock);
+    task->signed_offset_ms = atomic_load(&store->clock_offset_ms);
+    cairn_sigv4_time(task->sent_wall_ms + task->signed_offset_ms, task->time);
+    const char *hash = hash_of(task);
+    add_header(task, "host", host->text);
+    add_header(task, "x-amz-content-sha256", hash);
+    add_header(task, "x-amz-date", task->time);
+    add_header(task, "x-amz-expected-bucket-owner", store->config.options.bucket_owner);
+    add_header(task, "x-amz-security-token", cairn_secret_view(&worker->signer.token).data);
+    struct cairn_sigv4_request request = {.method = task->http.method,
+                                          .path = path,
+                                          .query = task->query,
+                                          .query_count = task->query_count,
+                                          .headers = task->headers,
+                                          .header_count = task->header_count,
+                                          .payload = hash};
+    CAIRN_TRY(cairn_sigv4_authorize(&worker->signer, task->time, &request, &authorization, err));
+    return write_lines(task, authorization.data, err);
+}
+
+/* ---- the whole ---- */
+
+static void forget_try(struct cairn_s3_task *task) {
+    cairn_buf_clear(&task->url);
+    cairn_buf_clear(&task->lines);
+    cairn_buf_clear(&task->document);
+    cairn_buf_clear(&task->reply);
+    cairn_buf_clear(&task->prefix);
+    task->header_count = task->query_count = 0;
+    task->used_create_only = task->used_checksum = task->confirmed = false;
+    task->seen = (struct cairn_s3_seen){0};
+    task->http = (struct cairn_http_request){.owner = task};
+}
+
+/* NULL: the request is to the bucket. */
+static const char *key_of(const struct cairn_s3_task *task) {
+    const struct cairn_store_request *request = task->request;
+    bool many = request->op == CAIRN_STORE_DELETE_MANY;
+    if (request->op == CAIRN_STORE_LIST || request->op == CAIRN_STORE_UPLOADS) return NULL;
+    if (!many) return request->key;
+    return task->one_by_one ? request->deletions[task->deletion].key : NULL;
+}
+
+static enum cairn_code write_url(struct cairn_s3_task *task, const struct cairn_s3_host *host,
+                                 const char *path, struct cairn_error *err) {
+    const struct cairn_s3_store *store = cairn_s3_store_of(task);
+    CAIRN_TRY(cairn_buf_printf(&task->url, err, "%s://%s", store->config.scheme, host->text));
+    CAIRN_TRY(cairn_sigv4_path(path, &task->url, err));
+    if (task->query_count) CAIRN_TRY(cairn_buf_append_text(&task->url, "?", err));
+    return cairn_sigv4_query(task->query, task->query_count, &task->url, err);
+}
+
+static bool moves_bytes(const struct cairn_s3_task *task) {
+    const struct cairn_store_request *request = task->request;
+    return request->op == CAIRN_STORE_UPLOAD_PART || request->op == CAIRN_STORE_GET ||
+           (request->op == CAIRN_STORE_PUT && request->body.size >= DIRECT_PUT_BYTES_MIN);
+}
+
+enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_error *err) {
+    struct cairn_s3_worker *worker = task->worker;
+    struct cairn_s3_store *store = worker->store;
+    const struct cairn_store_s3_options *options = &store->config.options;
+    CAIRN_AUTO(buf) path = {0};
+    struct cairn_s3_host host;
+    forget_try(task);
+    CAIRN_TRY(cairn_s3_signer_update(store, &worker->signer, &worker->signer_generation,
+                                     worker->refused_generation, &worker->keys_expire, err));
+    task->keys_generation = worker->signer_generation;
+    memcpy(task->region, worker->signer.region, sizeof task->region);
+    CAIRN_TRY(build_op(task, err));
+    cairn_s3_config_host(&store->config, task->region, &host);
+    CAIRN_TRY(cairn_s3_config_path(&store->config, key_of(task), &path, err));
+    CAIRN_TRY(sign(task, &host, path.data, err));
+    CAIRN_TRY(write_url(task, &host, path.data, err));
+    task->http.url = task->url.data;
+    task->http.reply_buf = &task->reply;
+    task->http.stall_ms = options->stall_ms;
+    /* libcurl repeats a request by itself when a kept connection ends before a reply came; that
+     * must not happen to Complete, whose lost answer is settled by HEAD (R3). */
+    task->http.fresh_connection = task->ticket.tries_sent > 1 || task->hedges > 0 ||
+                                  task->request->fresh_connection ||
+                                  task->request->op == CAIRN_STORE_UPLOAD_COMPLETE;
+    task->http.direct = moves_bytes(task);
+    task->http.send_bytes_per_s = options->bandwidth_bytes_per_s;
+    task->http.on_header = cairn_s3_reply_header;
+    return CAIRN_OK;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing; presigned URLs. What requests do is in worker.c, request.c, reply.c. */
+#include "store/s3/s3.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/id.h"
+#include "store/s3/inside.h"
+
+#define GIB CAIRN_GIB
+
+static void s3_free(struct cairn_store *base) {
+    struct cairn_s3_store *store = (struct cairn_s3_store *)base;
+    CAIRN_ASSERT(atomic_load(&store->workers) == 0);
+    cairn_credentials_provider_free(store->credentials);
+    cairn_s3_config_release(&store->config);
+    cairn_lock_release(&store->lock);
+    free(store);
+}
+
+static const struct cairn_store_vtable s3_vtable = {
+    .free = s3_free,
+    .worker_new = cairn_s3_worker_new,
+    .worker_free = cairn_s3_worker_free,
+    .submit = cairn_s3_submit,
+    .cancel = cairn_s3_cancel,
+    .poll = cairn_s3_poll,
+    .wake = cairn_s3_wake,
+    .appetite = cairn_s3_appetite,
+};
+
+/* What is known without asking. AWS is known; of others the careful half is assumed, which costs a
+ * look more and never a promise. */
+static void set_profile(struct cairn_s3_store *store) {
+    bool aws = store->config.is_aws;
+    enum cairn_store_s3_checksum checksum = store->config.options.checksum;
+    bool crc32c = checksum == CAIRN_S3_CHECKSUM_AUTO || checksum == CAIRN_S3_CHECKSUM_CRC32C;
+    store->base.profile = (struct cairn_store_profile){
+        .kind = "s3",
+        .create_only_put = aws,
+        .create_only_complete = aws,
+        .part_checksum = (aws && crc32c) || checksum == CAIRN_S3_CHECKSUM_MD5,
+        .head_has_token = true,
+        .lists_uploads = true,
+        .lists_part_checksums = aws && crc32c,
+        .part_bytes_min = 5 * CAIRN_MIB,
+        .part_bytes_max = 5 * GIB,
+        .part_count_max = 10000,
+        .object_bytes_max = 5 * 1024 * GIB,
+    };
+    atomic_store(&store->upload_checksum, aws ? CAIRN_S3_UPLOAD_FULL : CAIRN_S3_UPLOAD_IGNORED);
+    if (!aws)
+        snprintf(store->base.profile.note, sizeof store->base.profile.note,
+                 "endpoint %s://%.150s: what it verifies is not known until it was tested",
+                 store->config.scheme, store->config.host);
+}
+
+static enum cairn_code start_parts(struct cairn_s3_store *store,
+                                   const struct cairn_store_options *options,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_s3_config_init(&store->config, options->url, options->s3, err));
+    struct cairn_credentials_options keys = {.profile = store->config.options.profile,
+                                             .region = store->config.region,
+                                             .ca_bundle = store->config.options.ca_bundle,
+                                             .allow_plain_http =
+                                                 store->config.options.allow_plain_http,
+                                             .clock = store->clock};
+    CAIRN_TRY(cairn_credentials_provider_new(&keys, &store->credentials, err));
+    struct cairn_retry_options retry = {.clock = store->clock,
+                                        .concurrency_max = store->config.options.requests_max};
+    cairn_random(&retry.seed, sizeof retry.seed);
+    cairn_retry_init(&store->locked.retry, &retry);
+    memcpy(store->locked.region, store->config.region, sizeof store->locked.region);
+    atomic_store(&store->checksum, (int)store->config.options.checksum);
+    snprintf(store->base.url, sizeof store->base.url, "s3://%s/%s", store->config.bucket,
+             store->config.prefix);
+    set_profile(store);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
+                                    struct cairn_store **ret, struct cairn_error *err) {
+    struct cairn_s3_store *store = calloc(1, sizeof *store);
+    if (!store) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store");
+    cairn_lock_init(&store->lock, CAIRN_LOCK_store_state);
+    store->base.vtable = &s3_vtable;
+    store->clock = options->clock ? options->clock : &cairn_clock_real;
+    store->read_only = options->read_only;
+    enum cairn_code code = start_parts(store, options, err);
+    if (code) {
+        s3_free(&store->base);
+        return code;
+    }
+    *ret = &store->base;
+    return CAIRN_OK;
+}
+
+static enum cairn_code s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
+                             struct cairn_error *err) {
+    if (base->vtable != &s3_vtable)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
+    *ret = (struct cairn_s3_store *)base;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_s3_credentials(struct cairn_store *base, char ret_text[224],
+                                           struct cairn_error *err) {
+    struct cairn_s3_store *store = NULL;
+    struct cairn_credentials keys = {0};
+    CAIRN_TRY(s3_of(base, &store, err));
+    CAIRN_TRY(cairn_credentials_get(store->credentials, 0, &keys, err));
+    cairn_credentials_describe(&keys, ret_text);
+    cairn_credentials_release(&keys);
+    return CAIRN_OK;
+}
+
+_Static_assert(CAIRN_CREDENTIALS_EXPOSED_BYTES == 540, "as store/s3/s3.h says");
+bool cairn_store_s3_exposed(struct cairn_store *base, char ret_text[540]) {
+    struct cairn_s3_store *store = NULL;
+    if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
+    return cairn_credentials_exposed(store->credentials, ret_text);
+}
+
+bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place *ret) {
+    struct cairn_s3_store *store = NULL;
+    struct cairn_s3_host host;
+    if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
+    cairn_lock_take(&store->lock);
+    memcpy(ret->region, store->locked.region, sizeof ret->region);
+    cairn_lock_give(&store->lock);
+    cairn_s3_config_host(&store->config, ret->region, &host);
+    snprintf(ret->endpoint, sizeof ret->endpoint, "%s://%s%s", store->config.scheme, host.text,
+             store->config.base_path);
+    ret->addressing = store->config.by_path ? "path" : "virtual";
+    return true;
+}
+
+/* ---- what was found out while running ---- */
+
+bool cairn_store_s3_degraded(struct cairn_store *base, char ret_text[256]) {
+    struct cairn_s3_store *store = NULL;
+    if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
+    bool md5 = store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO &&
+               atomic_load(&store->checksum) == CAIRN_S3_CHECKSUM_MD5;
+    bool overwrites = atomic_load(&store->no_create_only);
+    snprintf(ret_text, 256, "%s%s%s",
+             md5 ? "the store refused x-amz-checksum-crc32c, so Content-MD5 is sent instead" : "",
+             md5 && overwrites ? "; " : "",
+             overwrites ? "the store refused If-None-Match, so it does not guard against two "
+                          "writers of one key"
+                        : "");
+    return md5 || overwrites;
+}
+
+/* ---- presigned URLs ---- */
+
+static enum cairn_code presign_path(struct cairn_s3_store *store, struct cairn_sigv4_signer *signer,
+                                    const char *key, uint32_t expires_s, struct cairn_buf *ret,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    struct cairn_s3_host host;
+    char time[CAIRN_SIGV4_TIME_BYTES];
+    cairn_s3_config_host(&store->config, signer->region, &host);
+    CAIRN_TRY(cairn_s3_config_path(&store->config, key, &path, err));
+    int64_t offset = atomic_load(&store->clock_offset_ms);
+    cairn_sigv4_time(store->clock->wall_ms(store->clock) + offset, time);
+    struct cairn_sigv4_pair headers[] = {{"host", host.text}};
+    struct cairn_sigv4_request request = {.method = "GET",
+                                          .path = path.data,
+                                          .headers = headers,
+                                          .header_count = 1,
+                                          .payload = CAIRN_SIGV4_UNSIGNED};
+    CAIRN_TRY(cairn_buf_printf(ret, err, "%s://%s", store->config.scheme, host.text));
+    CAIRN_TRY(cairn_sigv4_path(path.data, ret, err));
+    CAIRN_TRY(cairn_buf_append_text(ret, "?", err));
+    return cairn_sigv4_presign(signer, time, expires_s, &request, ret, err);
+}
+
+/* A03: a URL ends with the keys that signed it. */
+static uint32_t life_left_s(const struct cairn_s3_store *store, int64_t expires_ms,
+                            uint32_t wanted_s) {
+    if (!expires_ms) return wanted_s;
+    int64_t left_ms = expires_ms - store->clock->wall_ms(store->clock);
+    if (left_ms < 1000) return 1;
+    return (uint32_t)cairn_min_u64(wanted_s, (uint64_t)left_ms / 1000);
+}
+
+enum cairn_code cairn_store_presign(struct cairn_store *base, const char *key, uint32_t expires_s,
+                                    struct cairn_buf *ret_url, uint32_t *ret_expires_s,
+                                    struct cairn_error *err) {
+    struct cairn_s3_store *store = NULL;
+    CAIRN_TRY(s3_of(base, &store, err));
+    if (!expires_s || expires_s > CAIRN_SIGV4_EXPIRES_S_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "a presigned URL lives 1 s to 7 days");
+    CAIRN_AUTO(sigv4_signer) signer = {0};
+    struct cairn_credentials keys = {0};
+    uint64_t generation = 0;
+    bool expires = false;
+    CAIRN_TRY(cairn_s3_signer_update(store, &signer, &generation, 0, &expires, err));
+    if (expires) {
+        CAIRN_TRY(cairn_credentials_get(store->credentials, 0, &keys, err));
+        expires_s = life_left_s(store, keys.expires_ms, expires_s);
+        cairn_credentials_release(&keys);
+    }
+    CAIRN_AUTO(buf) url = {0};
+    CAIRN_TRY(presign_path(store, &signer, key, expires_s, &url, err));
+    CAIRN_TRY(cairn_buf_append(ret_url, url.data, url.size, err));
+    if (ret_expires_s) *ret_expires_s = expires_s;
+    return CAIRN_OK;
+}

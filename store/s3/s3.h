@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * s3: objects in an S3 bucket, behind store/store.h.
+ *
+ * Why:     the bytes of a run live in some S3: AWS, Ceph, MinIO, Swift. What differs between them
+ *          is settled here and told in the profile.
+ * Promise: O1-O6 of store/store.h, and
+ *          S1  success is a whole, well-formed answer with what is due in it (ETag, upload id,
+ *              result document); 200 with an <Error> or with anything else is none.
+ *          S2  a request is signed anew each time it is sent; keys that ended are renewed, a
+ *              wrong region is corrected once and a wrong clock once, and the same request goes
+ *              on. Redirects to another host are never followed, and no key is sent there.
+ *          S3  a request is repeated as store/retry.h says, on a new connection; Complete is not
+ *              repeated when its answer was lost, that is settled by HEAD (rule R3).
+ *          S4  a part that was sent whole and gets no answer for much longer than usual is sent
+ *              again on a new connection (store/s3/hedge.h).
+ *          S5  no key, token, signature or presigned query is in an error or a trace.
+ * Limits:  keys of CAIRN_KEY_BYTES_MAX with the prefix; one Range a GET; a response document of
+ *          16 MiB; a request without a deadline ends after deadline_ms.
+ * Threads: as store/store.h. One HTTP engine a worker.
+ * Next:    store/s3/inside.h has the drawing; tests/s3/test_s3.c.
+ */
+#pragma once
+
+#include "store/store.h"
+
+enum cairn_store_s3_style { CAIRN_S3_STYLE_AUTO, CAIRN_S3_STYLE_PATH, CAIRN_S3_STYLE_VIRTUAL };
+enum cairn_store_s3_checksum {
+    CAIRN_S3_CHECKSUM_AUTO, /* CRC32C, or MD5 once the store has refused that; none where AWS's
+                               own switch says "when_required" */
+    CAIRN_S3_CHECKSUM_CRC32C,
+    CAIRN_S3_CHECKSUM_MD5,
+    CAIRN_S3_CHECKSUM_NONE,
+};
+
+/* Zero is a good default: everything from AWS's usual variables and files. NULL or "" texts count
+ * as not given. All is copied. */
+struct cairn_store_s3_options {
+    const char *endpoint;  /* AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, AWS itself */
+    const char *region;    /* AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1 */
+    const char *profile;   /* AWS_PROFILE, default */
+    const char *ca_bundle; /* AWS_CA_BUNDLE, the profile's, the system's */
+    enum cairn_store_s3_style style; /* auto: by path where an endpoint is given */
+    enum cairn_store_s3_checksum checksum;
+    bool sign_payload;     /* SHA-256 of every body: five times the CPU of sending */
+    bool allow_plain_http; /* to other machines than this one */
+    bool no_hedge;
+    bool verbose_trace;
+    const char *sse, *sse_kms_key_id; /* "AES256", "aws:kms" */
+    const char *storage_class;
+    const char *object_tags; /* "team=nlp&kind=checkpoint" */
+    const char *bucket_owner;
+    const char *const *interfaces; /* workers take them in turn */
+    size_t interface_count;
+    const char *congestion;         /* TCP_CONGESTION, benches only */
+    uint32_t connections_max;       /* a worker; 0 = 64 */
+    uint32_t requests_max;          /* all workers together; 0 = 64 */
+    uint64_t bandwidth_bytes_per_s; /* sent, all workers together; 0 = no cap */
+    uint32_t connect_ms, stall_ms;  /* 0 = 5 s, 30 s */
+    uint32_t deadline_ms;           /* 0 = 5 min: of requests that bring none */
+    uint32_t learn_ms;              /* 0 = 30 s: of each request of cairn_store_s3_learn */
+};
+
+/* What the operator is told: "environment" or "container endpoint, until ..."; asks for the keys
+ * when there are none yet. */
+enum cairn_code cairn_store_s3_credentials(struct cairn_store *store, char ret_text[224],
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Do the keys come from a file that others on this machine may read? "FILE has mode 0644" */
+bool cairn_store_s3_exposed(struct cairn_store *store, char ret_text[540]);
+/* What the store turned out not to do, found while running (true: something). Any thread. */
+bool cairn_store_s3_degraded(struct cairn_store *store, char ret_text[256]);
+/* Where requests go: a bucket's name is in the host where addressing is "virtual". Any thread. */
+struct cairn_store_s3_place {
+    char endpoint[700], region[64];
+    const char *addressing; /* "path", "virtual" */
+};
+bool cairn_store_s3_place(struct cairn_store *store, struct cairn_store_s3_place *ret);
+
+/* ---- what the store does, found out by trying ---- */
+
+struct cairn_store_s3_meeting {
+    const char *by;           /* who tests: "server", "uploader", "doctor" */
+    bool may_list;            /* keys that should be able to list; others are not tested for it */
+    bool anew;                /* whatever is known already */
+    struct cairn_buf *report; /* one line a finding; may be NULL */
+};
+/* Sets the store's profile: call it before other threads use the store. What .cairn/profile.json
+ * says of this endpoint is believed for a week; what it does not say is tried, under keys that
+ * begin with .cairn/doctor/ and are deleted again by who may. ret_from, which may be NULL: where it
+ * is known from. Fails when the store cannot be read, or had to be tested and cannot be written. */
+enum cairn_code cairn_store_s3_meet(struct cairn_store *store,
+                                    const struct cairn_store_s3_meeting *meeting,
+                                    char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
+/* The same, all anew and with all rights. */
+enum cairn_code cairn_store_s3_learn(struct cairn_store *store, struct cairn_buf *ret_report,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Is what profile.json says no longer so? Found while running (true: something). */
+bool cairn_store_s3_profile_wrong(struct cairn_store *store);
+/* Writes what is known to profile.json, if that says anything else. One thread at a time. */
+enum cairn_code cairn_store_s3_profile_save(struct cairn_store *store, bool *ret_written,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Removes what tests left below .cairn/doctor/ an hour ago or earlier: of a process that died or
+ * may not delete. */
+enum cairn_code cairn_store_s3_tidy(struct cairn_store *store,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* A URL that lets its holder GET this one key until it ends; never longer than the keys live.
+ * ret_expires_s may be NULL. CAIRN_UNSUPPORTED for other stores. */
+enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,
+                                    struct cairn_buf *ret_url, uint32_t *ret_expires_s,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* What a bucket says of itself: GET of its "lifecycle", "versioning" or "object-lock", tried once.
+ * CAIRN_OK: there was an answer, of any status. */
+struct cairn_store_s3_answer {
+    int status;
+    bool has_clock;
+    int64_t clock_ahead_ms; /* the store's Date before ours, to a second */
+    struct cairn_buf document;
+};
+enum cairn_code cairn_store_s3_ask(struct cairn_store *store, const char *subresource,
+                                   struct cairn_store_s3_answer *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Is the answer a document with this element ("Root/Child/Leaf"), of this text where not NULL? */
+bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const char *path,
+                               const char *text);
+/* What the rules of a "lifecycle" document that are switched on do to this store's objects. */
+struct cairn_store_s3_lifecycle {
+    bool aborts;             /* incomplete uploads, of all of the store's keys */
+    bool removes_noncurrent; /* older versions of all of them */
+    bool expires;            /* some of them */
+    uint64_t abort_days;
+    char expiring_rule[64]; /* its ID */
+};
+enum cairn_code cairn_store_s3_lifecycle(struct cairn_store *store, struct cairn_view document,
+                                         struct cairn_store_s3_lifecycle *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs the tasks of one worker. The lists are never walked across a call of done(): what is due is
+ * looked for anew each time, since a callback may submit and cancel.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/utf8.h"
+#include "store/s3/inside.h"
+
+#define HEDGES_MAX 2
+#define COMPLETE_TRIES_MAX 3
+/* How often parts that wait for an answer are looked at. */
+#define HEDGE_LOOK_MS 50
+
+static struct cairn_s3_worker *worker_of(struct cairn_store_worker *worker) {
+    return (struct cairn_s3_worker *)worker;
+}
+
+static void list_push(struct cairn_s3_task **list, struct cairn_s3_task *task) {
+    task->next = *list;
+    *list = task;
+}
+static void list_append(struct cairn_s3_task **list, struct cairn_s3_task *task) {
+    while (*list) list = &(*list)->next;
+    task->next = NULL;
+    *list = task;
+}
+static void list_remove(struct cairn_s3_task **list, const struct cairn_s3_task *task) {
+    while (*list && *list != task) list = &(*list)->next;
+    if (*list) *list = task->next;
+}
+
+/* ---- the end of a task ---- */
+
+static void free_task(struct cairn_s3_task *task) {
+    if (task->lines.data) explicit_bzero(task->lines.data, task->lines.capacity);
+    cairn_buf_release(&task->url);
+    cairn_buf_release(&task->lines);
+    cairn_buf_release(&task->document);
+    cairn_buf_release(&task->reply);
+    cairn_buf_release(&task->prefix);
+    free(task);
+}
+
+static void name_request(const struct cairn_store_request *request, char ret_text[160]) {
+    static const char *const names[] = {
+        [CAIRN_STORE_PUT] = "put",
+        [CAIRN_STORE_GET] = "get",
+        [CAIRN_STORE_HEAD] = "head",
+        [CAIRN_STORE_DELETE] = "delete",
+        [CAIRN_STORE_DELETE_MANY] = "delete below",
+        [CAIRN_STORE_LIST] = "list",
+        [CAIRN_STORE_UPLOAD_CREATE] = "begin upload of",
+        [CAIRN_STORE_UPLOAD_PART] = "part",
+        [CAIRN_STORE_UPLOAD_COMPLETE] = "complete",
+        [CAIRN_STORE_UPLOAD_ABORT] = "abort",
+        [CAIRN_STORE_UPLOAD_PARTS] = "parts of",
+        [CAIRN_STORE_UPLOADS] = "uploads of",
+    };
+    char number[24] = "";
+    if (request->op == CAIRN_STORE_UPLOAD_PART)
+        snprintf(number, sizeof number, " %" PRIu32 " of", request->part_number);
+    snprintf(ret_text, 160, "%s%s %s", names[request->op], number, cairn_short(request->key).text);
+}
+
+static void finish(struct cairn_s3_task *task) {
+    struct cairn_s3_worker *worker = task->worker;
+    struct cairn_store_request *request = task->request;
+    char name[160];
+    CAIRN_ASSERT(!task->ticket.under_way);
+    list_remove(task->is_active ? &worker->active : &worker->waiting, task);
+    request->tries = task->tries + task->ticket.tries_sent;
+    cairn_s3_reply_compare_sent(task);
+    if (request->code == CAIRN_OK) {
+        request->ambiguous = false;
+        request->error = (struct cairn_error){0};
+    } else {
+        name_request(request, name);
+        request->error.code = request->code;
+        cairn_within(&request->error, request->code, "%s", name);
+    }
+    request->worker_private = NULL;
+    free_task(task);
+    worker->finished_count++;
+    request->done(request);
+}
+
+static void finish_with(struct cairn_s3_task *task, enum cairn_code code,
+                        const struct cairn_error *error) {
+    task->request->code = code;
+    task->request->error = *error;
+    task->request->ambiguous = task->may_be_applied;
+    finish(task);
+}
+
+static void finish_late(struct cairn_s3_task *task) {
+    struct cairn_error error = task->last;
+    if (!error.message[0]) cairn_fail(&error, CAIRN_TIMEOUT, "it was not its turn yet");
+    cairn_within(&error, CAIRN_TIMEOUT, "no success before the deadline; last");
+    finish_with(task, CAIRN_TIMEOUT, &error);
+}
+
+/* ---- replies ---- */
+
+static enum cairn_retry_verdict report(struct cairn_s3_task *task,
+                                       enum cairn_retry_outcome outcome) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    CAIRN_HOLD(&store->lock);
+    return cairn_retry_result(&store->locked.retry, &task->ticket, outcome,
+                              cairn_s3_reply_retry_after_ms(task));
+}
+
+static void drop(struct cairn_s3_task *task) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    CAIRN_HOLD(&store->lock);
+    cairn_retry_drop(&store->locked.retry, &task->ticket);
+}
+
+/* In front of those that were never sent: their parts are what others wait for. */
+static void wait_again(struct cairn_s3_task *task) {
+    struct cairn_s3_worker *worker = task->worker;
+    list_remove(&worker->active, task);
+    task->is_active = false;
+    task->wait_until_ms = 0;
+    list_push(&worker->waiting, task);
+}
+
+static void learn_hedge(struct cairn_s3_task *task) {
+    const struct cairn_http_request *http = &task->http;
+    if (task->request->op != CAIRN_STORE_UPLOAD_PART || task->request->code) return;
+    if (http->sent_at_us && http->reply_at_us > http->sent_at_us)
+        cairn_s3_hedge_answer(&task->worker->hedge, http->reply_at_us - http->sent_at_us);
+}
+
+/* S01: a failing Complete is repeated a few times and then settled by HEAD (R3). Ceph answers 500
+ * for ever when the upload is no longer there. */
+static bool is_for_head(const struct cairn_s3_task *task) {
+    return task->request->op == CAIRN_STORE_UPLOAD_COMPLETE && task->may_be_applied &&
+           task->ticket.tries_sent >= COMPLETE_TRIES_MAX;
+}
+
+static void act_on(struct cairn_s3_task *task, enum cairn_s3_verdict verdict) {
+    bool answered = task->http.status != 0;
+    switch (verdict) {
+    case CAIRN_S3_DONE:
+        (void)report(task, answered ? CAIRN_RETRY_GOOD : CAIRN_RETRY_FAILURE);
+        learn_hedge(task);
+        finish(task);
+        return;
+    case CAIRN_S3_CORRECTED:
+        (void)report(task, CAIRN_RETRY_GOOD);
+        wait_again(task);
+        return;
+    case CAIRN_S3_MORE:
+        (void)report(task, CAIRN_RETRY_GOOD);
+        task->tries += task->ticket.tries_sent;
+        task->ticket = (struct cairn_retry_ticket){0};
+        wait_again(task);
+        return;
+    case CAIRN_S3_FAILURE:
+    case CAIRN_S3_SLOW:
+        break;
+    }
+    enum cairn_retry_outcome outcome = verdict == CAIRN_S3_SLOW ? CAIRN_RETRY_SLOW_DOWN
+                                       : task->http.reached     ? CAIRN_RETRY_FAILURE
+                                                                : CAIRN_RETRY_UNREACHED;
+    enum cairn_retry_verdict again = report(task, outcome);
+    if (again == CAIRN_RETRY_GIVE_UP || is_for_head(task))
+        finish(task);
+    else
+        wait_again(task);
+}
+
+static void on_http_done(struct cairn_http_request *http) {
+    struct cairn_s3_task *task = http->owner;
+    task->worker->fresh_wait_until_ms = 0;
+    if (task->hedging) {
+        task->hedging = false;
+        task->hedges++;
+        cairn_s3_hedge_resent(&task->worker->hedge);
+        drop(task);
+        wait_again(task);
+        return;
+    }
+    enum cairn_s3_verdict verdict = cairn_s3_reply_judge(task);
+    if (!task->cancelling) {
+        act_on(task, verdict);
+        return;
+    }
+    drop(task);
+    finish(task);
+}
+
+/* ---- sending ---- */
+
+/* false: not yet, and wait_until_ms says when. */
+static bool may_send(struct cairn_s3_task *task, uint64_t now) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    uint64_t cap = store->config.options.bandwidth_bytes_per_s, wait_ms = 0;
+    uint64_t now_us = cairn_mono_us(), bytes = cap ? task->request->body.size : 0;
+    CAIRN_HOLD(&store->lock);
+    if (bytes && store->locked.line_free_at_us > now_us) {
+        task->wait_until_ms = now + 1 + (store->locked.line_free_at_us - now_us) / 1000;
+        return false;
+    }
+    bool fresh = task->ticket.tries_sent == 0;
+    if (cairn_retry_ask(&store->locked.retry, &task->ticket, &wait_ms) == CAIRN_RETRY_WAIT) {
+        task->wait_until_ms = now + wait_ms;
+        if (fresh) task->worker->fresh_wait_until_ms = now + wait_ms;
+        return false;
+    }
+    if (bytes)
+        store->locked.line_free_at_us = now_us + (uint64_t)((double)bytes * 1e6 / (double)cap);
+    return true;
+}
+
+static void start(struct cairn_s3_task *task, uint64_t now) {
+    struct cairn_s3_worker *worker = task->worker;
+    struct cairn_error error = {0};
+    enum cairn_code code = cairn_s3_request_build(task, &error);
+    if (!code) {
+        task->http.total_ms = (uint32_t)cairn_min_u64(task->deadline_ms - now, UINT32_MAX);
+        task->http.done = on_http_done;
+        code = cairn_http_submit(worker->engine, &task->http, &error);
+    }
+    if (code) {
+        drop(task);
+        finish_with(task, code, &error);
+        return;
+    }
+    list_remove(&worker->waiting, task);
+    task->is_active = true;
+    list_push(&worker->active, task);
+}
+
+static void refuse_unborn(struct cairn_s3_worker *worker) {
+    while (worker->unborn) {
+        struct cairn_store_request *request = worker->unborn;
+        worker->unborn = request->worker_private;
+        request->worker_private = NULL;
+        request->code =
+            cairn_fail(&request->error, CAIRN_NO_MEMORY, "no memory for a request to the store");
+        worker->finished_count++;
+        request->done(request);
+    }
+}
+
+/* Answered without the network: what is forbidden here, and what asks for nothing. */
+static bool is_settled(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    struct cairn_error error = {0};
+    if (cairn_s3_store_of(task)->read_only && cairn_s3_op_writes(request->op)) {
+        finish_with(task, cairn_fail(&error, CAIRN_FORBIDDEN, "the store was opened for reading"),
+                    &error);
+        return true;
+    }
+    bool nothing = request->op == CAIRN_STORE_GET && !request->length;
+    if (request->op == CAIRN_STORE_DELETE_MANY) nothing = cairn_s3_delete_decided(request, &error);
+    if (!nothing) return false;
+    finish_with(task, error.code, &error);
+    return true;
+}
+
+static uint64_t due_ms(const struct cairn_s3_task *task) {
+    uint64_t due = task->wait_until_ms;
+    if (!task->ticket.tries_sent) due = cairn_max_u64(due, task->worker->fresh_wait_until_ms);
+    return cairn_min_u64(due, task->deadline_ms);
+}
+
+static struct cairn_s3_task *first_due(const struct cairn_s3_worker *worker, uint64_t now,
+                                       uint64_t *ret_next_ms) {
+    *ret_next_ms = UINT64_MAX;
+    for (struct cairn_s3_task *task = worker->waiting; task; task = task->next) {
+        uint64_t due = due_ms(task);
+        if (due <= now) return task;
+        *ret_next_ms = cairn_min_u64(*ret_next_ms, due);
+    }
+    return NULL;
+}
+
+/* When the next waiting task is due, on the store's mono clock. */
+static uint64_t start_waiting(struct cairn_s3_worker *worker) {
+    for (;;) {
+        uint64_t next_ms, now = cairn_s3_mono_ms(worker->store);
+        struct cairn_s3_task *task = first_due(worker, now, &next_ms);
+        if (!task) return next_ms;
+        if (now >= task->deadline_ms)
+            finish_late(task);
+        else if (!is_settled(task) && may_send(task, now))
+            start(task, now);
+    }
+}
+
+/* ---- slow parts ---- */
+
+static bool is_slow(const struct cairn_s3_task *task, uint64_t now_us, uint64_t limit_us) {
+    const struct cairn_http_request *http = &task->http;
+    return task->request->op == CAIRN_STORE_UPLOAD_PART && task->hedges < HEDGES_MAX &&
+           http->sent_at_us && !http->reply_at_us && now_us - http->sent_at_us > limit_us;
+}
+
+/* true while there is something that may become slow. */
+static bool hedge(struct cairn_s3_worker *worker) {
+    struct cairn_s3_store *store = worker->store;
+    uint64_t limit_us = cairn_s3_hedge_limit_us(&worker->hedge), now_us = cairn_mono_us();
+    if (store->config.options.no_hedge || limit_us == UINT64_MAX || !worker->active) return false;
+    {
+        CAIRN_HOLD(&store->lock);
+        if (cairn_retry_paused(&store->locked.retry)) return false;
+    }
+    struct cairn_s3_task *task = worker->active;
+    while (task && !is_slow(task, now_us, limit_us)) task = task->next;
+    if (task) {
+        task->hedging = true;
+        cairn_http_cancel(worker->engine, &task->http);
+    }
+    return true;
+}
+
+/* ---- the interface ---- */
+
+enum cairn_code cairn_s3_poll(struct cairn_store_worker *base, uint32_t timeout_ms,
+                              struct cairn_error *err) {
+    struct cairn_s3_worker *worker = worker_of(base);
+    uint64_t until = cairn_mono_ms() + timeout_ms, finished = worker->finished_count;
+    for (;;) {
+        refuse_unborn(worker);
+        bool watching = hedge(worker);
+        uint64_t next_ms = start_waiting(worker), now = cairn_s3_mono_ms(worker->store);
+        uint64_t left = cairn_mono_ms() < until ? until - cairn_mono_ms() : 0;
+        if (watching) left = cairn_min_u64(left, HEDGE_LOOK_MS);
+        if (worker->finished_count != finished || atomic_exchange(&worker->woken, false))
+            return CAIRN_OK;
+        if (next_ms != UINT64_MAX) left = cairn_min_u64(left, next_ms > now ? next_ms - now : 0);
+        CAIRN_TRY(cairn_http_poll(worker->engine, (uint32_t)left, err));
+        if (worker->finished_count != finished) return CAIRN_OK;
+        if (cairn_mono_ms() >= until) return CAIRN_OK;
+    }
+}
+
+void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request *request) {
+    struct cairn_s3_worker *worker = worker_of(base);
+    struct cairn_s3_task *task = calloc(1, sizeof *task);
+    if (!task) {
+        request->worker_private = worker->unborn;
+        worker->unborn = request;
+        return;
+    }
+    uint64_t now = cairn_s3_mono_ms(worker->store);
+    task->worker = worker;
+    task->request = request;
+    task->deadline_ms = request->deadline_ms ? request->deadline_ms
+                                             : now + worker->store->config.options.deadline_ms;
+    bool lists = request->op == CAIRN_STORE_LIST || request->op == CAIRN_STORE_UPLOADS ||
+                 request->op == CAIRN_STORE_DELETE_MANY;
+    task->reply.limit = lists ? CAIRN_S3_DOCUMENT_BYTES_MAX : CAIRN_MIB; /* S29 */
+    task->parts = (struct cairn_xml_parts){request->parts, 0, request->part_count, 0};
+    request->worker_private = task;
+    list_append(&worker->waiting, task);
+    worker->reads = request->op == CAIRN_STORE_GET;
+}
+
+static bool cancel_unborn(struct cairn_s3_worker *worker, struct cairn_store_request *request) {
+    struct cairn_store_request **at = &worker->unborn;
+    while (*at && *at != request) at = (struct cairn_store_request **)&(*at)->worker_private;
+    if (!*at) return false;
+    *at = request->worker_private;
+    return true;
+}
+
+void cairn_s3_cancel(struct cairn_store_worker *base, struct cairn_store_request *request) {
+    struct cairn_s3_worker *worker = worker_of(base);
+    struct cairn_error error = {0};
+    enum cairn_code code = cairn_fail(&error, CAIRN_CANCELLED, "cancelled");
+    if (cancel_unborn(worker, request)) {
+        request->worker_private = NULL;
+        request->code = code;
+        request->error = error;
+        request->done(request);
+        return;
+    }
+    struct cairn_s3_task *task = request->worker_private;
+    if (!task) return;
+    if (!task->is_active) {
+        finish_with(task, code, &error);
+        return;
+    }
+    task->cancelling = true;
+    cairn_http_cancel(worker->engine, &task->http);
+}
+
+void cairn_s3_wake(struct cairn_store_worker *base) {
+    struct cairn_s3_worker *worker = worker_of(base);
+    atomic_store(&worker->woken, true);
+    cairn_http_wake(worker->engine);
+}
+
+static void count_share(struct cairn_s3_worker *worker, struct cairn_s3_share share) {
+    const struct cairn_s3_share old = worker->share;
+    atomic_int *sharing = worker->store->sharing, *busy = worker->store->busy;
+    worker->share = share;
+    if (share.counts) atomic_fetch_add(&sharing[share.reads], 1);
+    if (share.busy) atomic_fetch_add(&busy[share.reads], 1);
+    if (old.counts) atomic_fetch_sub(&sharing[old.reads], 1);
+    if (old.busy) atomic_fetch_sub(&busy[old.reads], 1);
+}
+
+/* Shared among those of its kind that ask, and those of the other kind that have something to do:
+ * readers rest while shards are sent, and the reverse. Workers that never ask send single small
+ * requests and get no share. The limit over all of them is store/retry.h's. */
+uint32_t cairn_s3_appetite(const struct cairn_store_worker *base) {
+    struct cairn_s3_worker *worker = worker_of((struct cairn_store_worker *)base);
+    struct cairn_s3_store *store = worker->store;
+    bool reads = worker->reads;
+    count_share(worker, (struct cairn_s3_share){true, reads, worker->waiting || worker->active});
+    int workers = atomic_load(&store->sharing[reads]) + atomic_load(&store->busy[!reads]);
+    uint32_t all;
+    {
+        CAIRN_HOLD(&store->lock);
+        all = cairn_retry_concurrency(&store->locked.retry);
+    }
+    uint64_t share = cairn_div_up(all, (uint64_t)workers);
+    return (uint32_t)cairn_min_u64(share, store->config.options.connections_max);
+}
+
+enum cairn_code cairn_s3_worker_new(struct cairn_store *base, struct cairn_store_worker **ret,
+                                    struct cairn_error *err) {
+    struct cairn_s3_store *store = (struct cairn_s3_store *)base;
+    const struct cairn_store_s3_options *options = &store->config.options;
+    struct cairn_s3_worker *worker = calloc(1, sizeof *worker);
+    if (!worker) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store worker");
+    worker->base.store = base;
+    worker->store = store;
+    uint32_t index = atomic_fetch_add(&store->workers, 1);
+    struct cairn_http_options http = {
+        .connections_max = options->connections_max,
+        .connect_ms = options->connect_ms,
+        .verbose_trace = options->verbose_trace,
+        .refuses_link_local = true,
+        .ca_bundle = options->ca_bundle,
+        .congestion = options->congestion,
+        .interface_name =
+            options->interface_count ? options->interfaces[index % options->interface_count] : NULL,
+    };
+    enum cairn_code code = cairn_http_engine_new(&http, &worker->engine, err);
+    if (code) {
+        atomic_fetch_sub(&store->workers, 1);
+        free(worker);
+        return code;
+    }
+    *ret = &worker->base;
+    return CAIRN_OK;
+}
+
+void cairn_s3_worker_free(struct cairn_store_worker *base) {
+    struct cairn_s3_worker *worker = worker_of(base);
+    refuse_unborn(worker);
+    while (worker->waiting) cairn_s3_cancel(base, worker->waiting->request);
+    while (worker->active) cairn_s3_cancel(base, worker->active->request);
+    cairn_http_engine_free(worker->engine);
+    cairn_sigv4_signer_release(&worker->signer);
+    count_share(worker, (struct cairn_s3_share){0});
+    atomic_fetch_sub(&worker->store->workers, 1);
+    free(worker);
+}
