@@ -10,7 +10,7 @@
  *              both sides speak are agreed in hello/welcome.
  * Limits:  1 MiB of JSON, 64 MiB of blob, 8 fds a frame.
  * Threads: one owner per reader.
- * Next:    docs/socket.md for every message; uploader/session.h, client/session.h.
+ * Next:    docs/socket.md for every message; uploader/trainers/session.h, client/session/session.h.
  */
 #pragma once
 

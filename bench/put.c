@@ -20,9 +20,9 @@
 #include "common/crc32c.h"
 #include "common/slab.h"
 #include "store/s3/s3.h"
-#include "uploader/journal.h"
+#include "uploader/journal/journal.h"
 #include "uploader/save.h"
-#include "uploader/send.h"
+#include "uploader/send/send.h"
 
 #define OBJECTS_MAX 256
 

@@ -12,7 +12,7 @@
  *              no overlap, no name twice, sizes that follow from dtype and shape, text metadata.
  * Limits:  a header of 100,000,000 bytes; 8 dimensions (more is CAIRN_UNSUPPORTED).
  * Threads: stateless; an opened header is immutable.
- * Next:    client/arrange.h, which lays a rank's save out; docs/format.md, "Tensors shard".
+ * Next:    client/save/arrange.h, which lays a rank's save out; docs/format.md, "Tensors shard".
  */
 #pragma once
 

@@ -12,7 +12,7 @@
  * Limits:  CAIRN_PLAN_PIECES_MAX pieces in all (more: CAIRN_TOO_LARGE); elements narrower than a
  *          byte can be cut at byte borders only (else CAIRN_UNSUPPORTED).
  * Threads: stateless.
- * Next:    client/restore.h, plan/cover.h.
+ * Next:    client/restore/restore.h, plan/cover.h.
  */
 #pragma once
 

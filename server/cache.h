@@ -10,14 +10,14 @@
  *          C2  what was handed out stays until it is given back, also when the cache forgets it.
  * Limits:  64 entries and 512 MiB that nobody holds.
  * Threads: locked by server_cache; what is handed out is immutable.
- * Next:    server/reads.c, server/stream.c.
+ * Next:    server/handlers/reads.c, server/handlers/stream.c.
  */
 #pragma once
 
 #include "api/manifest.h"
 #include "api/table.h"
 #include "server/server.h"
-#include "server/versions.h"
+#include "server/catalog/versions.h"
 
 struct cairn_srv_held {
     struct cairn_buf text;      /* manifest.json or the layout, as stored */

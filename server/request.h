@@ -12,7 +12,7 @@
  *              limit of its route.
  * Limits:  8 reply headers of 511 bytes.
  * Threads: one pool thread at a time.
- * Next:    api/routes.def for which handler takes what; server/http.h.
+ * Next:    api/routes.def for which handler takes what; server/http/http.h.
  */
 #pragma once
 

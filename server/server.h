@@ -7,7 +7,7 @@
  *              atomic ones.
  *          S2  every rule of time asks the injected clock; only threads that wait ask the system's.
  *          S3  frozen never goes back while the process lives; it is the whole catalog that is
- *              behind its store (Q36). A single run is frozen by a row, see server/frozen.h.
+ *              behind its store (Q36). A single run is frozen by a row: catalog/frozen.h.
  * Limits:  one store, one catalog.
  * Threads: immutable after start; each pointed-to part says its own.
  * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
@@ -16,7 +16,7 @@
 
 #include "api/grant.h"
 #include "common/clock.h"
-#include "server/catalog.h"
+#include "server/catalog/catalog.h"
 #include "server/settings.h"
 #include "store/store.h"
 
@@ -52,7 +52,7 @@ struct cairn_srv {
     _Atomic uint64_t open_streams;
 };
 
-/* Q36: all of the catalog is older than the store. Logged once. One run: server/frozen.h. */
+/* Q36: all of the catalog is older than the store. Logged once. One run: catalog/frozen.h. */
 void cairn_srv_freeze(struct cairn_srv *server, const char *why);
 /* CAIRN_CATALOG_BEHIND when frozen. */
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;

@@ -10,7 +10,7 @@
 
 #include "common/log.h"
 #include "common/text.h"
-#include "server/catalog.h"
+#include "server/catalog/catalog.h"
 
 static const struct cairn_config_row rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \

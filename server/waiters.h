@@ -11,7 +11,7 @@
  *          W3  nobody stays for longer than CAIRN_SRV_WAIT_MS_MAX.
  * Limits:  bounded by the connections that may be open.
  * Threads: any thread.
- * Next:    server/http.h.
+ * Next:    server/http/http.h.
  */
 #pragma once
 

@@ -13,7 +13,7 @@
  *              prefix.
  * Limits:  bytes are not read: that is the caller's (cli/fetch.h).
  * Threads: one owner of the worker.
- * Next:    server/verify.c, cli/verbs/verify.c.
+ * Next:    server/handlers/verify.c, cli/verbs/verify.c.
  */
 #pragma once
 

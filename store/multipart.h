@@ -17,7 +17,7 @@
  *          M3   an object that is not ours is never replaced: it makes the shard FAILED by name.
  * Limits:  sizes fixed at init; bytes become ready in order, from the front.
  * Threads: none of its own: the caller's lock. No I/O, no allocation after init.
- * Next:    uploader/send.h runs it; store/README.md has the drawing of its states.
+ * Next:    uploader/send/send.h runs it; store/README.md has the drawing of its states.
  */
 #pragma once
 

@@ -11,7 +11,7 @@
  *          N3  what else the prefix holds is told only by a listing, so only when asked for.
  * Limits:  one page of a listing in memory; 65,536 pages.
  * Threads: one owner of the worker.
- * Next:    server/commit_objects.c, server/check.c, cli/check.c.
+ * Next:    server/jobs/commit_objects.c, server/check.c, cli/check.c.
  */
 #pragma once
 

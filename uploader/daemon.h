@@ -73,7 +73,7 @@ struct cairn_up {
         struct cairn_up_left *left;
         struct cairn_up_lost *lost; /* ranks whose process ended */
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
-        char store_waits[256]; /* why nothing is sent now (meeting.h); "": nothing is wrong */
+        char store_waits[256]; /* why nothing is sent now (send/meeting.h); "": nothing is wrong */
         uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */
         bool draining;
         bool ending; /* sessions end because the process does */

@@ -13,7 +13,7 @@
 #include "store/s3/s3.h"
 #include "uploader/cores.h"
 #include "uploader/daemon.h"
-#include "uploader/show.h"
+#include "uploader/journal/show.h"
 
 static const char usage[] =
     "cairn-uploader: takes the checkpoints of this node's trainers and brings them to the store\n"

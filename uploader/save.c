@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a save; what trainers ask of it is in save_session.c. */
+/* The life of a save; what trainers ask of it is in uploader/trainers/save.c. */
 #include "uploader/save.h"
 
 #include <inttypes.h>
@@ -11,9 +11,9 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "uploader/journal.h"
-#include "uploader/outbox.h"
-#include "uploader/socket.h"
+#include "uploader/journal/journal.h"
+#include "uploader/server/outbox.h"
+#include "uploader/trainers/socket.h"
 
 /* ---- finding ---- */
 

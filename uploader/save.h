@@ -14,7 +14,7 @@
  * Limits:  65,536 shards a save.
  * Threads: all fields are locked by uploader_state unless they are called fixed. Functions ending
  *          in _locked need it held; the others take it.
- * Next:    uploader/outbox.h tells the server; uploader/send.h moves the bytes.
+ * Next:    uploader/server/outbox.h tells the server; uploader/send/send.h moves the bytes.
  *
  * uploader/state/save.def has its phases; cairn_up_save_event_locked moves it and carries out what
  * is then due, and nobody else does.
@@ -24,7 +24,7 @@
 #include "api/shard_names.h"
 #include "common/json.h"
 #include "uploader/attempt.h"
-#include "uploader/send.h"
+#include "uploader/send/send.h"
 #include "uploader/slabs.h"
 #include "uploader/state/save.h"
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "common/rule.h"
-#include "uploader/journal.h"
+#include "uploader/journal/journal.h"
 #include "uploader/save.h"
-#include "uploader/socket.h"
+#include "uploader/trainers/socket.h"
 
 /* ---- begin ---- */
 

@@ -9,7 +9,7 @@
  *              called instead.
  * Limits:  CAIRN_UP_TASK_THREADS_MAX threads, made when needed; 65,536 waiting tasks.
  * Threads: any thread submits; locked by uploader_tasks.
- * Next:    uploader/session.c for who uses it.
+ * Next:    uploader/trainers/session.c for who uses it.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of a save in libcairn, by itself. */
-#include "client/save_state.h"
+#include "client/save/state.h"
 #include "tests/harness.h"
 
 #define PHASES (CAIRN_CLIENT_PHASE_FAILED + 1)
@@ -12,7 +12,7 @@ TEST(a_phase_and_an_event_stand_in_one_row_at_most) {
         enum cairn_client_event event;
     } rows[] = {
 #define MOVE(from, event, to, reached, why) {CAIRN_CLIENT_PHASE_##from, CAIRN_CLIENT_EVENT_##event},
-#include "client/save_state.def"
+#include "client/save/state.def"
 #undef MOVE
     };
     uint32_t seen[PHASES][EVENTS] = {0};

@@ -38,7 +38,7 @@ static void expect_in(const struct messages *these, const struct messages *those
 TEST(the_page_of_the_socket_has_every_message_of_a_trainer_and_no_other) {
     CAIRN_AUTO(buf) source = {0}, page = {0};
     struct messages taken = {0}, described = {0};
-    if (!cairn_docs_load("uploader/session.c", &source)) return;
+    if (!cairn_docs_load("uploader/trainers/session.c", &source)) return;
     if (!cairn_docs_load("docs/socket.md", &page)) return;
     const char *table = strstr(source.data, "} handlers[] = {");
     REQUIRE(table != NULL);

@@ -61,7 +61,7 @@ class Plan:
         self.pause_ms = chance.choice((250, 350)) if away else chance.choice((100, 250))
         self.bytes = chance.choice((64 * KIB, 64 * KIB, 1 * MIB, PART_BYTES + 256 * KIB))
         ranks = 4 if self.bytes > PART_BYTES else 8
-        # uploader/lost.h: a rank's end is told by its node where another rank of the run saves.
+        # uploader/trainers/lost.h: a rank's end is told by its node where another rank of the run saves.
         one = one or (self.victim == "trainer" and ranks < 2 * 2 * NODES)
         self.runs = {"x/run": ranks} if one else {"x/a": ranks // 2, "x/b": ranks // 2}
         self.latency = chance.choice(("head", "complete head", "part put", "*"))

@@ -9,7 +9,7 @@
 #include "api/table.h"
 #include "common/log.h"
 #include "tests/fuzz/fuzz.h"
-#include "uploader/journal.h"
+#include "uploader/journal/journal.h"
 
 static void walk_table(const struct cairn_table *table) {
     struct cairn_table_shard shard;

@@ -7,7 +7,7 @@
 #include "api/manifest.h"
 #include "api/table.h"
 #include "tests/fuzz/fuzz.h"
-#include "uploader/journal.h"
+#include "uploader/journal/journal.h"
 
 typedef void each_seed(struct cairn_view seed, void *owner);
 

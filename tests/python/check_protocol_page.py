@@ -8,7 +8,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / 'docs' / 'protocol.md').read_text(encoding='utf-8')
-# `server/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
+# `server/jobs/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
 NAMED = re.compile(r'`((?:[a-z0-9_]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|py))`((?:\s*\([^)]*\))?)')
 WORDS = re.compile(r'`([A-Za-z0-9_]+)`')
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "api/manifest.h"
-#include "server/catalog.h"
+#include "server/catalog/catalog.h"
 #include "tests/server/world.h"
 
 static enum cairn_code add(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {

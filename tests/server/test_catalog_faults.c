@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "server/catalog_sqlite.h"
+#include "server/catalog/sqlite.h"
 #include "tests/server/world.h"
 
 #define MINUTE_MS UINT64_C(60000)

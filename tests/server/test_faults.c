@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "server/nodes.h"
+#include "server/catalog/nodes.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

@@ -11,7 +11,7 @@
 
 #include "common/crc32c.h"
 #include "common/file.h"
-#include "server/catalog.h"
+#include "server/catalog/catalog.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

@@ -3,7 +3,7 @@
 #include "tests/support/power.h"
 
 #include "common/file.h"
-#include "server/catalog.h"
+#include "server/catalog/catalog.h"
 #include "tests/harness.h"
 
 #define CHANGES 60

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libmicrohttpd as far as server/http*.c uses it: one event loop, connections that are suspended
+/* libmicrohttpd as far as server/http/ uses it: one event loop, connections that are suspended
  * and resumed, responses from memory and from a callback. A connection has one request. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/http_mhd.h"
+#include "server/http/inside.h"
 #include "tests/sim/net.h"
 
 struct MHD_Response {
@@ -291,7 +291,7 @@ void sim_mhd_killed(const struct sim_process *process) {
     }
 }
 
-/* ---- what server/http.c has beside the library ---- */
+/* ---- what server/http/http.c has beside the library ---- */
 
 /* The bytes of a request never lay in memory as they came, so there is nothing to prove. */
 enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const char *method,

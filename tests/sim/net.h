@@ -4,7 +4,7 @@
  *
  * Why:     requests that arrive late, twice or never, and answers that somebody else gave, are
  *          where "retry" and "final" are mixed up.
- * Promise: N1  the server's own http.c, http_accept.c, http_reply.c and handlers judge and answer;
+ * Promise: N1  server/http/ itself and the handlers judge and answer;
  *              net.c stands where libmicrohttpd and libcurl stand and copies bytes.
  *          N2  a request is delivered at most once for each time that it was sent, but possibly
  *              after its sender has given it up; an answer may be lost after it was applied.

@@ -9,9 +9,9 @@
 #include "common/id.h"
 #include "common/text.h"
 #include "server/cache.h"
-#include "server/compare.h"
-#include "server/identity.h"
-#include "server/nodes.h"
+#include "server/jobs/compare.h"
+#include "server/jobs/identity.h"
+#include "server/catalog/nodes.h"
 #include "server/waiters.h"
 
 #define ARGUMENTS_MAX 24

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "common/json.h"
-#include "server/jobs.h"
+#include "server/jobs/jobs.h"
 #include "server/request.h"
 
 struct cairn_inside_clock {

@@ -211,9 +211,9 @@ TEST(a_wrong_include_between_rooms_is_found) {
 
 TEST(a_second_writer_of_a_versions_state_is_found) {
     SAMPLES(cairn_tidy_states,
-            {"server/versions.c", "run(\"UPDATE versions SET state = 1\");\n", 0},
-            {"server/sweep.c", "run(\"UPDATE versions SET state = 1\");\n", 1},
-            {"server/sweep.c", "run(\"SELECT state FROM versions\");\n", 0});
+            {"server/catalog/versions.c", "run(\"UPDATE versions SET state = 1\");\n", 0},
+            {"server/jobs/sweep.c", "run(\"UPDATE versions SET state = 1\");\n", 1},
+            {"server/jobs/sweep.c", "run(\"SELECT state FROM versions\");\n", 0});
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {
@@ -221,10 +221,10 @@ TEST(a_foreign_header_outside_its_owner_is_found) {
             {"store/s3/s3.c", "#include <curl/curl.h>\n", 1},
             {"api/a.c", "#include <jansson.h>\n", 1},
             {"common/json.h", "#include <jansson.h>\n", 0},
-            {"server/http_loop.c", "#include <microhttpd.h>\n", 0},
+            {"server/http/loop.c", "#include <microhttpd.h>\n", 0},
             {"uploader/status.c", "#include <microhttpd.h>\n", 1},
             {"store/keys/sigv4.c", "#include <openssl/evp.h>\n", 1},
-            {"server/jobs.c", "#include <sqlite3.h>\n", 1},
+            {"server/jobs/jobs.c", "#include <sqlite3.h>\n", 1},
             {"store/xml/xml.c", "#include <expat.h>\n", 0},
             {"client/a.c", "#include <cuda_runtime.h>\n", 1},
             {"client/stage_cuda.c", "#include <cuda_runtime.h>\n", 0},

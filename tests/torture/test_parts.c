@@ -8,7 +8,7 @@
 #include "tests/harness.h"
 #include "tests/support/server_inside.h"
 #include "tests/torture/torture.h"
-#include "uploader/journal.h"
+#include "uploader/journal/journal.h"
 
 #define TOKEN "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01"
 

@@ -11,7 +11,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "tests/harness.h"
-#include "uploader/journal_file.h"
+#include "uploader/journal/file.h"
 
 struct seen {
     char text[4096];

@@ -7,7 +7,7 @@
 
 #include "common/log.h"
 #include "tests/harness.h"
-#include "uploader/journal.h"
+#include "uploader/journal/journal.h"
 
 #define RECORDS 60
 #define REWRITE_BYTES (4 * CAIRN_KIB)

@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/journal.h"
+#include "uploader/journal/journal.h"
 
 static const struct trainer_options *opened(struct cairn_up_world *world) {
     static struct trainer_options options;

@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "uploader/journal.h"
+#include "uploader/journal/journal.h"
 
 #define READY_MS 20000
 

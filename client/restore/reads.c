@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads: wants become pieces (plan/reads.h), pieces that share blocks become ranges, ranges are cut
+ * into batches that fill a slot of the window. Several batches are under way at once, so that
+ * copying one out overlaps reading the next. A slot is used again only after its answer came, also
+ * when the call that asked for it has failed meanwhile: the uploader may still write into it.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "client/restore/restore.h"
+#include "client/session/window.h"
+#include "common/utf8.h"
+#include "plan/reads.h"
+
+#define SLOTS CAIRN_CLIENT_SLOTS
+#define RANGES_MAX 2048
+#define WINDOW_BYTES (64 * CAIRN_MIB)
+#define WINDOW_BYTES_LARGE (256 * CAIRN_MIB)
+#define TRIES_MAX 3
+
+struct range {                /* a part of a shard that one or more pieces need */
+    uint64_t offset, end, at; /* at: in the window */
+    uint32_t shard;
+    size_t first_piece; /* the first one, by place, that may reach into it */
+};
+struct batch {
+    struct range ranges[RANGES_MAX];
+    size_t count;
+};
+struct reading {
+    struct cairn_restore *restore;
+    struct cairn_session *session;
+    const struct cairn_read *reads;
+    struct cairn_plan_piece *pieces; /* by shard, then offset */
+    size_t piece_count;
+    size_t next_piece; /* where the next range begins ... */
+    uint64_t next_offset;
+    struct batch *batches; /* one per slot */
+    uint64_t slot_bytes;
+    uint64_t deadline_ms;
+    uint32_t epoch;
+};
+
+/* ---- cutting ---- */
+
+static int by_place(const void *a, const void *b) {
+    const struct cairn_plan_piece *x = a, *y = b;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* The end of what hangs together from `offset` on: pieces that overlap, touch, or lie in the block
+ * where the one before ends, since that block is read anyway. Never more than room. */
+static uint64_t range_end(const struct reading *reading, size_t piece, uint64_t offset,
+                          uint64_t room, size_t *ret_next) {
+    const struct cairn_plan_piece *pieces = reading->pieces;
+    uint64_t end = pieces[piece].offset + pieces[piece].bytes;
+    size_t next = piece + 1;
+    for (; next < reading->piece_count && pieces[next].shard == pieces[piece].shard; next++) {
+        uint64_t block_end = cairn_round_up(end, CAIRN_BLOCK_BYTES);
+        if (pieces[next].offset >= block_end || end - offset >= room) break;
+        end = cairn_max_u64(end, pieces[next].offset + pieces[next].bytes);
+    }
+    *ret_next = next;
+    if (end - offset <= room) return end;
+    /* Cut at a block border where there is one, so that no block is read twice. */
+    uint64_t cut = (offset + room) / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
+    return cut > offset ? cut : offset + room;
+}
+
+/* The first piece at or after `piece` that holds bytes at or after `offset` of that shard. */
+static size_t skip_done(const struct reading *reading, size_t piece, uint64_t offset) {
+    uint32_t shard = reading->pieces[piece].shard;
+    while (piece < reading->piece_count && reading->pieces[piece].shard == shard &&
+           reading->pieces[piece].offset + reading->pieces[piece].bytes <= offset)
+        piece++;
+    return piece;
+}
+
+static bool next_range(struct reading *reading, uint64_t room, struct range *ret) {
+    size_t next = 0, piece = reading->next_piece;
+    if (piece >= reading->piece_count || !room) return false;
+    const struct cairn_plan_piece *first = &reading->pieces[piece];
+    uint64_t offset = cairn_max_u64(first->offset, reading->next_offset);
+    uint64_t end = range_end(reading, piece, offset, room, &next);
+    *ret = (struct range){offset, end, 0, first->shard, piece};
+    size_t after = skip_done(reading, piece, end);
+    bool same = after < reading->piece_count && reading->pieces[after].shard == first->shard;
+    reading->next_offset = same ? end : 0;
+    reading->next_piece = after;
+    return true;
+}
+
+static bool next_batch(struct reading *reading, size_t slot) {
+    struct batch *batch = &reading->batches[slot];
+    uint64_t used = 0;
+    batch->count = 0;
+    while (batch->count < RANGES_MAX &&
+           next_range(reading, reading->slot_bytes - used, &batch->ranges[batch->count])) {
+        struct range *range = &batch->ranges[batch->count++];
+        range->at = slot * reading->slot_bytes + used;
+        used += range->end - range->offset;
+    }
+    return batch->count > 0;
+}
+
+/* ---- asking and copying ---- */
+
+static void copy_out(const struct reading *reading, const struct batch *batch) {
+    const uint8_t *window = reading->session->window.slab.data;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct range *range = &batch->ranges[i];
+        for (size_t p = range->first_piece; p < reading->piece_count; p++) {
+            const struct cairn_plan_piece *piece = &reading->pieces[p];
+            if (piece->shard != range->shard || piece->offset >= range->end) break;
+            uint64_t from = cairn_max_u64(piece->offset, range->offset);
+            uint64_t end = cairn_min_u64(piece->offset + piece->bytes, range->end);
+            if (from >= end) continue;
+            memcpy((uint8_t *)reading->reads[piece->want].into + piece->at + (from - piece->offset),
+                   window + range->at + (from - range->offset), (size_t)(end - from));
+        }
+    }
+}
+
+static json_t *read_message(const struct reading *reading, const struct batch *batch) {
+    json_t *ranges = json_array();
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct range *range = &batch->ranges[i];
+        json_array_append_new(ranges,
+                              json_pack("{s:I, s:I, s:I, s:I}", "shard", (json_int_t)range->shard,
+                                        "offset", (json_int_t)range->offset, "bytes",
+                                        (json_int_t)(range->end - range->offset), "at",
+                                        (json_int_t)range->at));
+    }
+    return json_pack("{s:s, s:I, s:o}", "t", "read", "restore", (json_int_t)reading->restore->id,
+                     "ranges", ranges);
+}
+
+static struct cairn_client_ask read_ask(const struct reading *reading, json_t *take_message) {
+    return (struct cairn_client_ask){.take_message = take_message,
+                                     .wanted = "read",
+                                     .epoch = reading->epoch,
+                                     .deadline_ms = reading->deadline_ms};
+}
+
+static enum cairn_code await_slot(const struct reading *reading, size_t slot,
+                                  struct cairn_error *err) {
+    struct cairn_session *session = reading->session;
+    const struct cairn_client_ask ask = read_ask(reading, NULL);
+    cairn_lock_take(&session->lock);
+    while (!session->window.requests[slot].done &&
+           cairn_condition_wait(&session->changed, &session->lock, ask.deadline_ms))
+        continue;
+    bool done = session->window.requests[slot].done;
+    cairn_lock_give(&session->lock);
+    if (!done) return cairn_fail(err, CAIRN_TIMEOUT, "the bytes did not come in time");
+    session->window.busy[slot] = false;
+    return cairn_client_await(session, &ask, &session->window.requests[slot], NULL, err);
+}
+
+/* Answers that an earlier, failed call did not wait for. */
+static enum cairn_code await_left_over(const struct reading *reading, struct cairn_error *err) {
+    for (size_t slot = 0; slot < SLOTS; slot++)
+        if (reading->session->window.busy[slot] && await_slot(reading, slot, NULL) == CAIRN_TIMEOUT)
+            return cairn_fail(err, CAIRN_TIMEOUT, "an earlier read is still under way");
+    return CAIRN_OK;
+}
+
+static enum cairn_code ask_slot(struct reading *reading, size_t slot, bool *ret_asked,
+                                struct cairn_error *err) {
+    *ret_asked = next_batch(reading, slot);
+    if (!*ret_asked) return CAIRN_OK;
+    const struct cairn_client_ask ask =
+        read_ask(reading, read_message(reading, &reading->batches[slot]));
+    CAIRN_TRY(
+        cairn_client_post(reading->session, &ask, &reading->session->window.requests[slot], err));
+    reading->session->window.busy[slot] = true;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_once(struct reading *reading, struct cairn_error *err) {
+    struct cairn_session *session = reading->session;
+    bool asked = true;
+    uint64_t wanted_bytes =
+        reading->restore->manifest.total_bytes > 4 * CAIRN_GIB ? WINDOW_BYTES_LARGE : WINDOW_BYTES;
+    CAIRN_TRY(
+        cairn_client_restore_known(reading->restore, reading->deadline_ms, &reading->epoch, err));
+    CAIRN_TRY(await_left_over(reading, err));
+    CAIRN_TRY(
+        cairn_client_window_open(session, reading->epoch, wanted_bytes, reading->deadline_ms, err));
+    reading->slot_bytes =
+        session->window.slab.size_bytes / SLOTS / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
+    CAIRN_CLIENT_PROMISE(session, reading->slot_bytes > 0, err);
+    reading->next_piece = 0;
+    reading->next_offset = 0;
+    for (size_t slot = 0; slot < SLOTS && asked; slot++)
+        CAIRN_TRY(ask_slot(reading, slot, &asked, err));
+    for (size_t slot = 0; session->window.busy[slot]; slot = (slot + 1) % SLOTS) {
+        CAIRN_TRY(await_slot(reading, slot, err));
+        copy_out(reading, &reading->batches[slot]);
+        CAIRN_TRY(ask_slot(reading, slot, &asked, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_all(struct reading *reading, struct cairn_error *err) {
+    enum cairn_code code = CAIRN_UPLOADER_GONE;
+    if (!reading->piece_count) return CAIRN_OK;
+    CAIRN_TRY(cairn_client_window_take(reading->session, reading->deadline_ms, err));
+    for (int tries = 0; tries < TRIES_MAX && code == CAIRN_UPLOADER_GONE; tries++)
+        code = read_once(reading, err);
+    cairn_client_window_give(reading->session);
+    return code;
+}
+
+/* ---- the call ---- */
+
+static enum cairn_code make_want(const struct cairn_read *read, struct cairn_plan_want *ret,
+                                 struct cairn_error *err) {
+    if (!read->shard == !read->tensor)
+        return cairn_fail(err, CAIRN_INVALID, "either a shard or a tensor is read");
+    *ret = (struct cairn_plan_want){.offset = read->offset,
+                                    .bytes = read->bytes,
+                                    .local_rank = read->local_rank_of,
+                                    .form = (enum cairn_plan_form)read->form,
+                                    .start = read->start,
+                                    .count = read->count};
+    if (read->shard) {
+        ret->shard = cairn_view_of(read->shard);
+        return CAIRN_OK;
+    }
+    ret->tensor = cairn_view_of(read->tensor);
+    if (read->form < CAIRN_WHOLE || read->form > CAIRN_BOX ||
+        (read->form == CAIRN_FLAT && (!read->start || !read->count)))
+        return cairn_fail(err, CAIRN_INVALID, "tensor %s: form, start or count is missing",
+                          cairn_short(read->tensor).text);
+    return CAIRN_OK;
+}
+
+/* A box of a scalar needs no start and count; of anything else it does. */
+static enum cairn_code check_box(struct cairn_restore *restore, const struct cairn_read *read,
+                                 struct cairn_error *err) {
+    struct cairn_tensor_info info;
+    if (!read->tensor || read->form != CAIRN_BOX || (read->start && read->count)) return CAIRN_OK;
+    CAIRN_TRY(cairn_restore_tensor_find(restore, read->tensor, &info, err));
+    if (info.dimension_count == 0) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "tensor %s: start and count of the box are missing",
+                      cairn_short(read->tensor).text);
+}
+
+static enum cairn_code check_sizes(const struct cairn_read *reads, size_t count,
+                                   const struct cairn_plan_pieces *plan, struct cairn_error *err) {
+    for (size_t i = 0; i < count; i++) {
+        const char *name = reads[i].shard ? reads[i].shard : reads[i].tensor;
+        if (reads[i].into_bytes != plan->want_bytes[i])
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s: there is room for %" PRIu64 " bytes, it has %" PRIu64,
+                              cairn_short(name).text, reads[i].into_bytes, plan->want_bytes[i]);
+        if (reads[i].into_bytes && !reads[i].into)
+            return cairn_fail(err, CAIRN_INVALID, "%s: nowhere to put it", cairn_short(name).text);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code plan(struct cairn_restore *restore, const struct cairn_read *reads,
+                            size_t count, struct cairn_plan_pieces *ret, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct cairn_plan_want *wants = calloc(count + 1, sizeof *wants);
+    if (!wants) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
+    for (size_t i = 0; i < count; i++) {
+        CAIRN_TRY(make_want(&reads[i], &wants[i], err));
+        CAIRN_TRY(check_box(restore, &reads[i], err));
+    }
+    CAIRN_TRY(cairn_plan_reads(&restore->manifest, restore->has_layout ? &restore->layout : NULL,
+                               wants, count, ret, err));
+    return check_sizes(reads, count, ret, err);
+}
+
+enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct cairn_read *reads,
+                                   size_t count, uint32_t timeout_ms, struct cairn_error *err) {
+    if (!restore || (count && !reads))
+        return cairn_fail(err, CAIRN_INVALID, "nothing to read from");
+    struct cairn_session *session = restore->session;
+    if (!session) return cairn_fail(err, CAIRN_INVALID, "the session of this restore is closed");
+    CAIRN_TRY(cairn_client_enter(session, err));
+    if (count > UINT32_MAX) return cairn_fail(err, CAIRN_TOO_LARGE, "%zu reads at once", count);
+    CAIRN_AUTO(plan_pieces) planned = {0};
+    CAIRN_AUTO_HEAP struct batch *batches = malloc(SLOTS * sizeof *batches);
+    if (!batches) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
+    enum cairn_code code = plan(restore, reads, count, &planned, err);
+    if (!code) {
+        if (planned.count) qsort(planned.pieces, planned.count, sizeof *planned.pieces, by_place);
+        struct reading reading = {.restore = restore,
+                                  .session = session,
+                                  .reads = reads,
+                                  .pieces = planned.pieces,
+                                  .piece_count = planned.count,
+                                  .batches = batches,
+                                  .deadline_ms = cairn_client_deadline(session, timeout_ms)};
+        code = read_all(&reading, err);
+    }
+    if (code)
+        return cairn_within(err, code, "%s step %" PRIu64 " (%s)", session->run,
+                            restore->manifest.origin.step, restore->manifest.id.text);
+    return CAIRN_OK;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Open a version and answer what it holds. The manifest decides; the uploader's own words about
+ * the version are only compared with it. */
+#include "client/restore/restore.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/text.h"
+#include "common/utf8.h"
+
+static void restore_release(struct cairn_restore *restore) {
+    cairn_layout_release(&restore->layout);
+    cairn_manifest_release(&restore->manifest);
+    if (restore->memory) munmap(restore->memory, restore->memory_bytes);
+    free(restore);
+}
+static void restore_release_at(struct cairn_restore **restore) {
+    if (*restore) restore_release(*restore);
+}
+
+/* Sealed against shrinking, or a later truncation would end the trainer with SIGBUS. */
+static enum cairn_code map_documents(struct cairn_restore *restore, int fd, uint64_t bytes,
+                                     struct cairn_error *err) {
+    struct stat found;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (fstat(fd, &found) != 0 || seals < 0 || !(seals & F_SEAL_SHRINK) || !bytes ||
+        bytes > CAIRN_MANIFEST_BYTES_MAX + CAIRN_LAYOUT_BYTES_MAX ||
+        (uint64_t)found.st_size < bytes)
+        return cairn_fail(err, CAIRN_PROTOCOL, "restored with memory that cannot be trusted");
+    void *memory = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return cairn_fail_errno(err, "map the manifest");
+    restore->memory = memory;
+    restore->memory_bytes = (size_t)bytes;
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_documents(struct cairn_restore *restore, struct cairn_frame *answer,
+                                      struct cairn_error *err) {
+    uint64_t manifest_bytes = 0, layout_bytes = 0, bytes = 0;
+    if (!cairn_client_u64_of(answer->message, "manifest_bytes", &manifest_bytes) ||
+        !cairn_client_u64_of(answer->message, "layout_bytes", &layout_bytes) ||
+        answer->fd_count != 1 || cairn_add_overflows(manifest_bytes, layout_bytes, &bytes))
+        return cairn_fail(err, CAIRN_PROTOCOL, "restored without its documents");
+    CAIRN_TRY(map_documents(restore, answer->fds[0], bytes, err));
+    struct cairn_view text = {restore->memory, (size_t)manifest_bytes};
+    struct cairn_view layout = {(uint8_t *)restore->memory + manifest_bytes, (size_t)layout_bytes};
+    CAIRN_TRY(cairn_manifest_decode(text, &restore->manifest, err));
+    restore->has_layout = layout_bytes > 0;
+    return restore->has_layout ? cairn_layout_open(layout, &restore->layout, err) : CAIRN_OK;
+}
+
+static enum cairn_code ask_restore(struct cairn_restore *restore, const char *ref,
+                                   const char *format, uint64_t deadline_ms,
+                                   struct cairn_frame *ret, struct cairn_error *err) {
+    struct cairn_session *session = restore->session;
+    cairn_lock_take(&session->lock);
+    uint32_t epoch = 0;
+    enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
+    cairn_lock_give(&session->lock);
+    CAIRN_TRY(code);
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack("{s:s, s:s, s:s?}", "t", "restore", "ref", ref, "format", format),
+        .wanted = "restored",
+        .epoch = epoch,
+        .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_call(session, &ask, ret, err));
+    if (!cairn_client_u64_of(ret->message, "restore", &restore->id))
+        return cairn_fail(err, CAIRN_PROTOCOL, "restored without its number");
+    restore->epoch = epoch;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64_t deadline_ms,
+                                           uint32_t *ret_epoch, struct cairn_error *err) {
+    struct cairn_session *session = restore->session;
+    CAIRN_AUTO(frame) answer = {0};
+    uint32_t epoch = 0;
+    cairn_lock_take(&session->lock);
+    enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
+    cairn_lock_give(&session->lock);
+    CAIRN_TRY(code);
+    if (restore->epoch != epoch)
+        CAIRN_TRY(ask_restore(restore, restore->manifest.id.text, NULL, deadline_ms, &answer, err));
+    *ret_epoch = restore->epoch;
+    return CAIRN_OK;
+}
+
+static void fill_info(const struct cairn_restore *restore, struct cairn_restore_info *ret) {
+    const struct cairn_manifest *manifest = &restore->manifest;
+    *ret = (struct cairn_restore_info){.step = manifest->origin.step,
+                                       .attempt = manifest->origin.attempt,
+                                       .total_bytes = manifest->total_bytes,
+                                       .world_size = manifest->world_size,
+                                       .shard_count = (uint32_t)manifest->shard_count,
+                                       .tensor_count =
+                                           restore->has_layout ? restore->layout.name_count : 0};
+    (void)cairn_text_copy(ret->version, sizeof ret->version, manifest->id.text);
+    (void)cairn_text_copy(ret->format, sizeof ret->format,
+                          manifest->format_tag ? manifest->format_tag : "");
+}
+
+static enum cairn_code check_format(const struct cairn_restore *restore, const char *wanted,
+                                    struct cairn_error *err) {
+    const char *tag = restore->manifest.format_tag ? restore->manifest.format_tag : "";
+    if (!wanted || strcmp(wanted, tag) == 0) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "step %" PRIu64 " has the format tag \"%s\", wanted is \"%s\"",
+                      restore->manifest.origin.step, tag, wanted);
+}
+
+static enum cairn_code open_restore(struct cairn_restore *restore, const char *ref,
+                                    const struct cairn_restore_options *options,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    uint64_t deadline_ms = cairn_client_deadline(restore->session, options->timeout_ms);
+    CAIRN_TRY(ask_restore(restore, ref, options->format, deadline_ms, &answer, err));
+    CAIRN_TRY(open_documents(restore, &answer, err));
+    return check_format(restore, options->format, err);
+}
+
+enum cairn_code cairn_restore_open(struct cairn_session *session,
+                                   const struct cairn_restore_options *options,
+                                   struct cairn_restore **ret, struct cairn_restore_info *ret_info,
+                                   struct cairn_error *err) {
+    static const struct cairn_restore_options defaults;
+    CAIRN_TRY(cairn_client_enter(session, err));
+    if (!options) options = &defaults;
+    const char *ref = options->ref             ? options->ref
+                      : session->resumed.found ? session->resumed.version
+                                               : "latest";
+    __attribute__((cleanup(restore_release_at))) struct cairn_restore *restore =
+        calloc(1, sizeof *restore);
+    if (!restore) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a restore");
+    restore->session = session;
+    enum cairn_code code = open_restore(restore, ref, options, err);
+    if (code) return cairn_within(err, code, "%s@%s", session->run, ref);
+    if (ret_info) fill_info(restore, ret_info);
+    CAIRN_HOLD(&session->lock);
+    restore->next = session->locked.restores;
+    session->locked.restores = restore;
+    *ret = CAIRN_TAKE(restore);
+    return CAIRN_OK;
+}
+
+static void forget(struct cairn_restore *restore) {
+    CAIRN_HOLD(&restore->session->lock);
+    struct cairn_restore **at = &restore->session->locked.restores;
+    while (*at && *at != restore) at = &(*at)->next;
+    if (*at) *at = restore->next;
+}
+
+void cairn_restore_free(struct cairn_restore *restore) {
+    if (!restore) return;
+    struct cairn_session *session = restore->session;
+    struct cairn_client_request request;
+    if (!session) {
+        restore_release(restore);
+        return;
+    }
+    if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
+    forget(restore);
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack("{s:s, s:I}", "t", "release", "restore", (json_int_t)restore->id),
+        .wanted = "ok",
+        .epoch = restore->epoch,
+        .deadline_ms = cairn_mono_ms()};
+    if (cairn_client_post(session, &ask, &request, NULL) == CAIRN_OK)
+        cairn_client_abandon(session, &request);
+    restore_release(restore);
+}
+
+/* ---- what it holds ---- */
+
+enum cairn_code cairn_restore_shard_at(struct cairn_restore *restore, uint32_t index,
+                                       struct cairn_shard_info *ret, struct cairn_error *err) {
+    if (!restore || index >= restore->manifest.shard_count)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no shard %u", index);
+    const struct cairn_manifest_shard *shard = &restore->manifest.shards[index];
+    *ret = (struct cairn_shard_info){.rank = shard->rank, .bytes = shard->size_bytes};
+    (void)cairn_text_copy(ret->name, sizeof ret->name, shard->name);
+    return CAIRN_OK;
+}
+
+static void copy_view(char *to, size_t capacity, struct cairn_view from) {
+    size_t size = from.size < capacity ? from.size : capacity - 1;
+    if (size) memcpy(to, from.data, size);
+    to[size] = 0;
+}
+
+enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t index,
+                                        struct cairn_tensor_info *ret, struct cairn_error *err) {
+    if (!restore || !restore->has_layout || index >= restore->layout.name_count)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %u", index);
+    struct cairn_view name;
+    struct cairn_tensor tensor;
+    uint32_t first = 0, count = 0, table = 0, row = 0;
+    uint64_t elements = 0, bytes = 0;
+    cairn_layout_name_at(&restore->layout, index, &name, &first, &count);
+    cairn_layout_ref_at(&restore->layout, first, &table, &row);
+    cairn_table_tensor_at(&restore->layout.tables[table], row, &tensor);
+    if (!cairn_tensor_size(tensor.dtype, tensor.dimension_count, tensor.shape, &elements, &bytes))
+        return cairn_fail(err, CAIRN_CORRUPT, "tensor %u has no size", index);
+    *ret = (struct cairn_tensor_info){.dimension_count = tensor.dimension_count,
+                                      .kind = (enum cairn_kind)tensor.kind,
+                                      .bytes = bytes};
+    copy_view(ret->name, sizeof ret->name, name);
+    if (tensor.kind == CAIRN_TENSOR_ALIAS)
+        copy_view(ret->alias_of, sizeof ret->alias_of, tensor.alias_of);
+    (void)cairn_text_copy(ret->dtype, sizeof ret->dtype, cairn_dtype_text(tensor.dtype));
+    memcpy(ret->shape, tensor.shape, tensor.dimension_count * sizeof ret->shape[0]);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const char *name,
+                                          struct cairn_tensor_info *ret, struct cairn_error *err) {
+    uint32_t index = 0;
+    if (!restore || !name || !restore->has_layout ||
+        !cairn_layout_find(&restore->layout, cairn_view_of(name), &index))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s",
+                          cairn_short(name ? name : "(none)").text);
+    return cairn_restore_tensor_at(restore, index, ret, err);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * restore: one committed version, opened for reading through the uploader.
+ *
+ * Why:     manifest and layout come once, as read-only memory; everything after that is planned
+ *          here and read in parallel.
+ * Promise: P3  bytes reach the caller only after the uploader verified the blocks that hold them;
+ *              a restore never mixes two versions: after the uploader was restarted it is opened
+ *              again by its version id.
+ *          R1  blocks that several wants share are read once in a call.
+ * Limits:  as plan/reads.h.
+ * Threads: one caller at a time; nothing here is touched by the I/O thread.
+ * Next:    client/restore/reads.c, client/session/window.h.
+ */
+#pragma once
+
+#include "api/manifest.h"
+#include "api/table.h"
+#include "client/session/session.h"
+
+struct cairn_restore {
+    struct cairn_session *session; /* NULL once the session is closed */
+    struct cairn_restore *next;    /* by the session's lock */
+    uint64_t id;
+    uint32_t epoch; /* link on which the uploader knows it by `id` */
+    struct cairn_manifest manifest;
+    struct cairn_layout layout;
+    bool has_layout;
+    void *memory; /* manifest and layout as they came */
+    size_t memory_bytes;
+};
+/* Make sure the present uploader knows the restore; *ret_epoch is its link. */
+enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64_t deadline_ms,
+                                           uint32_t *ret_epoch,
+                                           struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sort what was described, name it, give every byte its place, and build header and rank table. */
+#include "client/save/arrange.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/safetensors.h"
+
+void cairn_client_arrangement_release(struct cairn_client_arrangement *arrangement) {
+    cairn_buf_release(&arrangement->header);
+    cairn_buf_release(&arrangement->table);
+    free(arrangement->shards);
+    free(arrangement->runs);
+    free(arrangement->sorted);
+    *arrangement = (struct cairn_client_arrangement){0};
+}
+
+/* ---- groups: all pieces of one name ---- */
+
+static int piece_order(const void *a, const void *b) {
+    const struct cairn_client_piece *x = *(struct cairn_client_piece *const *)a;
+    const struct cairn_client_piece *y = *(struct cairn_client_piece *const *)b;
+    int order = strcmp(x->name, y->name);
+    if (order) return order;
+    if (x->fragment.form != y->fragment.form) return x->fragment.form < y->fragment.form ? -1 : 1;
+    for (unsigned d = 0; d < CAIRN_DIMENSIONS_MAX; d++) {
+        uint64_t p = x->fragment.start[d], q = y->fragment.start[d];
+        if (p != q) return p < q ? -1 : 1;
+    }
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static bool same_tensor(const struct cairn_client_piece *a, const struct cairn_client_piece *b) {
+    return a->dtype == b->dtype && a->dimension_count == b->dimension_count &&
+           memcmp(a->shape, b->shape, sizeof a->shape) == 0 && a->kind == b->kind;
+}
+
+static enum cairn_code sort_pieces(struct cairn_save *save, struct cairn_client_arrangement *ret,
+                                   struct cairn_error *err) {
+    ret->sorted = calloc(save->piece_count + 1, sizeof(struct cairn_client_piece *));
+    if (!ret->sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank's table");
+    for (size_t i = 0; i < save->piece_count; i++) ret->sorted[i] = &save->pieces[i];
+    if (save->piece_count)
+        qsort(ret->sorted, save->piece_count, sizeof(struct cairn_client_piece *), piece_order);
+    for (size_t i = 1; i < save->piece_count; i++) {
+        const struct cairn_client_piece *a = ret->sorted[i - 1], *b = ret->sorted[i];
+        if (strcmp(a->name, b->name) != 0) continue;
+        if (!same_tensor(a, b))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "tensor %s: two pieces disagree about its dtype, shape or kind",
+                              a->name);
+        if (a->kind == CAIRN_TENSOR_ALIAS || a->kind == CAIRN_TENSOR_REPLICATED)
+            return cairn_fail(err, CAIRN_INVALID, "tensor %s is described twice", a->name);
+    }
+    return CAIRN_OK;
+}
+
+static size_t group_end(const struct cairn_client_arrangement *arrangement, size_t first,
+                        size_t count) {
+    size_t end = first + 1;
+    while (end < count &&
+           strcmp(arrangement->sorted[first]->name, arrangement->sorted[end]->name) == 0)
+        end++;
+    return end;
+}
+
+/* ---- the tensors shard ---- */
+
+struct naming {
+    struct cairn_safetensors_entry *entries;
+    size_t count;
+    char **made; /* names like "w@2", owned */
+    size_t made_count;
+};
+static void naming_release_at(struct naming *naming) {
+    for (size_t i = 0; i < naming->made_count; i++) free(naming->made[i]);
+    free(naming->made);
+    free(naming->entries);
+}
+
+static bool name_taken(const struct cairn_client_arrangement *arrangement, size_t count,
+                       const char *name) {
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(arrangement->sorted[middle]->name, name);
+        if (order == 0) return true;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return false;
+}
+
+static bool in_tensors_shard(const struct cairn_client_piece *piece) {
+    return piece->kind != CAIRN_TENSOR_ALIAS && !piece->in_file &&
+           (piece->bytes || !piece->tensor_bytes);
+}
+
+static void entry_shape(const struct cairn_client_piece *piece,
+                        struct cairn_safetensors_entry *ret) {
+    ret->dtype = piece->dtype;
+    ret->dimension_count = piece->form == CAIRN_FLAT ? 1 : piece->dimension_count;
+    const uint64_t *from = piece->form == CAIRN_WHOLE ? piece->shape : piece->fragment.count;
+    for (unsigned d = 0; d < ret->dimension_count; d++) ret->shape[d] = from[d];
+}
+
+/* "w", then "w@2", "w@3", ...; a number whose name is a tensor's own is left out. */
+static enum cairn_code name_group(const struct cairn_client_arrangement *arrangement, size_t first,
+                                  size_t end, size_t count, struct naming *naming,
+                                  struct cairn_error *err) {
+    uint64_t number = 1;
+    for (size_t i = first; i < end; i++) {
+        const struct cairn_client_piece *piece = arrangement->sorted[i];
+        if (!in_tensors_shard(piece)) continue;
+        struct cairn_safetensors_entry *entry = &naming->entries[naming->count];
+        *entry = (struct cairn_safetensors_entry){.name = cairn_view_of(piece->name), .tag = i};
+        entry_shape(piece, entry);
+        char *made = NULL;
+        while (number > 1) {
+            if (asprintf(&made, "%s@%" PRIu64, piece->name, number) < 0)
+                return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
+            if (!name_taken(arrangement, count, made)) break;
+            free(made);
+            number++;
+        }
+        if (number > 1) {
+            naming->made[naming->made_count++] = made;
+            entry->name = cairn_view_of(made);
+        }
+        naming->count++;
+        number++;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_client_arrangement *ret,
+                                     struct cairn_error *err) {
+    __attribute__((cleanup(naming_release_at))) struct naming naming = {
+        .entries = calloc(save->piece_count + 1, sizeof *naming.entries),
+        .made = calloc(save->piece_count + 1, sizeof *naming.made)};
+    if (!naming.entries || !naming.made)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors header");
+    for (size_t first = 0, end; first < save->piece_count; first = end) {
+        end = group_end(ret, first, save->piece_count);
+        CAIRN_TRY(name_group(ret, first, end, save->piece_count, &naming, err));
+    }
+    if (!naming.count) return CAIRN_OK;
+    struct cairn_client_shard *shard = &ret->shards[ret->shard_count++];
+    *shard = (struct cairn_client_shard){.name = ret->tensors_name, .tensors = true};
+    CAIRN_TRY(
+        cairn_safetensors_write(naming.entries, naming.count, &ret->header, &shard->bytes, err));
+    ret->runs[ret->run_count++] =
+        (struct cairn_client_run){ret->header.data, ret->header.size, NULL};
+    for (size_t i = 0; i < naming.count; i++) {
+        struct cairn_client_piece *piece = ret->sorted[naming.entries[i].tag];
+        piece->fragment.offset_bytes = naming.entries[i].offset_bytes;
+        piece->fragment.size_bytes = piece->bytes;
+        if (piece->bytes)
+            ret->runs[ret->run_count++] =
+                (struct cairn_client_run){piece->source, piece->bytes, piece};
+    }
+    shard->run_count = ret->run_count;
+    ret->slab_bytes = ret->total_bytes = shard->bytes;
+    return CAIRN_OK;
+}
+
+/* ---- raw shards and files ---- */
+
+static enum cairn_code place_raws(struct cairn_save *save, struct cairn_client_arrangement *ret,
+                                  struct cairn_error *err) {
+    for (size_t i = 0; i < save->raw_count; i++) {
+        const struct cairn_client_raw *raw = &save->raws[i];
+        if (cairn_add_overflows(ret->total_bytes, raw->bytes, &ret->total_bytes) ||
+            ret->total_bytes > UINT64_MAX / 4)
+            return cairn_fail(err, CAIRN_TOO_LARGE, "the sizes of the shards do not add up");
+        if (raw->file) continue;
+        struct cairn_client_shard *shard = &ret->shards[ret->shard_count++];
+        *shard = (struct cairn_client_shard){
+            .name = raw->name,
+            .offset = cairn_round_up(ret->slab_bytes, CAIRN_SAFETENSORS_ALIGN),
+            .bytes = raw->bytes,
+            .first_run = ret->run_count,
+            .run_count = 1};
+        ret->runs[ret->run_count++] = (struct cairn_client_run){raw->source, raw->bytes, NULL};
+        ret->slab_bytes = shard->offset + shard->bytes;
+    }
+    return CAIRN_OK;
+}
+
+static int text_order(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum cairn_code check_names(const struct cairn_save *save,
+                                   const struct cairn_client_arrangement *arrangement,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_HEAP const char **names = calloc(save->raw_count + 1, sizeof *names);
+    if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shard names");
+    size_t count = 0;
+    for (; count < save->raw_count; count++) names[count] = save->raws[count].name;
+    names[count++] = arrangement->tensors_name;
+    CAIRN_AUTO(shard_names) set = {0};
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(cairn_shard_names_add(&set, cairn_view_of(names[i]), err));
+    qsort(names, count, sizeof *names, text_order);
+    for (size_t i = 1; i < count; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return cairn_fail(err, CAIRN_INVALID, "two shards are named %s", names[i]);
+    return CAIRN_OK;
+}
+
+/* ---- the rank table ---- */
+
+struct table_shards {
+    uint32_t tensors;
+    uint32_t *files; /* by raw; CAIRN_CLIENT_NO_FILE: not in the table */
+};
+
+static enum cairn_code find_file(struct cairn_save *save, struct cairn_table_builder *builder,
+                                 struct table_shards *shards, struct cairn_client_piece *piece,
+                                 struct cairn_error *err) {
+    for (size_t i = 0; i < save->raw_count; i++) {
+        const struct cairn_client_raw *raw = &save->raws[i];
+        if (!raw->file || strcmp(raw->name, piece->in_file) != 0) continue;
+        if (piece->file_offset > raw->bytes || piece->bytes > raw->bytes - piece->file_offset)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "bytes %" PRIu64 " + %" PRIu64 " of file %s, which has %" PRIu64,
+                              piece->file_offset, piece->bytes, raw->name, raw->bytes);
+        const struct cairn_table_shard row = {cairn_view_of(raw->name), raw->bytes, false};
+        if (shards->files[i] == CAIRN_CLIENT_NO_FILE)
+            CAIRN_TRY(cairn_table_add_shard(builder, &row, &shards->files[i], err));
+        piece->fragment.shard = shards->files[i];
+        piece->fragment.offset_bytes = piece->file_offset;
+        piece->fragment.size_bytes = piece->bytes;
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_INVALID, "no file %s was given to cairn_save_file",
+                      piece->in_file);
+}
+
+static enum cairn_code add_group(struct cairn_save *save, struct cairn_table_builder *builder,
+                                 struct table_shards *shards, struct cairn_client_piece **group,
+                                 size_t count, struct cairn_error *err) {
+    const struct cairn_client_piece *first = group[0];
+    struct cairn_tensor tensor = {.name = cairn_view_of(first->name),
+                                  .dtype = first->dtype,
+                                  .dimension_count = first->dimension_count,
+                                  .kind = first->kind};
+    memcpy(tensor.shape, first->shape, sizeof tensor.shape);
+    if (first->alias_of) tensor.alias_of = cairn_view_of(first->alias_of);
+    CAIRN_AUTO_HEAP struct cairn_fragment *fragments = calloc(count, sizeof *fragments);
+    if (!fragments) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the fragments");
+    size_t held = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_client_piece *piece = group[i];
+        if (!piece->bytes) continue;
+        if (piece->in_file)
+            CAIRN_TRY(find_file(save, builder, shards, piece, err));
+        else
+            piece->fragment.shard = shards->tensors;
+        fragments[held++] = piece->fragment;
+    }
+    return cairn_table_add_tensor(builder, &tensor, fragments, held, err);
+}
+
+static enum cairn_code build_table(struct cairn_save *save, uint32_t rank,
+                                   struct cairn_client_arrangement *ret, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(table_builder) builder = NULL;
+    CAIRN_AUTO_HEAP uint32_t *files = malloc((save->raw_count + 1) * sizeof *files);
+    struct table_shards shards = {.files = files};
+    if (!save->piece_count) return CAIRN_OK;
+    if (!files) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the table");
+    for (size_t i = 0; i < save->raw_count; i++) files[i] = CAIRN_CLIENT_NO_FILE;
+    CAIRN_TRY(cairn_table_builder_new(rank, &builder, err));
+    if (ret->shard_count && ret->shards[0].tensors) {
+        const struct cairn_table_shard row = {cairn_view_of(ret->tensors_name),
+                                              ret->shards[0].bytes, true};
+        CAIRN_TRY(cairn_table_add_shard(builder, &row, &shards.tensors, err));
+    }
+    for (size_t first = 0, end; first < save->piece_count; first = end) {
+        end = group_end(ret, first, save->piece_count);
+        enum cairn_code code =
+            add_group(save, builder, &shards, ret->sorted + first, end - first, err);
+        if (code) return cairn_within(err, code, "tensor %s", ret->sorted[first]->name);
+    }
+    ret->table.limit = CAIRN_TABLE_BYTES_MAX;
+    return cairn_table_finish(builder, &ret->table, err);
+}
+
+enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
+                                     struct cairn_client_arrangement *ret,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(client_arrangement) made = {0};
+    snprintf(made.tensors_name, sizeof made.tensors_name, "rank-%05" PRIu32 ".safetensors", rank);
+    made.shards = calloc(save->raw_count + 1, sizeof *made.shards);
+    made.runs = calloc(save->piece_count + save->raw_count + 1, sizeof *made.runs);
+    if (!made.shards || !made.runs)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank's shards");
+    CAIRN_TRY(check_names(save, &made, err));
+    CAIRN_TRY(sort_pieces(save, &made, err));
+    CAIRN_TRY(place_tensors(save, &made, err));
+    CAIRN_TRY(place_raws(save, &made, err));
+    CAIRN_TRY(build_table(save, rank, &made, err));
+    /* The name is part of the struct: the shard's view of it must move along. */
+    *ret = made;
+    made = (struct cairn_client_arrangement){0};
+    if (ret->shard_count && ret->shards[0].tensors) ret->shards[0].name = ret->tensors_name;
+    return CAIRN_OK;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a save consists of: pieces, raw shards and files are checked and written down here; no
+ * source byte is read. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "client/save/save.h"
+#include "common/encode.h"
+
+static enum cairn_code enter(struct cairn_save *save, struct cairn_error *err) {
+    CAIRN_TRY(cairn_client_save_enter(save, err));
+    CAIRN_HOLD(&save->session->lock);
+    if (cairn_client_save_over(save) && save->problem.code)
+        return cairn_client_save_problem(save, err);
+    if (save->state.phase != CAIRN_CLIENT_PHASE_COUNTED)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
+                          save->session->run, save->step);
+    return CAIRN_OK;
+}
+
+/* Room for one more element; *array is moved when it grows. */
+static enum cairn_code grow(void *array, size_t element, size_t count, size_t *capacity,
+                            struct cairn_error *err) {
+    if (count < *capacity) return CAIRN_OK;
+    size_t more = *capacity ? *capacity * 2 : 16;
+    void *moved = reallocarray(*(void **)array, more, element);
+    if (!moved) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for one more piece");
+    *(void **)array = moved;
+    *capacity = more;
+    return CAIRN_OK;
+}
+
+/* ---- tensors ---- */
+
+static enum cairn_code check_name(const char *name, struct cairn_error *err) {
+    size_t size = name ? strlen(name) : 0;
+    if (!size || size > CAIRN_TENSOR_NAME_BYTES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "a tensor name of %zu bytes; 1 to %d are allowed",
+                          size, CAIRN_TENSOR_NAME_BYTES_MAX);
+    if (!cairn_utf8_valid(cairn_view_of(name)))
+        return cairn_fail(err, CAIRN_INVALID, "a tensor name is not UTF-8");
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_shape(const struct cairn_tensor_piece *from,
+                                  struct cairn_client_piece *ret, uint64_t *ret_elements,
+                                  struct cairn_error *err) {
+    if (!from->dtype || !cairn_dtype_parse(cairn_view_of(from->dtype), &ret->dtype))
+        return cairn_fail(err, CAIRN_INVALID, "unknown dtype %.16s",
+                          from->dtype ? from->dtype : "(none)");
+    if (from->dimension_count > CAIRN_DIMENSIONS_MAX || (from->dimension_count && !from->shape))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%u dimensions, at most %d with their shape are taken",
+                          from->dimension_count, CAIRN_DIMENSIONS_MAX);
+    ret->dimension_count = from->dimension_count;
+    for (unsigned d = 0; d < ret->dimension_count; d++) ret->shape[d] = from->shape[d];
+    if (!cairn_tensor_size(ret->dtype, ret->dimension_count, ret->shape, ret_elements,
+                           &ret->tensor_bytes))
+        return cairn_fail(err, CAIRN_INVALID, "shape and dtype give no size that can be stored");
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_flat(const struct cairn_tensor_piece *from, uint64_t elements,
+                                 struct cairn_client_piece *ret, struct cairn_error *err) {
+    uint64_t start = from->start[0], count = from->count[0], start_bits, bits;
+    unsigned width = cairn_dtype_bits(ret->dtype);
+    if (start > elements || count > elements - start)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "elements %" PRIu64 " + %" PRIu64 " of a tensor of %" PRIu64, start,
+                          count, elements);
+    if (cairn_mul_overflows(start, width, &start_bits) ||
+        cairn_mul_overflows(count, width, &bits) || start_bits % 8 || bits % 8)
+        return cairn_fail(err, CAIRN_INVALID, "a flat piece must begin and end at a whole byte");
+    ret->fragment.form = CAIRN_FRAGMENT_FLAT;
+    ret->fragment.start[0] = start;
+    ret->fragment.count[0] = count;
+    ret->bytes = bits / 8;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_box(const struct cairn_tensor_piece *from,
+                                struct cairn_client_piece *ret, struct cairn_error *err) {
+    uint64_t elements;
+    ret->fragment.form = CAIRN_FRAGMENT_BOX;
+    for (unsigned d = 0; d < ret->dimension_count; d++) {
+        uint64_t start = from->start[d], count = from->count[d];
+        if (start > ret->shape[d] || count > ret->shape[d] - start)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "dimension %u: %" PRIu64 " + %" PRIu64 " of %" PRIu64, d, start,
+                              count, ret->shape[d]);
+        ret->fragment.start[d] = start;
+        ret->fragment.count[d] = count;
+    }
+    if (!cairn_tensor_size(ret->dtype, ret->dimension_count, ret->fragment.count, &elements,
+                           &ret->bytes))
+        return cairn_fail(err, CAIRN_INVALID, "a box must fill whole bytes");
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_form(const struct cairn_tensor_piece *from, uint64_t elements,
+                                 struct cairn_client_piece *ret, struct cairn_error *err) {
+    const uint64_t zero = 0;
+    struct cairn_tensor_piece whole = *from;
+    ret->form = from->form;
+    if (from->form == CAIRN_FLAT || (from->form == CAIRN_BOX && from->dimension_count)) {
+        if (!from->start || !from->count)
+            return cairn_fail(err, CAIRN_INVALID, "start and count are missing");
+        if (from->form == CAIRN_FLAT) return read_flat(from, elements, ret, err);
+        return read_box(from, ret, err);
+    }
+    if (from->form != CAIRN_WHOLE && from->form != CAIRN_BOX)
+        return cairn_fail(err, CAIRN_INVALID, "form %d is unknown", (int)from->form);
+    ret->form = CAIRN_WHOLE;
+    whole.start = &zero;
+    whole.count = &elements;
+    return read_flat(&whole, elements, ret, err);
+}
+
+static enum cairn_code check_source(const struct cairn_tensor_piece *from,
+                                    const struct cairn_client_piece *piece,
+                                    struct cairn_error *err) {
+    if (from->in_file
+            ? from->source != NULL || (from->source_bytes && from->source_bytes != piece->bytes)
+            : from->source_bytes != piece->bytes)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the source has %" PRIu64 " bytes, the piece has %" PRIu64,
+                          from->source_bytes, piece->bytes);
+    if (piece->bytes && !from->in_file && !from->source)
+        return cairn_fail(err, CAIRN_INVALID, "there is no source");
+    if (piece->kind == CAIRN_TENSOR_REPLICATED && piece->bytes != piece->tensor_bytes)
+        return cairn_fail(err, CAIRN_INVALID, "a replicated tensor is given as a whole");
+    return CAIRN_OK;
+}
+
+static enum cairn_code describe(const struct cairn_tensor_piece *from,
+                                struct cairn_client_piece *ret, struct cairn_error *err) {
+    uint64_t elements = 0;
+    if (from->kind < CAIRN_SHARDED || from->kind > CAIRN_LOCAL)
+        return cairn_fail(err, CAIRN_INVALID, "kind %d is unknown", (int)from->kind);
+    ret->kind = (enum cairn_tensor_kind)from->kind;
+    CAIRN_TRY(read_shape(from, ret, &elements, err));
+    if (from->kind == CAIRN_ALIAS) {
+        if (from->source || from->in_file || from->source_bytes)
+            return cairn_fail(err, CAIRN_INVALID, "an alias has no bytes of its own");
+        return check_name(from->alias_of, err);
+    }
+    if (from->alias_of) return cairn_fail(err, CAIRN_INVALID, "alias_of is for aliases only");
+    CAIRN_TRY(read_form(from, elements, ret, err));
+    return check_source(from, ret, err);
+}
+
+static enum cairn_code copy_texts(const struct cairn_tensor_piece *from,
+                                  struct cairn_client_piece *ret, struct cairn_error *err) {
+    ret->name = strdup(from->name);
+    if (from->kind == CAIRN_ALIAS) ret->alias_of = strdup(from->alias_of);
+    if (from->in_file) ret->in_file = strdup(from->in_file);
+    if (ret->name && (ret->alias_of || from->kind != CAIRN_ALIAS) &&
+        (ret->in_file || !from->in_file))
+        return CAIRN_OK;
+    free(ret->name);
+    free(ret->alias_of);
+    free(ret->in_file);
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
+}
+
+enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(enter(save, err));
+    struct cairn_client_piece made = {.source = piece->source, .file_offset = piece->file_offset};
+    CAIRN_TRY(check_name(piece->name, err));
+    enum cairn_code code = describe(piece, &made, err);
+    if (!code)
+        code = grow(&save->pieces, sizeof *save->pieces, save->piece_count, &save->piece_capacity,
+                    err);
+    if (!code) code = copy_texts(piece, &made, err);
+    if (code) return cairn_within(err, code, "tensor %s", piece->name);
+    save->pieces[save->piece_count++] = made;
+    return CAIRN_OK;
+}
+
+/* ---- raw shards and files ---- */
+
+static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw raw,
+                               struct cairn_error *err) {
+    enum cairn_code code = cairn_shard_name_check(cairn_view_of(raw.name), err);
+    if (!code) code = cairn_shard_names_add(&save->raw_names, cairn_view_of(raw.name), err);
+    if (!code)
+        code = grow(&save->raws, sizeof *save->raws, save->raw_count, &save->raw_capacity, err);
+    if (code) {
+        code = cairn_within(err, code, "shard %s", raw.name);
+        free(raw.name);
+        return code;
+    }
+    save->raws[save->raw_count++] = raw;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
+                               uint64_t bytes, struct cairn_error *err) {
+    CAIRN_TRY(enter(save, err));
+    if (!name || (bytes && !source))
+        return cairn_fail(err, CAIRN_INVALID, "a raw shard needs a name and a source");
+    char *stored = NULL;
+    if (asprintf(&stored, "rank-%05" PRIu32 "/%s", save->session->rank, name) < 0)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
+    return add_raw(save, (struct cairn_client_raw){stored, source, bytes, false}, err);
+}
+
+static enum cairn_code check_file(int fd, uint64_t bytes, struct cairn_error *err) {
+    struct stat found;
+    if (fstat(fd, &found) != 0) return cairn_fail_errno(err, "look at descriptor %d", fd);
+    int flags = fcntl(fd, F_GETFL);
+    if (!S_ISREG(found.st_mode) || flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH))
+        return cairn_fail(err, CAIRN_INVALID, "descriptor %d is no regular file open for reading",
+                          fd);
+    if ((uint64_t)found.st_size != bytes)
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                          "the file has %" PRIu64 " of %" PRIu64 " bytes", (uint64_t)found.st_size,
+                          bytes);
+    return CAIRN_OK;
+}
+
+/* The uploader's own descriptor outlives ours, so it is handed over at once and not kept here: a
+ * tree of ten thousand files needs no ten thousand descriptors in the trainer. */
+static enum cairn_code hand_over(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
+                                 struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    cairn_lock_take(&session->lock);
+    uint32_t epoch = session->locked.epoch;
+    cairn_lock_give(&session->lock);
+    if (save->file_epoch && save->file_epoch != epoch)
+        return cairn_fail(err, CAIRN_SOURCE_GONE,
+                          "the uploader was restarted and lost the files that it had been given");
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save->id,
+                                  "name", name, "bytes", (json_int_t)bytes),
+        .fds = &fd,
+        .fd_count = 1,
+        .wanted = "ok",
+        .epoch = epoch,
+        .deadline_ms = cairn_client_deadline(session, 0)};
+    CAIRN_TRY(cairn_client_call(session, &ask, NULL, err));
+    save->file_epoch = epoch;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
+                                struct cairn_error *err) {
+    CAIRN_TRY(enter(save, err));
+    if (!name || bytes > (UINT64_C(1) << 62))
+        return cairn_fail(err, CAIRN_INVALID, "a file shard needs a name and a size");
+    enum cairn_code code = check_file(fd, bytes, err);
+    if (code) return cairn_within(err, code, "shard %s", name);
+    char *stored = strdup(name);
+    if (!stored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
+    CAIRN_TRY(add_raw(save, (struct cairn_client_raw){stored, NULL, bytes, true}, err));
+    code = hand_over(save, name, fd, bytes, err);
+    if (!code) return CAIRN_OK;
+    (void)cairn_within(err, code, "shard %s", name);
+    return cairn_client_save_fail(save, code, err);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save: one save of one rank, from the call that counts it to the verdict about its version.
+ *
+ * Why:     the caller's handle and what the I/O thread learns about the save have different lives:
+ *          a handle may be freed while its bytes are still being sent, and its failure must still
+ *          be told.
+ * Promise: Q8a  n is counted before anything else of begin can fail.
+ *          Q14  a save waits for its own slab generation only.
+ *          P4   sources are read during cairn_save_stage only, each byte once.
+ *          S1   every save ends committed or with one problem, which is told at least once.
+ *          S2   a save that was copied while the uploader was away is sealed by the I/O thread with
+ *               the one that comes back, also when its handle was freed.
+ * Limits:  8 dimensions; 1 MiB of names in one `stage` frame and in the replicated checksums.
+ * Threads: pieces, raws and files belong to the handle's caller; the fields under "by the session's
+ *          lock" are guarded by it.
+ * Next:    client/save/arrange.h lays the pieces out, client/save/stage.c copies them.
+ */
+#pragma once
+
+#include "api/shard_names.h"
+#include "api/table.h"
+#include "client/save/state.h"
+#include "client/session/session.h"
+
+#define CAIRN_CLIENT_NO_FILE UINT32_MAX
+
+/* A described piece. Offsets are in the shard that holds it, known once it was arranged. */
+struct cairn_client_piece {
+    char *name; /* owned */
+    unsigned dtype;
+    unsigned dimension_count;
+    uint64_t shape[CAIRN_DIMENSIONS_MAX];
+    enum cairn_tensor_kind kind;
+    char *alias_of; /* owned; NULL unless ALIAS */
+    enum cairn_form form;
+    struct cairn_fragment fragment;
+    uint64_t bytes;        /* 0: an alias, or a piece without elements */
+    uint64_t tensor_bytes; /* of the whole tensor */
+    const void *source;
+    char *in_file; /* owned; NULL: the bytes come from source */
+    uint64_t file_offset;
+    uint32_t crc32c; /* of a replicated piece, once copied */
+};
+/* A shard beside the tensors one. */
+struct cairn_client_raw {
+    char *name; /* owned, as stored */
+    const void *source;
+    uint64_t bytes;
+    bool file; /* sent by the uploader from a descriptor */
+};
+/* What arranging made of them; see client/save/arrange.h. */
+struct cairn_client_arrangement;
+/* A copy and what is known of it; see client/save/stage.c. */
+struct cairn_client_stager;
+
+struct cairn_save {
+    struct cairn_session *session; /* NULL once the session is closed */
+    uint64_t step;
+    uint32_t n;
+    int generation; /* -1: none */
+    json_t *begin;  /* body of `begin`, for a new uploader that does not know the save; owned */
+    uint32_t file_epoch; /* link over which descriptors were handed over; 0: none were */
+    struct cairn_client_piece *pieces;
+    size_t piece_count, piece_capacity;
+    struct cairn_shard_names raw_names;
+    struct cairn_client_raw *raws;
+    size_t raw_count, raw_capacity;
+    uint64_t stall_us;
+
+    /* by the session's lock */
+    struct cairn_save *next;
+    _Atomic uint64_t id; /* the uploader's; 0: the present uploader does not know it */
+    uint64_t owner;      /* number of the save as an owner of its generation; 0 while id is 0 */
+    char version[48];
+    uint64_t total_bytes, durable_bytes;
+    struct cairn_client_save_state state; /* moved by cairn_client_save_event alone */
+    bool freed;                           /* the caller has no handle any more */
+    bool seal_sent;                       /* to some uploader; its answer may have been lost */
+    bool told;                            /* the problem was returned by some call */
+    struct cairn_client_stager *owed;     /* copied while no uploader was there; owned */
+    bool finishing;                       /* the I/O thread is telling it to the new one */
+    struct cairn_error problem;
+};
+
+/* Look a save up by the uploader's number; the lock is held. */
+struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id);
+/* Move it by client/save/state.def; the lock is held. */
+void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event);
+/* The save ends with this problem unless it already ended; the lock is held. */
+void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why);
+bool cairn_client_save_over(const struct cairn_save *save);
+/* Remove what nobody needs any more: freed handles that ended and were told. The lock is held. */
+void cairn_client_saves_sweep(struct cairn_session *session);
+void cairn_client_save_destroy(struct cairn_save *save);
+/* Sources and names are no longer needed once a save is sealed or over. */
+void cairn_client_save_drop_pieces(struct cairn_save *save);
+/* First line of every call with a save handle. */
+enum cairn_code cairn_client_save_enter(struct cairn_save *save,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Return the problem that ended the save, with its run and step; marks it told. */
+enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_error *err);
+/* End the save with this problem, told, and give its generation back. False: it was over before. */
+bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why);
+/* The seal is journaled: the milestone staged. */
+void cairn_client_save_sealed(struct cairn_save *save);
+/* Fail the save with *err: remember, tell the uploader, give the generation back. Returns code. */
+enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
+                                       struct cairn_error *err);
+/* Send `begin` again to an uploader that does not know the save; on success save->id is new. alone:
+ * over a link that only this thread uses. */
+enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
+                                              uint64_t deadline_ms,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* The save writes no more into its generation; the lock is held. */
+void cairn_client_save_give(struct cairn_save *save);
+/* Take its number, owner and version from `begun`, when it has them; the lock is held. */
+void cairn_client_save_begun(struct cairn_save *save, const json_t *answer);
+/* Is the generation's memory this save's, and still needed? The lock is held. */
+bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation);
+void cairn_client_stager_free(struct cairn_client_stager *stager);
+/* On the I/O thread, over a link that it alone uses, after the offer: every save that is owed is
+ * told and sealed, or fails. Not CAIRN_OK: the link ended; what is left stays owed. */
+enum cairn_code cairn_client_stage_owed(struct cairn_session *session, uint64_t deadline_ms,
+                                        struct cairn_error *err) CAIRN_MUST_USE;

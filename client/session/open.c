@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Open a session: check what is asked, meet the uploader, open the attempt, map the slabs; and
+ * close it again. Everything here runs before the session's thread starts or after it ended. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/session/process.h"
+#include "client/restore/restore.h"
+#include "client/save/save.h"
+#include "client/session/window.h"
+#include "common/text.h"
+
+#define SOCKET_DEFAULT "/run/cairn/uploader.sock"
+#define CLOSE_WAIT_MS 10000
+#define OPEN_AGAIN_MS 10000
+#define OPEN_PAUSE_MS 50
+
+/* ---- options ---- */
+
+static enum cairn_code read_ranks(const struct cairn_open_options *options,
+                                  struct cairn_session *ret, struct cairn_error *err) {
+    ret->rank = options->rank;
+    ret->world_size = options->world_size ? options->world_size : 1;
+    ret->local_rank = options->local_rank;
+    ret->local_world_size = options->local_world_size ? options->local_world_size : 1;
+    if (ret->rank >= ret->world_size || ret->local_rank >= ret->local_world_size ||
+        ret->local_world_size > ret->world_size)
+        return cairn_fail(err, CAIRN_INVALID, "rank %u of %u, local rank %u of %u: not possible",
+                          ret->rank, ret->world_size, ret->local_rank, ret->local_world_size);
+    return CAIRN_OK;
+}
+
+/* The header of the tensors shard and padding come on top of the caller's own bytes. */
+static enum cairn_code read_bytes(const struct cairn_open_options *options,
+                                  struct cairn_session *ret, struct cairn_error *err) {
+    const uint64_t most = UINT64_C(1) << 60;
+    uint64_t node_bytes = options->node_bytes, ranks = ret->local_world_size;
+    if (options->bytes > most || node_bytes > most)
+        return cairn_fail(err, CAIRN_INVALID, "bytes: at most %" PRIu64, most);
+    if (node_bytes && node_bytes < options->bytes)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "node_bytes %" PRIu64 " are less than this rank's %" PRIu64, node_bytes,
+                          options->bytes);
+    ret->bytes = options->bytes;
+    if (!node_bytes &&
+        (cairn_mul_overflows(ranks, options->bytes, &node_bytes) || node_bytes > most))
+        return cairn_fail(err, CAIRN_INVALID, "bytes of all ranks of the node: at most %" PRIu64,
+                          most);
+    ret->node_bytes = node_bytes;
+    return CAIRN_OK;
+}
+
+static enum cairn_code copy_text(const char *from, char **ret, struct cairn_error *err) {
+    *ret = strdup(from);
+    return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the options");
+}
+
+static enum cairn_code read_options(const struct cairn_open_options *options,
+                                    struct cairn_session *ret, struct cairn_error *err) {
+    struct cairn_run_name name;
+    if (!options || !options->run) return cairn_fail(err, CAIRN_INVALID, "no run was named");
+    CAIRN_TRY(cairn_run_name_parse(options->run, &name, err));
+    (void)cairn_text_copy(ret->run, sizeof ret->run, options->run);
+    CAIRN_TRY(read_ranks(options, ret, err));
+    CAIRN_TRY(read_bytes(options, ret, err));
+    const char *path = options->socket ? options->socket : getenv("CAIRN_SOCKET");
+    CAIRN_TRY(copy_text(path && path[0] ? path : SOCKET_DEFAULT, &ret->socket, err));
+    CAIRN_TRY(copy_text(options->resume ? options->resume : "latest", &ret->resume, err));
+    ret->timeout_ms = options->timeout_ms ? options->timeout_ms : CAIRN_CLIENT_TIMEOUT_MS;
+    ret->wait_staged_ms =
+        options->wait_staged_ms ? options->wait_staged_ms : CAIRN_CLIENT_WAIT_STAGED_MS;
+    ret->read_only = options->read_only != 0;
+    if (ret->read_only) return CAIRN_OK;
+    const struct cairn_client_job_sources sources = {.job = options->job,
+                                                     .world_size = ret->world_size};
+    cairn_client_incarnation(&sources, ret->incarnation);
+    return cairn_client_job(&sources, ret->job, err);
+}
+
+/* ---- the conversation ---- */
+
+enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    uint64_t bytes = session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0;
+    uint64_t node_bytes =
+        session->bytes ? session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES
+                       : 0;
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack(
+            "{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t", "hello",
+            "min", CAIRN_SOCKET_VERSION_MIN, "max", CAIRN_SOCKET_VERSION_MAX, "client",
+            "libcairn " CAIRN_VERSION, "pid", (json_int_t)getpid(), "run", session->run, "rank",
+            (json_int_t)session->rank, "world_size", (json_int_t)session->world_size, "local_rank",
+            (json_int_t)session->local_rank, "local_world_size",
+            (json_int_t)session->local_world_size, "bytes", (json_int_t)bytes, "node_bytes",
+            (json_int_t)node_bytes, "read_only", session->read_only, "proc", session->proc),
+        .wanted = "welcome",
+        .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    uint64_t version = 0;
+    const char *uuid = cairn_client_text_of(answer.message, "session");
+    if (!cairn_client_u64_of(answer.message, "version", &version) ||
+        version < CAIRN_SOCKET_VERSION_MIN || version > CAIRN_SOCKET_VERSION_MAX || !uuid ||
+        !cairn_uuid_text_valid(cairn_view_of(uuid)))
+        return cairn_fail(err, CAIRN_PROTOCOL, "welcome without a version and a session");
+    CAIRN_HOLD(&session->lock);
+    memcpy(session->locked.welcome_uuid, uuid, CAIRN_UUID_TEXT_BYTES);
+    if (!session->uuid[0]) memcpy(session->uuid, uuid, CAIRN_UUID_TEXT_BYTES);
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_attempt(struct cairn_session *session, uint64_t deadline_ms,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack("{s:s, s:s, s:s, s:s, s:I}", "t", "attempt", "job", session->job,
+                                  "resume", session->resume, "incarnation", session->incarnation,
+                                  "wait_staged_ms", (json_int_t)session->wait_staged_ms),
+        .wanted = "attempted",
+        .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    const json_t *found = json_object_get(answer.message, "found");
+    const char *nonce = cairn_client_text_of(answer.message, "nonce");
+    const char *version = cairn_client_text_of(answer.message, "resume_version");
+    if (!cairn_client_u64_of(answer.message, "attempt", &session->attempt) || !nonce ||
+        !cairn_text_copy(session->nonce, sizeof session->nonce, nonce))
+        return cairn_fail(err, CAIRN_PROTOCOL, "attempted without an attempt and its nonce");
+    session->resumed = (struct cairn_resume){.attempt = session->attempt};
+    session->resumed.found = json_is_true(found) || json_integer_value(found) == 1;
+    if (!session->resumed.found) return CAIRN_OK;
+    if (!version || !cairn_version_id_valid(cairn_view_of(version)) ||
+        !cairn_client_u64_of(answer.message, "resume_step", &session->resumed.step))
+        return cairn_fail(err, CAIRN_PROTOCOL, "attempted with a resume but without its version");
+    (void)cairn_text_copy(session->resumed.version, sizeof session->resumed.version, version);
+    return CAIRN_OK;
+}
+
+static enum cairn_code map_slabs(struct cairn_session *session, struct cairn_frame *answer,
+                                 struct cairn_error *err) {
+    uint64_t count = 0, bytes = 0;
+    if (!cairn_client_u64_of(answer->message, "count", &count) ||
+        !cairn_client_u64_of(answer->message, "bytes", &bytes) || count < 1 ||
+        count > CAIRN_CLIENT_GENERATIONS_MAX || answer->fd_count != count || bytes < session->bytes)
+        return cairn_fail(err, CAIRN_PROTOCOL, "slabs without the memory that was asked for");
+    for (uint32_t i = 0; i < count; i++) {
+        struct cairn_slab *slab = &session->slabs[i];
+        int fd = answer->fds[i];
+        answer->fds[i] = -1;
+        CAIRN_TRY(cairn_slab_attach(fd, bytes, true, slab, err));
+        session->slab_count = i + 1;
+        cairn_client_process_watch(slab->fd);
+        (void)madvise(slab->data, slab->size_bytes, MADV_DONTFORK);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadline_ms,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(frame) slabs = {0}, done = {0};
+    if (!session->bytes) return CAIRN_OK;
+    const struct cairn_client_ask ask = {.take_message =
+                                             json_pack("{s:s, s:I}", "t", "slabs", "wait_staged_ms",
+                                                       (json_int_t)session->wait_staged_ms),
+                                         .wanted = "slabs",
+                                         .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &slabs, err));
+    CAIRN_TRY(map_slabs(session, &slabs, err));
+    const struct cairn_client_ask mapped = {.take_message = json_pack("{s:s}", "t", "mapped"),
+                                            .wanted = "ok",
+                                            .deadline_ms = deadline_ms};
+    return cairn_client_ask_alone(session, &mapped, &done, err);
+}
+
+static enum cairn_code converse(struct cairn_session *session, bool *ret_met,
+                                struct cairn_error *err) {
+    uint64_t soon_ms = cairn_client_deadline(session, 0);
+    CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
+    *ret_met = true;
+    CAIRN_TRY(cairn_client_hello(session, soon_ms, err));
+    if (!session->read_only) {
+        CAIRN_TRY(open_attempt(session, soon_ms + session->wait_staged_ms, err));
+        uint64_t until_ms = cairn_client_deadline(session, 0) + session->wait_staged_ms;
+        CAIRN_TRY(open_slabs(session, until_ms, err));
+    }
+    session->locked.state = CAIRN_CLIENT_UP;
+    session->locked.epoch = 1;
+    return cairn_client_thread_start(session, err);
+}
+
+/* What an uploader that died over the opening had given. */
+static void forget(struct cairn_session *session) {
+    cairn_client_link_close(&session->link);
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        cairn_client_process_unwatch(session->slabs[i].fd);
+        cairn_slab_release(&session->slabs[i]);
+    }
+    session->slab_count = 0;
+    session->uuid[0] = '\0';
+}
+
+/* An uploader that dies over the opening is met again when it is back: the same process gets the
+ * same attempt (Q2). One that was not there to begin with is reported at once. */
+static enum cairn_code converse_again(struct cairn_session *session, struct cairn_error *err) {
+    uint64_t until_ms =
+        cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + OPEN_AGAIN_MS);
+    bool met = false;
+    for (;;) {
+        enum cairn_code code = converse(session, &met, err);
+        if (code != CAIRN_UPLOADER_GONE || !met || cairn_mono_ms() >= until_ms) return code;
+        forget(session);
+        CAIRN_HOLD(&session->lock);
+        (void)cairn_condition_wait(&session->changed, &session->lock,
+                                   cairn_mono_ms() + OPEN_PAUSE_MS);
+    }
+}
+
+/* ---- life ---- */
+
+static void session_free(struct cairn_session *session) {
+    cairn_client_thread_stop(session);
+    cairn_client_link_close(&session->link);
+    cairn_client_link_lost(session);
+    while (session->locked.tells) {
+        struct cairn_client_tell *tell = session->locked.tells;
+        session->locked.tells = tell->next;
+        free(tell);
+    }
+    while (session->locked.saves) {
+        struct cairn_save *save = session->locked.saves;
+        session->locked.saves = save->next;
+        save->session = NULL;
+        if (save->freed) cairn_client_save_destroy(save);
+    }
+    for (struct cairn_restore *at = session->locked.restores; at; at = at->next) at->session = NULL;
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        cairn_client_process_unwatch(session->slabs[i].fd);
+        cairn_slab_release(&session->slabs[i]);
+    }
+    cairn_client_window_release(session);
+    cairn_condition_release(&session->changed);
+    cairn_lock_release(&session->lock);
+    free(session->socket);
+    free(session->resume);
+    free(session);
+}
+
+static void session_free_at(struct cairn_session **session) {
+    if (*session) session_free(*session);
+}
+
+enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
+                           struct cairn_resume *ret_resume, struct cairn_error *err) {
+    __attribute__((cleanup(session_free_at))) struct cairn_session *session =
+        calloc(1, sizeof *session);
+    if (!session) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
+    session->pid = getpid();
+    session->link.fd = -1;
+    session->wake_fd = -1;
+    session->next_id = 1;
+    cairn_lock_init(&session->lock, CAIRN_LOCK_client_session);
+    cairn_condition_init(&session->changed);
+    cairn_client_window_init(session);
+    cairn_client_process_nonce(session->proc);
+    CAIRN_TRY(read_options(options, session, err));
+    enum cairn_code code = converse_again(session, err);
+    if (code) return cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    if (ret_resume) *ret_resume = session->resumed;
+    *ret = CAIRN_TAKE(session);
+    return CAIRN_OK;
+}
+
+/* What is sealed but still on its way needs an uploader that knows of it: one that is away is
+ * given a while to come back and take the offer. */
+static bool something_is_owed(const struct cairn_session *session) {
+    if (session->locked.tells) return true;
+    for (const struct cairn_save *save = session->locked.saves; save; save = save->next)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED ||
+            cairn_client_save_state_is_unsent(&save->state))
+            return true;
+    return false;
+}
+
+static void settle(struct cairn_session *session) {
+    uint64_t until_ms =
+        cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + CLOSE_WAIT_MS);
+    CAIRN_HOLD(&session->lock);
+    cairn_client_tells_send(session);
+    while (session->locked.state == CAIRN_CLIENT_AWAY ? something_is_owed(session)
+                                                      : session->locked.tells != NULL)
+        if (session->locked.state == CAIRN_CLIENT_REFUSED ||
+            !cairn_condition_wait(&session->changed, &session->lock, until_ms))
+            break;
+    session->locked.leaving = true;
+}
+
+/* What no call has told yet, or what ended with the uploader. The lock is held. */
+static enum cairn_code last_problem(struct cairn_session *session, bool gone,
+                                    struct cairn_error *err) {
+    for (struct cairn_save *save = session->locked.saves; save; save = save->next)
+        if (save->problem.code && !save->told) return cairn_client_save_problem(save, err);
+    if (!gone || !something_is_owed(session)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                      "%s rank %u: the uploader at %s did not come back; what was staged and is "
+                      "not durable ends with this process",
+                      session->run, session->rank, session->socket);
+}
+
+enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err) {
+    if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy goes with the child */
+    settle(session);
+    const struct cairn_client_ask bye = {.take_message = json_pack("{s:s}", "t", "bye"),
+                                         .wanted = "ok",
+                                         .deadline_ms = cairn_client_deadline(session, 0)};
+    /* An uploader that does not answer hears the end of the socket, which means the same. */
+    bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;
+    cairn_lock_take(&session->lock);
+    enum cairn_code code = last_problem(session, gone, err);
+    cairn_lock_give(&session->lock);
+    session_free(session);
+    return code;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The uploader went away and a connection to a new one is made: the slabs and every save that is
+ * not over are offered to it. Only the end of the old socket leads here, never a time-out: an
+ * uploader that is merely slow still reads from the slabs (Q15).
+ */
+#include <stdlib.h>
+
+#include "client/save/save.h"
+#include "common/rule.h"
+
+#define OFFER_MS 10000
+
+/* Q41: who owns the memory, of the saves that still need it; one that is durable does not. */
+static uint64_t owner_of(const struct cairn_session *session, uint32_t generation) {
+    for (const struct cairn_save *save = session->locked.saves; save; save = save->next)
+        if (cairn_client_save_owns(save, generation)) return save->owner;
+    return 0;
+}
+
+static json_t *offered_slabs(const struct cairn_session *session) {
+    json_t *slabs = json_array();
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        const struct cairn_slab *slab = &session->slabs[i];
+        json_array_append_new(
+            slabs, json_pack("{s:I, s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes,
+                             "device", (json_int_t)slab->device, "inode", (json_int_t)slab->inode,
+                             "owner", (json_int_t)owner_of(session, i)));
+    }
+    return slabs;
+}
+
+/* The lock is held. Saves that the old uploader never answered about have no number to name. */
+static json_t *offered_saves(struct cairn_session *session) {
+    json_t *saves = json_array();
+    for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
+        /* The next uploader numbers from the highest offered one on: the others lose theirs. */
+        bool over =
+            cairn_client_save_over(save) && save->state.phase != CAIRN_CLIENT_PHASE_CANCELLED;
+        if (over && CAIRN_RULE(Q43)) save->id = save->owner = 0;
+        if (over || !save->id) continue;
+        bool owns =
+            save->generation >= 0 && cairn_client_save_owns(save, (uint32_t)save->generation);
+        json_t *slab = owns ? json_integer(save->generation) : json_null();
+        json_array_append_new(
+            saves,
+            json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save", (json_int_t)save->id, "slab", slab,
+                      "version", save->version, "step", (json_int_t)save->step, "n",
+                      (json_int_t)save->n, "sealed",
+                      save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent));
+    }
+    return saves;
+}
+
+static json_t *offer_message(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:s, s:o, s:o, s:I}", "t",
+                     "offer", "incarnation", session->incarnation, "session", session->uuid, "run",
+                     session->run, "attempt", (json_int_t)session->attempt, "nonce", session->nonce,
+                     "rank", (json_int_t)session->rank, "job", session->job, "resume",
+                     session->resume, "proc", session->proc, "slabs", offered_slabs(session),
+                     "saves", offered_saves(session), "bytes",
+                     (json_int_t)(session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0));
+}
+
+/* A save that was given up after its seal: told by number where the uploader has it. */
+static void take_cancelled(struct cairn_save *save, const char *state) {
+    bool committed = strcmp(state, "committed") == 0;
+    if (!committed && (strcmp(state, "continues") == 0 || strcmp(state, "durable") == 0 ||
+                       strcmp(state, "ended") == 0))
+        return;
+    save->id = save->owner = 0;
+    cairn_client_save_event(save,
+                            committed ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER);
+}
+
+static void take_state(struct cairn_save *save, const char *state, bool sealed) {
+    struct cairn_error why = {0};
+    if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED) {
+        take_cancelled(save, state);
+        return;
+    }
+    bool ended = strcmp(state, "ended") == 0; /* its verdict follows */
+    if (sealed || ended) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
+    if (ended || strcmp(state, "continues") == 0) return;
+    if (strcmp(state, "durable") == 0) {
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
+        return;
+    }
+    if (strcmp(state, "committed") == 0) {
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
+        return;
+    }
+    if (strcmp(state, "unknown") == 0) {
+        save->id = save->owner = 0;
+        /* One that is not sealed is begun again when it is staged. */
+        if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED) return;
+        (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
+                         "the uploader came back without its journal and does not know the save");
+        cairn_client_save_end(save, &why);
+        return;
+    }
+    enum cairn_code code = strcmp(state, "skipped") == 0  ? CAIRN_SKIPPED
+                           : strcmp(state, "failed") == 0 ? CAIRN_SOURCE_GONE
+                                                          : CAIRN_ABORTED;
+    (void)cairn_fail(&why, code, "the uploader was restarted; the save is %.32s", state);
+    cairn_client_save_end(save, &why);
+}
+
+/* The uploader says for whom it holds each generation; the others are free for whoever writes next,
+ * and it never sends `free` for them. */
+static void take_generations(struct cairn_session *session, const json_t *owners) {
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        struct cairn_client_generation *at = &session->locked.generations[i];
+        json_int_t owner = json_integer_value(json_array_get(owners, i));
+        at->lent = owner > 0;
+        at->owner = at->lent ? (uint64_t)owner : at->held ? at->held->owner : 0;
+    }
+}
+
+/* The lock is held. What failed is told by number only where the uploader has the save; what turned
+ * out to be committed is told no more. */
+static void take_tells(struct cairn_session *session) {
+    for (struct cairn_client_tell **at = &session->locked.tells; *at;) {
+        struct cairn_client_tell *tell = *at;
+        bool committed = false;
+        tell->save = 0;
+        for (const struct cairn_save *save = session->locked.saves; save; save = save->next) {
+            if (save->step != tell->step || save->n != tell->n) continue;
+            if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED) tell->save = save->id;
+            committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+        }
+        if (committed) {
+            *at = tell->next;
+            free(tell);
+        } else {
+            at = &tell->next;
+        }
+    }
+}
+
+static void take_offered(struct cairn_session *session, const json_t *answer) {
+    size_t index;
+    json_t *entry;
+    json_array_foreach(json_object_get(answer, "saves"), index, entry) {
+        uint64_t id = 0;
+        const char *state = cairn_client_text_of(entry, "state");
+        struct cairn_save *save =
+            cairn_client_u64_of(entry, "save", &id) ? cairn_client_save_find(session, id) : NULL;
+        bool sealed = json_is_true(json_object_get(entry, "sealed"));
+        if (save && state) take_state(save, state, sealed);
+    }
+    take_generations(session, json_object_get(answer, "owners"));
+    take_tells(session);
+}
+
+static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms,
+                             struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    int fds[CAIRN_CLIENT_GENERATIONS_MAX];
+    for (uint32_t i = 0; i < session->slab_count; i++) fds[i] = session->slabs[i].fd;
+    const struct cairn_client_ask ask = {.take_message = offer_message(session),
+                                         .fds = fds,
+                                         .fd_count = session->slab_count,
+                                         .wanted = "offered",
+                                         .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    CAIRN_HOLD(&session->lock);
+    take_offered(session, answer.message);
+    return CAIRN_OK;
+}
+
+/* An answer that no later try can change ends the session: every save and call hears it. */
+static bool is_final(enum cairn_code code) {
+    return code != CAIRN_OK && code != CAIRN_UPLOADER_GONE && code != CAIRN_CANCELLED &&
+           code != CAIRN_PROTOCOL && code != CAIRN_IO && code != CAIRN_NO_MEMORY &&
+           !cairn_code_info(code)->retryable;
+}
+
+static enum cairn_code connect_again(struct cairn_session *session, struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_deadline_in(&cairn_clock_real, OFFER_MS);
+    CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
+    CAIRN_TRY(cairn_client_hello(session, deadline_ms, err));
+    if (session->read_only) return CAIRN_OK;
+    CAIRN_TRY(offer(session, deadline_ms, err));
+    return cairn_client_stage_owed(session, deadline_ms, err);
+}
+
+enum cairn_code cairn_client_reoffer(struct cairn_session *session, struct cairn_error *err) {
+    struct cairn_error own = {0}, *why = err ? err : &own;
+    enum cairn_code code = connect_again(session, why);
+    if (code) cairn_client_link_close(&session->link);
+    if (code && !is_final(code)) return code;
+    CAIRN_HOLD(&session->lock);
+    if (code) {
+        session->locked.refusal = *why;
+        session->locked.refusal.code = code;
+        session->locked.state = CAIRN_CLIENT_REFUSED;
+        for (struct cairn_save *save = session->locked.saves; save; save = save->next)
+            cairn_client_save_end(save, &session->locked.refusal);
+    } else {
+        session->locked.state = CAIRN_CLIENT_UP;
+        session->locked.epoch++;
+        cairn_client_tells_send(session);
+    }
+    cairn_client_saves_sweep(session);
+    cairn_condition_broadcast(&session->changed);
+    return CAIRN_OK;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Questions and their answers. A call queues its frame, wakes the I/O thread (io.c) and waits
+ * under the session's lock; nothing here touches the socket.
+ */
+#include "client/session/session.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/encode.h"
+#include "common/text.h"
+
+enum cairn_code cairn_client_enter(const struct cairn_session *session, struct cairn_error *err) {
+    if (!session) return cairn_fail(err, CAIRN_INVALID, "no session");
+    if (session->pid != getpid())
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s: the session belongs to process %d; a forked child must open its own",
+                          session->run, (int)session->pid);
+    struct cairn_session *own = (struct cairn_session *)(uintptr_t)session;
+    CAIRN_HOLD(&own->lock);
+    if (own->locked.broken)
+        return cairn_fail(
+            err, CAIRN_BROKEN,
+            "%s: an internal promise of libcairn was broken earlier; open a new session", own->run);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_broken(struct cairn_session *session, const char *condition,
+                                    const char *origin, struct cairn_error *err) {
+    cairn_lock_take(&session->lock);
+    session->locked.broken = true;
+    cairn_lock_give(&session->lock);
+    return cairn_fail_at(err, CAIRN_BROKEN, 0, origin, "%s: libcairn broke its promise: %s",
+                         session->run, condition);
+}
+
+uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t timeout_ms) {
+    return cairn_deadline_in(&cairn_clock_real, timeout_ms ? timeout_ms : session->timeout_ms);
+}
+
+static enum cairn_code refused(struct cairn_session *session, struct cairn_error *err) {
+    if (err) *err = session->locked.refusal;
+    return session->locked.refusal.code;
+}
+
+enum cairn_code cairn_client_reach(struct cairn_session *session, uint64_t deadline_ms,
+                                   uint32_t *ret_epoch, struct cairn_error *err) {
+    while (session->locked.state == CAIRN_CLIENT_AWAY) {
+        uint64_t until_ms =
+            cairn_min_u64(deadline_ms, session->locked.away_since_ms + CAIRN_CLIENT_GONE_MS);
+        if (session->locked.stop || session->locked.leaving || cairn_mono_ms() >= until_ms)
+            return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                              "the uploader at %s is away; it is tried again in the background",
+                              session->socket);
+        cairn_condition_wait(&session->changed, &session->lock, until_ms);
+    }
+    if (session->locked.state == CAIRN_CLIENT_REFUSED) return refused(session, err);
+    *ret_epoch = session->locked.epoch;
+    return CAIRN_OK;
+}
+
+static void enqueue(struct cairn_session *session, struct cairn_client_message *message) {
+    message->next = NULL;
+    if (session->locked.last)
+        session->locked.last->next = message;
+    else
+        session->locked.first = message;
+    session->locked.last = message;
+}
+
+static enum cairn_code queue(struct cairn_session *session, const struct cairn_client_ask *ask,
+                             struct cairn_client_message **message,
+                             struct cairn_client_request *request, struct cairn_error *err) {
+    uint32_t epoch = 0;
+    CAIRN_HOLD(&session->lock);
+    CAIRN_TRY(cairn_client_reach(session, ask->deadline_ms, &epoch, err));
+    if (ask->epoch && ask->epoch != epoch)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader was restarted in between");
+    if (request) {
+        request->next = session->locked.requests;
+        session->locked.requests = request;
+    }
+    enqueue(session, CAIRN_TAKE(*message));
+    return CAIRN_OK;
+}
+
+static enum cairn_code encode(struct cairn_session *session, const struct cairn_client_ask *ask,
+                              struct cairn_client_request *request,
+                              struct cairn_client_message **ret, struct cairn_error *err) {
+    if (!ask->take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
+    if (request) {
+        *request = (struct cairn_client_request){.id = session->next_id++, .begins = ask->begins};
+        if (json_object_set_new(ask->take_message, "id", json_integer((json_int_t)request->id)) !=
+            0)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
+    }
+    return cairn_client_message_new(ask->take_message, ask->blob, ask->fds, ask->fd_count, ret,
+                                    err);
+}
+
+enum cairn_code cairn_client_post(struct cairn_session *session, const struct cairn_client_ask *ask,
+                                  struct cairn_client_request *request, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(client_message) message = NULL;
+    enum cairn_code code = encode(session, ask, request, &message, err);
+    json_decref(ask->take_message);
+    if (code) return code;
+    CAIRN_TRY(queue(session, ask, &message, request, err));
+    cairn_client_wake(session);
+    return CAIRN_OK;
+}
+
+static void unlink_request(struct cairn_session *session, struct cairn_client_request *request) {
+    struct cairn_client_request **at = &session->locked.requests;
+    while (*at && *at != request) at = &(*at)->next;
+    if (*at) *at = request->next;
+}
+
+enum cairn_code cairn_client_await(struct cairn_session *session,
+                                   const struct cairn_client_ask *ask,
+                                   struct cairn_client_request *request, struct cairn_frame *ret,
+                                   struct cairn_error *err) {
+    cairn_lock_take(&session->lock);
+    while (!request->done &&
+           cairn_condition_wait(&session->changed, &session->lock, ask->deadline_ms))
+        continue;
+    bool done = request->done;
+    if (!done) unlink_request(session, request);
+    cairn_lock_give(&session->lock);
+    if (!done)
+        return cairn_fail(err, CAIRN_TIMEOUT, "the uploader did not send %s in time", ask->wanted);
+    if (request->code)
+        return cairn_fail(err, request->code, "the uploader went away before it answered");
+    enum cairn_code code = cairn_client_answer_check(&request->answer, ask->wanted, err);
+    if (code || !ret) {
+        cairn_frame_release(&request->answer);
+        return code;
+    }
+    *ret = request->answer;
+    request->answer = (struct cairn_frame){0};
+    return CAIRN_OK;
+}
+
+void cairn_client_abandon(struct cairn_session *session, struct cairn_client_request *request) {
+    cairn_lock_take(&session->lock);
+    if (!request->done) unlink_request(session, request);
+    cairn_lock_give(&session->lock);
+    if (request->done) cairn_frame_release(&request->answer);
+}
+
+enum cairn_code cairn_client_call(struct cairn_session *session, const struct cairn_client_ask *ask,
+                                  struct cairn_frame *ret, struct cairn_error *err) {
+    struct cairn_client_request request;
+    if (!ask->wanted) return cairn_client_post(session, ask, NULL, err);
+    CAIRN_TRY(cairn_client_post(session, ask, &request, err));
+    return cairn_client_await(session, ask, &request, ret, err);
+}
+
+/* ---- what must still be told ---- */
+
+static json_t *tell_message(const struct cairn_client_tell *tell) {
+    if (tell->save)
+        return json_pack("{s:s, s:I, s:I, s:s}", "t", "fail", "id", (json_int_t)tell->request,
+                         "save", (json_int_t)tell->save, "reason", tell->reason);
+    return json_pack("{s:s, s:I, s:I, s:I, s:s}", "t", "count", "id", (json_int_t)tell->request,
+                     "step", (json_int_t)tell->step, "n", (json_int_t)tell->n, "reason",
+                     tell->reason);
+}
+
+void cairn_client_tells_send(struct cairn_session *session) {
+    for (struct cairn_client_tell *tell = session->locked.tells; tell; tell = tell->next) {
+        struct cairn_client_message *message = NULL;
+        if (tell->request || session->locked.state != CAIRN_CLIENT_UP) continue;
+        tell->request = session->next_id++;
+        CAIRN_AUTO_JSON json_t *body = tell_message(tell);
+        CAIRN_ASSERT(body != NULL);
+        if (cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message, NULL) ==
+            CAIRN_OK)
+            enqueue(session, message);
+        else
+            tell->request = 0;
+    }
+}
+
+void cairn_client_reason(const char *text, char ret_reason[CAIRN_CLIENT_REASON_BYTES]) {
+    struct cairn_error told = {0}; /* valid text, whatever the trainer gave */
+    (void)cairn_fail(&told, CAIRN_CANCELLED, "%s", text);
+    memcpy(ret_reason, told.message, CAIRN_CLIENT_REASON_BYTES);
+}
+
+void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
+                       const char *reason) {
+    struct cairn_client_tell *tell = calloc(1, sizeof *tell);
+    if (!tell) return;
+    tell->save = save;
+    tell->step = step;
+    tell->n = n;
+    cairn_client_reason(reason, tell->reason);
+    cairn_lock_take(&session->lock);
+    struct cairn_client_tell **end = &session->locked.tells;
+    while (*end) end = &(*end)->next;
+    *end = tell;
+    cairn_client_tells_send(session);
+    cairn_lock_give(&session->lock);
+    cairn_client_wake(session);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * catalog: the server's database behind transactions, without its name.
+ *
+ * Why:     a version is committed by one transaction and by nothing else, so every rule of the
+ *          server is written as a function over a transaction; which database runs it is decided
+ *          here and nowhere above.
+ * Promise: D1  a change is durable when cairn_srv_catalog_write returns CAIRN_OK, and has no effect
+ *              at all when it returns anything else.
+ *          D2  changes run one after the other on one thread; what queued during the last commit
+ *              shares the next one, each in a savepoint of its own.
+ *          D5  while it cannot be written (disk full, I/O error) each change says so and looks go
+ *              on; cairn_srv_catalog_writable tells.
+ *          D3  a look sees one state of the whole catalog and can neither write nor checkpoint.
+ *          D4  a second process on the same catalog, a network file system, a newer schema and a
+ *              weaker durability setting are refused at open.
+ * Limits:  4,096 changes waiting; 256 changes a commit; 64 MiB a value.
+ * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.
+ * Next:    server/catalog/sqlite.c, server/catalog/migrations.def; rules of R6 in server/README.md.
+ */
+#pragma once
+
+#include "common/error.h"
+
+struct cairn_srv_catalog;
+struct cairn_srv_tx;
+
+enum cairn_code cairn_srv_catalog_open(const char *folder, struct cairn_srv_catalog **ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* One connection in memory, for simulations: changes and looks run on the calling thread. */
+enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog); /* no caller may be inside */
+/* The schema's number: what --version and /version tell. */
+unsigned cairn_srv_catalog_schema(void);
+
+/* Run change() on the writing thread; a code other than CAIRN_OK undoes what it did. It must not
+ * wait, log or do I/O of its own: every other change waits for it. */
+enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
+                                        enum cairn_code (*change)(struct cairn_srv_tx *tx,
+                                                                  void *argument,
+                                                                  struct cairn_error *err),
+                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_OK, or why the last change could not be written. */
+enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Run look() on the calling thread over a snapshot. */
+enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
+                                       enum cairn_code (*look)(struct cairn_srv_tx *tx,
+                                                               void *argument,
+                                                               struct cairn_error *err),
+                                       void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* One statement; parameters ?1, ?2, ... by the letters of types: i = int64_t or uint64_t (passed as
+ * int64_t), t = const char * (NULL: null), b = struct cairn_view (data NULL: null). sql is a
+ * literal: prepared statements are kept by its address. *ret_changed may be NULL. */
+enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
+                                  struct cairn_error *err, const char *sql, const char *types,
+                                  ...) CAIRN_MUST_USE;
+
+/* Rows of a query: CAIRN_AUTO(srv_rows) rows = {0}; open; while next sets more; getters. */
+struct cairn_srv_rows {
+    void *statement;
+    struct cairn_srv_tx *tx;
+};
+enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
+                                   struct cairn_error *err, const char *sql, const char *types,
+                                   ...) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_rows_next(struct cairn_srv_rows *rows, bool *ret_more,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_rows_release(struct cairn_srv_rows *rows);
+bool cairn_srv_rows_null(const struct cairn_srv_rows *rows, int column);
+int64_t cairn_srv_rows_i64(const struct cairn_srv_rows *rows, int column);
+static inline uint64_t cairn_srv_rows_u64(const struct cairn_srv_rows *rows, int column) {
+    return (uint64_t)cairn_srv_rows_i64(rows, column);
+}
+/* "" for null; valid until the next row. */
+const char *cairn_srv_rows_text(const struct cairn_srv_rows *rows, int column);
+struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int column);
+/* The first column of the first row; *ret_found false when there is none. */
+enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, int64_t *ret,
+                                     struct cairn_error *err, const char *sql, const char *types,
+                                     ...) CAIRN_MUST_USE;

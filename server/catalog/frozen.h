@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frozen: runs of which the store knows more than the catalog.
+ *
+ * Why:     a catalog that is behind its store in one run must not answer, resume or delete there,
+ *          and must not stop the others; nor may a restart forget that.
+ * Promise: Q36  a frozen run answers CAIRN_CATALOG_BEHIND wherever a write or a `latest` is asked
+ *               for; its bytes are read by version id. The row ends with a reconcile alone.
+ *          Z1  a run is frozen once and logged once, with the reason; other runs go on.
+ * Limits:  reasons of 400 bytes.
+ * Threads: any.
+ * Next:    server/jobs/compare.h finds them, server/jobs/reconcile.h ends them.
+ */
+#pragma once
+
+#include "server/server.h"
+#include "server/catalog/versions.h"
+
+/* At start: how many rows there are. */
+enum cairn_code cairn_srv_frozen_start(struct cairn_srv *server,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Makes the run's row if need be, and fails: CAIRN_CATALOG_BEHIND, or that it could not be
+ * written. */
+enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
+                                     const char *why, struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_CATALOG_BEHIND when the server or this run is frozen. */
+enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* The same inside a transaction, for what must not slip in between. */
+enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* For people: how many runs are frozen, and the first of them. */
+#define CAIRN_SRV_FROZEN_BYTES 720
+uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZEN_BYTES]);

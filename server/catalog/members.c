@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of attempt_ranks; see members.h. */
+#include "server/catalog/members.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/rule.h"
+
+enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended,
+                                        uint64_t world_size, struct cairn_error *err) {
+    size_t count = json_array_size(ranks);
+    if (!count || count > CAIRN_SRV_RANKS_MAX || json_array_size(ended) > CAIRN_SRV_RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/ranks must name 1 to %d ranks, /ended at most that",
+                          CAIRN_SRV_RANKS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t rank = 0;
+        const char *proc = NULL;
+        char pointer[32];
+        snprintf(pointer, sizeof(pointer), "/ranks/%zu", i);
+        struct cairn_json_field fields[] = {
+            {"rank", CAIRN_JSON_U32, true, &rank, 0},
+            {"proc", CAIRN_JSON_TEXT, true, &proc, 64},
+        };
+        CAIRN_TRY(cairn_json_read(json_array_get(ranks, i), pointer, fields, CAIRN_COUNT(fields),
+                                  false, err));
+        if (rank >= world_size)
+            return cairn_fail(err, CAIRN_INVALID, "%s: rank %u of a world of %" PRIu64, pointer,
+                              rank, world_size);
+        if (!proc[0]) return cairn_fail(err, CAIRN_INVALID, "%s/proc is empty", pointer);
+    }
+    for (size_t i = 0; i < json_array_size(ended); i++) {
+        const json_t *rank = json_array_get(ended, i);
+        if (!json_is_integer(rank) || json_integer_value(rank) < 0 ||
+            (uint64_t)json_integer_value(rank) >= world_size)
+            return cairn_fail(err, CAIRN_INVALID, "/ended/%zu is not a rank of a world of %" PRIu64,
+                              i, world_size);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_members_end(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_joining *joining,
+                                      struct cairn_error *err) {
+    for (size_t i = 0; i < json_array_size(joining->ended); i++)
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                    "UPDATE attempt_ranks SET ended = 1 WHERE run_id = ?1 AND "
+                                    "attempt = ?2 AND rank = ?3 AND node = ?4",
+                                    "iiit", joining->run_id, (int64_t)joining->attempt,
+                                    json_integer_value(json_array_get(joining->ended, i)),
+                                    joining->node));
+    return CAIRN_OK;
+}
+
+/* The incarnation of the attempt is its first rank's. */
+static enum cairn_code compare_incarnation(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_joining *joining, bool *ret_same,
+                                           struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT incarnation FROM attempts WHERE run_id = ?1 AND "
+                                 "attempt = ?2",
+                                 "ii", joining->run_id, (int64_t)joining->attempt));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    const char *known = more ? cairn_srv_rows_text(&rows, 0) : "";
+    bool both = known[0] && joining->incarnation[0];
+    *ret_same = both && !strcmp(known, joining->incarnation);
+    if (!both || *ret_same || !CAIRN_RULE(Q54)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_JOB_REUSED,
+                      "job \"%s\" was opened by incarnation \"%s\", this is \"%s\": every "
+                      "incarnation of a job needs a job string of its own",
+                      joining->job, known, joining->incarnation);
+}
+
+/* Q54: is there a known process that has ended? */
+static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_joining *joining, uint32_t rank,
+                                        struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT rank, node FROM attempt_ranks WHERE run_id = ?1 AND "
+                                 "attempt = ?2 AND ended LIMIT 1",
+                                 "ii", joining->run_id, (int64_t)joining->attempt));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    if (!more || !CAIRN_RULE(Q54)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_JOB_REUSED,
+                      "rank %u is new to job \"%s\", whose rank %u (on node %s) has ended: it may "
+                      "be another incarnation of the job, and that needs a job string of its own",
+                      rank, joining->job, (unsigned)cairn_srv_rows_i64(&rows, 0),
+                      cairn_srv_rows_text(&rows, 1));
+}
+
+static enum cairn_code join_rank(struct cairn_srv_tx *tx, const struct cairn_srv_joining *joining,
+                                 bool same_incarnation, uint32_t rank, const char *proc,
+                                 struct cairn_error *err) {
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                     "SELECT proc, node FROM attempt_ranks WHERE run_id = ?1 AND "
+                                     "attempt = ?2 AND rank = ?3",
+                                     "iii", joining->run_id, (int64_t)joining->attempt,
+                                     (int64_t)rank));
+        bool known = false;
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &known, err));
+        if (known && !strcmp(cairn_srv_rows_text(&rows, 0), proc)) return CAIRN_OK;
+        if (known)
+            return cairn_fail(err, CAIRN_JOB_REUSED,
+                              "job \"%s\" already has another process as rank %u (on node %s): "
+                              "every incarnation of a job needs a job string of its own",
+                              joining->job, rank, cairn_srv_rows_text(&rows, 1));
+    }
+    if (!same_incarnation) CAIRN_TRY(refuse_strangers(tx, joining, rank, err));
+    return cairn_srv_sql_run(tx, NULL, err,
+                             "INSERT INTO attempt_ranks(run_id, attempt, rank, proc, node) "
+                             "VALUES(?1, ?2, ?3, ?4, ?5)",
+                             "iiitt", joining->run_id, (int64_t)joining->attempt, (int64_t)rank,
+                             proc, joining->node);
+}
+
+enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_joining *joining,
+                                       struct cairn_error *err) {
+    bool same = false;
+    CAIRN_TRY(cairn_srv_members_end(tx, joining, err));
+    CAIRN_TRY(compare_incarnation(tx, joining, &same, err));
+    for (size_t i = 0; i < json_array_size(joining->ranks); i++) {
+        const json_t *item = json_array_get(joining->ranks, i);
+        CAIRN_TRY(join_rank(tx, joining, same,
+                            (uint32_t)json_integer_value(json_object_get(item, "rank")),
+                            json_string_value(json_object_get(item, "proc")), err));
+    }
+    return CAIRN_OK;
+}

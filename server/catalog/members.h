@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * members: which processes are the ranks of an attempt, and whom it takes in later.
+ *
+ * Why:     one job string used by two incarnations of a job would mix their bytes in one checkpoint
+ *          (V2, V38); the processes are what tells them apart.
+ * Promise: Q2   a known rank with another process is CAIRN_JOB_REUSED; the same again is no change.
+ *          Q54  an unknown process is CAIRN_JOB_REUSED once a known one of the attempt was reported
+ *               ended by its own node. Where all carry an incarnation that alone decides: the same
+ *               one is taken whoever has ended, another one never.
+ * Limits:  65,536 ranks a call; an incarnation of 128 bytes. Without incarnations a process whose
+ *          end nobody has reported yet counts as alive.
+ * Threads: inside a transaction.
+ * Next:    server/handlers/attempts.c, server/catalog/nodes.c.
+ */
+#pragma once
+
+#include "common/json.h"
+#include "server/catalog/catalog.h"
+
+#define CAIRN_SRV_RANKS_MAX 65536
+#define CAIRN_SRV_INCARNATION_BYTES_MAX 128
+
+struct cairn_srv_joining {
+    int64_t run_id;
+    uint64_t attempt;
+    const char *job, *node;
+    const char *incarnation; /* "": the call carries none */
+    json_t *ranks;           /* [{rank, proc}] */
+    json_t *ended;           /* [rank] of this node, or NULL */
+};
+/* ranks and ended of a call, against the attempt's world size. */
+enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended,
+                                        uint64_t world_size,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Takes the ranks in, or none of them. */
+enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_joining *joining,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* These ranks' processes on this node have ended. */
+enum cairn_code cairn_srv_members_end(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_joining *joining,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

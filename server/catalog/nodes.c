@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Heartbeats: progress lives in memory, liveness in one row per node, written at most once a
+ * minute (rule Q26); see nodes.h. */
+#include "server/catalog/nodes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/crc32c.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "server/catalog/members.h"
+#include "server/request.h"
+#include "server/waiters.h"
+
+#define NODES_MAX 65536
+#define RUNS_MAX 4096
+#define ROW_EVERY_MS 60000
+
+/* What one node said about one run. */
+struct told {
+    char run[2 * CAIRN_NAME_BYTES_MAX + 2];
+    uint64_t attempt, unsent;
+};
+struct node {
+    char name[CAIRN_NAME_BYTES_MAX + 1];
+    uint64_t heard_ms, row_ms;
+    uint32_t row_crc32c; /* of what the row says of the uploader */
+    bool left;           /* it said good-bye: nothing of it is waited for until it is heard again */
+    size_t version_count;
+    struct told *told;
+    size_t told_count;
+    struct node *next;
+};
+#define BUCKETS 4096
+struct cairn_srv_nodes {
+    struct cairn_lock lock;
+    struct {
+        struct node *buckets[BUCKETS];
+        size_t count;
+        uint64_t awake_ms; /* when this process was last seen to run; 0: not yet */
+    } locked;
+};
+
+enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret, struct cairn_error *err) {
+    struct cairn_srv_nodes *nodes = calloc(1, sizeof(*nodes));
+    if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for nodes");
+    cairn_lock_init(&nodes->lock, CAIRN_LOCK_server_nodes);
+    *ret = nodes;
+    return CAIRN_OK;
+}
+
+void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
+    if (!nodes) return;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (nodes->locked.buckets[i]) {
+            struct node *node = nodes->locked.buckets[i];
+            nodes->locked.buckets[i] = node->next;
+            free(node->told);
+            free(node);
+        }
+    }
+    cairn_lock_release(&nodes->lock);
+    free(nodes);
+}
+
+/* The lock is held. */
+static struct node *find_node(struct cairn_srv_nodes *nodes, const char *name) {
+    struct node *node = nodes->locked.buckets[cairn_srv_key_of(name) % BUCKETS];
+    while (node && strcmp(node->name, name)) node = node->next;
+    return node;
+}
+
+static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name) {
+    struct node *node = find_node(nodes, name);
+    if (node || nodes->locked.count >= NODES_MAX) return node;
+    node = calloc(1, sizeof(*node));
+    if (!node) return NULL;
+    (void)cairn_text_copy(node->name, sizeof(node->name), name);
+    size_t bucket = cairn_srv_key_of(name) % BUCKETS;
+    node->next = nodes->locked.buckets[bucket];
+    nodes->locked.buckets[bucket] = node;
+    nodes->locked.count++;
+    return node;
+}
+
+uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
+    uint64_t since_ms = server->listening_ms;
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        const struct node *node = find_node(server->nodes, name);
+        if (node) since_ms = cairn_max_u64(since_ms, node->heard_ms);
+    }
+    return cairn_srv_mono_ms(server) - since_ms;
+}
+
+void cairn_srv_nodes_awake(struct cairn_srv *server) {
+    uint64_t now_ms = cairn_srv_mono_ms(server), gap_ms = 0;
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        if (server->nodes->locked.awake_ms) gap_ms = now_ms - server->nodes->locked.awake_ms;
+        server->nodes->locked.awake_ms = now_ms;
+    }
+    if (gap_ms <= server->settings->silence_max_ms / 2) return;
+    server->listening_ms = now_ms;
+    cairn_log(WARN, "server.paused", "ms=%" PRIu64, gap_ms);
+}
+
+bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
+                           const struct cairn_run_name *run, uint64_t arrived_ms) {
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    snprintf(text, sizeof(text), "%s/%s", run->project, run->run);
+    uint64_t heard_ms = 0, unsent = 0;
+    bool left = false;
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        const struct node *node = find_node(server->nodes, name);
+        left = node && node->left;
+        for (size_t i = 0; node && i < node->told_count; i++) {
+            if (!strcmp(node->told[i].run, text)) unsent += node->told[i].unsent;
+        }
+        if (node) heard_ms = node->heard_ms;
+    }
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    if (left || now_ms - cairn_max_u64(server->listening_ms, heard_ms) >= CAIRN_SRV_SILENT_MS)
+        return false;
+    return heard_ms < arrived_ms || unsent > 0;
+}
+
+bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
+                           const struct cairn_run_name *run, uint64_t attempt) {
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    snprintf(text, sizeof(text), "%s/%s", run->project, run->run);
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && !node->left && i < node->told_count; i++) {
+        if (node->told[i].attempt == attempt && !strcmp(node->told[i].run, text)) return true;
+    }
+    return false;
+}
+
+/* ---- PUT /v1/nodes/{node} ---- */
+
+struct beat {
+    struct cairn_srv_request *request;
+    json_t *uploader, *attempts, *versions;
+    struct cairn_buf uploader_text;
+    struct cairn_grant *grants; /* those that are ours (Q49) */
+    struct told *told;          /* one for each of them */
+    json_t **ended;             /* likewise; NULL: none */
+    bool write_ended;
+    size_t told_count;
+    bool write_row, leaving;
+    json_t *fenced, *states, *unknown, *foreign; /* the answer */
+};
+
+/* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
+static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
+    const char *text = NULL;
+    struct told *told = &beat->told[beat->told_count];
+    struct cairn_grant *grant = &beat->grants[beat->told_count];
+    json_t *ended = NULL;
+    struct cairn_json_field fields[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
+        {"unsent", CAIRN_JSON_U64, true, &told->unsent, 0},
+        {"ended", CAIRN_JSON_ARRAY, false, &ended, 0},
+    };
+    CAIRN_TRY(cairn_json_read(json_array_get(beat->attempts, index), "/attempts", fields,
+                              CAIRN_COUNT(fields), false, err));
+    if (json_array_size(ended) > CAIRN_SRV_RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/attempts/%zu/ended names too many", index);
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_srv_grant_judge(beat->request->server, text, grant, &why);
+    if (code && !CAIRN_RULE(Q49)) return cairn_fail(err, code, "%s", why.message);
+    if (code) {
+        json_t *item = json_pack("{s:I, s:s, s:s}", "index", (json_int_t)index, "code",
+                                 cairn_code_info(code)->slug, "detail", why.message);
+        if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    snprintf(told->run, sizeof(told->run), "%s/%s", grant->name.project, grant->name.run);
+    told->attempt = grant->attempt;
+    beat->ended[beat->told_count] = ended;
+    beat->told_count++;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err) {
+    size_t count = json_array_size(beat->attempts);
+    if (count > RUNS_MAX || json_array_size(beat->versions) > RUNS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
+    beat->told = calloc(count + 1, sizeof(*beat->told));
+    beat->grants = calloc(count + 1, sizeof(*beat->grants));
+    beat->ended = calloc(count + 1, sizeof(*beat->ended));
+    if (!beat->told || !beat->grants || !beat->ended)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
+    return CAIRN_OK;
+}
+
+/* Takes over beat->told. */
+static void remember(struct beat *beat) {
+    struct cairn_srv_nodes *nodes = beat->request->server->nodes;
+    struct told *old = NULL;
+    {
+        CAIRN_HOLD(&nodes->lock);
+        struct node *node = make_node(nodes, beat->request->params.node);
+        if (!node) return;
+        uint64_t now_ms = cairn_srv_mono_ms(beat->request->server);
+        uint32_t crc32c = cairn_crc32c(0, beat->uploader_text.data, beat->uploader_text.size);
+        beat->write_row =
+            !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS || crc32c != node->row_crc32c;
+        if (beat->write_row) node->row_ms = now_ms;
+        node->row_crc32c = crc32c;
+        node->heard_ms = now_ms;
+        node->left = beat->leaving;
+        node->version_count = json_array_size(beat->versions);
+        old = node->told;
+        node->told = CAIRN_TAKE(beat->told);
+        node->told_count = beat->told_count;
+    }
+    free(old);
+}
+
+static enum cairn_code tell_fenced(struct cairn_srv_tx *tx, struct beat *beat,
+                                   const struct cairn_grant *grant, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    struct cairn_error ignored = {0};
+    enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
+    if (code != CAIRN_STALE_ATTEMPT) return CAIRN_OK;
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    snprintf(text, sizeof(text), "%s/%s", grant->name.project, grant->name.run);
+    if (json_array_append_new(beat->fenced, json_pack("{s:s, s:I}", "run", text, "attempt",
+                                                      (json_int_t)grant->attempt)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
+/* Q12: every open version of the grant's attempt is named, asked for or not. */
+static enum cairn_code tell_open(struct cairn_srv_tx *tx, struct beat *beat,
+                                 const struct cairn_grant *grant, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM
+                                 "WHERE r.project = ?1 AND r.run = ?2 AND v.attempt = ?3 AND "
+                                 "v.state = 0 LIMIT 1000",
+                                 "tti", grant->name.project, grant->name.run,
+                                 (int64_t)grant->attempt));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_AUTO(srv_version) version = {0};
+        CAIRN_TRY(cairn_srv_version_row(&rows, &version, err));
+        json_t *brief = cairn_srv_version_brief(&version);
+        if (!brief || json_object_set_new(beat->states, version.id.text, brief))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+}
+
+static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, const json_t *item,
+                                    struct cairn_error *err) {
+    const char *id = json_string_value(json_object_get(item, "version"));
+    if (!id || !cairn_version_id_valid(cairn_view_of(id)))
+        return cairn_fail(err, CAIRN_INVALID, "/versions: a version id is needed");
+    CAIRN_AUTO(srv_version) version = {0};
+    enum cairn_code code = cairn_srv_version_get(tx, id, &version, err);
+    if (code == CAIRN_NOT_FOUND) {
+        if (!json_array_append_new(beat->unknown, json_string(id))) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    if (code) return code;
+    json_t *brief = cairn_srv_version_brief(&version);
+    if (!brief || json_object_set_new(beat->states, id, brief))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
+/* Q54: does the beat say of anybody that it has ended, of whom that is news? */
+static enum cairn_code look_at_ended(struct cairn_srv_tx *tx, struct beat *beat, size_t at,
+                                     struct cairn_error *err) {
+    const struct cairn_grant *grant = &beat->grants[at];
+    for (size_t i = 0; i < json_array_size(beat->ended[at]) && !beat->write_ended; i++) {
+        int64_t one = 0;
+        CAIRN_TRY(cairn_srv_sql_number(
+            tx, &beat->write_ended, &one, err,
+            "SELECT 1 FROM attempt_ranks JOIN runs r USING(run_id) WHERE r.project = ?1 AND "
+            "r.run = ?2 AND attempt_ranks.attempt = ?3 AND rank = ?4 AND node = ?5 AND NOT ended",
+            "ttiit", grant->name.project, grant->name.run, (int64_t)grant->attempt,
+            json_integer_value(json_array_get(beat->ended[at], i)), beat->request->params.node));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_ended(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct beat *beat = argument;
+    for (size_t i = 0; i < beat->told_count; i++) {
+        CAIRN_AUTO(srv_run) run = {0};
+        if (!beat->ended[i]) continue;
+        enum cairn_code code = cairn_srv_run_get(tx, &beat->grants[i].name, &run, err);
+        if (code == CAIRN_NOT_FOUND) continue;
+        if (code) return code;
+        struct cairn_srv_joining ended = {.run_id = run.id,
+                                          .attempt = beat->grants[i].attempt,
+                                          .node = beat->request->params.node,
+                                          .ended = beat->ended[i]};
+        CAIRN_TRY(cairn_srv_members_end(tx, &ended, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct beat *beat = argument;
+    for (size_t i = 0; i < beat->told_count; i++) {
+        CAIRN_TRY(tell_fenced(tx, beat, &beat->grants[i], err));
+        CAIRN_TRY(tell_open(tx, beat, &beat->grants[i], err));
+        CAIRN_TRY(look_at_ended(tx, beat, i, err));
+    }
+    for (size_t i = 0; i < json_array_size(beat->versions); i++)
+        CAIRN_TRY(tell_version(tx, beat, json_array_get(beat->versions, i), err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct beat *beat = argument;
+    return cairn_srv_sql_run(tx, NULL, err,
+                             "INSERT INTO nodes(node, uploader, last_tick, last_ms) VALUES(?1, ?2, "
+                             "?3, ?4) ON CONFLICT(node) DO UPDATE SET uploader = ?2, last_tick = "
+                             "?3, last_ms = ?4",
+                             "ttii", beat->request->params.node, beat->uploader_text.data,
+                             (int64_t)cairn_srv_tick(tx), cairn_srv_wall_ms(beat->request->server));
+}
+
+static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply,
+                                struct cairn_error *err) {
+    struct cairn_srv *server = beat->request->server;
+    CAIRN_AUTO_JSON json_t *versions = json_array();
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach(beat->states, key, value) {
+        if (json_array_append(versions, value))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    json_t *json =
+        json_pack("{s:s, s:I, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid, "generation",
+                  (json_int_t)server->generation, "fenced", beat->fenced, "versions", versions,
+                  "unknown", beat->unknown, "foreign", beat->foreign);
+    return cairn_srv_reply_json(reply, 200, json, err);
+}
+
+static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
+                                  struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = beat->request->server;
+    struct cairn_json_field fields[] = {
+        {"uploader", CAIRN_JSON_OBJECT, true, &beat->uploader, 0},
+        {"attempts", CAIRN_JSON_ARRAY, false, &beat->attempts, 0},
+        {"versions", CAIRN_JSON_ARRAY, false, &beat->versions, 0},
+        {"leaving", CAIRN_JSON_BOOL, false, &beat->leaving, 0},
+    };
+    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    beat->uploader_text.limit = 4096;
+    CAIRN_TRY(cairn_json_dump(beat->uploader, &beat->uploader_text, err));
+    CAIRN_TRY(read_attempts(beat, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
+    size_t count = beat->told_count;
+    CAIRN_AUTO_HEAP struct told *copy = calloc(count + 1, sizeof(*copy));
+    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    memcpy(copy, beat->told, count * sizeof(*copy));
+    remember(beat);
+    for (size_t i = 0; i < count; i++) cairn_srv_waiters_tell(server->waiters, copy[i].run);
+    if (beat->write_ended)
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_ended, beat, err));
+    if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
+    return reply_to(beat, reply, err);
+}
+
+enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 100000, &body, err));
+    struct beat beat = {.request = request,
+                        .fenced = json_array(),
+                        .states = json_object(),
+                        .unknown = json_array(),
+                        .foreign = json_array()};
+    enum cairn_code code = serve_beat(&beat, body, reply, err);
+    cairn_buf_release(&beat.uploader_text);
+    free(beat.told);
+    json_decref(beat.fenced);
+    json_decref(beat.states);
+    json_decref(beat.unknown);
+    json_decref(beat.foreign);
+    free(beat.grants);
+    free(beat.ended);
+    return code;
+}
+
+/* ---- GET /v1/nodes ---- */
+
+struct list {
+    struct cairn_srv_request *request;
+    uint64_t limit;
+    char after[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_NAME_BYTES_MAX + 1];
+    json_t *items, *next;
+};
+
+static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_rows *rows) {
+    const char *name = cairn_srv_rows_text(rows, 0);
+    uint64_t heard_ms = 0;
+    size_t versions = 0;
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        const struct node *node = find_node(server->nodes, name);
+        if (node) heard_ms = node->heard_ms;
+        if (node) versions = node->version_count;
+    }
+    char last_heard[32];
+    int64_t wall_ms = cairn_srv_rows_i64(rows, 2);
+    if (heard_ms)
+        wall_ms = cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
+    cairn_time_text(wall_ms, true, last_heard);
+    return json_pack("{s:s, s:s, s:o, s:I}", "node", name, "last_heard", last_heard, "uploader",
+                     json_loads(cairn_srv_rows_text(rows, 1), 0, NULL), "versions",
+                     (json_int_t)versions);
+}
+
+static enum cairn_code list_nodes(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct list *list = argument;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT node, uploader, last_ms FROM nodes WHERE node > ?1 ORDER "
+                                 "BY node LIMIT ?2",
+                                 "ti", list->after, (int64_t)list->limit + 1));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        if (json_array_size(list->items) == list->limit) {
+            list->next = cairn_srv_cursor_write(list->last);
+            return CAIRN_OK;
+        }
+        (void)cairn_text_copy(list->last, sizeof(list->last), cairn_srv_rows_text(&rows, 0));
+        if (json_array_append_new(list->items, node_json(list->request->server, &rows)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    }
+}
+
+enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    static const char *const allowed[] = {"limit", "cursor"};
+    CAIRN_TRY(cairn_query_only(&request->query, allowed, CAIRN_COUNT(allowed), err));
+    struct list list = {.request = request};
+    CAIRN_TRY(cairn_srv_query_limit(request, &list.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, list.after, sizeof(list.after), err));
+    list.items = json_array();
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_nodes, &list, err);
+    if (code) {
+        json_decref(list.items);
+        json_decref(list.next);
+        return code;
+    }
+    return cairn_srv_reply_json(
+        reply, 200, json_pack("{s:o, s:o?}", "items", list.items, "next_cursor", list.next), err);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nodes: what heartbeats said, and which nodes are worth waiting for.
+ *
+ * Why:     a resume must not throw away what a node has staged and not yet told (Q3), and a save
+ *          must not stay open for a node that is gone (Q26).
+ * Promise: N1  a node counts as silent since its last heartbeat, or since this server listens (it
+ *              started, or went on after a pause), whichever is later; one that never sent a
+ *              heartbeat in the catalog's life is no uploader and is never waited for.
+ *          N2  "sent all" is believed only from a heartbeat that came after the asking moment.
+ * Limits:  65,536 nodes; 4,096 runs a node.
+ * Threads: locked by server_nodes.
+ * Next:    server/handlers/attempts.c, server/jobs/sweep.c.
+ */
+#pragma once
+
+#include "server/server.h"
+#include "server/catalog/versions.h"
+
+#define CAIRN_SRV_SILENT_MS 30000
+
+enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes); /* NULL is fine */
+/* Called by a thread that waits for nothing but time, five times a second, and before silence is
+ * judged: a call that comes far too late shows that this process did not run, and heard nobody
+ * meanwhile (K05). */
+void cairn_srv_nodes_awake(struct cairn_srv *server);
+/* Milliseconds since the node was heard, or since the server started when it was not. */
+uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
+/* Q3 (b): must an attempt call that came in at arrived_ms still wait for this node? */
+bool cairn_srv_node_unsent(struct cairn_srv *server, const char *node,
+                           const struct cairn_run_name *name, uint64_t arrived_ms);
+/* Did the node's last heartbeat name this attempt as one that its trainers still hold (Q7)? */
+bool cairn_srv_node_writes(struct cairn_srv *server, const char *node,
+                           const struct cairn_run_name *name, uint64_t attempt);

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of runs and versions and the rules that all of them share; see versions.h. */
+#include "server/catalog/versions.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/text.h"
+#include "server/server.h"
+
+void cairn_srv_run_release(struct cairn_srv_run *run) {
+    free(run->labels);
+    run->labels = NULL;
+}
+
+void cairn_srv_version_release(struct cairn_srv_version *version) {
+    free(version->labels);
+    free(version->meta);
+    free(version->warnings);
+    version->labels = version->meta = version->warnings = NULL;
+}
+
+uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
+    bool found = false;
+    int64_t value = 0;
+    if (cairn_srv_sql_number(tx, &found, &value, NULL, "SELECT value FROM ticks", "")) return 0;
+    return (uint64_t)value;
+}
+
+/* ---- runs ---- */
+
+enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                  struct cairn_srv_run *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT run_id, attempt, nonce, created_ms, labels FROM runs "
+                                 "WHERE project = ?1 AND run = ?2",
+                                 "tt", name->project, name->run));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    if (!more)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no run %s/%s", name->project, name->run);
+    struct cairn_srv_run run = {.id = cairn_srv_rows_i64(&rows, 0),
+                                .name = *name,
+                                .attempt = cairn_srv_rows_u64(&rows, 1),
+                                .created_ms = cairn_srv_rows_i64(&rows, 3)};
+    (void)cairn_text_copy(run.nonce, sizeof(run.nonce), cairn_srv_rows_text(&rows, 2));
+    run.labels = strdup(cairn_srv_rows_text(&rows, 4));
+    if (!run.labels) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a run");
+    *ret = run;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
+                                   bool *ret_made, struct cairn_error *err) {
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
+                                "INSERT INTO runs(project, run, labels, created_ms) "
+                                "VALUES(?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+                                "ttti", name->project, name->run, labels ? labels : "{}",
+                                wall_ms));
+    if (ret_made) *ret_made = changed > 0;
+    return cairn_srv_run_get(tx, name, ret, err);
+}
+
+enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
+                                struct cairn_srv_run *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &grant->name, &run, err));
+    if (grant->attempt < run.attempt)
+        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
+                          "attempt %" PRIu64 " of %s/%s is over: attempt %" PRIu64 " is the newest",
+                          grant->attempt, run.name.project, run.name.run, run.attempt);
+    if (grant->attempt > run.attempt || strcmp(grant->nonce, run.nonce))
+        return cairn_fail(err, CAIRN_CATALOG_BEHIND,
+                          "a grant of attempt %" PRIu64
+                          " of %s/%s is not of this catalog, which is "
+                          "at attempt %" PRIu64,
+                          grant->attempt, run.name.project, run.name.run, run.attempt);
+    *ret = run;
+    run.labels = NULL;
+    return CAIRN_OK;
+}
+
+/* ---- versions ---- */
+
+static bool read_digest(const struct cairn_srv_rows *rows, int column, uint8_t ret[32]) {
+    struct cairn_view blob = cairn_srv_rows_blob(rows, column);
+    if (!blob.data || blob.size != 32) return false;
+    memcpy(ret, blob.data, 32);
+    return true;
+}
+
+static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_version *ret) {
+    ret->run_id = cairn_srv_rows_i64(rows, 1);
+    ret->attempt = cairn_srv_rows_u64(rows, 4);
+    ret->step = cairn_srv_rows_u64(rows, 5);
+    ret->n = (uint32_t)cairn_srv_rows_i64(rows, 6);
+    ret->state = (enum cairn_state)cairn_srv_rows_i64(rows, 8);
+    ret->recorded = cairn_srv_rows_i64(rows, 9) != 0;
+    ret->superseded = cairn_srv_rows_i64(rows, 10) != 0;
+    ret->trashed = !cairn_srv_rows_null(rows, 11);
+    ret->trashed_tick = cairn_srv_rows_u64(rows, 11);
+    ret->world_size = (uint32_t)cairn_srv_rows_i64(rows, 12);
+    ret->on_exists = (enum cairn_srv_on_exists)cairn_srv_rows_i64(rows, 13);
+    ret->skip = cairn_srv_rows_i64(rows, 14) != 0;
+    ret->bytes = cairn_srv_rows_u64(rows, 18);
+    ret->shards = cairn_srv_rows_u64(rows, 19);
+    ret->has_layout = read_digest(rows, 20, ret->layout);
+    ret->has_writer = !cairn_srv_rows_null(rows, 21);
+    ret->has_manifest = read_digest(rows, 22, ret->manifest_sha256);
+    ret->code = (enum cairn_code)cairn_srv_rows_i64(rows, 23);
+    ret->created_ms = cairn_srv_rows_i64(rows, 26);
+    ret->committed_ms = cairn_srv_rows_i64(rows, 27);
+    ret->opened_tick = cairn_srv_rows_u64(rows, 28);
+    ret->gone_tick = cairn_srv_rows_u64(rows, 29);
+    ret->sweeps = cairn_srv_rows_u64(rows, 30);
+    ret->http_status = (int)cairn_srv_rows_i64(rows, 31);
+}
+
+enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
+                                      struct cairn_srv_version *ret, struct cairn_error *err) {
+    struct cairn_srv_version version = {0};
+    read_numbers(rows, &version);
+    struct {
+        char *to;
+        size_t capacity;
+        int column;
+    } texts[] = {
+        {version.id.text, sizeof(version.id.text), 0},
+        {version.name.project, sizeof(version.name.project), 2},
+        {version.name.run, sizeof(version.name.run), 3},
+        {version.nonce, sizeof(version.nonce), 7},
+        {version.format, sizeof(version.format), 15},
+        {version.layout_writer.text, sizeof(version.layout_writer.text), 21},
+        {version.reason, sizeof(version.reason), 24},
+        {version.request_id, sizeof(version.request_id), 32},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(texts); i++)
+        (void)cairn_text_copy(texts[i].to, texts[i].capacity,
+                              cairn_srv_rows_text(rows, texts[i].column));
+    version.labels = strdup(cairn_srv_rows_text(rows, 16));
+    version.meta = strdup(cairn_srv_rows_text(rows, 17));
+    version.warnings = strdup(cairn_srv_rows_text(rows, 25));
+    if (!version.labels || !version.meta || !version.warnings) {
+        cairn_srv_version_release(&version);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
+    }
+    *ret = version;
+    return CAIRN_OK;
+}
+
+/* The first row of an opened query. */
+static enum cairn_code only_row(struct cairn_srv_rows *rows, bool *ret_found,
+                                struct cairn_srv_version *ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_rows_next(rows, ret_found, err));
+    return *ret_found ? cairn_srv_version_row(rows, ret, err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
+                                      struct cairn_srv_version *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM
+                                 "WHERE v.version = ?1",
+                                 "t", id));
+    bool found = false;
+    CAIRN_TRY(only_row(&rows, &found, ret, err));
+    if (!found) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no version %s", id);
+    return CAIRN_OK;
+}
+
+/* Q25. The state numbers are those of enum cairn_state: 1 is committed, 0 is open. */
+#define NEWEST_FIRST " ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT 1"
+_Static_assert(CAIRN_STATE_OPEN == 0 && CAIRN_STATE_COMMITTED == 1, "stored state numbers");
+
+enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
+                                 struct cairn_version_id *ret, uint64_t *ret_step,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(
+        tx, &rows, err,
+        "SELECT v.version, v.step FROM versions v WHERE v.run_id = ?1 AND " CAIRN_SRV_SHOWN
+        " AND NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = ?1)" NEWEST_FIRST,
+        "i", run_id));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    if (!*ret_found) return CAIRN_OK;
+    (void)cairn_text_copy(ret->text, sizeof(ret->text), cairn_srv_rows_text(&rows, 0));
+    *ret_step = cairn_srv_rows_u64(&rows, 1);
+    return CAIRN_OK;
+}
+
+/* A step: its shown version, else the newest open one, else (when asked for) a trashed one. */
+static enum cairn_code find_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                 bool with_trash, bool *ret_found, struct cairn_srv_version *ret,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(
+        tx, &rows, err,
+        "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM
+        "WHERE v.run_id = ?1 AND v.step = ?2 AND v.superseded = 0 AND v.state IN (0, 1) "
+        "AND (?3 OR v.trashed_tick IS NULL) "
+        "ORDER BY CASE WHEN v.trashed_tick IS NOT NULL THEN 2 WHEN v.recorded THEN 0 ELSE 1 END, "
+        "v.attempt DESC, v.n DESC LIMIT 1",
+        "iii", run_id, (int64_t)step, (int64_t)with_trash));
+    return only_row(&rows, ret_found, ret, err);
+}
+
+enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
+                                       struct cairn_srv_version *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, ref->name, &run, err));
+    bool found = false;
+    uint64_t step = 0;
+    if (!strcmp(ref->text, "latest")) {
+        struct cairn_version_id id;
+        CAIRN_TRY(cairn_srv_latest(tx, run.id, &found, &id, &step, err));
+        if (found) CAIRN_TRY(cairn_srv_version_get(tx, id.text, &version, err));
+    } else if (cairn_version_id_valid(cairn_view_of(ref->text))) {
+        CAIRN_TRY(cairn_srv_version_get(tx, ref->text, &version, err));
+        found = version.run_id == run.id;
+    } else if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) && step <= CAIRN_STEP_MAX) {
+        CAIRN_TRY(find_step(tx, run.id, step, ref->with_trash, &found, &version, err));
+    } else {
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\" is neither a step nor a version id nor \"latest\"", ref->text);
+    }
+    if (!found)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint %s", run.name.project,
+                          run.name.run, ref->text);
+    *ret = version;
+    version = (struct cairn_srv_version){0};
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
+                                       const struct cairn_srv_move *move, struct cairn_error *err) {
+    enum cairn_state next;
+    bool listed = cairn_state_after(version->state, move->event, &next);
+    CAIRN_ASSERT(listed);
+    if (move->event == CAIRN_EVENT_GIVE_UP) {
+        version->code = move->code;
+        (void)cairn_text_copy(version->reason, sizeof(version->reason), move->reason);
+    }
+    version->state = next;
+    return cairn_srv_sql_run(tx, NULL, err,
+                             "UPDATE versions SET state = ?2, code = ?3, reason = ?4, "
+                             "http_status = ?5, request_id = ?6 WHERE version = ?1",
+                             "tiitit", version->id.text, (int64_t)next, (int64_t)version->code,
+                             version->reason[0] ? version->reason : NULL,
+                             (int64_t)version->http_status, version->request_id);
+}
+
+enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version) {
+    if (version->state == CAIRN_STATE_COMMITTED && !version->recorded) return CAIRN_STATE_OPEN;
+    return version->state;
+}
+
+enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
+                                        struct cairn_error *err) {
+    bool over = version->state == CAIRN_STATE_DELETING || version->state == CAIRN_STATE_GONE;
+    if (!over || !version->committed_ms) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_DELETED, "%s (step %" PRIu64 ") was deleted", version->id.text,
+                      version->step);
+}
+
+struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version) {
+    return (struct cairn_version_place){version->name, version->step, version->id};
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * versions: rows of runs and versions, and the rules that all of them share.
+ *
+ * Why:     which version `latest` or a step means, what may move and what is shown must be decided
+ *          by one text, whoever asks.
+ * Promise: Q25  order is (attempt, step, n) over recorded, not superseded, not trashed versions.
+ *          Q24  a committed version that is not recorded is shown as open.
+ *          V1   a version is moved by cairn_srv_version_move alone, which refuses what
+ *               api/lifecycle.def does not list.
+ *          Q6   an older attempt is CAIRN_STALE_ATTEMPT; a higher one than the catalog's, or the
+ *               newest with another nonce, is CAIRN_CATALOG_BEHIND.
+ * Limits:  labels, meta, warnings and reasons 1 MiB together.
+ * Threads: inside a transaction; a struct belongs to its caller.
+ * Next:    server/handlers/saves.c, server/jobs/commit.c, server/jobs/sweep.c.
+ */
+#pragma once
+
+#include "api/grant.h"
+#include "api/lifecycle.h"
+#include "common/json.h"
+#include "server/catalog/catalog.h"
+
+#define CAIRN_SRV_REASON_BYTES 512
+
+struct cairn_srv_run {
+    int64_t id;
+    struct cairn_run_name name;
+    uint64_t attempt; /* newest; 0 = none was opened yet */
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    int64_t created_ms;
+    char *labels; /* owned: JSON */
+};
+void cairn_srv_run_release(struct cairn_srv_run *run);
+
+enum cairn_srv_on_exists {
+    CAIRN_SRV_EXISTS_ERROR,
+    CAIRN_SRV_EXISTS_NEW_VERSION,
+    CAIRN_SRV_EXISTS_SUPERSEDE,
+};
+
+struct cairn_srv_version {
+    struct cairn_version_id id;
+    int64_t run_id;
+    struct cairn_run_name name;
+    uint64_t attempt, step;
+    uint32_t n;
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    enum cairn_state state;
+    bool recorded, superseded, trashed;
+    uint64_t trashed_tick;
+    uint32_t world_size;
+    enum cairn_srv_on_exists on_exists;
+    bool skip;
+    char format[CAIRN_NAME_BYTES_MAX + 1];
+    char *labels, *meta, *warnings; /* owned: JSON */
+    uint64_t bytes, shards;
+    bool has_layout, has_writer, has_manifest;
+    uint8_t layout[32];
+    struct cairn_version_id layout_writer;
+    uint8_t manifest_sha256[32];
+    /* Why it was given up: a rank's fail, a refused begin, a failed proof; CAIRN_OK else. */
+    enum cairn_code code;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    int http_status;     /* of the store's answer to that rank; 0: none */
+    char request_id[48]; /* of the same; may be empty */
+    int64_t created_ms, committed_ms;
+    uint64_t opened_tick, gone_tick, sweeps;
+};
+void cairn_srv_version_release(struct cairn_srv_version *version);
+
+enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                  struct cairn_srv_run *ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Gets it, or makes it with these labels (NULL: none) and this wall time. *ret_made may be NULL. */
+enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
+                                   bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
+/* Q6; also CAIRN_NOT_FOUND when there is no such run. */
+enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
+                                struct cairn_srv_run *ret, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* By id alone; CAIRN_NOT_FOUND. */
+enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
+                                      struct cairn_srv_version *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Columns of a query for the two functions below: "SELECT " COLUMNS " FROM versions v JOIN runs r
+ * USING(run_id) ...". */
+#define CAIRN_SRV_VERSION_COLUMNS                                                                  \
+    "v.version, v.run_id, r.project, r.run, v.attempt, v.step, v.n, v.nonce, v.state, "            \
+    "v.recorded, v.superseded, v.trashed_tick, v.world_size, v.on_exists, v.skip, v.format, "      \
+    "v.labels, v.meta, v.bytes, v.shards, v.layout, v.layout_writer, v.manifest_sha256, v.code, "  \
+    "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps, "   \
+    "v.http_status, v.request_id"
+#define CAIRN_SRV_VERSION_FROM " FROM versions v JOIN runs r USING(run_id) "
+/* What a version is, in SQL over a row v of versions. Every query that asks asks by these. */
+#define CAIRN_SRV_SHOWN                                                                            \
+    "(v.state = 1 AND v.recorded = 1 AND v.superseded = 0 AND v.trashed_tick IS NULL)"
+#define CAIRN_SRV_SEALED /* by all ranks */                                                        \
+    "(v.world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = v.version AND "       \
+    "k.sealed))"
+#define CAIRN_SRV_REGISTERED /* every shard that is known */                                       \
+    "(NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = v.version AND s.registered = 0))"
+#define CAIRN_SRV_WHOLE "(v.state = 0 AND " CAIRN_SRV_SEALED " AND " CAIRN_SRV_REGISTERED ")"
+enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
+                                      struct cairn_srv_version *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ref of a path: a version id, a step, or "latest". with_trash: a step may also name a trashed one.
+ * CAIRN_NOT_FOUND when there is none. */
+struct cairn_srv_ref {
+    const struct cairn_run_name *name;
+    const char *text;
+    bool with_trash;
+};
+enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
+                                       struct cairn_srv_version *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* The version that `latest` means; *ret_found false when there is none. */
+enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
+                                 struct cairn_version_id *ret, uint64_t *ret_step,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Asserts that the move is listed; code and reason are kept when the event is GIVE_UP, and with
+ * them http_status and request_id as they stand in the version. */
+struct cairn_srv_move {
+    enum cairn_event event;
+    enum cairn_code code;
+    const char *reason;
+};
+enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
+                                       const struct cairn_srv_move *move,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* The state that is shown: open until recorded (Q24). */
+enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version);
+/* The REST form; NULL when memory is short. */
+enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_version *version, json_t **ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* {version, state, recorded, code?, reason?, http_status?, request_id?}: what uploaders hear. */
+json_t *cairn_srv_version_brief(const struct cairn_srv_version *version);
+/* CAIRN_DELETED for one that was committed and is no longer to be had, else CAIRN_OK. */
+enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version);
+
+uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* Q34: catalog time in ms; 0 when unreadable */

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {R}/attempts: opening an attempt is the resume call (rules Q1-Q7). First a look: a known job
+ * joins, an unseen one may have to wait (Q3). Then one transaction chooses, supersedes, aborts and
+ * counts up (Q4). Then the record in the store, then the answer (Q5). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/manifest.h"
+#include "common/clock.h"
+#include "common/crashpoint.h"
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "server/catalog/frozen.h"
+#include "server/jobs/identity.h"
+#include "server/jobs/jobs.h"
+#include "server/catalog/members.h"
+#include "server/catalog/nodes.h"
+#include "server/pool.h"
+#include "server/jobs/record.h"
+#include "server/request.h"
+#include "server/catalog/versions.h"
+#include "server/waiters.h"
+
+#define BUSY_MS (10 * 60000) /* Q7 */
+#define LOOK_AGAIN_MS 250    /* a node's silence ends a wait without anybody telling */
+#define OPEN_TRIES_MAX 5     /* a commit may come between the records and the transaction */
+#define JOB_BYTES_MAX 255
+
+struct ask {
+    struct cairn_srv *server;
+    const struct cairn_run_name *name;
+    const char *job, *resume, *wait_staged, *node, *incarnation;
+    uint64_t after, world_size, wait_ms, arrived_ms;
+    uint64_t left_ms; /* of the wait, when this call may not wait for longer */
+    bool force;
+    json_t *ranks, *ended;
+    /* what the transaction found */
+    bool known, must_wait;
+    struct cairn_srv_run run;
+    uint64_t attempt, resume_step;
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    struct cairn_version_id choice;
+    bool has_choice, recorded;
+    bool owed;        /* a version was committed and has no record yet (Q52) */
+    char *superseded; /* owned: JSON array of version ids */
+    json_t *aborted;  /* owned: ids of the versions that were open */
+};
+
+static bool resume_valid(const char *text) {
+    uint64_t step = 0;
+    return !strcmp(text, "latest") || !strcmp(text, "none") || !strcmp(text, "keep") ||
+           cairn_version_id_valid(cairn_view_of(text)) ||
+           (!cairn_parse_u64(cairn_view_of(text), &step, NULL) && step <= CAIRN_STEP_MAX);
+}
+
+static enum cairn_code parse(const json_t *body, struct ask *ask, struct cairn_error *err) {
+    ask->resume = "latest";
+    ask->wait_staged = "30s";
+    ask->incarnation = "";
+    struct cairn_json_field fields[] = {
+        {"job", CAIRN_JSON_TEXT, true, &ask->job, JOB_BYTES_MAX},
+        {"world_size", CAIRN_JSON_U64, true, &ask->world_size, UINT32_MAX},
+        {"resume", CAIRN_JSON_TEXT, false, &ask->resume, 64},
+        {"after", CAIRN_JSON_U64, true, &ask->after, 0},
+        {"wait_staged", CAIRN_JSON_TEXT, false, &ask->wait_staged, 32},
+        {"ranks", CAIRN_JSON_ARRAY, true, &ask->ranks, 0},
+        {"node", CAIRN_JSON_TEXT, true, &ask->node, CAIRN_NAME_BYTES_MAX},
+        {"force", CAIRN_JSON_BOOL, false, &ask->force, 0},
+        {"incarnation", CAIRN_JSON_TEXT, false, &ask->incarnation, CAIRN_SRV_INCARNATION_BYTES_MAX},
+        {"ended", CAIRN_JSON_ARRAY, false, &ask->ended, 0},
+    };
+    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    if (!ask->job[0]) return cairn_fail(err, CAIRN_INVALID, "/job is empty");
+    if (!ask->world_size) return cairn_fail(err, CAIRN_INVALID, "/world_size must be at least 1");
+    if (!cairn_name_valid(cairn_view_of(ask->node)))
+        return cairn_fail(err, CAIRN_INVALID, "/node is not a valid name");
+    if (!resume_valid(ask->resume))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "/resume must be latest, none, keep, a step or a version id");
+    CAIRN_TRY(cairn_parse_duration(cairn_view_of(ask->wait_staged), &ask->wait_ms, err));
+    if (!CAIRN_RULE(Q51)) ask->wait_ms = cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX);
+    return cairn_srv_members_check(ask->ranks, ask->ended, ask->world_size, err);
+}
+
+/* ---- a known job (Q2) ---- */
+
+static enum cairn_code compare_known(const struct ask *ask, const struct cairn_srv_rows *rows,
+                                     struct cairn_error *err) {
+    if (ask->attempt != ask->run.attempt)
+        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
+                          "job \"%s\" opened attempt %" PRIu64 "; attempt %" PRIu64
+                          " is the newest",
+                          ask->job, ask->attempt, ask->run.attempt);
+    if (cairn_srv_rows_u64(rows, 2) != ask->world_size)
+        return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
+                          "job \"%s\" was opened with world size %" PRIu64 ", not %" PRIu64,
+                          ask->job, cairn_srv_rows_u64(rows, 2), ask->world_size);
+    const char *resume = cairn_srv_rows_text(rows, 3);
+    if (resume[0] && strcmp(resume, ask->resume)) /* "": taken over from the store (reconcile) */
+        return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
+                          "job \"%s\" was opened with resume \"%s\", not \"%s\"", ask->job, resume,
+                          ask->resume);
+    return CAIRN_OK;
+}
+
+/* Fills the answer's fields when the job is known; a mismatch fails. */
+static enum cairn_code find_job(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT attempt, nonce, world_size, resume, resume_version, "
+                                 "superseded, recorded, (SELECT step FROM versions WHERE version = "
+                                 "resume_version) FROM attempts WHERE run_id = ?1 AND job = ?2",
+                                 "it", ask->run.id, ask->job));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &ask->known, err));
+    if (!ask->known) return CAIRN_OK;
+    ask->attempt = cairn_srv_rows_u64(&rows, 0);
+    CAIRN_TRY(compare_known(ask, &rows, err));
+    (void)cairn_text_copy(ask->nonce, sizeof(ask->nonce), cairn_srv_rows_text(&rows, 1));
+    ask->has_choice = !cairn_srv_rows_null(&rows, 4);
+    (void)cairn_text_copy(ask->choice.text, sizeof(ask->choice.text),
+                          cairn_srv_rows_text(&rows, 4));
+    ask->superseded = strdup(cairn_srv_rows_text(&rows, 5));
+    ask->recorded = cairn_srv_rows_i64(&rows, 6) != 0;
+    ask->resume_step = cairn_srv_rows_u64(&rows, 7);
+    if (!ask->superseded) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    return CAIRN_OK;
+}
+
+/* ---- Q3, Q7: may it be opened now? ---- */
+
+/* Q3 (a): an open version with all ranks sealed, or one whose record is being written. */
+static enum cairn_code staged_left(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                   struct cairn_error *err) {
+    bool found = false;
+    int64_t one = 0;
+    CAIRN_TRY(cairn_srv_sql_number(
+        tx, &found, &one, err,
+        "SELECT 1 FROM versions v WHERE v.run_id = ?1 AND ((v.state = 1 AND v.recorded = 0) OR "
+        "(v.state = 0 AND " CAIRN_SRV_SEALED ")) LIMIT 1",
+        "i", run_id));
+    *ret = found;
+    return CAIRN_OK;
+}
+
+/* Any node of the newest attempt: one that still has something unsent, and one heard lately. */
+static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, const struct ask *ask,
+                                     bool *ret_unsent, bool *ret_busy, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT DISTINCT node FROM attempt_ranks JOIN nodes USING(node) "
+                                 "WHERE run_id = ?1 AND attempt = ?2",
+                                 "ii", ask->run.id, (int64_t)ask->run.attempt));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        const char *node = cairn_srv_rows_text(&rows, 0);
+        if (CAIRN_RULE(Q3) && cairn_srv_node_unsent(ask->server, node, ask->name, ask->arrived_ms))
+            *ret_unsent = true;
+        if (cairn_srv_node_silence_ms(ask->server, node) < BUSY_MS &&
+            cairn_srv_node_writes(ask->server, node, ask->name, ask->run.attempt))
+            *ret_busy = true;
+    }
+}
+
+/* Q51: no call waits for longer than CAIRN_SRV_WAIT_MS_MAX; whoever asked for more asks again with
+ * what is left, and until then nothing is given up. */
+static enum cairn_code decide_wait(struct ask *ask, bool something, struct cairn_error *err) {
+    uint64_t waited_ms = cairn_srv_mono_ms(ask->server) - ask->arrived_ms;
+    ask->must_wait = something && waited_ms < cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX);
+    if (!something || ask->must_wait || waited_ms >= ask->wait_ms) return CAIRN_OK;
+    ask->left_ms = ask->wait_ms - waited_ms;
+    return cairn_fail(err, CAIRN_BUSY,
+                      "staged saves of attempt %" PRIu64 " are still on their way; ask again with "
+                      "wait_staged %" PRIu64 "ms",
+                      ask->run.attempt, ask->left_ms);
+}
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct ask *ask = argument;
+    enum cairn_code code = cairn_srv_run_get(tx, ask->name, &ask->run, err);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the first attempt makes the run */
+    if (code) return code;
+    CAIRN_TRY(find_job(tx, ask, err));
+    if (ask->known) return CAIRN_OK;
+    if (ask->after != ask->run.attempt)
+        return cairn_fail(err, CAIRN_ATTEMPT_MOVED,
+                          "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
+                          ask->run.attempt, ask->after);
+    bool staged = false, unsent = false, busy = false;
+    CAIRN_TRY(look_at_nodes(tx, ask, &unsent, &busy, err));
+    CAIRN_TRY(staged_left(tx, ask->run.id, &staged, err));
+    CAIRN_TRY(decide_wait(ask, staged || unsent, err));
+    /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
+    if (busy && !ask->must_wait && !strcmp(ask->resume, "keep") && !ask->force)
+        return cairn_fail(err, CAIRN_RUN_BUSY,
+                          "trainers of attempt %" PRIu64 " of %s/%s are connected to a node that "
+                          "was heard within 10 minutes; end them, or force it",
+                          ask->run.attempt, ask->name->project, ask->name->run);
+    return CAIRN_OK;
+}
+
+/* ---- Q4: one transaction ---- */
+
+static enum cairn_code take_choice(struct cairn_srv_tx *tx, struct ask *ask, const char *id,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
+    if (version.run_id != ask->run.id)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not a version of this run", id);
+    if (version.state != CAIRN_STATE_COMMITTED || !version.recorded) {
+        CAIRN_TRY(cairn_srv_version_there(&version, err));
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s, not committed", id,
+                          cairn_state_text(cairn_srv_version_shown(&version)));
+    }
+    if (version.trashed) return cairn_fail(err, CAIRN_DELETED, "%s is in the trash", id);
+    ask->choice = version.id;
+    ask->resume_step = version.step;
+    ask->has_choice = true;
+    return CAIRN_OK;
+}
+
+/* A step names its shown version, or a superseded one, which is revived (V6). */
+static enum cairn_code choose_step(struct cairn_srv_tx *tx, struct ask *ask, uint64_t step,
+                                   struct cairn_error *err) {
+    char id[CAIRN_VERSION_ID_BYTES] = "";
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                     "SELECT version FROM versions WHERE run_id = ?1 AND step = ?2 "
+                                     "AND state = 1 AND recorded = 1 AND trashed_tick IS NULL "
+                                     "ORDER BY superseded, attempt DESC, n DESC LIMIT 1",
+                                     "ii", ask->run.id, (int64_t)step));
+        bool more = false;
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (more) (void)cairn_text_copy(id, sizeof(id), cairn_srv_rows_text(&rows, 0));
+    }
+    if (!id[0])
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "run %s/%s has no committed checkpoint of step %" PRIu64,
+                          ask->name->project, ask->name->run, step);
+    return take_choice(tx, ask, id, err);
+}
+
+static enum cairn_code choose(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
+    uint64_t step = 0;
+    if (!strcmp(ask->resume, "none") || !strcmp(ask->resume, "keep")) return CAIRN_OK;
+    if (!strcmp(ask->resume, "latest"))
+        return cairn_srv_latest(tx, ask->run.id, &ask->has_choice, &ask->choice, &ask->resume_step,
+                                err);
+    if (!cairn_parse_u64(cairn_view_of(ask->resume), &step, NULL))
+        return choose_step(tx, ask, step, err);
+    return take_choice(tx, ask, ask->resume, err);
+}
+
+/* Committed versions that lie beyond the choice; `none` supersedes all, `keep` none. */
+static enum cairn_code supersede(struct cairn_srv_tx *tx, struct ask *ask,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *ids = json_array();
+    bool keep = !strcmp(ask->resume, "keep") || (!ask->has_choice && strcmp(ask->resume, "none"));
+    if (ids && !keep) {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(
+            tx, &rows, err,
+            "UPDATE versions SET superseded = 1 WHERE run_id = ?1 AND state = 1 AND superseded = 0 "
+            "AND version <> ?2 AND (?2 = '' OR step > ?3 OR (attempt, step, n) > (SELECT attempt, "
+            "step, n FROM versions WHERE version = ?2)) RETURNING version",
+            "iti", ask->run.id, ask->has_choice ? ask->choice.text : "",
+            (int64_t)ask->resume_step));
+        for (bool more = true;;) {
+            CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+            if (!more) break;
+            if (json_array_append_new(ids, json_string(cairn_srv_rows_text(&rows, 0))))
+                return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+        }
+    }
+    if (ask->has_choice)
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                    "UPDATE versions SET superseded = 0 WHERE version = ?1", "t",
+                                    ask->choice.text));
+    ask->superseded = ids ? json_dumps(ids, JSON_COMPACT) : NULL;
+    if (!ask->superseded) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_open(struct cairn_srv_tx *tx, struct ask *ask,
+                                 struct cairn_error *err) {
+    ask->aborted = json_array();
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT version FROM versions WHERE run_id = ?1 AND state = 0",
+                                 "i", ask->run.id));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        if (json_array_append_new(ask->aborted, json_string(cairn_srv_rows_text(&rows, 0))))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    }
+}
+
+static enum cairn_code abort_open(struct cairn_srv_tx *tx, struct ask *ask,
+                                  struct cairn_error *err) {
+    char reason[96];
+    snprintf(reason, sizeof(reason), "attempt %" PRIu64 " took over before it was committed",
+             ask->attempt);
+    CAIRN_TRY(find_open(tx, ask, err));
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_STALE_ATTEMPT, reason};
+    for (size_t i = 0; i < json_array_size(ask->aborted); i++) {
+        CAIRN_AUTO(srv_version) version = {0};
+        const char *id = json_string_value(json_array_get(ask->aborted, i));
+        CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
+        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
+    uint8_t nonce[16];
+    ask->server->random(nonce, sizeof(nonce));
+    cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
+    ask->attempt = ask->run.attempt + 1;
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, ask->run.id, err));
+    if (CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_owed(tx, ask->run.id, &ask->owed, err));
+    if (ask->owed)
+        return cairn_fail(err, CAIRN_BUSY, "%s/%s has a commit whose record is being written",
+                          ask->name->project, ask->name->run);
+    CAIRN_TRY(choose(tx, ask, err));
+    CAIRN_TRY(supersede(tx, ask, err));
+    CAIRN_TRY(abort_open(tx, ask, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                "UPDATE runs SET attempt = ?2, nonce = ?3 WHERE run_id = ?1", "iit",
+                                ask->run.id, (int64_t)ask->attempt, ask->nonce));
+    return cairn_srv_sql_run(
+        tx, NULL, err,
+        "INSERT INTO attempts(run_id, attempt, nonce, job, world_size, resume, resume_version, "
+        "superseded, created_ms, incarnation) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "iittitttit", ask->run.id, (int64_t)ask->attempt, ask->nonce, ask->job,
+        (int64_t)ask->world_size, ask->resume, ask->has_choice ? ask->choice.text : NULL,
+        ask->superseded, cairn_srv_wall_ms(ask->server), ask->incarnation);
+}
+
+static void forget_answer(struct ask *ask) {
+    cairn_srv_run_release(&ask->run);
+    free(ask->superseded);
+    json_decref(ask->aborted);
+    ask->superseded = NULL;
+    ask->aborted = NULL;
+    ask->has_choice = ask->known = false;
+}
+
+static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct ask *ask = argument;
+    forget_answer(ask);
+    int64_t wall_ms = cairn_srv_wall_ms(ask->server);
+    CAIRN_TRY(cairn_srv_run_make(tx, ask->name, NULL, wall_ms, &ask->run, NULL, err));
+    CAIRN_TRY(find_job(tx, ask, err));
+    if (!ask->known) {
+        if (ask->after != ask->run.attempt)
+            return cairn_fail(err, CAIRN_ATTEMPT_MOVED,
+                              "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
+                              ask->run.attempt, ask->after);
+        CAIRN_TRY(open_new(tx, ask, err));
+    }
+    struct cairn_srv_joining joining = {.run_id = ask->run.id,
+                                        .attempt = ask->attempt,
+                                        .job = ask->job,
+                                        .node = ask->node,
+                                        .incarnation = ask->incarnation,
+                                        .ranks = ask->ranks,
+                                        /* It was said of the attempt that the caller saw. */
+                                        .ended = ask->after == ask->attempt ? ask->ended : NULL};
+    return cairn_srv_members_join(tx, &joining, err);
+}
+
+/* ---- Q5: the record, then the answer ---- */
+
+static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct ask *ask = argument;
+    return cairn_srv_sql_run(tx, NULL, err,
+                             "UPDATE attempts SET recorded = 1 WHERE run_id = ?1 AND attempt = ?2",
+                             "ii", ask->run.id, (int64_t)ask->attempt);
+}
+
+static enum cairn_code encode_record(const struct ask *ask, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *ids = json_loads(ask->superseded, 0, NULL);
+    size_t count = json_array_size(ids);
+    CAIRN_AUTO_HEAP struct cairn_version_id *list = calloc(count + 1, sizeof(*list));
+    if (!list || !ids) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a record");
+    for (size_t i = 0; i < count; i++)
+        (void)cairn_text_copy(list[i].text, sizeof(list[i].text),
+                              json_string_value(json_array_get(ids, i)));
+    struct cairn_attempt_record record = {.name = *ask->name,
+                                          .attempt = ask->attempt,
+                                          .world_size = (uint32_t)ask->world_size,
+                                          .has_resume = ask->has_choice,
+                                          .resume_version = ask->choice,
+                                          .superseded = list,
+                                          .superseded_count = count};
+    (void)cairn_text_copy(record.nonce, sizeof(record.nonce), ask->nonce);
+    (void)cairn_text_copy(record.job, sizeof(record.job), ask->job);
+    ret->limit = CAIRN_MANIFEST_BYTES_MAX;
+    return cairn_attempt_record_encode(&record, ret, err);
+}
+
+static enum cairn_code write_record(struct cairn_srv_request *request, struct ask *ask,
+                                    struct cairn_error *err) {
+    CAIRN_CRASHPOINT("server.attempt.after_transaction");
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(encode_record(ask, &text, err));
+    struct cairn_key key;
+    cairn_key_attempt(ask->name, ask->attempt, &key);
+    enum cairn_code code =
+        cairn_store_put_same(request->store, key.text, cairn_buf_view(&text), err);
+    if (code == CAIRN_CONFLICT) {
+        char why[96];
+        snprintf(why, sizeof(why), "the store already has another attempt %" PRIu64, ask->attempt);
+        return cairn_srv_run_freeze(ask->server, ask->name, why, err);
+    }
+    if (code) return cairn_within(err, code, "record of attempt %" PRIu64, ask->attempt);
+    CAIRN_CRASHPOINT("server.attempt.after_record");
+    return cairn_srv_catalog_write(ask->server->catalog, mark_recorded, ask, err);
+}
+
+static enum cairn_code answer(const struct ask *ask, struct cairn_srv_reply *reply,
+                              struct cairn_error *err) {
+    struct cairn_grant grant = {.name = *ask->name, .attempt = ask->attempt};
+    (void)cairn_text_copy(grant.store_uuid, sizeof(grant.store_uuid), ask->server->store_uuid);
+    (void)cairn_text_copy(grant.nonce, sizeof(grant.nonce), ask->nonce);
+    char text[CAIRN_GRANT_BYTES_MAX];
+    cairn_grant_sign(&grant, ask->server->grant_key, text);
+    json_t *json = json_pack(
+        "{s:I, s:s, s:s, s:s?, s:o}", "attempt", (json_int_t)ask->attempt, "nonce", ask->nonce,
+        "grant", text, "resume_version", ask->has_choice ? ask->choice.text : NULL, "resume_step",
+        ask->has_choice ? json_integer((json_int_t)ask->resume_step) : json_null());
+    return cairn_srv_reply_json(reply, ask->known ? 200 : 201, json, err);
+}
+
+static void tell(const struct ask *ask, const char *run_text) {
+    cairn_log(INFO, "attempt.opened", "run=%s attempt=%" PRIu64 " job=\"%s\" resume=%s aborted=%zu",
+              run_text, ask->attempt, ask->job, ask->has_choice ? ask->choice.text : "nothing",
+              json_array_size(ask->aborted));
+    for (size_t i = 0; i < json_array_size(ask->aborted); i++)
+        cairn_srv_waiters_tell(ask->server->waiters,
+                               json_string_value(json_array_get(ask->aborted, i)));
+    cairn_srv_waiters_tell(ask->server->waiters, run_text);
+    if (json_array_size(ask->aborted)) cairn_srv_jobs_sweep(ask->server);
+}
+
+/* Q52: what is resumed from, and what lies beyond it, is chosen among recorded versions; so the
+ * records that are missing come first, and a commit that slips in between starts over. */
+static enum cairn_code open_or_join(struct cairn_srv_request *request, struct ask *ask,
+                                    struct cairn_error *err) {
+    struct cairn_srv *server = ask->server;
+    enum cairn_code code = CAIRN_OK;
+    for (int i = 0; i < OPEN_TRIES_MAX; i++) {
+        if (!ask->known && CAIRN_RULE(Q52))
+            CAIRN_TRY(cairn_srv_record_write_missing(server, request->store, ask->name, err));
+        ask->owed = false;
+        code = cairn_srv_catalog_write(server->catalog, join_or_open, ask, err);
+        if (!code || !ask->owed) return code;
+    }
+    return code;
+}
+
+static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
+                             struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = ask->server;
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    snprintf(run_text, sizeof(run_text), "%s/%s", ask->name->project, ask->name->run);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, ask, err));
+    if (ask->must_wait) {
+        reply->park = true;
+        reply->park_key = cairn_srv_key_of(run_text);
+        reply->park_until_ms =
+            cairn_min_u64(cairn_srv_mono_ms(server) + LOOK_AGAIN_MS,
+                          ask->arrived_ms + cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX));
+        return CAIRN_OK;
+    }
+    /* Q35: a restored catalog must not count on. */
+    if (!ask->known) CAIRN_TRY(cairn_srv_identity_compare(server, request->store, err));
+    CAIRN_TRY(open_or_join(request, ask, err));
+    if (!ask->known) tell(ask, run_text);
+    if (!ask->recorded) CAIRN_TRY(write_record(request, ask, err));
+    return answer(ask, reply, err);
+}
+
+enum cairn_code cairn_srv_on_attempt_open(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 5 * CAIRN_SRV_RANKS_MAX, &body, err));
+    struct ask ask = {.server = request->server,
+                      .name = &request->params.run_name,
+                      .arrived_ms = request->arrived_ms};
+    enum cairn_code code = parse(body, &ask, err);
+    if (!code) code = serve(request, &ask, reply, err);
+    if (code == CAIRN_ATTEMPT_MOVED || code == CAIRN_STALE_ATTEMPT)
+        cairn_srv_reply_extra(reply, "newest", json_integer((json_int_t)ask.run.attempt));
+    if (ask.left_ms) cairn_srv_reply_extra(reply, "left_ms", json_integer((json_int_t)ask.left_ms));
+    forget_answer(&ask);
+    return code;
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {R}/checkpoints: begin is a join (rules Q8-Q11). Every rank derives the same id; the first
+ * makes the row, the others are compared with it; every verdict is a row, the same for all. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/meta.h"
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "server/jobs/jobs.h"
+#include "server/handlers/saves.h"
+#include "server/waiters.h"
+
+#define BEGINS_MAX 4096
+
+struct begin {
+    uint64_t step, n, rank, world_size;
+    const char *on_exists_text, *format, *group, *digest;
+    enum cairn_srv_on_exists on_exists;
+    bool skip;
+    json_t *split, *labels, *meta;
+    struct cairn_buf labels_text, meta_text;
+    /* the answer */
+    enum cairn_code code; /* what was read is refused */
+    struct cairn_error error;
+    bool placed; /* ... of which at least step, n, rank and world size are good */
+    bool first, changed;
+    struct cairn_srv_version version;
+};
+struct batch {
+    struct cairn_srv_request *request;
+    struct cairn_grant grant;
+    const char *node;
+    struct begin *begins;
+    size_t count;
+};
+
+static void release_begins(struct batch *batch) {
+    for (size_t i = 0; i < batch->count; i++) {
+        cairn_buf_release(&batch->begins[i].labels_text);
+        cairn_buf_release(&batch->begins[i].meta_text);
+        cairn_srv_version_release(&batch->begins[i].version);
+    }
+    free(batch->begins);
+}
+
+/* ---- reading ---- */
+
+static enum cairn_code parse_split(struct begin *begin, struct cairn_error *err) {
+    if (!begin->split) return CAIRN_OK;
+    struct cairn_json_field fields[] = {
+        {"group", CAIRN_JSON_TEXT, true, &begin->group, 256},
+        {"digest", CAIRN_JSON_TEXT, true, &begin->digest, 64},
+    };
+    CAIRN_TRY(cairn_json_read(begin->split, "/split", fields, CAIRN_COUNT(fields), false, err));
+    uint8_t digest[32];
+    return cairn_hex_decode(cairn_view_of(begin->digest), digest, sizeof(digest), err);
+}
+
+static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
+                                    struct cairn_error *err) {
+    static const char *const choices[] = {"error", "new-version", "supersede"};
+    for (size_t i = 0; i < CAIRN_COUNT(choices); i++) {
+        begin->on_exists = (enum cairn_srv_on_exists)i;
+        if (!strcmp(begin->on_exists_text, choices[i])) return CAIRN_OK;
+    }
+    begin->on_exists = CAIRN_SRV_EXISTS_ERROR;
+    return cairn_fail(err, CAIRN_INVALID, "%s/on_exists must be error, new-version or supersede",
+                      pointer);
+}
+
+/* Which rank of which version begins: what a refusal needs to be told to the others (Q50). */
+static enum cairn_code parse_place(const json_t *item, const char *pointer, struct begin *begin,
+                                   struct cairn_error *err) {
+    struct cairn_json_field fields[] = {
+        {"step", CAIRN_JSON_U64, true, &begin->step, CAIRN_STEP_MAX},
+        {"n", CAIRN_JSON_U64, true, &begin->n, INT32_MAX},
+        {"rank", CAIRN_JSON_U64, true, &begin->rank, UINT32_MAX},
+        {"world_size", CAIRN_JSON_U64, true, &begin->world_size, UINT32_MAX},
+    };
+    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), true, err));
+    if (!begin->n || !begin->world_size || begin->rank >= begin->world_size)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s: n and world_size count from 1, rank %" PRIu64
+                          " must be below the world size %" PRIu64,
+                          pointer, begin->rank, begin->world_size);
+    begin->placed = true;
+    return CAIRN_OK;
+}
+
+/* single: grant and node stand beside the begin's own fields. */
+static enum cairn_code parse_begin(const json_t *item, const char *pointer, bool single,
+                                   struct begin *begin, struct cairn_error *err) {
+    const char *ignored = NULL;
+    char labels[48], meta[48];
+    begin->on_exists_text = "error";
+    begin->format = "";
+    CAIRN_TRY(parse_place(item, pointer, begin, err));
+    struct cairn_json_field fields[] = {
+        {"step", CAIRN_JSON_U64, true, &begin->step, CAIRN_STEP_MAX},
+        {"n", CAIRN_JSON_U64, true, &begin->n, INT32_MAX},
+        {"rank", CAIRN_JSON_U64, true, &begin->rank, UINT32_MAX},
+        {"world_size", CAIRN_JSON_U64, true, &begin->world_size, UINT32_MAX},
+        {"on_exists", CAIRN_JSON_TEXT, false, &begin->on_exists_text, 16},
+        {"skip", CAIRN_JSON_BOOL, false, &begin->skip, 0},
+        {"format", CAIRN_JSON_TEXT, false, &begin->format, CAIRN_NAME_BYTES_MAX},
+        {"split", CAIRN_JSON_OBJECT, false, &begin->split, 0},
+        {"labels", CAIRN_JSON_OBJECT, false, &begin->labels, 0},
+        {"meta", CAIRN_JSON_OBJECT, false, &begin->meta, 0},
+        {"grant", CAIRN_JSON_TEXT, false, &ignored, 0},
+        {"node", CAIRN_JSON_TEXT, false, &ignored, 0},
+    };
+    CAIRN_TRY(
+        cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields) - (single ? 0 : 2), false, err));
+    CAIRN_TRY(parse_exists(begin, pointer, err));
+    CAIRN_TRY(parse_split(begin, err));
+    snprintf(labels, sizeof(labels), "%s/labels", pointer);
+    snprintf(meta, sizeof(meta), "%s/meta", pointer);
+    CAIRN_TRY(cairn_meta_check(begin->labels, labels, true, &begin->labels_text, err));
+    return cairn_meta_check(begin->meta, meta, false, &begin->meta_text, err);
+}
+
+/* ---- comparing with the first (Q10) ---- */
+
+/* Aborts for all, naming what differs and both ranks. */
+static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, const char *what,
+                              uint64_t first_rank, struct cairn_error *err) {
+    char reason[CAIRN_SRV_REASON_BYTES];
+    snprintf(reason, sizeof(reason), "rank %" PRIu64 " and rank %" PRIu64 " differ in %s",
+             first_rank, begin->rank, what);
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_BEGIN_DIFFERS, reason};
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
+static enum cairn_code first_rank(struct cairn_srv_tx *tx, const struct begin *begin, uint64_t *ret,
+                                  struct cairn_error *err) {
+    bool found = false;
+    int64_t rank = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &rank, err,
+                                   "SELECT min(rank) FROM version_ranks WHERE version = ?1 AND "
+                                   "rank <> ?2",
+                                   "ti", begin->version.id.text, (int64_t)begin->rank));
+    *ret = (uint64_t)rank;
+    return CAIRN_OK;
+}
+
+static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *begin,
+                                      struct cairn_error *err) {
+    const struct cairn_srv_version *version = &begin->version;
+    const char *what = version->world_size != begin->world_size ? "world_size"
+                       : version->on_exists != begin->on_exists ? "on_exists"
+                       : version->skip != begin->skip           ? "skip"
+                       : strcmp(version->format, begin->format) ? "format"
+                                                                : NULL;
+    if (!what) return CAIRN_OK;
+    uint64_t other = 0;
+    CAIRN_TRY(first_rank(tx, begin, &other, err));
+    return differ(tx, begin, what, other, err);
+}
+
+static enum cairn_code compare_group(struct cairn_srv_tx *tx, struct begin *begin,
+                                     struct cairn_error *err) {
+    if (!begin->group || begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                "INSERT INTO version_groups(version, name, digest, rank) "
+                                "VALUES(?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+                                "ttti", begin->version.id.text, begin->group, begin->digest,
+                                (int64_t)begin->rank));
+    uint64_t other = 0;
+    bool differs = false;
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(
+            tx, &rows, err,
+            "SELECT digest, rank FROM version_groups WHERE version = ?1 AND name = ?2", "tt",
+            begin->version.id.text, begin->group));
+        bool more = false;
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        differs = more && strcmp(cairn_srv_rows_text(&rows, 0), begin->digest);
+        other = cairn_srv_rows_u64(&rows, 1);
+    }
+    return differs ? differ(tx, begin, "the replica group's tensors (split digest)", other, err)
+                   : CAIRN_OK;
+}
+
+static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, struct begin *begin,
+                            struct cairn_error *err) {
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(compare_fields(tx, begin, err));
+    CAIRN_TRY(compare_group(tx, begin, err));
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                "INSERT INTO version_ranks(version, rank, node) "
+                                "VALUES(?1, ?2, ?3) ON CONFLICT DO NOTHING",
+                                "tit", begin->version.id.text, (int64_t)begin->rank, batch->node));
+    if (begin->rank != 0) return CAIRN_OK;
+    /* Labels and meta are rank 0's; it has begun before it seals, so they are there in time. */
+    return cairn_srv_sql_run(
+        tx, NULL, err, "UPDATE versions SET labels = ?2, meta = ?3 WHERE version = ?1", "ttt",
+        begin->version.id.text, begin->labels_text.data, begin->meta_text.data);
+}
+
+/* ---- the first begin and its verdict (Q11) ---- */
+
+static enum cairn_code step_taken(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                  const struct begin *begin, char ret_by[CAIRN_VERSION_ID_BYTES],
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(
+        tx, &rows, err,
+        "SELECT version FROM versions WHERE run_id = ?1 AND step = ?2 AND ((state = 1 AND "
+        "superseded = 0 AND trashed_tick IS NULL) OR (state = 0 AND n < ?3)) LIMIT 1",
+        "iii", run->id, (int64_t)begin->step, (int64_t)begin->n));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    (void)cairn_text_copy(ret_by, CAIRN_VERSION_ID_BYTES,
+                          more ? cairn_srv_rows_text(&rows, 0) : "");
+    return CAIRN_OK;
+}
+
+/* An earlier save of the attempt with a rank that has not sealed or a shard not registered. */
+static enum cairn_code save_running(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                    const struct begin *begin, char ret_by[CAIRN_VERSION_ID_BYTES],
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(
+        tx, &rows, err,
+        "SELECT version FROM versions v WHERE run_id = ?1 AND attempt = ?2 AND state = 0 AND "
+        "version <> ?3 AND NOT (" CAIRN_SRV_SEALED " AND " CAIRN_SRV_REGISTERED ") LIMIT 1",
+        "iit", run->id, (int64_t)run->attempt, begin->version.id.text));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    (void)cairn_text_copy(ret_by, CAIRN_VERSION_ID_BYTES,
+                          more ? cairn_srv_rows_text(&rows, 0) : "");
+    return CAIRN_OK;
+}
+
+static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                             struct begin *begin, struct cairn_error *err) {
+    char by[CAIRN_VERSION_ID_BYTES] = "";
+    char reason[CAIRN_SRV_REASON_BYTES];
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_OK, reason};
+    if (begin->on_exists == CAIRN_SRV_EXISTS_ERROR) {
+        CAIRN_TRY(step_taken(tx, run, begin, by, err));
+        if (by[0]) {
+            move.code = CAIRN_STEP_EXISTS;
+            snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s", begin->step,
+                     by);
+        }
+    }
+    if (!move.code && begin->skip) {
+        CAIRN_TRY(save_running(tx, run, begin, by, err));
+        if (by[0]) {
+            move.code = CAIRN_SKIPPED;
+            snprintf(reason, sizeof(reason), "an earlier save (%s) is still being sent", by);
+        }
+    }
+    if (!move.code) return CAIRN_OK;
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
+static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch,
+                              const struct cairn_srv_run *run, struct begin *begin, const char *id,
+                              struct cairn_error *err) {
+    return cairn_srv_sql_run(
+        tx, NULL, err,
+        "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, world_size, "
+        "on_exists, skip, format, labels, meta, created_ms, opened_tick) VALUES(?1, ?2, ?3, ?4, "
+        "?5, ?6, 0, ?7, ?8, ?9, ?10, '{}', '{}', ?11, ?12)",
+        "tiiiitiiitii", id, run->id, (int64_t)run->attempt, (int64_t)begin->step, (int64_t)begin->n,
+        run->nonce, (int64_t)begin->world_size, (int64_t)begin->on_exists, (int64_t)begin->skip,
+        begin->format, cairn_srv_wall_ms(batch->request->server), (int64_t)cairn_srv_tick(tx));
+}
+
+/* Q50: what cannot be read of one rank fails the save for all, in words that name it. */
+static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
+                              struct cairn_error *err) {
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    snprintf(reason, sizeof(reason), "rank %" PRIu64 "'s begin was refused: %.400s", begin->rank,
+             begin->error.message);
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, begin->code, reason};
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
+static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *batch,
+                                 const struct cairn_srv_run *run, struct begin *begin,
+                                 struct cairn_error *err) {
+    struct cairn_version_origin origin = {
+        .name = run->name, .attempt = run->attempt, .step = begin->step, .n = (uint32_t)begin->n};
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), run->nonce);
+    struct cairn_version_id id;
+    cairn_version_id_make(&origin, &id);
+    cairn_srv_version_release(&begin->version);
+    begin->first = begin->changed = false;
+    enum cairn_code code = cairn_srv_version_get(tx, id.text, &begin->version, err);
+    if (code == CAIRN_NOT_FOUND) {
+        CAIRN_TRY(insert(tx, batch, run, begin, id.text, err));
+        CAIRN_TRY(cairn_srv_version_get(tx, id.text, &begin->version, err));
+        begin->first = true;
+        code = begin->code ? CAIRN_OK : judge(tx, run, begin, err);
+    }
+    if (code) return code;
+    if (begin->code) return refuse(tx, begin, err);
+    return join(tx, batch, begin, err);
+}
+
+static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct batch *batch = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_admit(tx, &batch->grant, &run, err));
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->begins[i].code && !(batch->begins[i].placed && CAIRN_RULE(Q50))) continue;
+        CAIRN_TRY(begin_one(tx, batch, &run, &batch->begins[i], err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- answers ---- */
+
+/* A refused or aborted begin is a problem, the same for every rank and for ever. */
+static enum cairn_code refusal(const struct begin *begin, struct cairn_error *err) {
+    const struct cairn_srv_version *version = &begin->version;
+    if (begin->code) {
+        *err = begin->error;
+        return begin->code;
+    }
+    if (version->state == CAIRN_STATE_OPEN || version->state == CAIRN_STATE_COMMITTED)
+        return CAIRN_OK;
+    if (version->code == CAIRN_STEP_EXISTS || version->code == CAIRN_SKIPPED ||
+        version->code == CAIRN_BEGIN_DIFFERS)
+        return cairn_fail(err, version->code, "%s", version->reason);
+    return CAIRN_OK;
+}
+
+static json_t *result_of(const struct batch *batch, const struct begin *begin) {
+    if (!begin->version.id.text[0]) /* nobody knows which version it was of */
+        return json_pack("{s:n, s:i, s:n, s:o}", "version", "status",
+                         cairn_code_info(begin->code)->http_status, "state", "problem",
+                         cairn_srv_problem(begin->code, &begin->error, batch->request->path));
+    struct cairn_error problem = {0};
+    enum cairn_code code = refusal(begin, &problem);
+    int status = code ? cairn_code_info(code)->http_status : begin->first ? 201 : 200;
+    json_t *json = cairn_srv_version_brief(&begin->version);
+    bool failed = json_object_set_new(json, "status", json_integer(status)) != 0;
+    if (code)
+        failed |= json_object_set_new(json, "problem",
+                                      cairn_srv_problem(code, &problem, batch->request->path)) != 0;
+    if (failed) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+static enum cairn_code answer_batch(const struct batch *batch, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *results = json_array();
+    for (size_t i = 0; i < batch->count; i++) {
+        if (json_array_append_new(results, result_of(batch, &batch->begins[i])))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    return cairn_srv_reply_json(reply, 200, json_pack("{s:O}", "results", results), err);
+}
+
+static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv_reply *reply,
+                                     struct cairn_error *err) {
+    const struct begin *begin = &batch->begins[0];
+    enum cairn_code code = refusal(begin, err);
+    if (code && !begin->version.id.text[0]) return code;
+    if (code) {
+        cairn_srv_reply_extra(reply, "version", json_string(begin->version.id.text));
+        cairn_srv_reply_extra(reply, "state", json_string(cairn_state_text(begin->version.state)));
+        return code;
+    }
+    cairn_srv_reply_header(reply, "Location", "/v1/runs/%s/%s/checkpoints/%s",
+                           begin->version.name.project, begin->version.name.run,
+                           begin->version.id.text);
+    return cairn_srv_reply_json(reply, begin->first ? 201 : 200,
+                                cairn_srv_version_brief(&begin->version), err);
+}
+
+static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batch,
+                                 struct cairn_error *err) {
+    size_t count = items ? json_array_size(items) : 1;
+    if (!count || count > BEGINS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/begins must hold 1 to %d", BEGINS_MAX);
+    batch->begins = calloc(count, sizeof(*batch->begins));
+    if (!batch->begins) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begins");
+    batch->count = count;
+    for (size_t i = 0; i < count; i++) {
+        struct begin *begin = &batch->begins[i];
+        char pointer[32] = "";
+        if (items) snprintf(pointer, sizeof(pointer), "/begins/%zu", i);
+        begin->code = parse_begin(items ? json_array_get(items, i) : body, pointer, !items, begin,
+                                  &begin->error);
+    }
+    return CAIRN_OK;
+}
+
+static void tell(const struct batch *batch) {
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct begin *begin = &batch->begins[i];
+        if (!begin->changed) continue;
+        cairn_log(INFO, "save.refused", "version=%s code=%s reason=\"%s\"", begin->version.id.text,
+                  cairn_code_info(begin->version.code)->slug, begin->version.reason);
+        cairn_srv_save_changed(batch->request->server, &begin->version);
+        cairn_srv_jobs_sweep(batch->request->server);
+    }
+}
+
+enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
+                                              struct cairn_srv_reply *reply,
+                                              struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 400000, &body, err));
+    struct batch batch = {.request = request};
+    const char *grant = NULL;
+    json_t *items = NULL;
+    struct cairn_json_field fields[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
+        {"node", CAIRN_JSON_TEXT, true, &batch.node, CAIRN_NAME_BYTES_MAX},
+        {"begins", CAIRN_JSON_ARRAY, false, &items, 0},
+    };
+    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields),
+                              !json_object_get(body, "begins"), err));
+    if (!cairn_name_valid(cairn_view_of(batch.node)))
+        return cairn_fail(err, CAIRN_INVALID, "/node is not a valid name");
+    CAIRN_TRY(cairn_srv_grant_read(request, grant, &batch.grant, err));
+    enum cairn_code code = parse_all(body, items, &batch, err);
+    if (!code) code = cairn_srv_catalog_write(request->server->catalog, begin_all, &batch, err);
+    if (!code) {
+        tell(&batch);
+        code = items ? answer_batch(&batch, reply, err) : answer_single(&batch, reply, err);
+    }
+    release_begins(&batch);
+    return code;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET {C} with its long poll, and GET {R}/checkpoints: what versions there are (Q24, Q25). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/text.h"
+#include "server/jobs/jobs.h"
+#include "server/handlers/saves.h"
+#include "server/waiters.h"
+
+struct shown {
+    struct cairn_srv_request *request;
+    struct cairn_srv_version version;
+    json_t *json;
+};
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct shown *shown = argument;
+    struct cairn_srv_ref ref = {&shown->request->params.run_name, shown->request->params.ref,
+                                false};
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &shown->version, err));
+    CAIRN_TRY(cairn_srv_version_there(&shown->version, err));
+    return cairn_srv_version_json(tx, &shown->version, &shown->json, err);
+}
+
+/* ?wait=30s&for=committed: still to be waited for? */
+static enum cairn_code must_wait(const struct cairn_srv_request *request,
+                                 const struct cairn_srv_version *version, uint64_t *ret_until_ms,
+                                 struct cairn_error *err) {
+    static const char *const names[] = {"wait", "for"};
+    CAIRN_TRY(cairn_query_only(&request->query, names, CAIRN_COUNT(names), err));
+    const char *wait = cairn_query_get(&request->query, "wait");
+    const char *what = cairn_query_get(&request->query, "for");
+    if (what && strcmp(what, "committed"))
+        return cairn_fail(err, CAIRN_INVALID, "for=%s: only committed can be waited for", what);
+    uint64_t wait_ms = 0;
+    if (wait) CAIRN_TRY(cairn_parse_duration(cairn_view_of(wait), &wait_ms, err));
+    if (cairn_srv_version_shown(version) != CAIRN_STATE_OPEN) return CAIRN_OK;
+    uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_SRV_WAIT_MS_MAX);
+    if (wait_ms && cairn_srv_mono_ms(request->server) < until_ms) *ret_until_ms = until_ms;
+    return CAIRN_OK;
+}
+
+static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
+                             struct cairn_error *err) {
+    struct cairn_srv_request *request = shown->request;
+    if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
+        CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look, shown, err));
+    /* Q24: whoever is asked about a version writes the record that is missing. */
+    if (shown->version.state == CAIRN_STATE_COMMITTED && !shown->version.recorded)
+        cairn_srv_jobs_commit(request->server, shown->version.id.text);
+    uint64_t until_ms = 0;
+    CAIRN_TRY(must_wait(request, &shown->version, &until_ms, err));
+    if (until_ms) {
+        reply->park = true;
+        reply->park_key = cairn_srv_key_of(shown->version.id.text);
+        reply->park_until_ms = until_ms;
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(cairn_srv_reply_json(reply, 200, CAIRN_TAKE(shown->json), err));
+    uint64_t mark = cairn_srv_key_of(reply->body.data);
+    char tag[40];
+    snprintf(tag, sizeof(tag), "\"%016" PRIx64 "\"", mark);
+    cairn_srv_reply_header(reply, "ETag", "%s", tag);
+    if (!strcmp(request->if_none_match, tag)) {
+        reply->status = 304;
+        cairn_buf_clear(&reply->body);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_checkpoint_get(struct cairn_srv_request *request,
+                                            struct cairn_srv_reply *reply,
+                                            struct cairn_error *err) {
+    struct shown shown = {.request = request};
+    enum cairn_code code = serve(&shown, reply, err);
+    cairn_srv_version_release(&shown.version);
+    json_decref(shown.json);
+    return code;
+}
+
+/* ---- the list ---- */
+
+struct list {
+    struct cairn_srv_request *request;
+    uint64_t limit;
+    int64_t state; /* -1: all but gone */
+    bool rising;
+    uint64_t attempt, step, n; /* of the cursor */
+    bool has_cursor;
+    json_t *items, *next;
+};
+
+/* Two texts, since an index is only used for an order that is written down. Q24: a committed
+ * version that is not recorded counts as open. */
+#define LIST_WHERE                                                                                 \
+    "WHERE v.run_id = ?1 AND CASE WHEN ?2 < 0 THEN v.state <> 4 WHEN ?2 = 0 THEN v.state = 0 OR "  \
+    "(v.state = 1 AND v.recorded = 0) WHEN ?2 = 1 THEN v.state = 1 AND v.recorded = 1 ELSE "       \
+    "v.state = ?2 END AND (?3 = 0 OR (v.attempt, v.step, v.n) "
+_Static_assert(CAIRN_STATE_GONE == 4, "stored state numbers");
+static const char falling_sql[] =
+    "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM LIST_WHERE
+    "< (?4, ?5, ?6)) ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT ?7";
+static const char rising_sql[] =
+    "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM LIST_WHERE
+    "> (?4, ?5, ?6)) ORDER BY v.attempt, v.step, v.n LIMIT ?7";
+
+static enum cairn_code add_item(struct cairn_srv_tx *tx, struct list *list,
+                                const struct cairn_srv_rows *rows, struct cairn_error *err) {
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_row(rows, &version, err));
+    if (json_array_size(list->items) == list->limit) {
+        char text[96];
+        snprintf(text, sizeof(text), "%" PRIu64 ".%" PRIu64 ".%" PRIu64, list->attempt, list->step,
+                 list->n);
+        list->next = cairn_srv_cursor_write(text);
+        return CAIRN_OK;
+    }
+    list->attempt = version.attempt;
+    list->step = version.step;
+    list->n = version.n;
+    json_t *json = NULL;
+    CAIRN_TRY(cairn_srv_version_json(tx, &version, &json, err));
+    if (json_array_append_new(list->items, json))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct list *list = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, list->rising ? rising_sql : falling_sql, "iiiiiii",
+                                 run.id, list->state, (int64_t)list->has_cursor,
+                                 (int64_t)list->attempt, (int64_t)list->step, (int64_t)list->n,
+                                 (int64_t)list->limit + 1));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_TRY(add_item(tx, list, &rows, err));
+    }
+}
+
+static enum cairn_code parse_cursor(struct list *list, struct cairn_error *err) {
+    char text[96];
+    CAIRN_TRY(cairn_srv_cursor_read(list->request, text, sizeof(text), err));
+    if (!text[0]) return CAIRN_OK;
+    uint64_t *numbers[] = {&list->attempt, &list->step, &list->n};
+    const char *at = text;
+    for (size_t i = 0; i < CAIRN_COUNT(numbers); i++) {
+        size_t size = strcspn(at, ".");
+        if (cairn_parse_u64((struct cairn_view){at, size}, numbers[i], NULL))
+            return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
+        at += size + (at[size] == '.');
+    }
+    list->has_cursor = true;
+    return CAIRN_OK;
+}
+
+static enum cairn_code parse_list(struct list *list, struct cairn_error *err) {
+    static const char *const names[] = {"state", "limit", "cursor", "order"};
+    const struct cairn_query *query = &list->request->query;
+    CAIRN_TRY(cairn_query_only(query, names, CAIRN_COUNT(names), err));
+    CAIRN_TRY(cairn_srv_query_limit(list->request, &list->limit, err));
+    const char *order = cairn_query_get(query, "order"), *state = cairn_query_get(query, "state");
+    if (order && strcmp(order, "-step") && strcmp(order, "step"))
+        return cairn_fail(err, CAIRN_INVALID, "order must be step or -step, not %s", order);
+    list->rising = order && order[0] != '-';
+    enum cairn_state value = CAIRN_STATE_OPEN;
+    if (state && !cairn_state_parse(cairn_view_of(state), &value))
+        return cairn_fail(err, CAIRN_INVALID, "there is no state %s", state);
+    list->state = state ? (int64_t)value : -1;
+    return parse_cursor(list, err);
+}
+
+enum cairn_code cairn_srv_on_checkpoint_list(struct cairn_srv_request *request,
+                                             struct cairn_srv_reply *reply,
+                                             struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    struct list list = {.request = request};
+    CAIRN_TRY(parse_list(&list, err));
+    list.items = json_array();
+    enum cairn_code code =
+        cairn_srv_catalog_read(request->server->catalog, look_at_list, &list, err);
+    if (code) {
+        json_decref(list.items);
+        json_decref(list.next);
+        return code;
+    }
+    return cairn_srv_reply_json(
+        reply, 200, json_pack("{s:o, s:o?}", "items", list.items, "next_cursor", list.next), err);
+}

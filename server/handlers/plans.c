@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {C}/restore-plans: which ranges of which objects hold what a reader wants, and one URL per
+ * object. Nothing is kept: the same body gives the same ranges again, with new URLs. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/encode.h"
+#include "common/utf8.h"
+#include "plan/holdings.h"
+#include "plan/reads.h"
+#include "server/cache.h"
+#include "server/request.h"
+#include "server/catalog/shard_rows.h"
+#include "server/handlers/urls.h"
+
+#define NAMES_MAX 4096 /* shards or tensors of one body */
+#define OBJECTS_MAX 4096
+#define RANGES_MAX 65536
+#define PIECES_MAX (UINT32_C(1) << 20) /* before they are joined */
+#define BODY_NODES_MAX 100000
+
+struct span { /* whole blocks of a shard; begin = end: a shard without bytes */
+    uint32_t shard;
+    uint64_t begin, end;
+};
+struct plan {
+    struct cairn_srv_request *request;
+    json_t *body, *shards, *tensors; /* the lists borrow from body */
+    struct cairn_srv_version version;
+    struct cairn_srv_held *manifest, *layout; /* layout: when tensors are asked for */
+    struct span *spans;
+    size_t span_count, span_capacity;
+    uint32_t life_s; /* of the URL that ends first; 0 = a store without URLs */
+    json_t *objects;
+};
+struct want_numbers {
+    uint64_t start[CAIRN_DIMENSIONS_MAX], count[CAIRN_DIMENSIONS_MAX];
+};
+
+/* ---- the body ---- */
+
+static enum cairn_code check_list(const json_t *list, const char *name, struct cairn_error *err) {
+    if (!list) return CAIRN_OK;
+    size_t count = json_array_size(list);
+    if (!count)
+        return cairn_fail(err, CAIRN_INVALID, "/%s: an empty list; leave it out for all shards",
+                          name);
+    if (count <= NAMES_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE, "/%s: %zu of them, a plan takes %d", name, count,
+                      NAMES_MAX);
+}
+
+/* No body, like {}, means all shards. */
+static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
+    struct cairn_json_field fields[] = {
+        {"shards", CAIRN_JSON_ARRAY, false, &plan->shards, 0},
+        {"tensors", CAIRN_JSON_ARRAY, false, &plan->tensors, 0},
+    };
+    CAIRN_TRY(cairn_query_only(&plan->request->query, NULL, 0, err));
+    if (!plan->request->body.size) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_body(plan->request, BODY_NODES_MAX, &plan->body, err));
+    CAIRN_TRY(cairn_json_read(plan->body, "", fields, CAIRN_COUNT(fields), false, err));
+    CAIRN_TRY(check_list(plan->shards, "shards", err));
+    return check_list(plan->tensors, "tensors", err);
+}
+
+static enum cairn_code open_version(struct plan *plan, struct cairn_error *err) {
+    struct cairn_srv_request *request = plan->request;
+    CAIRN_TRY(cairn_srv_readable(request, &plan->version, err));
+    CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &plan->version,
+                                       &plan->manifest, err));
+    if (!plan->tensors || !plan->version.has_layout) return CAIRN_OK;
+    return cairn_srv_cache_layout(request->server, request->store, &plan->version, &plan->layout,
+                                  err);
+}
+
+/* ---- what is wanted ---- */
+
+static enum cairn_code add_span(struct plan *plan, uint32_t shard, uint64_t begin, uint64_t end,
+                                struct cairn_error *err) {
+    struct span *last = plan->span_count ? &plan->spans[plan->span_count - 1] : NULL;
+    if (last && last->shard == shard && begin >= last->begin && begin <= last->end) {
+        last->end = cairn_max_u64(last->end, end);
+        return CAIRN_OK;
+    }
+    if (plan->span_count == plan->span_capacity) {
+        size_t capacity = plan->span_capacity ? plan->span_capacity * 2 : 64;
+        struct span *grown = realloc(plan->spans, capacity * sizeof(*grown));
+        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a plan");
+        plan->spans = grown;
+        plan->span_capacity = capacity;
+    }
+    plan->spans[plan->span_count++] = (struct span){shard, begin, end};
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_all_shards(struct plan *plan, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &plan->manifest->manifest;
+    for (size_t i = 0; i < manifest->shard_count; i++)
+        CAIRN_TRY(add_span(plan, (uint32_t)i, 0, manifest->shards[i].size_bytes, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_shards(struct plan *plan, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &plan->manifest->manifest;
+    size_t index = 0;
+    json_t *item = NULL;
+    json_array_foreach(plan->shards, index, item) {
+        if (!json_is_string(item))
+            return cairn_fail(err, CAIRN_INVALID, "/shards/%zu must be a shard's name", index);
+        const char *name = json_string_value(item);
+        const struct cairn_manifest_shard *shard =
+            cairn_manifest_find(manifest, cairn_view_of(name));
+        if (!shard)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no shard \"%s\"", plan->version.id.text,
+                              cairn_short(name).text);
+        uint32_t number = (uint32_t)(shard - manifest->shards);
+        CAIRN_TRY(add_span(plan, number, 0, shard->size_bytes, err));
+    }
+    return CAIRN_OK;
+}
+
+/* The planner reads as many numbers as the tensor has dimensions; so there must be as many. */
+static enum cairn_code read_numbers(const json_t *list, const char *pointer, unsigned wanted,
+                                    uint64_t *ret, struct cairn_error *err) {
+    if (json_array_size(list) != wanted)
+        return cairn_fail(err, CAIRN_INVALID, "%s: %zu numbers, the tensor has %u dimensions",
+                          pointer, json_array_size(list), wanted);
+    for (unsigned i = 0; i < wanted; i++) {
+        const json_t *number = json_array_get(list, i);
+        if (!json_is_integer(number))
+            return cairn_fail(err, CAIRN_INVALID, "%s/%u must be an integer", pointer, i);
+        ret[i] = (uint64_t)json_integer_value(number);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_box(const struct cairn_layout *layout, const json_t *start,
+                                const json_t *count, const char *pointer,
+                                struct want_numbers *numbers, struct cairn_plan_want *want,
+                                struct cairn_error *err) {
+    char place[48];
+    uint32_t index = 0;
+    struct cairn_plan_stock stock = {0};
+    CAIRN_TRY(cairn_plan_resolve(layout, want->tensor, &index, err));
+    CAIRN_TRY(cairn_plan_stock_choose(&stock, layout, index, want->local_rank, err));
+    unsigned dimensions = stock.tensor.dimension_count;
+    snprintf(place, sizeof(place), "%s/start", pointer);
+    CAIRN_TRY(read_numbers(start, place, dimensions, numbers->start, err));
+    snprintf(place, sizeof(place), "%s/count", pointer);
+    CAIRN_TRY(read_numbers(count, place, dimensions, numbers->count, err));
+    want->form = CAIRN_PLAN_BOX;
+    want->start = numbers->start;
+    want->count = numbers->count;
+    return CAIRN_OK;
+}
+
+/* "name", or {name, start, count, rank}. */
+static enum cairn_code read_want(const struct cairn_layout *layout, const json_t *item,
+                                 size_t index, struct want_numbers *numbers,
+                                 struct cairn_plan_want *ret, struct cairn_error *err) {
+    const char *name = json_string_value(item);
+    json_t *start = NULL, *count = NULL;
+    char pointer[32];
+    struct cairn_json_field fields[] = {
+        {"name", CAIRN_JSON_TEXT, true, &name, CAIRN_TENSOR_NAME_BYTES_MAX},
+        {"start", CAIRN_JSON_ARRAY, false, &start, 0},
+        {"count", CAIRN_JSON_ARRAY, false, &count, 0},
+        {"rank", CAIRN_JSON_U32, false, &ret->local_rank, 0},
+    };
+    snprintf(pointer, sizeof(pointer), "/tensors/%zu", index);
+    if (!name && !json_is_object(item))
+        return cairn_fail(err, CAIRN_INVALID, "%s must be a tensor's name or an object", pointer);
+    if (!name) CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), false, err));
+    ret->tensor = cairn_view_of(name);
+    if (!start && !count) return CAIRN_OK;
+    if (!start || !count)
+        return cairn_fail(err, CAIRN_INVALID, "%s: start and count come together", pointer);
+    return read_box(layout, start, count, pointer, numbers, ret, err);
+}
+
+/* Whole blocks, so that what comes can be compared with the blocks' checksums. */
+static enum cairn_code add_pieces(struct plan *plan, const struct cairn_plan_pieces *pieces,
+                                  struct cairn_error *err) {
+    for (size_t i = 0; i < pieces->count; i++) {
+        const struct cairn_plan_piece *piece = &pieces->pieces[i];
+        uint64_t size = plan->manifest->manifest.shards[piece->shard].size_bytes;
+        uint64_t begin = piece->offset - piece->offset % CAIRN_BLOCK_BYTES;
+        uint64_t end = piece->offset + piece->bytes + CAIRN_BLOCK_BYTES - 1;
+        end = cairn_min_u64(size, end - end % CAIRN_BLOCK_BYTES);
+        CAIRN_TRY(add_span(plan, piece->shard, begin, end, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_tensors(struct plan *plan, struct cairn_error *err) {
+    const struct cairn_layout *layout = plan->layout ? &plan->layout->layout : NULL;
+    size_t count = json_array_size(plan->tensors);
+    CAIRN_AUTO_HEAP struct cairn_plan_want *wants = calloc(count, sizeof(*wants));
+    CAIRN_AUTO_HEAP struct want_numbers *numbers = calloc(count, sizeof(*numbers));
+    if (!wants || !numbers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a plan");
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(
+            read_want(layout, json_array_get(plan->tensors, i), i, &numbers[i], &wants[i], err));
+    struct cairn_plan_pieces pieces = {0};
+    CAIRN_TRY(cairn_plan_reads_most(&plan->manifest->manifest, layout, wants, count, PIECES_MAX,
+                                    &pieces, err));
+    enum cairn_code code = add_pieces(plan, &pieces, err);
+    cairn_plan_pieces_release(&pieces);
+    return code;
+}
+
+/* ---- joined ---- */
+
+static int compare_spans(const void *a, const void *b) {
+    const struct span *span_a = a, *span_b = b;
+    if (span_a->shard != span_b->shard) return span_a->shard < span_b->shard ? -1 : 1;
+    return span_a->begin < span_b->begin ? -1 : span_a->begin > span_b->begin;
+}
+
+static enum cairn_code join_spans(struct plan *plan, struct cairn_error *err) {
+    size_t count = plan->span_count, objects = 0;
+    if (count) qsort(plan->spans, count, sizeof(*plan->spans), compare_spans);
+    plan->span_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct span span = plan->spans[i];
+        CAIRN_TRY(add_span(plan, span.shard, span.begin, span.end, err));
+    }
+    for (size_t i = 0; i < plan->span_count; i++)
+        objects += i == 0 || plan->spans[i].shard != plan->spans[i - 1].shard;
+    if (objects > OBJECTS_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a plan of %zu shards, at most %d are given",
+                          objects, OBJECTS_MAX);
+    if (plan->span_count > RANGES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a plan of %zu ranges, at most %d are given",
+                          plan->span_count, RANGES_MAX);
+    return CAIRN_OK;
+}
+
+/* ---- the answer ---- */
+
+/* Where the bytes are: a URL of the store, or the path of the shard's data on this server. */
+static enum cairn_code write_place(struct plan *plan, const char *shard, json_t *object,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(buf) place = {0};
+    struct cairn_srv *server = plan->request->server;
+    bool signs = cairn_srv_urls_known(server);
+    if (signs) {
+        uint32_t life_s = 0;
+        CAIRN_TRY(
+            cairn_srv_urls_sign(server, &plan->version, shard, plan->life_s, &place, &life_s, err));
+        plan->life_s = (uint32_t)cairn_min_u64(plan->life_s, life_s);
+    } else {
+        const struct cairn_run_name *name = &plan->version.name;
+        CAIRN_TRY(cairn_buf_printf(&place, err, "/v1/runs/%s/%s/checkpoints/%s/shards/",
+                                   name->project, name->run, plan->version.id.text));
+        CAIRN_TRY(cairn_percent_encode(cairn_view_of(shard), false, &place, err));
+        CAIRN_TRY(cairn_buf_append_text(&place, "/data", err));
+    }
+    if (json_object_set_new(object, signs ? "url" : "path", json_string(place.data)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
+/* The spans from first on that are of one shard; *ret_next is the first of another. */
+static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret_next,
+                                    struct cairn_error *err) {
+    uint32_t number = plan->spans[first].shard;
+    const struct cairn_manifest_shard *shard = &plan->manifest->manifest.shards[number];
+    char crc[16];
+    snprintf(crc, sizeof(crc), "%08x", shard->crc32c);
+    CAIRN_AUTO_JSON json_t *ranges = json_array();
+    for (*ret_next = first; *ret_next < plan->span_count; (*ret_next)++) {
+        const struct span *span = &plan->spans[*ret_next];
+        if (span->shard != number) break;
+        if (span->begin == span->end) continue;
+        if (json_array_append_new(ranges, json_pack("[I, I]", (json_int_t)span->begin,
+                                                    (json_int_t)(span->end - span->begin))))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    json_t *object = json_pack("{s:s, s:I, s:s, s:O}", "shard", shard->name, "size_bytes",
+                               (json_int_t)shard->size_bytes, "crc32c", crc, "ranges", ranges);
+    if (json_array_append_new(plan->objects, object))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return write_place(plan, shard->name, object, err);
+}
+
+static enum cairn_code write_reply(struct plan *plan, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
+    struct cairn_srv *server = plan->request->server;
+    if (cairn_srv_urls_known(server))
+        CAIRN_TRY(cairn_srv_urls_life(server, &plan->version, &plan->life_s, err));
+    plan->objects = json_array();
+    for (size_t i = 0; i < plan->span_count;) CAIRN_TRY(write_object(plan, i, &i, err));
+    json_t *life = plan->life_s ? json_integer((json_int_t)plan->life_s) : json_null();
+    CAIRN_TRY(cairn_srv_reply_json(reply, 201,
+                                   json_pack("{s:s, s:o, s:O}", "version", plan->version.id.text,
+                                             "expires_s", life, "objects", plan->objects),
+                                   err));
+    cairn_srv_reply_header(reply, "Cache-Control", "no-store");
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_plan(struct plan *plan, struct cairn_srv_reply *reply,
+                                 struct cairn_error *err) {
+    CAIRN_TRY(read_body(plan, err));
+    CAIRN_TRY(open_version(plan, err));
+    if (!plan->shards && !plan->tensors) CAIRN_TRY(add_all_shards(plan, err));
+    if (plan->shards) CAIRN_TRY(add_shards(plan, err));
+    if (plan->tensors) CAIRN_TRY(add_tensors(plan, err));
+    CAIRN_TRY(join_spans(plan, err));
+    return write_reply(plan, reply, err);
+}
+
+enum cairn_code cairn_srv_on_restore_plan(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct plan plan = {.request = request};
+    enum cairn_code code = make_plan(&plan, reply, err);
+    if (code == CAIRN_TOO_LARGE)
+        snprintf(reply->hint, sizeof(reply->hint),
+                 "Plan in several calls: name some of the shards or tensors in each.");
+    cairn_srv_cache_give(request->server, plan.manifest);
+    cairn_srv_cache_give(request->server, plan.layout);
+    cairn_srv_version_release(&plan.version);
+    json_decref(plan.body);
+    json_decref(plan.objects);
+    free(plan.spans);
+    return code;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PUT and GET {R}, GET /v1/runs. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/meta.h"
+#include "common/clock.h"
+#include "server/catalog/nodes.h"
+#include "server/request.h"
+#include "server/catalog/versions.h"
+
+struct ask {
+    struct cairn_srv_request *request;
+    struct cairn_buf labels;
+    bool made;
+    json_t *json;
+    /* the list */
+    uint64_t limit;
+    char project[CAIRN_NAME_BYTES_MAX + 1];
+    char after[2 * CAIRN_NAME_BYTES_MAX + 2]; /* "project/run" of the cursor */
+    json_t *next;
+};
+
+static enum cairn_code totals(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                              json_t *json, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT count(*), coalesce(sum(bytes), 0) FROM versions WHERE "
+                                 "run_id = ?1 AND state = 1 AND recorded = 1",
+                                 "i", run->id));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    if (json_object_set_new(json, "committed", json_integer(cairn_srv_rows_i64(&rows, 0))) ||
+        json_object_set_new(json, "bytes", json_integer(cairn_srv_rows_i64(&rows, 1))))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
+/* The nearest heartbeat of the newest attempt's nodes; null when none was ever heard. */
+static enum cairn_code heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                             const struct cairn_srv_run *run, json_t *json,
+                             struct cairn_error *err) {
+    uint64_t nearest_ms = UINT64_MAX;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT DISTINCT node FROM attempt_ranks JOIN nodes USING(node) "
+                                 "WHERE run_id = ?1 AND attempt = ?2",
+                                 "ii", run->id, (int64_t)run->attempt));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) break;
+        uint64_t ms = cairn_srv_node_silence_ms(server, cairn_srv_rows_text(&rows, 0));
+        nearest_ms = cairn_min_u64(nearest_ms, ms);
+    }
+    json_t *value = nearest_ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest_ms);
+    if (json_object_set_new(json, "nodes_heard_ms_ago", value))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
+static enum cairn_code run_json(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                const struct cairn_srv_run *run, json_t **ret,
+                                struct cairn_error *err) {
+    bool found = false;
+    struct cairn_version_id latest;
+    uint64_t step = 0;
+    CAIRN_TRY(cairn_srv_latest(tx, run->id, &found, &latest, &step, err));
+    char created[32];
+    cairn_time_text(run->created_ms, true, created);
+    json_t *labels = json_loads(run->labels, 0, NULL);
+    CAIRN_AUTO_JSON json_t *json = json_pack(
+        "{s:s, s:s, s:o, s:s, s:I, s:o}", "project", run->name.project, "run", run->name.run,
+        "labels", labels, "created_at", created, "attempt", (json_int_t)run->attempt, "latest",
+        found ? json_pack("{s:s, s:I}", "version", latest.text, "step", (json_int_t)step)
+              : json_null());
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(totals(tx, run, json, err));
+    CAIRN_TRY(heard(tx, server, run, json, err));
+    *ret = CAIRN_TAKE(json);
+    return CAIRN_OK;
+}
+
+static enum cairn_code get_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct ask *ask = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &ask->request->params.run_name, &run, err));
+    return run_json(tx, ask->request->server, &run, &ask->json, err);
+}
+
+static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct ask *ask = argument;
+    const struct cairn_run_name *name = &ask->request->params.run_name;
+    {
+        CAIRN_AUTO(srv_run) run = {0};
+        int64_t wall_ms = cairn_srv_wall_ms(ask->request->server);
+        CAIRN_TRY(
+            cairn_srv_run_make(tx, name, ask->labels.data, wall_ms, &run, &ask->made, err));
+        if (ask->labels.data)
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                        "UPDATE runs SET labels = ?2 WHERE run_id = ?1", "it",
+                                        run.id, ask->labels.data));
+    }
+    json_decref(ask->json);
+    ask->json = NULL;
+    return get_run(tx, ask, err);
+}
+
+static enum cairn_code read_labels(struct ask *ask, const json_t *body, struct cairn_error *err) {
+    json_t *labels = NULL;
+    struct cairn_json_field fields[] = {{"labels", CAIRN_JSON_OBJECT, false, &labels, 0}};
+    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    return labels ? cairn_meta_check(labels, "/labels", true, &ask->labels, err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 2000, &body, err));
+    struct ask ask = {.request = request};
+    enum cairn_code code = body ? read_labels(&ask, body, err) : CAIRN_OK;
+    if (!code) code = cairn_srv_catalog_write(request->server->catalog, put_run, &ask, err);
+    if (!code) code = cairn_srv_reply_json(reply, ask.made ? 201 : 200, CAIRN_TAKE(ask.json), err);
+    cairn_buf_release(&ask.labels);
+    json_decref(ask.json);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_run_get(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct ask ask = {.request = request};
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, get_run, &ask, err));
+    return cairn_srv_reply_json(reply, 200, ask.json, err);
+}
+
+/* ---- the list ---- */
+
+static enum cairn_code list_page(struct cairn_srv_tx *tx, struct ask *ask,
+                                 struct cairn_run_name *names, size_t *ret_count,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err,
+                           "SELECT project, run FROM runs WHERE (?1 = '' OR project = ?1) AND "
+                           "project || '/' || run > ?2 ORDER BY project || '/' || run LIMIT "
+                           "?3",
+                           "tti", ask->project, ask->after, (int64_t)ask->limit + 1));
+    for (bool more = true; *ret_count <= ask->limit; (*ret_count)++) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) break;
+        struct cairn_run_name *name = &names[*ret_count];
+        snprintf(name->project, sizeof(name->project), "%s", cairn_srv_rows_text(&rows, 0));
+        snprintf(name->run, sizeof(name->run), "%s", cairn_srv_rows_text(&rows, 1));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct ask *ask = argument;
+    CAIRN_AUTO_HEAP struct cairn_run_name *names = calloc(ask->limit + 1, sizeof(*names));
+    if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    size_t count = 0;
+    CAIRN_TRY(list_page(tx, ask, names, &count, err));
+    for (size_t i = 0; i < count && i < ask->limit; i++) {
+        CAIRN_AUTO(srv_run) run = {0};
+        json_t *json = NULL;
+        CAIRN_TRY(cairn_srv_run_get(tx, &names[i], &run, err));
+        CAIRN_TRY(run_json(tx, ask->request->server, &run, &json, err));
+        if (json_array_append_new(ask->json, json))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    }
+    if (count > ask->limit) {
+        char text[sizeof(ask->after)];
+        const struct cairn_run_name *last = &names[ask->limit - 1];
+        snprintf(text, sizeof(text), "%s/%s", last->project, last->run);
+        ask->next = cairn_srv_cursor_write(text);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    static const char *const allowed[] = {"project", "limit", "cursor"};
+    CAIRN_TRY(cairn_query_only(&request->query, allowed, CAIRN_COUNT(allowed), err));
+    struct ask ask = {.request = request};
+    CAIRN_TRY(cairn_srv_query_limit(request, &ask.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, ask.after, sizeof(ask.after), err));
+    const char *project = cairn_query_get(&request->query, "project");
+    if (project && !cairn_name_valid(cairn_view_of(project)))
+        return cairn_fail(err, CAIRN_INVALID, "project is not a valid name");
+    snprintf(ask.project, sizeof(ask.project), "%s", project ? project : "");
+    ask.json = json_array();
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_runs, &ask, err);
+    if (code) {
+        json_decref(ask.json);
+        json_decref(ask.next);
+        return code;
+    }
+    return cairn_srv_reply_json(
+        reply, 200, json_pack("{s:o, s:o?}", "items", ask.json, "next_cursor", ask.next), err);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verified bytes of one shard; see stream.h. Chunk i of the widened range lies in slot i % 2: while
+ * one is sent the other is loaded. A slot's state is the only thing that both sides change. */
+#include "server/handlers/stream.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "server/pool.h"
+#include "store/range.h"
+
+#define CHUNK_BYTES (4 * CAIRN_MIB)
+#define READ_MS_MAX 60000
+
+enum slot_state { SLOT_IDLE, SLOT_LOADING, SLOT_WAITED_FOR, SLOT_READY, SLOT_FAILED };
+
+struct slot {
+    struct cairn_srv_task task; /* first */
+    struct cairn_srv_stream *stream;
+    uint64_t chunk;
+    uint8_t *data;
+    _Atomic int state;
+};
+struct cairn_srv_stream {
+    struct cairn_srv_stream_options options;
+    uint64_t first;                /* begin, down to a block */
+    uint64_t last;                 /* end, up to a block or the shard's end */
+    struct cairn_store_tags *tags; /* one object's; known once the first chunk was loaded */
+    struct slot slots[2];
+    void (*wake)(void *owner);
+    void *owner;
+    _Atomic int holders; /* the connection and each loading slot */
+};
+
+static void drop_holder(struct cairn_srv_stream *stream) {
+    if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
+    atomic_fetch_sub(&stream->options.server->open_streams, 1);
+    cairn_srv_cache_give(stream->options.server, stream->options.take_held);
+    cairn_store_tags_free(stream->tags);
+    free(stream->slots[0].data);
+    free(stream->slots[1].data);
+    free(stream);
+}
+
+uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
+    return stream->options.end - stream->options.begin;
+}
+
+/* ---- loading one chunk ---- */
+
+static enum cairn_code named(const struct cairn_srv_stream_options *options, enum cairn_code code,
+                             struct cairn_error *err) {
+    if (!code) return CAIRN_OK;
+    return cairn_within(err, code, "run %s/%s step %" PRIu64 " shard \"%s\"",
+                        options->place.name.project, options->place.name.run, options->place.step,
+                        options->shard->name);
+}
+
+static void tell_again(void *owner, const struct cairn_error *why) {
+    const struct cairn_srv_stream *stream = owner;
+    struct cairn_error cause = *why;
+    (void)named(&stream->options, why->code, &cause);
+    cairn_log(WARN, "read.again", "cause=\"%s\"", cause.message);
+}
+
+static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,
+                                  struct cairn_error *err) {
+    struct cairn_srv_stream *stream = slot->stream;
+    const struct cairn_srv_stream_options *options = &stream->options;
+    const char *checksums = options->take_held->checksums.data;
+    uint64_t offset = stream->first + slot->chunk * CHUNK_BYTES;
+    uint64_t block = options->shard->first_block + offset / CAIRN_BLOCK_BYTES;
+    struct cairn_key key;
+    cairn_key_shard(&options->place, cairn_view_of(options->shard->name), &key);
+    struct cairn_store_range range = {
+        .request = {.key = key.text,
+                    .offset = offset,
+                    .length = cairn_min_u64(CHUNK_BYTES, stream->last - offset),
+                    .into = slot->data},
+        .tags = stream->tags,
+        .object_bytes = options->shard->size_bytes,
+        .checksums = checksums + 4 * block,
+        .wait_ms = READ_MS_MAX};
+    enum cairn_code code = cairn_store_range_read(&range, worker, tell_again, stream, err);
+    return named(options, code, err);
+}
+
+static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+    struct slot *slot = (struct slot *)task;
+    struct cairn_srv_stream *stream = slot->stream;
+    struct cairn_error err = {0};
+    enum cairn_code code = load_chunk(slot, worker, &err);
+    if (code) cairn_log(ERROR, "read.broken", "cause=\"%s\"", err.message);
+    int before = atomic_exchange(&slot->state, code ? SLOT_FAILED : SLOT_READY);
+    if (before == SLOT_WAITED_FOR) stream->wake(stream->owner);
+    drop_holder(stream);
+}
+
+/* Start loading this chunk, unless it lies behind the end. */
+static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
+    if (stream->first + chunk * CHUNK_BYTES >= stream->last) return;
+    struct slot *slot = &stream->slots[chunk % 2];
+    slot->chunk = chunk;
+    slot->task.run = load_in_pool;
+    atomic_store(&slot->state, SLOT_LOADING);
+    atomic_fetch_add(&stream->holders, 1);
+    if (cairn_srv_pool_push(stream->options.server->reads, &slot->task)) return;
+    atomic_store(&slot->state, SLOT_FAILED);
+    drop_holder(stream);
+}
+
+/* ---- the connection's side ---- */
+
+enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
+                                      struct cairn_srv_stream **ret, struct cairn_error *err) {
+    struct cairn_srv_stream *stream = calloc(1, sizeof(*stream));
+    struct cairn_srv *server = options->server;
+    bool room = atomic_fetch_add(&server->open_streams, 1) < server->settings->streams_max;
+    if (!stream || !room) {
+        atomic_fetch_sub(&server->open_streams, 1);
+        free(stream);
+        cairn_srv_cache_give(server, options->take_held);
+        return cairn_fail(err, CAIRN_BUSY, "too many shards are being read through this server");
+    }
+    stream->options = *options;
+    stream->first = options->begin / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
+    stream->last =
+        cairn_min_u64(cairn_round_up(options->end, CAIRN_BLOCK_BYTES), options->shard->size_bytes);
+    atomic_store(&stream->holders, 1);
+    enum cairn_code code = cairn_store_tags_new(1, &stream->tags, err);
+    uint64_t whole = stream->last - stream->first;
+    for (size_t i = 0; i < 2; i++) {
+        stream->slots[i].stream = stream;
+        if (i && whole <= CHUNK_BYTES) break;
+        stream->slots[i].data = malloc((size_t)cairn_min_u64(CHUNK_BYTES, whole));
+        if (!stream->slots[i].data) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    }
+    if (code) {
+        drop_holder(stream);
+        return code;
+    }
+    code = load_chunk(&stream->slots[0], options->worker, err);
+    if (code) {
+        cairn_log(ERROR, "read.refused", "cause=\"%s\"", err ? err->message : "");
+        drop_holder(stream);
+        return code;
+    }
+    atomic_store(&stream->slots[0].state, SLOT_READY);
+    prefetch(stream, 1);
+    *ret = stream;
+    return CAIRN_OK;
+}
+
+static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint64_t at, void *to,
+                        size_t capacity) {
+    uint64_t chunk_begin = stream->first + slot->chunk * CHUNK_BYTES;
+    uint64_t chunk_end = cairn_min_u64(chunk_begin + CHUNK_BYTES, stream->options.end);
+    uint64_t size = cairn_min_u64(chunk_end - at, capacity);
+    memcpy(to, slot->data + (at - chunk_begin), (size_t)size);
+    if (at + size == chunk_end) {
+        uint64_t next = slot->chunk + 2;
+        atomic_store(&slot->state, SLOT_IDLE);
+        prefetch(stream, next);
+    }
+    return (ssize_t)size;
+}
+
+ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
+                              size_t capacity, const struct cairn_srv_stream_hooks *hooks) {
+    uint64_t at = stream->options.begin + position;
+    struct slot *slot = &stream->slots[(at - stream->first) / CHUNK_BYTES % 2];
+    int state = atomic_load(&slot->state);
+    if (state == SLOT_FAILED) return -1;
+    if (state == SLOT_READY) return copy_out(stream, slot, at, to, capacity);
+    /* Paused first: the loader may wake at any moment from the exchange on. */
+    stream->wake = hooks->wake;
+    stream->owner = hooks->owner;
+    hooks->pause(hooks->owner);
+    int expected = SLOT_LOADING;
+    if (!atomic_compare_exchange_strong(&slot->state, &expected, SLOT_WAITED_FOR))
+        hooks->wake(hooks->owner);
+    return 0;
+}
+
+void cairn_srv_stream_free(struct cairn_srv_stream *stream) {
+    if (stream) drop_holder(stream);
+}

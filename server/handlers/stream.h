@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stream: the bytes of one range of one shard, verified block by block on their way out.
+ *
+ * Why:     a reader must get exact bytes or a broken connection, never a clean end after wrong
+ *          ones; and the event loop must never wait for the store.
+ * Promise: P3  no byte is handed out before the 1 MiB block that it lies in has had its checksum
+ *              compared; reads are widened to whole blocks for that. What came wrong is read
+ *              once more over another connection before it counts (store/range.h).
+ *          M1  the first blocks are read and compared at open, so damage there is a problem answer
+ *              (CAIRN_CORRUPT naming run, step, shard, range, expected and found).
+ *          M2  later damage makes take() fail for good, and one error line is logged.
+ * Limits:  two chunks of 4 MiB a stream; settings streams-max at once, CAIRN_BUSY beyond.
+ * Threads: take and free from the connection's event loop; loading on a pool thread.
+ * Next:    server/handlers/reads.c, server/http_stream.c.
+ */
+#pragma once
+
+#include <sys/types.h>
+
+#include "server/cache.h"
+
+struct cairn_srv_stream;
+struct cairn_srv_stream_options {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;        /* of the thread that opens */
+    struct cairn_srv_held *take_held;         /* the manifest; given back with the stream */
+    const struct cairn_manifest_shard *shard; /* in it */
+    struct cairn_version_place place;
+    uint64_t begin, end; /* bytes of the shard, begin < end */
+};
+/* take_held is given back also on failure. */
+enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
+                                      struct cairn_srv_stream **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream);
+/* Copies up to capacity bytes from position (which only grows). 0: not there yet; pause() was
+ * called before the answer, and wake() is called once, on another thread, when it is worth asking
+ * again.
+ * -1: failed for good. */
+struct cairn_srv_stream_hooks {
+    void (*pause)(void *owner);
+    void (*wake)(void *owner);
+    void *owner;
+};
+ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
+                              size_t capacity, const struct cairn_srv_stream_hooks *hooks);
+void cairn_srv_stream_free(struct cairn_srv_stream *stream); /* NULL is fine */

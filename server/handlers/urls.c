@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* urls: how long a presigned URL may live, and its signing. */
+#include "server/handlers/urls.h"
+
+#include "store/s3/s3.h"
+
+#define LIFE_MS_MAX (UINT64_C(300) * 1000)
+
+bool cairn_srv_urls_known(const struct cairn_srv *server) {
+    return !strcmp(cairn_store_profile(server->store)->kind, "s3");
+}
+
+static enum cairn_code read_tick(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    (void)err;
+    uint64_t *tick = argument;
+    *tick = cairn_srv_tick(tx);
+    return CAIRN_OK;
+}
+
+/* The grace counts from a tick that may be a sweep's interval old; so much is not relied on. */
+static enum cairn_code grace_left(struct cairn_srv *server, const struct cairn_srv_version *version,
+                                  uint64_t *ret_ms, struct cairn_error *err) {
+    uint64_t grace_ms = server->settings->trash_grace_ms, gone_ms = 0, tick = 0;
+    if (version->trashed) {
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_tick, &tick, err));
+        gone_ms = tick > version->trashed_tick ? tick - version->trashed_tick : 0;
+    }
+    gone_ms += server->settings->sweep_interval_ms;
+    *ret_ms = grace_ms > gone_ms ? grace_ms - gone_ms : 0;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
+                                    const struct cairn_srv_version *version, uint32_t *ret_s,
+                                    struct cairn_error *err) {
+    uint64_t left_ms = 0;
+    CAIRN_TRY(grace_left(server, version, &left_ms, err));
+    *ret_s = (uint32_t)cairn_max_u64(1, cairn_min_u64(LIFE_MS_MAX, left_ms) / 1000);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_urls_sign(struct cairn_srv *server,
+                                    const struct cairn_srv_version *version, const char *shard,
+                                    uint32_t life_s, struct cairn_buf *ret_url,
+                                    uint32_t *ret_life_s, struct cairn_error *err) {
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    cairn_key_shard(&place, cairn_view_of(shard), &key);
+    return cairn_store_presign(server->store, key.text, life_s, ret_url, ret_life_s, err);
+}

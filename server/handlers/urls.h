@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * urls: presigned URLs of a committed version's shards.
+ *
+ * Why:     a redirect and a restore plan hand out the same right, so one rule says for how long.
+ * Promise: A03  a URL gives one object to whoever has it, and ends within 5 minutes and the life
+ *               of the keys that signed it.
+ *          C03  it ends within what is left of the trash's grace, less a sweep's interval, since
+ *               ticks are so coarse: no object goes before its URLs. But it lives 1 s at least,
+ *               also where no more than that is left.
+ * Limits:  stores in S3 only.
+ * Threads: any pool thread; not inside a transaction.
+ * Next:    server/handlers/reads.c, server/handlers/plans.c, store/s3/s3.h.
+ */
+#pragma once
+
+#include "server/server.h"
+#include "server/catalog/versions.h"
+
+/* Has the store URLs at all? */
+bool cairn_srv_urls_known(const struct cairn_srv *server);
+/* How long a URL of this version may live from now on, keys apart. */
+enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
+                                    const struct cairn_srv_version *version, uint32_t *ret_s,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* ret_life_s: what became of life_s; may be NULL. */
+enum cairn_code cairn_srv_urls_sign(struct cairn_srv *server,
+                                    const struct cairn_srv_version *version, const char *shard,
+                                    uint32_t life_s, struct cairn_buf *ret_url,
+                                    uint32_t *ret_life_s, struct cairn_error *err) CAIRN_MUST_USE;

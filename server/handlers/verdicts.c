@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {C}/fail, /abort, /commit and /undelete, DELETE {C}: how a version ends, decided each time
+ * by one transaction over its whole condition (rules Q12, Q27, Q29, Q40). */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/failure.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/jobs/jobs.h"
+#include "server/handlers/saves.h"
+#include "server/waiters.h"
+
+struct verdict {
+    struct cairn_srv_request *request;
+    struct cairn_grant grant;
+    bool with_grant;
+    const char *reason;
+    struct cairn_error cause; /* code CAIRN_OK: the caller names none */
+    char full_reason[CAIRN_SRV_REASON_BYTES];
+    struct cairn_srv_version version;
+    bool changed, whole;
+    json_t *shown, *missing;
+    uint64_t expected, present;
+};
+
+static void release_verdict(struct verdict *verdict) {
+    cairn_srv_version_release(&verdict->version);
+    json_decref(verdict->shown);
+    json_decref(verdict->missing);
+}
+
+/* ---- fail and abort ---- */
+
+static enum cairn_code give_up(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    struct cairn_srv_version *version = &verdict->version;
+    cairn_srv_version_release(version);
+    verdict->changed = false;
+    CAIRN_TRY(cairn_srv_save_version(tx, verdict->request, version, err));
+    if (version->state == CAIRN_STATE_COMMITTED || version->committed_ms)
+        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s (step %" PRIu64 ") is committed",
+                          version->id.text, version->step);
+    if (version->state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    if (verdict->with_grant) CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, version, err));
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP,
+                                  verdict->cause.code ? verdict->cause.code : CAIRN_ABORTED,
+                                  verdict->full_reason};
+    version->http_status = verdict->cause.http_status;
+    (void)cairn_text_copy(version->request_id, sizeof(version->request_id),
+                          verdict->cause.request_id);
+    verdict->changed = true;
+    return cairn_srv_version_move(tx, version, &move, err);
+}
+
+static enum cairn_code give_up_and_tell(struct verdict *verdict, const char *event,
+                                        struct cairn_error *err) {
+    struct cairn_srv *server = verdict->request->server;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, give_up, verdict, err));
+    if (!verdict->changed) return CAIRN_OK;
+    cairn_log(INFO, event, "version=%s step=%" PRIu64 " reason=\"%s\"", verdict->version.id.text,
+              verdict->version.step, verdict->version.reason);
+    cairn_srv_save_changed(server, &verdict->version);
+    cairn_srv_jobs_sweep(server);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_fail(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    struct verdict verdict = {.request = request, .with_grant = true};
+    const char *grant = NULL, *node = NULL;
+    const char *slug = NULL, *request_id = NULL;
+    uint32_t rank = 0, http_status = 0;
+    struct cairn_json_field fields[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
+        {"node", CAIRN_JSON_TEXT, true, &node, CAIRN_NAME_BYTES_MAX},
+        {"rank", CAIRN_JSON_U32, true, &rank, 0},
+        {"reason", CAIRN_JSON_TEXT, true, &verdict.reason, 4096},
+        {"code", CAIRN_JSON_TEXT, false, &slug, 64},
+        {"http_status", CAIRN_JSON_U32, false, &http_status, 999},
+        {"request_id", CAIRN_JSON_TEXT, false, &request_id, 128},
+    };
+    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    cairn_failure_get(body, "reason", &verdict.cause);
+    /* That a rank was cancelled is its own caller's word; to the others it is an abort. */
+    if (verdict.cause.code == CAIRN_INTERNAL || verdict.cause.code == CAIRN_CANCELLED)
+        verdict.cause.code = CAIRN_ABORTED;
+    CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
+    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", rank, node,
+             verdict.reason);
+    enum cairn_code code = give_up_and_tell(&verdict, "save.failed", err);
+    if (!code)
+        code = cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&verdict.version), err);
+    release_verdict(&verdict);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    struct verdict verdict = {.request = request, .reason = "given up by hand"};
+    const char *grant = NULL;
+    struct cairn_json_field fields[] = {
+        {"reason", CAIRN_JSON_TEXT, false, &verdict.reason, 4096},
+        {"grant", CAIRN_JSON_TEXT, false, &grant, CAIRN_GRANT_BYTES_MAX - 1},
+    };
+    if (body) CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    /* An operator gives up what he likes; who comes with a grant, only what is its own. */
+    verdict.with_grant = grant != NULL;
+    if (grant) CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
+    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "aborted: %s", verdict.reason);
+    enum cairn_code code = give_up_and_tell(&verdict, "save.aborted", err);
+    if (!code)
+        code = cairn_srv_reply_json(reply, 202, cairn_srv_version_brief(&verdict.version), err);
+    release_verdict(&verdict);
+    return code;
+}
+
+/* ---- commit by hand ---- */
+
+#define MISSING_SHOWN 100
+
+static enum cairn_code list_missing(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT name, rank, node FROM shards WHERE version = ?1 AND "
+                                 "registered = 0 ORDER BY rank, name LIMIT 100",
+                                 "t", verdict->version.id.text));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) break;
+        json_t *item = json_pack("{s:s, s:I, s:s, s:s}", "shard", cairn_srv_rows_text(&rows, 0),
+                                 "rank", (json_int_t)cairn_srv_rows_i64(&rows, 1), "node",
+                                 cairn_srv_rows_text(&rows, 2), "state", "sealed");
+        if (json_array_append_new(verdict->missing, item))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code list_unsealed(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                     struct cairn_error *err) {
+    for (uint32_t rank = 0; rank < verdict->version.world_size; rank++) {
+        if (json_array_size(verdict->missing) >= MISSING_SHOWN) return CAIRN_OK;
+        bool sealed = false;
+        int64_t one = 0;
+        CAIRN_TRY(cairn_srv_sql_number(tx, &sealed, &one, err,
+                                       "SELECT 1 FROM version_ranks WHERE version = ?1 AND rank = "
+                                       "?2 AND sealed",
+                                       "ti", verdict->version.id.text, (int64_t)rank));
+        if (!sealed &&
+            json_array_append_new(verdict->missing, json_pack("{s:i, s:s}", "rank", (int)rank,
+                                                              "state", "not sealed")))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code count_present(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT count(*), coalesce(sum(registered), 0) FROM shards WHERE "
+                                 "version = ?1",
+                                 "t", verdict->version.id.text));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    verdict->expected = cairn_srv_rows_u64(&rows, 0);
+    verdict->present = cairn_srv_rows_u64(&rows, 1);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_commit(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(cairn_srv_save_version(tx, verdict->request, &verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err));
+    if (verdict->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, &verdict->version, err));
+    CAIRN_TRY(cairn_srv_save_whole(tx, &verdict->version, &verdict->whole, err));
+    if (verdict->whole) return CAIRN_OK;
+    verdict->missing = json_array();
+    CAIRN_TRY(count_present(tx, verdict, err));
+    CAIRN_TRY(list_missing(tx, verdict, err));
+    return list_unsealed(tx, verdict, err);
+}
+
+static enum cairn_code serve_commit(struct verdict *verdict, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
+    struct cairn_srv_request *request = verdict->request;
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_at_commit, verdict, err));
+    const struct cairn_srv_version *version = &verdict->version;
+    if (version->state == CAIRN_STATE_COMMITTED && version->recorded)
+        return cairn_srv_reply_json(reply, 200, CAIRN_TAKE(verdict->shown), err);
+    if (version->state != CAIRN_STATE_OPEN && version->state != CAIRN_STATE_COMMITTED)
+        return cairn_fail(err, CAIRN_ABORTED, "%s was given up: %s", version->id.text,
+                          version->reason);
+    if (version->state == CAIRN_STATE_OPEN && !verdict->whole) {
+        cairn_srv_reply_extra(reply, "expected", json_integer((json_int_t)verdict->expected));
+        cairn_srv_reply_extra(reply, "present", json_integer((json_int_t)verdict->present));
+        cairn_srv_reply_extra(reply, "missing", json_incref(verdict->missing));
+        return cairn_fail(err, CAIRN_INCOMPLETE,
+                          "step %" PRIu64 " has %" PRIu64 " of %" PRIu64
+                          " shards, or ranks that have not sealed",
+                          version->step, verdict->present, verdict->expected);
+    }
+    if (cairn_srv_mono_ms(request->server) >= request->arrived_ms + CAIRN_SRV_WAIT_MS_MAX / 2)
+        return cairn_fail(err, CAIRN_TIMEOUT, "the commit of %s is still under way",
+                          version->id.text);
+    cairn_srv_jobs_commit(request->server, version->id.text);
+    reply->park = true;
+    reply->park_key = cairn_srv_key_of(version->id.text);
+    reply->park_until_ms = request->arrived_ms + CAIRN_SRV_WAIT_MS_MAX / 2;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_commit(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    struct verdict verdict = {.request = request};
+    const char *grant = NULL;
+    struct cairn_json_field fields[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
+    };
+    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
+    enum cairn_code code = serve_commit(&verdict, reply, err);
+    release_verdict(&verdict);
+    return code;
+}
+
+/* ---- delete and undelete ---- */
+
+/* Q29: what the newest attempt resumed from stays until that attempt has committed something. */
+static enum cairn_code needed_by_newest(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version, bool *ret,
+                                        struct cairn_error *err) {
+    int64_t one = 0;
+    return cairn_srv_sql_number(
+        tx, ret, &one, err,
+        "SELECT 1 FROM runs r JOIN attempts a USING(run_id, attempt) WHERE r.run_id = ?1 AND "
+        "a.resume_version = ?2 AND NOT EXISTS (SELECT 1 FROM versions v WHERE v.run_id = r.run_id "
+        "AND v.attempt = r.attempt AND v.state = 1 AND v.recorded = 1)",
+        "it", version->run_id, version->id.text);
+}
+
+static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                      struct cairn_error *err) {
+    cairn_srv_version_release(&verdict->version);
+    struct cairn_srv_ref ref = {&verdict->request->params.run_name, verdict->request->params.ref,
+                                true};
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
+    if (verdict->version.state == CAIRN_STATE_COMMITTED && verdict->version.recorded)
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_COMMITTED,
+                      "%s is %s: only committed versions are deleted; "
+                      "POST .../abort gives an open one up",
+                      verdict->version.id.text,
+                      cairn_state_text(cairn_srv_version_shown(&verdict->version)));
+}
+
+static enum cairn_code set_trash(struct cairn_srv_tx *tx, struct verdict *verdict, const char *sql,
+                                 int64_t tick, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, sql, "ti", verdict->version.id.text, tick));
+    char id[CAIRN_VERSION_ID_BYTES];
+    memcpy(id, verdict->version.id.text, sizeof(id));
+    cairn_srv_version_release(&verdict->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &verdict->version, err));
+    json_decref(verdict->shown);
+    verdict->shown = NULL;
+    return cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err);
+}
+
+static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(find_deletable(tx, verdict, err));
+    bool needed = false;
+    CAIRN_TRY(needed_by_newest(tx, &verdict->version, &needed, err));
+    if (needed)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "the newest attempt resumed from %s and has committed nothing since",
+                          verdict->version.id.text);
+    return set_trash(tx, verdict,
+                     "UPDATE versions SET trashed_tick = coalesce(trashed_tick, ?2) "
+                     "WHERE version = ?1",
+                     (int64_t)cairn_srv_tick(tx), err);
+}
+
+static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(find_deletable(tx, verdict, err));
+    return set_trash(tx, verdict,
+                     "UPDATE versions SET trashed_tick = NULL WHERE version = ?1 AND ?2 = 0", 0,
+                     err);
+}
+
+static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   bool away, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    struct verdict verdict = {.request = request};
+    enum cairn_code code =
+        cairn_srv_catalog_write(request->server->catalog, away ? trash : untrash, &verdict, err);
+    if (!code) {
+        cairn_log(INFO, away ? "checkpoint.trashed" : "checkpoint.undeleted",
+                  "version=%s step=%" PRIu64, verdict.version.id.text, verdict.version.step);
+        cairn_srv_save_changed(request->server, &verdict.version);
+        code = cairn_srv_reply_json(reply, away ? 202 : 200, CAIRN_TAKE(verdict.shown), err);
+    }
+    release_verdict(&verdict);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_checkpoint_delete(struct cairn_srv_request *request,
+                                               struct cairn_srv_reply *reply,
+                                               struct cairn_error *err) {
+    return serve_trash(request, reply, true, err);
+}
+
+enum cairn_code cairn_srv_on_undelete(struct cairn_srv_request *request,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+    return serve_trash(request, reply, false, err);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {C}/verify: is all that belongs to a committed version in the store? A record that is
+ * missing is written again from the catalog (Q24), and said. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "server/cache.h"
+#include "server/jobs/record.h"
+#include "server/request.h"
+#include "server/catalog/shard_rows.h"
+#include "store/audit.h"
+
+#define FINDINGS_MAX 1000 /* of one answer; all are counted */
+
+static void add_finding(void *owner, enum cairn_store_finding finding, const char *key,
+                        const char *text) {
+    json_t *list = owner;
+    if (json_array_size(list) >= FINDINGS_MAX) return;
+    (void)!json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "what",
+                                                 cairn_store_finding_text(finding), "key", key,
+                                                 "detail", text));
+}
+
+static enum cairn_code write_record_again(struct cairn_srv_request *request,
+                                          const struct cairn_srv_version *version,
+                                          struct cairn_error *err) {
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_srv_record_text(version, &text, err));
+    cairn_key_committed(&place, &key);
+    CAIRN_TRY(cairn_store_put_same(request->store, key.text, cairn_buf_view(&text), err));
+    cairn_log(WARN, "record.rewritten", "version=%s step=%" PRIu64 " key=%s", version->id.text,
+              version->step, key.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code reply_findings(const struct cairn_store_audit *audit, bool repaired,
+                                      json_t *take_findings, struct cairn_srv_reply *reply,
+                                      struct cairn_error *err) {
+    size_t damaged = audit->damaged - repaired;
+    return cairn_srv_reply_json(
+        reply, 200,
+        json_pack("{s:s, s:I, s:b, s:I, s:I, s:b, s:b, s:o}", "version", audit->place.id.text,
+                  "step", (json_int_t)audit->place.step, "ok", (int)(damaged == 0), "damaged",
+                  (json_int_t)damaged, "strays", (json_int_t)audit->strays, "listed",
+                  (int)audit->listed, "record_rewritten", (int)repaired, "findings", take_findings),
+        err);
+}
+
+static enum cairn_code audit_held(struct cairn_srv_request *request,
+                                  const struct cairn_srv_version *version,
+                                  const struct cairn_srv_held *held, struct cairn_srv_reply *reply,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *findings = json_array();
+    struct cairn_store_audit audit = {.place = cairn_srv_version_place(version),
+                                      .manifest = &held->manifest,
+                                      .manifest_sha256 = version->manifest_sha256,
+                                      .ask_each = true,
+                                      .found = add_finding,
+                                      .owner = findings};
+    CAIRN_TRY(cairn_store_audit_look(&audit, request->store, err));
+    bool repaired = audit.record_missing;
+    if (repaired) CAIRN_TRY(write_record_again(request, version, err));
+    return reply_findings(&audit, repaired, CAIRN_TAKE(findings), reply, err);
+}
+
+enum cairn_code cairn_srv_on_verify(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_held *held = NULL;
+    CAIRN_TRY(cairn_srv_readable(request, &version, err));
+    /* A store that is away must not be taken for one that lost everything. */
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(request->store, &head, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "%s has no .cairn/store.json: is it mounted?",
+                          cairn_store_url(request->server->store));
+    CAIRN_TRY(code);
+    CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &version, &held, err));
+    code = audit_held(request, &version, held, reply, err);
+    cairn_srv_cache_give(request->server, held);
+    return code;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Route, headers, lengths and types of a well-shaped request, before its body is buffered (B04). */
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <strings.h>
+
+#include "common/text.h"
+#include "server/http/inside.h"
+
+static uint64_t body_limit(enum cairn_route_id id) {
+    switch (id) {
+    case CAIRN_ROUTE_TABLE_PUT:
+        return 64 * CAIRN_MIB;
+    case CAIRN_ROUTE_SHARD_REGISTER:
+        return 32 * CAIRN_MIB;
+    case CAIRN_ROUTE_CHECKPOINT_BEGIN:
+        return 8 * CAIRN_MIB;
+    case CAIRN_ROUTE_ATTEMPT_OPEN:
+    case CAIRN_ROUTE_NODE_PUT:
+        return 4 * CAIRN_MIB;
+    default:
+        return CAIRN_MIB;
+    }
+}
+
+static bool takes_body(const char *method) {
+    return !strcmp(method, "PUT") || !strcmp(method, "POST") || !strcmp(method, "PATCH");
+}
+
+static const char *header(const struct cairn_srv_exchange *exchange, const char *name) {
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+}
+
+static enum cairn_code copy_header(const struct cairn_srv_exchange *exchange, const char *name,
+                                   char *to, size_t capacity, struct cairn_error *err) {
+    const char *value = header(exchange, name);
+    if (!value || cairn_text_copy(to, capacity, value)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "the header %s is longer than %zu bytes", name,
+                      capacity - 1);
+}
+
+static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
+    struct cairn_srv_request *request = &exchange->request;
+    struct {
+        const char *name;
+        char *to;
+        size_t capacity;
+    } wanted[] = {
+        {"Range", request->range, sizeof(request->range)},
+        {"If-Range", request->if_range, sizeof(request->if_range)},
+        {"If-Match", request->if_match, sizeof(request->if_match)},
+        {"If-None-Match", request->if_none_match, sizeof(request->if_none_match)},
+        {"X-Cairn-Grant", request->grant, sizeof(request->grant)},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)
+        CAIRN_TRY(copy_header(exchange, wanted[i].name, wanted[i].to, wanted[i].capacity, err));
+    return CAIRN_OK;
+}
+
+/* HEAD is taken wherever GET is. */
+static enum cairn_code match(struct cairn_srv_exchange *exchange, const char *method,
+                             struct cairn_view path, struct cairn_error *err) {
+    struct cairn_srv_request *request = &exchange->request;
+    struct cairn_error first = {0};
+    enum cairn_code code =
+        cairn_route_match(method, path, &request->route, &request->params, &first);
+    if (code == CAIRN_METHOD && request->head_only)
+        code = cairn_route_match("GET", path, &request->route, &request->params, &first);
+    if (code == CAIRN_METHOD) {
+        char allow[CAIRN_ROUTE_ALLOW_BYTES];
+        cairn_route_allow(path, allow);
+        cairn_srv_reply_header(&exchange->reply, "Allow", "%s", allow);
+    }
+    if (code) *err = first;
+    return code;
+}
+
+static enum cairn_code check_type(const struct cairn_srv_exchange *exchange,
+                                  struct cairn_error *err) {
+    const char *encoding = header(exchange, "Content-Encoding");
+    const char *type = header(exchange, "Content-Type");
+    bool bytes = exchange->request.route->id == CAIRN_ROUTE_TABLE_PUT;
+    const char *wanted = bytes ? "application/octet-stream" : "application/json";
+    size_t size = strlen(wanted);
+    if (encoding && strcasecmp(encoding, "identity"))
+        return cairn_fail(err, CAIRN_MEDIA_TYPE, "Content-Encoding %s is not taken", encoding);
+    if (type && !strncasecmp(type, wanted, size) && (!type[size] || strchr("; ", type[size])))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_MEDIA_TYPE, "Content-Type must be %s, not %s", wanted,
+                      type ? type : "absent");
+}
+
+static enum cairn_code check_body(struct cairn_srv_exchange *exchange, const char *method,
+                                  struct cairn_error *err) {
+    const char *text = header(exchange, "Content-Length");
+    const char *expect = header(exchange, "Expect");
+    uint64_t size = 0, limit = body_limit(exchange->request.route->id);
+    if (text) CAIRN_TRY(cairn_parse_u64(cairn_view_of(text), &size, err));
+    if (expect && strcasecmp(expect, "100-continue"))
+        return cairn_fail(err, CAIRN_INVALID, "Expect: %s is not known", expect);
+    if (!size) return CAIRN_OK;
+    if (!takes_body(method))
+        return cairn_fail(err, CAIRN_INVALID, "%s does not take a body", method);
+    CAIRN_TRY(check_type(exchange, err));
+    if (size > limit)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "the body has %" PRIu64 " bytes, this path takes %" PRIu64, size, limit);
+    exchange->body.limit = (size_t)size;
+    struct cairn_srv_http *http = exchange->http;
+    exchange->reserved_bytes = size;
+    if (atomic_fetch_add(&http->body_bytes, size) + size <=
+        http->server->settings->bodies_max_bytes)
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_BUSY, "too many request bodies are arriving; try again");
+}
+
+enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const char *method,
+                                      struct cairn_error *err) {
+    struct cairn_srv_request *request = &exchange->request;
+    struct cairn_view path, query;
+    cairn_route_split(cairn_view_of(exchange->target), &path, &query);
+    if (path.size > CAIRN_ROUTE_PATH_BYTES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "the path is longer than %d bytes",
+                          CAIRN_ROUTE_PATH_BYTES_MAX);
+    request->path = strndup(path.data, path.size);
+    if (!request->path) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a path");
+    request->head_only = !strcmp(method, "HEAD");
+    CAIRN_TRY(match(exchange, method, path, err));
+    if (query.data) CAIRN_TRY(cairn_query_parse(query, &request->query, err));
+    CAIRN_TRY(copy_headers(exchange, err));
+    return check_body(exchange, method, err);
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon and the way of one request through it; see http.h. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/net.h"
+#include "server/http/inside.h"
+#include "server/handlers/stream.h"
+
+#define LOOPS_MAX 4
+#define CONNECTION_MEMORY_BYTES (32 * CAIRN_KIB)
+#define FILES_RESERVED 160 /* catalog, store workers, pools */
+
+/* ---- handlers ---- */
+
+/* Answered on the event loop: they neither wait nor touch catalog or store. */
+static bool is_instant(enum cairn_route_id id) {
+    return id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_VERSION || id == CAIRN_ROUTE_OPENAPI;
+}
+
+static void run_handler(struct cairn_srv_exchange *exchange) {
+    exchange->code = cairn_srv_handle(&exchange->request, &exchange->reply, &exchange->error);
+}
+
+/* ---- the pool's side ---- */
+
+/* The event loop owns the exchange again when this returns. */
+static void finish(struct cairn_srv_exchange *exchange) {
+    exchange->ready = true;
+    MHD_resume_connection(exchange->connection);
+}
+
+static void refuse_stopping(struct cairn_srv_exchange *exchange) {
+    cairn_srv_reply_release(&exchange->reply);
+    exchange->reply = (struct cairn_srv_reply){0};
+    exchange->code = cairn_fail(&exchange->error, CAIRN_UNAVAILABLE, "the server is stopping");
+    finish(exchange);
+}
+
+static void wake_exchange(struct cairn_srv_waiter *waiter) {
+    struct cairn_srv_exchange *exchange =
+        (struct cairn_srv_exchange *)((char *)waiter - offsetof(struct cairn_srv_exchange, waiter));
+    if (!cairn_srv_pool_push(exchange->http->server->requests, &exchange->task))
+        refuse_stopping(exchange);
+}
+
+static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+    struct cairn_srv_exchange *exchange = (struct cairn_srv_exchange *)task;
+    struct cairn_srv_http *http = exchange->http;
+    exchange->request.store = worker;
+    exchange->request.seen = cairn_srv_waiters_look(http->server->waiters);
+    run_handler(exchange);
+    if (exchange->code || !exchange->reply.park) {
+        finish(exchange);
+        return;
+    }
+    if (http->stopping) {
+        refuse_stopping(exchange);
+        return;
+    }
+    exchange->waiter = (struct cairn_srv_waiter){.key = exchange->reply.park_key,
+                                                 .seen = exchange->request.seen,
+                                                 .wake_ms = exchange->reply.park_until_ms,
+                                                 .wake = wake_exchange};
+    cairn_srv_waiters_park(http->server->waiters, &exchange->waiter);
+}
+
+/* ---- the event loop's side ---- */
+
+static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
+    struct cairn_srv *server = exchange->http->server;
+    exchange->dispatched = true;
+    exchange->request.server = server;
+    exchange->request.body = cairn_buf_view(&exchange->body);
+    exchange->request.arrived_ms = cairn_srv_mono_ms(server);
+    if (is_instant(exchange->request.route->id)) {
+        run_handler(exchange);
+        return cairn_srv_http_reply(exchange);
+    }
+    exchange->task.run = run_exchange;
+    cairn_srv_guard_set(exchange->guard, UINT64_MAX);
+    MHD_suspend_connection(exchange->connection);
+    if (!cairn_srv_pool_push(server->requests, &exchange->task)) refuse_stopping(exchange);
+    return MHD_YES;
+}
+
+/* A refusal in the first callback closes the connection: right for what is malformed or has a body
+ * that nobody wants; a plain refusal waits for the second one and keeps the connection. */
+static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *method,
+                             const char *version) {
+    exchange->begun = true;
+    exchange->guard = cairn_srv_guard_of(exchange->connection);
+    uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
+    exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
+    if (exchange->code) return cairn_srv_http_reply(exchange);
+    exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
+    const char *length =
+        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
+    if (exchange->code && length && strcmp(length, "0")) return cairn_srv_http_reply(exchange);
+    /* Bodies may take a second per MiB on top: slower than that is an attack or no use. */
+    cairn_srv_guard_set(exchange->guard, timeout_ms + exchange->reserved_bytes / 1024);
+    return MHD_YES;
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload_data,
+                                  size_t *upload_data_size, void **req_cls) {
+    struct cairn_srv_exchange *exchange = *req_cls;
+    (void)cls, (void)url;
+    if (!exchange) return MHD_NO;
+    exchange->connection = connection;
+    if (!exchange->begun) return begin(exchange, method, version);
+    if (*upload_data_size) {
+        enum cairn_code code =
+            cairn_buf_append(&exchange->body, upload_data, *upload_data_size, &exchange->error);
+        *upload_data_size = 0;
+        return code ? MHD_NO : MHD_YES;
+    }
+    if (exchange->code && !exchange->dispatched) return cairn_srv_http_reply(exchange);
+    if (!exchange->dispatched) return dispatch(exchange);
+    return exchange->ready ? cairn_srv_http_reply(exchange) : MHD_YES;
+}
+
+/* The raw target, before the library decodes or cuts anything. */
+static void *on_target(void *cls, const char *uri, struct MHD_Connection *connection) {
+    struct cairn_srv_exchange *exchange = calloc(1, sizeof(*exchange));
+    if (!exchange) return NULL;
+    exchange->http = cls;
+    exchange->connection = connection;
+    exchange->uri = uri;
+    exchange->uri_size = strlen(uri);
+    bool ok = uri[0] == '/' && exchange->uri_size <= CAIRN_SRV_TARGET_BYTES_MAX;
+    for (size_t i = 0; i < exchange->uri_size; i++) {
+        if (uri[i] < 0x21 || uri[i] > 0x7e || uri[i] == '#') ok = false;
+    }
+    exchange->target = ok ? strdup(uri) : NULL;
+    cairn_srv_guard_set(cairn_srv_guard_of(connection),
+                        exchange->http->server->settings->request_timeout_ms);
+    return exchange;
+}
+
+static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text) {
+    (void)cls, (void)connection;
+    return strlen(text);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
+                         enum MHD_RequestTerminationCode why) {
+    struct cairn_srv_http *http = cls;
+    struct cairn_srv_exchange *exchange = *req_cls;
+    (void)why;
+    *req_cls = NULL;
+    if (!exchange) return;
+    cairn_srv_guard_set(cairn_srv_guard_of(connection), http->server->settings->idle_timeout_ms);
+    atomic_fetch_sub(&http->body_bytes, exchange->reserved_bytes);
+    cairn_buf_release(&exchange->body);
+    cairn_srv_stream_free(exchange->reply.stream);
+    cairn_srv_reply_release(&exchange->reply);
+    free(exchange->request.path);
+    free(exchange->target);
+    free(exchange);
+}
+
+/* ---- start and stop ---- */
+
+/* As many connections as the system gives files for; said at start. */
+static unsigned connection_limit(const struct cairn_srv_settings *settings) {
+    struct rlimit files = {0};
+    if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+        (void)getrlimit(RLIMIT_NOFILE, &files);
+    }
+    uint64_t room =
+        files.rlim_cur > 2 * FILES_RESERVED ? files.rlim_cur - FILES_RESERVED : FILES_RESERVED;
+    uint64_t limit = cairn_min_u64(settings->connections_max, room);
+    cairn_log(INFO, "http.limits", "connections=%llu", (unsigned long long)limit);
+    return (unsigned)limit;
+}
+
+static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_error *err) {
+    const struct cairn_srv_settings *settings = http->server->settings;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned loops = (unsigned)cairn_min_u64((uint64_t)(cores > 1 ? cores : 1), LOOPS_MAX);
+    struct MHD_OptionItem options[] = {
+        {MHD_OPTION_LISTEN_SOCKET, http->listen_fd, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, (intptr_t)connection_limit(settings), NULL},
+        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, (intptr_t)settings->connections_per_address, NULL},
+        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, http},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, http},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)cairn_srv_guard_notify, http},
+        /* One loop is the library's default; it warns about a pool of one. */
+        {loops > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)loops, NULL},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    http->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC, 0,
+                         NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    if (!http->daemon) return cairn_fail(err, CAIRN_IO, "the HTTP server did not start");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_http **ret,
+                                     uint16_t *ret_port, struct cairn_error *err) {
+    struct cairn_srv_http *http = calloc(1, sizeof(*http));
+    if (!http) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the HTTP server");
+    http->server = server;
+    http->listen_fd = -1;
+    cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
+    cairn_condition_init(&http->work);
+    enum cairn_code code =
+        cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
+    if (!code) code = cairn_srv_guard_start(http, err);
+    if (!code) code = start_daemon(http, err);
+    if (code) {
+        cairn_srv_http_stop(http);
+        return code;
+    }
+    *ret = http;
+    return CAIRN_OK;
+}
+
+void cairn_srv_http_stop(struct cairn_srv_http *http) {
+    if (!http) return;
+    http->stopping = true;
+    if (http->daemon) (void)MHD_quiesce_daemon(http->daemon);
+    /* Suspended connections must all be resumed before the daemon may stop. */
+    if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
+    if (http->server->requests) cairn_srv_pool_stop(http->server->requests);
+    if (http->server->reads) cairn_srv_pool_stop(http->server->reads);
+    if (http->daemon) MHD_stop_daemon(http->daemon);
+    cairn_srv_guard_stop(http);
+    if (http->listen_fd >= 0) close(http->listen_fd);
+    cairn_condition_release(&http->work);
+    cairn_lock_release(&http->lock);
+    free(http);
+}

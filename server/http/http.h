@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http: requests in, replies out, and nothing that hurts in between.
+ *
+ * Why:     libmicrohttpd 0.9.75 accepts two Content-Length headers, cuts paths at %00, has only an
+ *          idle time-out, and cannot be told otherwise; the checks that it leaves out are here.
+ * Promise: B03  a request that is not exactly what RFC 9112 asks for, seen from its bytes in
+ *              memory, is 400 and its connection is closed; nothing behind it is ever parsed.
+ *          B04  what a route does not take (method, type, encoding, length) is refused before its
+ *               body is buffered.
+ *          B05  each connection has a deadline of its own for arriving, for being answered and for
+ *               being idle; connections are bounded in all and per address.
+ *          B07  no byte from outside reaches a header without being checked.
+ *          H4   every answer of ours is JSON or problem+json; libmicrohttpd's own refusals are its.
+ * Limits:  server/settings.def; 64 MiB a body.
+ * Threads: event loops, one per core and at most 4; one thread for deadlines; handlers run on the
+ *          requests pool.
+ * Next:    server/http/shape.c (the proof), server/http/guard.c (deadlines), server/request.h.
+ */
+#pragma once
+
+#include "server/server.h"
+
+enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_http **ret,
+                                     uint16_t *ret_port, struct cairn_error *err) CAIRN_MUST_USE;
+/* No new connections; what waits is answered 503; then everything is closed. Stops the server's
+ * pools and waiters on the way, since they hold connections. NULL is fine. */
+void cairn_srv_http_stop(struct cairn_srv_http *http);
+/* One good and one bare-LF request, sent to ourselves: the proof rests on the library's insides. */
+enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

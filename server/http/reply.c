@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replies and problems onto the wire, and the stream of a shard's bytes. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "server/http/inside.h"
+#include "server/handlers/stream.h"
+
+#define STREAM_BLOCK_BYTES (256 * CAIRN_KIB)
+
+/* ---- problems ---- */
+
+static const char *path_of(const struct cairn_srv_exchange *exchange) {
+    return exchange->request.path ? exchange->request.path : "";
+}
+
+static enum cairn_code write_problem(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
+    struct cairn_srv_reply *reply = &exchange->reply;
+    CAIRN_AUTO_JSON json_t *problem =
+        cairn_srv_problem(exchange->code, &exchange->error, path_of(exchange));
+    if (problem && reply->extra && json_object_update_missing(problem, reply->extra))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
+    if (problem && reply->hint[0] && json_object_set_new(problem, "hint", json_string(reply->hint)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
+    int status = cairn_code_info(exchange->code)->http_status;
+    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(problem), err));
+    reply->content_type = "application/problem+json";
+    if (status == 503 && reply->header_count < CAIRN_COUNT(reply->headers))
+        cairn_srv_reply_header(reply, "Retry-After", "1");
+    return CAIRN_OK;
+}
+
+/* ---- streams ---- */
+
+struct flow {
+    struct MHD_Connection *connection;
+    struct cairn_srv_guard *guard;
+    struct cairn_srv_stream *stream;
+    uint64_t timeout_ms;
+};
+
+static void pause_flow(void *owner) {
+    struct flow *flow = owner;
+    cairn_srv_guard_set(flow->guard, UINT64_MAX);
+    MHD_suspend_connection(flow->connection);
+}
+
+static void wake_flow(void *owner) {
+    struct flow *flow = owner;
+    cairn_srv_guard_set(flow->guard, flow->timeout_ms);
+    MHD_resume_connection(flow->connection);
+}
+
+static ssize_t read_flow(void *cls, uint64_t position, char *to, size_t capacity) {
+    struct flow *flow = cls;
+    struct cairn_srv_stream_hooks hooks = {pause_flow, wake_flow, flow};
+    cairn_srv_guard_set(flow->guard, flow->timeout_ms);
+    ssize_t got = cairn_srv_stream_take(flow->stream, position, to, capacity, &hooks);
+    /* P3: the connection is broken in the middle, never ended cleanly. */
+    return got < 0 ? MHD_CONTENT_READER_END_WITH_ERROR : got;
+}
+
+static void free_flow(void *cls) {
+    struct flow *flow = cls;
+    cairn_srv_stream_free(flow->stream);
+    free(flow);
+}
+
+static struct MHD_Response *stream_response(struct cairn_srv_exchange *exchange) {
+    struct flow *flow = calloc(1, sizeof(*flow));
+    if (!flow) return NULL;
+    flow->connection = exchange->connection;
+    flow->guard = exchange->guard;
+    flow->timeout_ms = exchange->http->server->settings->request_timeout_ms;
+    flow->stream = CAIRN_TAKE(exchange->reply.stream);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        cairn_srv_stream_size(flow->stream), STREAM_BLOCK_BYTES, read_flow, flow, free_flow);
+    if (!response) free_flow(flow);
+    return response;
+}
+
+static ssize_t read_nothing(void *cls, uint64_t position, char *to, size_t capacity) {
+    (void)cls, (void)position, (void)to, (void)capacity;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+/* ---- responses ---- */
+
+static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
+    struct cairn_srv_reply *reply = &exchange->reply;
+    if (reply->stream) return stream_response(exchange);
+    if (reply->head_bytes)
+        return MHD_create_response_from_callback(reply->head_bytes, 1024, read_nothing, NULL, NULL);
+    void *data = reply->body.data;
+    struct MHD_Response *response =
+        data ? MHD_create_response_from_buffer(reply->body.size, data, MHD_RESPMEM_MUST_FREE)
+             : MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
+    if (response) reply->body = (struct cairn_buf){0};
+    return response;
+}
+
+/* B07: the library refuses CR and LF by its answer alone, so the answer is looked at. */
+static bool add_headers(struct MHD_Response *response, const struct cairn_srv_reply *reply) {
+    const char *type = reply->content_type ? reply->content_type : "application/json";
+    bool ok =
+        reply->status == 304 || MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
+    ok = ok && MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
+    bool cached = false;
+    for (size_t i = 0; i < reply->header_count; i++) {
+        ok = ok && MHD_add_response_header(response, reply->headers[i].name,
+                                           reply->headers[i].value) == MHD_YES;
+        cached = cached || !strcmp(reply->headers[i].name, "Cache-Control");
+    }
+    if (reply->location.size)
+        ok = ok && MHD_add_response_header(response, "Location", reply->location.data) == MHD_YES;
+    return ok &&
+           (cached || MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES);
+}
+
+static void log_failure(const struct cairn_srv_exchange *exchange) {
+    int status = cairn_code_info(exchange->code)->http_status;
+    if (status < 500) {
+        cairn_log(DEBUG, "http.refused", "path=%s status=%d cause=\"%s\"", path_of(exchange),
+                  status, exchange->error.message);
+    } else if (exchange->code == CAIRN_BUSY || exchange->code == CAIRN_UNAVAILABLE ||
+               exchange->code == CAIRN_CATALOG_BEHIND) {
+        cairn_log(INFO, "http.unavailable", "path=%s cause=\"%s\"", path_of(exchange),
+                  exchange->error.message);
+    } else {
+        cairn_log(WARN, "http.failed", "path=%s status=%d cause=\"%s\"", path_of(exchange), status,
+                  exchange->error.message);
+    }
+}
+
+enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
+    struct cairn_error err = {0};
+    if (exchange->code) {
+        log_failure(exchange);
+        if (write_problem(exchange, &err)) return MHD_NO;
+    }
+    struct cairn_srv_reply *reply = &exchange->reply;
+    uint64_t size = reply->body.size; /* make_response takes the body over */
+    struct MHD_Response *response = make_response(exchange);
+    if (!response) return MHD_NO;
+    enum MHD_Result result = MHD_NO;
+    if (add_headers(response, reply)) {
+        uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
+        cairn_srv_guard_set(exchange->guard, timeout_ms + size / 1024);
+        result = MHD_queue_response(exchange->connection,
+                                    (unsigned)(reply->status ? reply->status : 200), response);
+    } else {
+        cairn_log(ERROR, "http.header_refused", "path=%s", path_of(exchange));
+    }
+    MHD_destroy_response(response);
+    return result;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shape proof (B03). The library parses in place and forgives much: bare LF, folded lines, NUL,
+ * doubled lengths. If every line was exactly "Name: value CRLF", then method, target, version and
+ * each name and value lie exactly next to each other in its buffer, and the last ends where the
+ * header ends. One pointer elsewhere means that something was forgiven, and then it is refused. */
+#include <stdio.h>
+#include <strings.h>
+
+#include "server/http/inside.h"
+
+struct walk {
+    const char *next; /* where the next name must begin */
+    bool ok;
+    unsigned content_lengths, transfer_encodings, hosts;
+};
+
+static bool is_token(const char *text, size_t size) {
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!letter && (!c || !strchr(marks, c))) return false;
+    }
+    return size > 0;
+}
+
+static bool is_field_text(const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if ((c < 0x20 && c != '\t') || c == 0x7f) return false;
+    }
+    return !size || (text[0] != ' ' && text[size - 1] != ' ');
+}
+
+static bool named(const char *name, size_t size, const char *wanted) {
+    return size == strlen(wanted) && !strncasecmp(name, wanted, size);
+}
+
+static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char *key,
+                                  size_t key_size, const char *value, size_t value_size) {
+    struct walk *walk = cls;
+    (void)kind;
+    walk->ok = walk->ok && value && key == walk->next && is_token(key, key_size) &&
+               value == key + key_size + 2 && is_field_text(value, value_size);
+    walk->content_lengths += named(key, key_size, "Content-Length");
+    walk->transfer_encodings += named(key, key_size, "Transfer-Encoding");
+    walk->hosts += named(key, key_size, "Host");
+    if (walk->ok) walk->next = value + value_size + 2;
+    return MHD_YES;
+}
+
+enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const char *method,
+                                      const char *version, struct cairn_error *err) {
+    static const char doubt[] = "the request is not exactly what RFC 9112 asks for (one CRLF after "
+                                "each line, one space after each colon and no folded lines)";
+    const char *uri = exchange->uri;
+    struct walk walk = {.ok = exchange->target != NULL};
+    walk.ok = walk.ok && method + strlen(method) + 1 == uri &&
+              uri + exchange->uri_size + 1 == version && strlen(version) == 8;
+    walk.next = version + 8 + 2;
+    MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, check_line, &walk);
+    if (walk.transfer_encodings)
+        return cairn_fail(err, CAIRN_LENGTH_REQUIRED,
+                          "Transfer-Encoding is not taken: send Content-Length");
+    if (walk.content_lengths > 1) return cairn_fail(err, CAIRN_INVALID, "two Content-Length");
+    if (walk.hosts != 1) return cairn_fail(err, CAIRN_INVALID, "exactly one Host is needed");
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (!walk.ok || !info || walk.next + 2 != method + info->header_size)
+        return cairn_fail(err, CAIRN_INVALID, "%s", doubt);
+    return CAIRN_OK;
+}

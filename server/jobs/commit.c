@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commit of one version (rules Q22, Q23, Q53): proof, layout object, checksums.bin,
+ * manifest.json, one transaction; the record after it is record.c's. Every step may be repeated:
+ * what is written is a pure function of the version's rows, and a writer that finds it there
+ * compares it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/manifest.h"
+#include "api/table.h"
+#include "common/clock.h"
+#include "common/crashpoint.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "plan/cover.h"
+#include "server/jobs/commit_objects.h"
+#include "server/catalog/frozen.h"
+#include "server/jobs/jobs.h"
+#include "server/jobs/record.h"
+#include "server/jobs/replicas.h"
+#include "server/handlers/saves.h"
+
+struct rank_table {
+    uint32_t rank;
+    uint8_t digest[32];
+    struct cairn_buf bytes;
+};
+struct work {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;
+    const char *id;
+    struct cairn_srv_version version;
+    bool whole;
+    struct cairn_manifest manifest;
+    struct cairn_buf text; /* of the manifest */
+    char **nodes;          /* by shard: who registered it */
+    struct cairn_buf checksums;
+    struct rank_table *tables; /* by rank */
+    size_t table_count;
+    bool layout_known; /* another version of this layout was proven and its object is there */
+    uint8_t layout_digest[32];
+    struct cairn_srv_replicas *replicas;
+    uint8_t manifest_sha256[32];
+    bool final; /* the reason to give up can never heal */
+    bool committed, changed;
+    struct cairn_error why; /* of giving up */
+};
+
+static void release_work(struct work *work) {
+    for (size_t i = 0; i < work->table_count; i++) cairn_buf_release(&work->tables[i].bytes);
+    for (size_t i = 0; i < work->manifest.shard_count; i++) free(work->nodes[i]);
+    free(work->tables);
+    free(work->nodes);
+    cairn_manifest_release(&work->manifest);
+    cairn_buf_release(&work->checksums);
+    cairn_buf_release(&work->text);
+    cairn_srv_version_release(&work->version);
+    cairn_srv_replicas_free(work->replicas);
+}
+
+/* ---- reading the rows ---- */
+
+static enum cairn_code add_shard(struct work *work, const struct cairn_srv_rows *rows,
+                                 size_t *capacity, struct cairn_error *err) {
+    struct cairn_manifest *manifest = &work->manifest;
+    if (manifest->shard_count == *capacity) {
+        *capacity = *capacity ? 2 * *capacity : 64;
+        void *more = realloc(manifest->shards, *capacity * sizeof(*manifest->shards));
+        if (more) manifest->shards = more;
+        void *nodes = more ? realloc(work->nodes, *capacity * sizeof(*work->nodes)) : NULL;
+        if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
+        work->nodes = nodes;
+    }
+    struct cairn_manifest_shard shard = {.name = strdup(cairn_srv_rows_text(rows, 0)),
+                                         .rank = (uint32_t)cairn_srv_rows_i64(rows, 1),
+                                         .size_bytes = cairn_srv_rows_u64(rows, 2),
+                                         .crc32c = (uint32_t)cairn_srv_rows_i64(rows, 3),
+                                         .part_bytes = cairn_srv_rows_u64(rows, 5)};
+    char *node = strdup(cairn_srv_rows_text(rows, 6));
+    if (!shard.name || !node) {
+        free(shard.name);
+        free(node);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
+    }
+    work->nodes[manifest->shard_count] = node;
+    manifest->shards[manifest->shard_count++] = shard;
+    struct cairn_view blocks = cairn_srv_rows_blob(rows, 4);
+    return blocks.size ? cairn_buf_append(&work->checksums, blocks.data, blocks.size, err)
+                       : CAIRN_OK;
+}
+
+/* In the order of the manifest (names by bytes), since checksums.bin is in that order. */
+static enum cairn_code load_shards(struct cairn_srv_tx *tx, struct work *work,
+                                   struct cairn_error *err) {
+    size_t capacity = 0;
+    work->checksums.limit = CAIRN_GIB;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT name, rank, size, crc32c, blocks, part_bytes, node FROM "
+                                 "shards WHERE version = ?1 ORDER BY name",
+                                 "t", work->id));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_TRY(add_shard(work, &rows, &capacity, err));
+    }
+}
+
+static enum cairn_code load_ranks(struct cairn_srv_tx *tx, struct work *work,
+                                  struct cairn_error *err) {
+    work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
+    if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
+    CAIRN_TRY(cairn_srv_replicas_new(&work->replicas, err));
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT rank, digest, replicated FROM version_ranks WHERE "
+                                 "version = ?1 AND sealed ORDER BY rank",
+                                 "t", work->id));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        uint32_t rank = (uint32_t)cairn_srv_rows_i64(&rows, 0);
+        CAIRN_TRY(cairn_srv_replicas_add(work->replicas, rank, cairn_srv_rows_text(&rows, 2), err));
+        struct cairn_view digest = cairn_srv_rows_blob(&rows, 1);
+        if (digest.size != 32) continue;
+        struct rank_table *table = &work->tables[work->table_count++];
+        table->rank = rank;
+        memcpy(table->digest, digest.data, 32);
+    }
+}
+
+static void digest_layout(struct work *work) {
+    CAIRN_AUTO_HEAP uint32_t *ranks = calloc(work->table_count + 1, sizeof(*ranks));
+    CAIRN_AUTO_HEAP uint8_t(*digests)[32] = calloc(work->table_count + 1, sizeof(*digests));
+    CAIRN_ASSERT(ranks);
+    CAIRN_ASSERT(digests);
+    for (size_t i = 0; i < work->table_count; i++) {
+        ranks[i] = work->tables[i].rank;
+        memcpy(digests[i], work->tables[i].digest, 32);
+    }
+    cairn_layout_digest(ranks, (const uint8_t(*)[32])digests, work->table_count,
+                        work->layout_digest);
+}
+
+/* Which object holds the layout is chosen once and kept in the row: the manifest names it and must
+ * come out the same whoever writes it again. The choice is the reference of Q33. */
+static enum cairn_code choose_layout(struct cairn_srv_tx *tx, struct work *work,
+                                     struct cairn_error *err) {
+    struct cairn_view digest = {work->layout_digest, 32};
+    if (!work->version.has_writer) {
+        CAIRN_TRY(cairn_srv_sql_run(
+            tx, NULL, err,
+            "UPDATE versions SET layout = ?2, layout_writer = coalesce((SELECT writer FROM layouts "
+            "WHERE run_id = ?3 AND digest = ?2 AND deleted = 0), version) WHERE version = ?1",
+            "tbi", work->id, digest, work->version.run_id));
+        cairn_srv_version_release(&work->version);
+        CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
+    }
+    int64_t one = 0;
+    return cairn_srv_sql_number(tx, &work->layout_known, &one, err,
+                                "SELECT 1 FROM layouts WHERE run_id = ?1 AND digest = ?2 AND "
+                                "writer = ?3 AND deleted = 0",
+                                "ibt", work->version.run_id, digest,
+                                work->version.layout_writer.text);
+}
+
+/* Tables are only needed for a layout that was not proven before. */
+static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < work->table_count; i++) {
+        struct rank_table *table = &work->tables[i];
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, "SELECT bytes FROM tables WHERE digest = ?1",
+                                     "b", (struct cairn_view){table->digest, 32}));
+        bool more = false;
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more)
+            return cairn_fail(err, CAIRN_INTERNAL, "the table of rank %u is gone", table->rank);
+        struct cairn_view bytes = cairn_srv_rows_blob(&rows, 0);
+        table->bytes.limit = CAIRN_TABLE_BYTES_MAX;
+        CAIRN_TRY(cairn_buf_append(&table->bytes, bytes.data, bytes.size, err));
+    }
+    return CAIRN_OK;
+}
+
+/* A write, because the choice of the layout's object is kept. */
+static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct work *work = argument;
+    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
+    CAIRN_TRY(cairn_srv_save_whole(tx, &work->version, &work->whole, err));
+    if (!work->whole) return CAIRN_OK;
+    CAIRN_TRY(load_shards(tx, work, err));
+    CAIRN_TRY(load_ranks(tx, work, err));
+    if (!work->table_count) return CAIRN_OK;
+    digest_layout(work);
+    CAIRN_TRY(choose_layout(tx, work, err));
+    return work->layout_known ? CAIRN_OK : load_tables(tx, work, err);
+}
+
+/* ---- giving up ---- */
+
+static enum cairn_code abort_version(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct work *work = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &version, err));
+    if (version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, work->why.code, work->why.message};
+    work->changed = true;
+    return cairn_srv_version_move(tx, &version, &move, err);
+}
+
+/* A failed proof can never heal, since seals are final; work->why names the place. */
+static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, abort_version, work, err));
+    cairn_log(WARN, "commit.refused", "version=%s step=%" PRIu64 " cause=\"%s\"", work->id,
+              work->version.step, work->why.message);
+    if (!work->changed) return CAIRN_OK;
+    cairn_srv_save_changed(work->server, &work->version);
+    cairn_srv_jobs_sweep(work->server);
+    return CAIRN_OK;
+}
+
+/* ---- proof and layout ---- */
+
+static enum cairn_code build_layout(struct work *work, struct cairn_buf *ret,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct cairn_table *tables = calloc(work->table_count, sizeof(*tables));
+    if (!tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the layout");
+    for (size_t i = 0; i < work->table_count; i++)
+        CAIRN_TRY(cairn_table_open(cairn_buf_view(&work->tables[i].bytes), &tables[i], err));
+    ret->limit = CAIRN_LAYOUT_BYTES_MAX;
+    return cairn_layout_build(tables, work->table_count, ret, err);
+}
+
+static enum cairn_code prove(struct work *work, struct cairn_buf *layout_bytes,
+                             struct cairn_error *err) {
+    CAIRN_TRY(build_layout(work, layout_bytes, err));
+    struct cairn_layout layout = {0};
+    CAIRN_TRY(cairn_layout_open(cairn_buf_view(layout_bytes), &layout, err));
+    enum cairn_code code = cairn_plan_cover_prove(&layout, err);
+    cairn_layout_release(&layout);
+    return code;
+}
+
+static enum cairn_code read_tables(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    return load_tables(tx, argument, err);
+}
+
+/* A layout that another version wrote is only looked for; one that somebody removed is written
+ * again, from the tables of this version. */
+static enum cairn_code write_layout(struct work *work, struct cairn_buf *layout_bytes,
+                                    struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_layout(&work->version.name, work->layout_digest, &work->version.layout_writer, &key);
+    if (work->layout_known) {
+        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+        enum cairn_code code = cairn_store_perform(work->worker, &head, err);
+        if (code != CAIRN_NOT_FOUND) return code;
+        CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, read_tables, work, err));
+        CAIRN_TRY(build_layout(work, layout_bytes, err));
+    }
+    CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(layout_bytes), err));
+    CAIRN_CRASHPOINT("server.commit.after_layout");
+    return CAIRN_OK;
+}
+
+/* ---- manifest ---- */
+
+static enum cairn_code fill_manifest(struct work *work, struct cairn_error *err) {
+    const struct cairn_srv_version *version = &work->version;
+    struct cairn_manifest *manifest = &work->manifest;
+    manifest->origin = (struct cairn_version_origin){
+        .name = version->name, .attempt = version->attempt, .step = version->step, .n = version->n};
+    (void)cairn_text_copy(manifest->origin.nonce, sizeof(manifest->origin.nonce), version->nonce);
+    manifest->id = version->id;
+    manifest->world_size = version->world_size;
+    manifest->format_tag = strdup(version->format);
+    manifest->meta_json = strdup(version->meta);
+    manifest->labels_json = strdup(version->labels);
+    if (!manifest->format_tag || !manifest->meta_json || !manifest->labels_json)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the manifest");
+    manifest->has_layout = work->table_count > 0;
+    if (manifest->has_layout) {
+        memcpy(manifest->layout_digest, work->layout_digest, 32);
+        manifest->layout_writer = version->layout_writer;
+    }
+    cairn_sha256_of(cairn_buf_view(&work->checksums), manifest->checksums_sha256);
+    return CAIRN_OK;
+}
+
+static enum cairn_code encode_manifest(struct work *work, struct cairn_error *err) {
+    CAIRN_TRY(fill_manifest(work, err));
+    work->text.limit = CAIRN_MANIFEST_BYTES_MAX;
+    return cairn_manifest_encode(&work->manifest, &work->text, err);
+}
+
+/* Q53: bytes that say the same as these rows were written by a server of another release, between
+ * its manifest and its transaction. Read as its format and written in ours they come out equal;
+ * then the stored bytes are this version's manifest. Anything else leaves the version open. */
+static enum cairn_code take_stored(struct work *work, const char *key, struct cairn_error *err) {
+    CAIRN_AUTO(buf) stored = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    CAIRN_AUTO(buf) again = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    CAIRN_AUTO(manifest) manifest = {0};
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_store_get_small(work->worker, key, &stored, err));
+    enum cairn_code code = cairn_manifest_decode(cairn_buf_view(&stored), &manifest, &why);
+    if (!code) code = cairn_manifest_encode(&manifest, &again, &why);
+    if (code)
+        return cairn_fail(err, CAIRN_CONFLICT, "%s is there and is no manifest of this version: %s",
+                          key, why.message);
+    if (again.size != work->text.size || memcmp(again.data, work->text.data, again.size))
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "%s is there and says something else than the "
+                          "version's rows",
+                          key);
+    cairn_sha256_of(cairn_buf_view(&stored), work->manifest_sha256);
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_manifest(struct work *work, struct cairn_error *err) {
+    struct cairn_version_place place = cairn_srv_version_place(&work->version);
+    struct cairn_key key;
+    cairn_key_checksums(&place, &key);
+    CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(&work->checksums), err));
+    CAIRN_CRASHPOINT("server.commit.after_checksums");
+    cairn_key_manifest(&place, &key);
+    cairn_sha256_of(cairn_buf_view(&work->text), work->manifest_sha256);
+    enum cairn_code code =
+        cairn_store_put_same(work->worker, key.text, cairn_buf_view(&work->text), err);
+    if (code == CAIRN_CONFLICT) code = take_stored(work, key.text, err);
+    CAIRN_TRY(code);
+    CAIRN_CRASHPOINT("server.commit.after_manifest");
+    return CAIRN_OK;
+}
+
+/* ---- the one commit point ---- */
+
+static enum cairn_code take_effect(struct cairn_srv_tx *tx, struct work *work,
+                                   struct cairn_error *err) {
+    const struct cairn_srv_version *version = &work->version;
+    if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, version, err));
+    if (work->table_count)
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                    "INSERT INTO layouts(run_id, digest, writer) VALUES(?1, ?2, "
+                                    "?3) ON CONFLICT DO UPDATE SET unused_tick = 0",
+                                    "ibt", version->run_id,
+                                    (struct cairn_view){work->layout_digest, 32},
+                                    version->layout_writer.text));
+    /* From here the manifest alone knows the shards. */
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, NULL, err, "DELETE FROM shards WHERE version = ?1", "t", work->id));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_ranks WHERE version = ?1", "t",
+                                work->id));
+    return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_groups WHERE version = ?1", "t",
+                             work->id);
+}
+
+static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct work *work = argument;
+    work->committed = false;
+    cairn_srv_version_release(&work->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &work->version.name, &run, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
+    if (work->version.state != CAIRN_STATE_OPEN || run.attempt != work->version.attempt)
+        return CAIRN_OK;
+    struct cairn_srv_move move = {.event = CAIRN_EVENT_COMMIT};
+    CAIRN_TRY(cairn_srv_version_move(tx, &work->version, &move, err));
+    work->version.committed_ms = cairn_srv_wall_ms(work->server);
+    work->committed = true;
+    CAIRN_AUTO_HEAP char *warnings = cairn_srv_replicas_warnings(work->replicas);
+    if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");
+    CAIRN_TRY(cairn_srv_sql_run(
+        tx, NULL, err,
+        "UPDATE versions SET bytes = ?2, shards = ?3, manifest_sha256 = ?4, committed_ms = ?5, "
+        "warnings = ?6 WHERE version = ?1",
+        "tiibit", work->id, (int64_t)work->manifest.total_bytes,
+        (int64_t)work->manifest.shard_count, (struct cairn_view){work->manifest_sha256, 32},
+        work->version.committed_ms, warnings));
+    return take_effect(tx, work, err);
+}
+
+/* ---- the whole ---- */
+
+/* What seals and registrations fixed can never heal. */
+static bool is_verdict(enum cairn_code code) {
+    return code == CAIRN_BEGIN_DIFFERS || code == CAIRN_INVALID || code == CAIRN_TABLE_INVALID ||
+           code == CAIRN_TOO_LARGE;
+}
+
+static enum cairn_code prove_and_encode(struct work *work, struct cairn_buf *layout_bytes,
+                                        struct cairn_error *err) {
+    if (work->table_count && !work->layout_known) CAIRN_TRY(prove(work, layout_bytes, err));
+    return encode_manifest(work, err);
+}
+
+/* Everything that may end the version, as work->final says; nothing of the store is changed. */
+static enum cairn_code judge(struct work *work, struct cairn_buf *layout_bytes,
+                             struct cairn_error *err) {
+    CAIRN_CRASHPOINT("server.commit.before_proof");
+    enum cairn_code code = prove_and_encode(work, layout_bytes, err);
+    work->final = is_verdict(code);
+    if (code) return code;
+    struct cairn_srv_objects objects = {.server = work->server,
+                                        .worker = work->worker,
+                                        .place = cairn_srv_version_place(&work->version),
+                                        .manifest = &work->manifest,
+                                        .nodes = work->nodes};
+    return cairn_srv_objects_there(&objects, &work->final, err);
+}
+
+/* Q53: nothing that is found there while writing ends the version. */
+static enum cairn_code write_documents(struct work *work, struct cairn_buf *layout_bytes,
+                                       struct cairn_error *err) {
+    if (work->table_count) CAIRN_TRY(write_layout(work, layout_bytes, err));
+    return write_manifest(work, err);
+}
+
+static enum cairn_code commit(struct work *work, struct cairn_error *err) {
+    CAIRN_AUTO(buf) layout_bytes = {0};
+    enum cairn_code code = judge(work, &layout_bytes, &work->why);
+    if (code && work->final) return give_up(work, err);
+    if (!code) code = write_documents(work, &layout_bytes, &work->why);
+    if (code == CAIRN_CONFLICT && !CAIRN_RULE(Q53)) return give_up(work, err);
+    if (code) {
+        *err = work->why;
+        return code;
+    }
+    CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, flip, work, err));
+    if (!work->committed) return CAIRN_OK; /* given up in between: the sweep cleans */
+    CAIRN_CRASHPOINT("server.commit.after_transaction");
+    cairn_srv_replicas_log(work->replicas, work->id);
+    cairn_srv_version_release(&work->version);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct work *work = argument;
+    cairn_srv_version_release(&work->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
+    return cairn_srv_tx_run_thawed(tx, work->version.run_id, err);
+}
+
+static enum cairn_code run(struct work *work, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
+    if (work->version.state == CAIRN_STATE_OPEN) {
+        cairn_srv_version_release(&work->version);
+        CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, load, work, err));
+        if (!work->whole) return CAIRN_OK;
+        CAIRN_TRY(commit(work, err));
+        CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
+    }
+    if (work->version.state != CAIRN_STATE_COMMITTED || work->version.recorded) return CAIRN_OK;
+    return cairn_srv_record_write(work->server, work->worker, &work->version, err);
+}
+
+enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     const char *version_id, struct cairn_error *err) {
+    struct work work = {.server = server, .worker = worker, .id = version_id};
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    uint64_t from_ms = cairn_srv_mono_ms(server);
+    enum cairn_code code = run(&work, err);
+    if (work.committed)
+        cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, version_id,
+                  cairn_srv_mono_ms(server) - from_ms);
+    release_work(&work);
+    return code;
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store.json, the generation and the grant key; see identity.h. */
+#include "server/jobs/identity.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "api/manifest.h"
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/catalog/frozen.h"
+#include "server/jobs/run_objects.h"
+
+#define NUMBERS_TRIED_MAX 16
+
+struct identity {
+    char uuid[CAIRN_UUID_TEXT_BYTES]; /* "" in a new catalog */
+    uint64_t generation;
+    bool has_runs;
+};
+
+/* ---- the catalog's side ---- */
+
+static enum cairn_code read_meta(struct cairn_srv_tx *tx, const char *name, char *ret,
+                                 size_t capacity, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, "SELECT value FROM meta WHERE name = ?1", "t", name));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    (void)cairn_text_copy(ret, capacity, more ? cairn_srv_rows_text(&rows, 0) : "");
+    return CAIRN_OK;
+}
+
+static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct identity *identity = argument;
+    char number[32];
+    CAIRN_TRY(read_meta(tx, "store_uuid", identity->uuid, sizeof(identity->uuid), err));
+    CAIRN_TRY(read_meta(tx, "generation", number, sizeof(number), err));
+    identity->generation = strtoull(number, NULL, 10);
+    int64_t one = 0;
+    return cairn_srv_sql_number(tx, &identity->has_runs, &one, err, "SELECT 1 FROM runs LIMIT 1",
+                                "");
+}
+
+static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct identity *identity = argument;
+    char number[32];
+    snprintf(number, sizeof(number), "%" PRIu64, identity->generation);
+    static const char sql[] = "INSERT INTO meta(name, value) VALUES(?1, ?2) ON CONFLICT(name) DO "
+                              "UPDATE SET value = ?2";
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, sql, "tt", "store_uuid", identity->uuid));
+    return cairn_srv_sql_run(tx, NULL, err, sql, "tt", "generation", number);
+}
+
+/* ---- the store's side ---- */
+
+static enum cairn_code get_record(struct cairn_store_worker *worker, struct cairn_store_record *ret,
+                                  struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    CAIRN_AUTO(buf) text = {.limit = 64 * CAIRN_KIB};
+    CAIRN_TRY(cairn_store_get_small(worker, key.text, &text, err));
+    return cairn_store_record_decode(cairn_buf_view(&text), ret, err);
+}
+
+static enum cairn_code put_record(struct cairn_store_worker *worker,
+                                  const struct cairn_store_record *record, bool create,
+                                  struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_store_record_encode(record, &text, err));
+    return cairn_store_put_small(worker, key.text, cairn_buf_view(&text), create, err);
+}
+
+struct witness {
+    struct cairn_run_name name;
+    uint64_t attempt;
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    bool found;
+};
+
+static enum cairn_code find_witness(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct witness *witness = argument;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT project, run, a.attempt, a.nonce FROM attempts a JOIN "
+                                 "runs USING(run_id) WHERE recorded ORDER BY a.created_ms DESC "
+                                 "LIMIT 1",
+                                 ""));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &witness->found, err));
+    if (!witness->found) return CAIRN_OK;
+    (void)cairn_text_copy(witness->name.project, sizeof(witness->name.project),
+                          cairn_srv_rows_text(&rows, 0));
+    (void)cairn_text_copy(witness->name.run, sizeof(witness->name.run),
+                          cairn_srv_rows_text(&rows, 1));
+    witness->attempt = cairn_srv_rows_u64(&rows, 2);
+    (void)cairn_text_copy(witness->nonce, sizeof(witness->nonce), cairn_srv_rows_text(&rows, 3));
+    return CAIRN_OK;
+}
+
+/* A lost store.json is written again on request, where the newest attempt of this catalog is found
+ * with its nonce: an empty mount point, or another bucket, has none. */
+static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                       const struct identity *identity, struct cairn_error *err) {
+    struct witness witness = {0};
+    struct cairn_error why = {0};
+    CAIRN_AUTO(attempt_record) record = {0};
+    const char *url = cairn_store_url(server->store);
+    if (!server->settings->adopt_store || !identity->uuid[0])
+        return cairn_fail(
+            err, CAIRN_CATALOG_BEHIND,
+            "%s has no .cairn/store.json, but this catalog has runs in a store: is it "
+            "the right folder or bucket, and is it mounted? If only that object was "
+            "lost, start once with --adopt-store=true",
+            url);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_witness, &witness, err));
+    enum cairn_code code = witness.found ? cairn_srv_attempt_read(worker, &witness.name,
+                                                                  witness.attempt, &record, &why)
+                                         : CAIRN_NOT_FOUND;
+    if (code && code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT) {
+        if (err) *err = why;
+        return code;
+    }
+    if (code || strcmp(record.nonce, witness.nonce))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "%s has no .cairn/store.json, and the newest attempt of this catalog is "
+                          "not in it: it is another store, or it is not mounted",
+                          url);
+    cairn_log(WARN, "store.json_rewritten", "store=%s uuid=%s", url, identity->uuid);
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                  struct identity *identity, struct cairn_error *err) {
+    if (identity->has_runs) CAIRN_TRY(may_write_again(server, worker, identity, err));
+    if (!identity->uuid[0]) cairn_uuid_random(identity->uuid);
+    struct cairn_store_record record = {.format = 1, .generation = identity->generation};
+    (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->uuid);
+    (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
+    /* The catalog first: a store must never be of a uuid that no catalog knows. */
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
+    /* One that is there already is ours, when the reply to its first put was lost, or a stranger's:
+     * it is read and compared in either case. */
+    struct cairn_error failure = {0};
+    enum cairn_code code = put_record(worker, &record, true, &failure);
+    if (code == CAIRN_PRECONDITION) return CAIRN_OK;
+    if (code) {
+        if (err) *err = failure;
+        return code;
+    }
+    cairn_log(INFO, "store.created", "store=%s uuid=%s", cairn_store_url(server->store),
+              record.uuid);
+    return CAIRN_OK;
+}
+
+static enum cairn_code compare_at_start(struct cairn_srv *server,
+                                        const struct cairn_store_record *record,
+                                        struct identity *identity, struct cairn_error *err) {
+    if (identity->uuid[0] && strcmp(identity->uuid, record->uuid))
+        return cairn_fail(
+            err, CAIRN_FORBIDDEN, "the store %s is %s (owner %s), this catalog belongs to %s",
+            cairn_store_url(server->store), record->uuid, record->owner, identity->uuid);
+    (void)cairn_text_copy(identity->uuid, sizeof(identity->uuid), record->uuid);
+    if (record->generation <= identity->generation || server->settings->adopt_store)
+        return CAIRN_OK;
+    cairn_srv_freeze(server, "the store's generation is ahead of this catalog: the catalog is a "
+                             "lost, restored or second one (setting adopt-store takes it over)");
+    return CAIRN_OK;
+}
+
+/* Compare-and-set on a store that has none for an object that is replaced: whoever creates the
+ * object of a number has that number. Where a put cannot be told not to replace, two servers that
+ * raise at the same moment are told apart by reading store.json again, and no better. */
+static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   uint64_t number, struct cairn_error *err) {
+    if (!cairn_store_profile(server->store)->create_only_put) return CAIRN_OK;
+    char uuid[CAIRN_UUID_TEXT_BYTES];
+    struct cairn_key key;
+    cairn_uuid_random(uuid);
+    cairn_key_generation(number, &key);
+    return cairn_store_put_small(worker, key.text, cairn_view_of(uuid), true, err);
+}
+
+/* The last one stays: it is what the next server must not create. */
+static void drop_number(struct cairn_srv *server, struct cairn_store_worker *worker,
+                        uint64_t number) {
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    if (!number || !cairn_store_profile(server->store)->create_only_put) return;
+    cairn_key_generation(number, &key);
+    if (cairn_store_delete(worker, key.text, &why) != CAIRN_OK)
+        cairn_log(DEBUG, "generation.left", "key=%s cause=\"%s\"", key.text, why.message);
+}
+
+/* The catalog is raised first, so that a crash in between leaves it ahead, never behind. */
+static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      struct cairn_store_record *record, struct identity *identity,
+                                      struct cairn_error *err) {
+    uint64_t before = record->generation;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
+    record->generation = identity->generation;
+    server->raising_to = identity->generation;
+    CAIRN_TRY(put_record(worker, record, false, err));
+    struct cairn_store_record again = {0};
+    CAIRN_TRY(get_record(worker, &again, err));
+    if (again.generation != record->generation || strcmp(again.uuid, record->uuid))
+        return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
+    drop_number(server, worker, before);
+    return CAIRN_OK;
+}
+
+/* Numbers that a server took and died with are passed over. */
+static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      struct cairn_store_record *record, struct identity *identity,
+                                      struct cairn_error *err) {
+    identity->generation = cairn_max_u64(identity->generation, record->generation);
+    enum cairn_code code = CAIRN_PRECONDITION;
+    for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_PRECONDITION; i++)
+        code = take_number(server, worker, ++identity->generation, err);
+    CAIRN_TRY(code);
+    return set_generation(server, worker, record, identity, err);
+}
+
+enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    struct identity identity = {0};
+    struct cairn_store_record record = {0};
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    CAIRN_TRY(get_record(worker, &record, err));
+    identity.generation = record.generation + 1;
+    enum cairn_code code = take_number(server, worker, identity.generation, &why);
+    if (!code) code = set_generation(server, worker, &record, &identity, &why);
+    if (code == CAIRN_PRECONDITION || code == CAIRN_CONFLICT) {
+        cairn_srv_freeze(server, "another server raises this store's generation");
+        return cairn_srv_thawed(server, err);
+    }
+    if (code && err) *err = why;
+    return code;
+}
+
+/* Made only where no grant of an older one can be out: a new key ends every save that is under way
+ * (Q49). */
+static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path, bool has_runs,
+                                      struct cairn_error *err) {
+    if (has_runs && !server->settings->new_grant_key)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "%s is missing, and this catalog has runs whose attempts it has signed: "
+                          "put the file back from the backup of data_dir; if it is lost for good, "
+                          "start once with --new-grant-key=true, which ends all saves under way "
+                          "(jobs then open a new attempt)",
+                          path);
+    cairn_random(server->grant_key, sizeof(server->grant_key));
+    struct cairn_view view = {server->grant_key, sizeof(server->grant_key)};
+    CAIRN_TRY(cairn_file_replace(path, view, 0600, err));
+    if (has_runs) cairn_log(WARN, "grant.key_made", "path=%s", path);
+    return CAIRN_OK;
+}
+
+static enum cairn_code load_grant_key(struct cairn_srv *server, bool has_runs,
+                                      struct cairn_error *err) {
+    char path[1024];
+    snprintf(path, sizeof(path), "%.900s/grant.key", server->settings->data_dir);
+    CAIRN_AUTO(buf) key = {.limit = 256};
+    enum cairn_code code = cairn_file_load(path, &key, err);
+    if (code == CAIRN_NOT_FOUND) return make_grant_key(server, path, has_runs, err);
+    if (code) return code;
+    struct stat status;
+    if (stat(path, &status)) return cairn_fail_errno(err, "%s", path);
+    if (status.st_mode & 077)
+        return cairn_fail(err, CAIRN_FORBIDDEN, "%s can be read by others: chmod 600 it", path);
+    if (key.size != sizeof(server->grant_key))
+        return cairn_fail(err, CAIRN_CORRUPT, "%s holds %zu bytes, not %d", path, key.size,
+                          CAIRN_GRANT_KEY_BYTES);
+    memcpy(server->grant_key, key.data, key.size);
+    cairn_wipe(key.data, key.size);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    struct identity identity = {0};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    CAIRN_TRY(load_grant_key(server, identity.has_runs, err));
+    struct cairn_store_record record = {0};
+    enum cairn_code code = get_record(worker, &record, err);
+    if (code == CAIRN_NOT_FOUND) {
+        CAIRN_TRY(make_store(server, worker, &identity, err));
+        code = get_record(worker, &record, err);
+    }
+    if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
+    CAIRN_TRY(compare_at_start(server, &record, &identity, err));
+    server->raising_to = identity.generation;
+    server->generation = identity.generation;
+    if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));
+    server->generation = identity.generation;
+    (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.uuid);
+    return cairn_srv_frozen_start(server, err);
+}
+
+enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
+                                           struct cairn_store_worker *worker,
+                                           struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    struct cairn_store_record record = {0};
+    enum cairn_code code = get_record(worker, &record, err);
+    if (code == CAIRN_NOT_FOUND) /* which is no answer about anybody's run */
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "%s has no .cairn/store.json: is the store mounted? docs/runbook.md says "
+                          "how a lost one is written again",
+                          cairn_store_url(server->store));
+    CAIRN_TRY(code);
+    /* Every number between the start's and the last one that was taken is this server's own. */
+    bool ours = record.generation >= server->generation && record.generation <= server->raising_to;
+    if (!strcmp(record.uuid, server->store_uuid) && ours) return CAIRN_OK;
+    cairn_srv_freeze(server, "the store is another one, or its generation was raised by another "
+                             "server");
+    return cairn_srv_thawed(server, err);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who commits what and when the sweep runs; see jobs.h. */
+#include "server/jobs/jobs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/keys.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "server/pool.h"
+
+#define COMMITS_AT_ONCE 2
+#define IN_WORK_MAX 65536
+#define RETRY_MS_MIN 500
+#define RETRY_MS_MAX 30000
+#define ROUND_MS_MAX 30000 /* catalog ticks add at most 60 s at a time (Q34) */
+
+struct job {
+    struct cairn_srv_task task; /* first */
+    struct cairn_srv *server;
+    char id[CAIRN_VERSION_ID_BYTES];
+    bool again; /* asked for while it ran */
+    uint64_t pause_ms;
+    enum cairn_code last;
+    char stuck[400]; /* Q53: why an operator must act; "" when nobody must. Under the lock. */
+    struct job *next;
+};
+struct cairn_srv_jobs {
+    struct cairn_srv *server;
+    struct cairn_srv_pool *commits;
+    struct cairn_store_worker *sweeper;
+    struct cairn_srv_sweep *sweep;
+    pthread_t thread;
+    bool started;
+    struct cairn_lock lock;
+    struct cairn_condition work;
+    struct {
+        struct job *jobs;
+        size_t count;
+        bool sweep, stopping;
+    } locked;
+};
+
+static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *worker);
+static void drop_job(struct cairn_srv_task *task);
+
+static void forget_job(struct cairn_srv_jobs *jobs, struct job *job) {
+    for (struct job **at = &jobs->locked.jobs; *at; at = &(*at)->next) {
+        if (*at != job) continue;
+        *at = job->next;
+        jobs->locked.count--;
+        return;
+    }
+}
+
+static void drop_job(struct cairn_srv_task *task) {
+    struct job *job = (struct job *)task;
+    struct cairn_srv_jobs *jobs = job->server->jobs;
+    {
+        CAIRN_HOLD(&jobs->lock);
+        forget_job(jobs, job);
+    }
+    free(job);
+}
+
+/* After a run: away with it, or once more, at once or later. */
+static void settle(struct job *job, enum cairn_code code) {
+    struct cairn_srv_jobs *jobs = job->server->jobs;
+    bool over = false;
+    {
+        CAIRN_HOLD(&jobs->lock);
+        over = !code && !job->again;
+        if (over) forget_job(jobs, job);
+        if (!code) job->pause_ms = 0;
+        job->again = false;
+    }
+    if (over) {
+        free(job);
+        return;
+    }
+    if (code) job->pause_ms = job->pause_ms ? 2 * job->pause_ms : RETRY_MS_MIN;
+    job->pause_ms = cairn_min_u64(job->pause_ms, RETRY_MS_MAX);
+    uint64_t now_ms = jobs->commits ? cairn_mono_ms() : cairn_srv_mono_ms(job->server);
+    job->task.due_ms = code ? now_ms + job->pause_ms : 0;
+    if (!jobs->commits) return; /* it stays in the list */
+    if (!cairn_srv_pool_push(jobs->commits, &job->task)) drop_job(&job->task);
+}
+
+static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+    struct job *job = (struct job *)task;
+    struct cairn_error err = {0};
+    enum cairn_code code = cairn_srv_commit_run(job->server, worker, job->id, &err);
+    if (code == CAIRN_CONFLICT && code != job->last)
+        cairn_log(ERROR, "commit.manifest_differs", "version=%s cause=\"%s\"", job->id,
+                  err.message);
+    else if (code && code != job->last)
+        cairn_log(WARN, "commit.delayed", "version=%s cause=\"%s\"", job->id, err.message);
+    job->last = code;
+    {
+        CAIRN_HOLD(&job->server->jobs->lock);
+        snprintf(job->stuck, sizeof(job->stuck), "%s", code == CAIRN_CONFLICT ? err.message : "");
+    }
+    settle(job, code == CAIRN_NOT_FOUND || code == CAIRN_CATALOG_BEHIND ? CAIRN_OK : code);
+}
+
+void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    struct job *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) return; /* the next sweep finds it */
+    fresh->server = server;
+    fresh->task.run = run_job;
+    fresh->task.drop = drop_job;
+    snprintf(fresh->id, sizeof(fresh->id), "%s", version_id);
+    {
+        CAIRN_HOLD(&jobs->lock);
+        struct job *known = jobs->locked.jobs;
+        while (known && strcmp(known->id, version_id)) known = known->next;
+        if (known) known->again = true;
+        if (known || jobs->locked.count >= IN_WORK_MAX) {
+            free(fresh);
+            return;
+        }
+        fresh->next = jobs->locked.jobs;
+        jobs->locked.jobs = fresh;
+        jobs->locked.count++;
+    }
+    if (!jobs->commits) return; /* idle */
+    if (!cairn_srv_pool_push(jobs->commits, &fresh->task)) drop_job(&fresh->task);
+}
+
+size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worker *worker) {
+    CAIRN_ASSERT(!jobs->commits);
+    size_t count = 0;
+    uint64_t now_ms = cairn_srv_mono_ms(jobs->server);
+    struct job *next = NULL;
+    for (struct job *job = jobs->locked.jobs; job; job = next) {
+        next = job->next;
+        if (job->task.due_ms > now_ms) continue;
+        run_job(&job->task, worker);
+        count++;
+    }
+    return count;
+}
+
+size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_BYTES]) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    size_t count = 0;
+    ret[0] = '\0';
+    CAIRN_HOLD(&jobs->lock);
+    for (const struct job *job = jobs->locked.jobs; job; job = job->next) {
+        if (!job->stuck[0]) continue;
+        if (!count++)
+            snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s cannot be committed: %s", job->id, job->stuck);
+    }
+    return count;
+}
+
+void cairn_srv_jobs_sweep(struct cairn_srv *server) {
+    CAIRN_HOLD(&server->jobs->lock);
+    server->jobs->locked.sweep = true;
+    cairn_condition_signal(&server->jobs->work);
+}
+
+static void *sweep_loop(void *argument) {
+    struct cairn_srv_jobs *jobs = argument;
+    pthread_setname_np(pthread_self(), "cairn-sweep");
+    uint64_t round_ms = cairn_min_u64(jobs->server->settings->sweep_interval_ms, ROUND_MS_MAX);
+    for (;;) {
+        cairn_srv_sweep_run(jobs->sweep, jobs->sweeper);
+        uint64_t until_ms = cairn_mono_ms() + round_ms;
+        CAIRN_HOLD(&jobs->lock);
+        while (!jobs->locked.sweep && !jobs->locked.stopping) {
+            if (!cairn_condition_wait(&jobs->work, &jobs->lock, until_ms)) break;
+        }
+        jobs->locked.sweep = false;
+        if (jobs->locked.stopping) return NULL;
+    }
+}
+
+enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, struct cairn_srv_jobs **ret,
+                                        struct cairn_error *err) {
+    struct cairn_srv_jobs *jobs = calloc(1, sizeof(*jobs));
+    if (!jobs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for jobs");
+    jobs->server = server;
+    cairn_lock_init(&jobs->lock, CAIRN_LOCK_server_jobs);
+    cairn_condition_init(&jobs->work);
+    *ret = jobs;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jobs **ret,
+                                   struct cairn_error *err) {
+    struct cairn_srv_jobs *jobs = NULL;
+    CAIRN_TRY(cairn_srv_jobs_new_idle(server, &jobs, err));
+    struct cairn_srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit"};
+    enum cairn_code code = cairn_srv_pool_new(&options, &jobs->commits, err);
+    if (!code) code = cairn_store_worker_new(server->store, &jobs->sweeper, err);
+    if (!code) code = cairn_srv_sweep_new(server, &jobs->sweep, err);
+    *ret = jobs;
+    server->jobs = jobs;
+    if (!code && pthread_create(&jobs->thread, NULL, sweep_loop, jobs))
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no thread for the sweep");
+    jobs->started = !code;
+    if (!code) return CAIRN_OK;
+    cairn_srv_jobs_free(jobs);
+    *ret = server->jobs = NULL;
+    return code;
+}
+
+void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
+    if (!jobs) return;
+    {
+        CAIRN_HOLD(&jobs->lock);
+        jobs->locked.stopping = true;
+        cairn_condition_signal(&jobs->work);
+    }
+    if (jobs->started) pthread_join(jobs->thread, NULL);
+    cairn_srv_pool_free(jobs->commits);
+    while (jobs->locked.jobs) { /* of an idle one; the pool has dropped the others */
+        struct job *job = jobs->locked.jobs;
+        forget_job(jobs, job);
+        free(job);
+    }
+    if (jobs->sweeper) cairn_store_worker_free(jobs->sweeper);
+    cairn_srv_sweep_free(jobs->sweep);
+    cairn_condition_release(&jobs->work);
+    cairn_lock_release(&jobs->lock);
+    free(jobs);
+}

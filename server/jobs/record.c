@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* committed.json and `recorded` (rules Q24, Q52); see record.h. */
+#include "server/jobs/record.h"
+
+#include <inttypes.h>
+
+#include "api/manifest.h"
+#include "common/clock.h"
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "server/catalog/frozen.h"
+#include "server/handlers/saves.h"
+#include "server/jobs/sweep_objects.h"
+
+#define OWED_MAX 1000 /* of one run, at once */
+
+enum cairn_code cairn_srv_record_text(const struct cairn_srv_version *version,
+                                      struct cairn_buf *ret, struct cairn_error *err) {
+    struct cairn_record record = {
+        .id = version->id, .attempt = version->attempt, .step = version->step, .n = version->n};
+    memcpy(record.manifest_sha256, version->manifest_sha256, 32);
+    cairn_time_text(version->committed_ms, false, record.committed_at);
+    return cairn_record_encode(&record, ret, err);
+}
+
+enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_version *version,
+                                           struct cairn_error *err) {
+    if (version->on_exists != CAIRN_SRV_EXISTS_SUPERSEDE) return CAIRN_OK;
+    return cairn_srv_sql_run(tx, NULL, err,
+                             "UPDATE versions SET superseded = 1 WHERE run_id = ?1 AND step = ?2 "
+                             "AND state = 1 AND (attempt, n) < (?3, ?4)",
+                             "iiii", version->run_id, (int64_t)version->step,
+                             (int64_t)version->attempt, (int64_t)version->n);
+}
+
+static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    const struct cairn_srv_version *version = argument;
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
+                                "UPDATE versions SET recorded = 1 WHERE version = ?1 AND state = 1 "
+                                "AND recorded = 0",
+                                "t", version->id.text));
+    return changed && CAIRN_RULE(Q52) ? cairn_srv_record_supersede(tx, version, err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                       const struct cairn_srv_version *version,
+                                       struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_srv_record_text(version, &text, err));
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    CAIRN_CRASHPOINT("server.commit.before_record");
+    enum cairn_code code = cairn_store_put_same(worker, key.text, cairn_buf_view(&text), err);
+    if (code == CAIRN_CONFLICT)
+        return cairn_srv_run_freeze(server, &version->name,
+                                    "the store holds another committed.json of a version", err);
+    if (code) return code;
+    CAIRN_CRASHPOINT("server.commit.after_record");
+    /* Before the row says recorded: a server that dies here is followed by one that does both. */
+    cairn_srv_sweep_uploads(server, worker, version);
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, (void *)version, err));
+    CAIRN_CRASHPOINT("server.commit.after_recorded");
+    cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
+              version->id.text, version->name.project, version->name.run, version->step,
+              version->bytes);
+    cairn_srv_save_changed(server, version);
+    return CAIRN_OK;
+}
+
+/* ---- those of one run ---- */
+
+enum cairn_code cairn_srv_record_owed(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                      struct cairn_error *err) {
+    int64_t one = 0;
+    return cairn_srv_sql_number(tx, ret, &one, err,
+                                "SELECT 1 FROM versions WHERE run_id = ?1 AND state = 1 AND "
+                                "recorded = 0 LIMIT 1",
+                                "i", run_id);
+}
+
+struct owed {
+    const struct cairn_run_name *name;
+    struct cairn_version_id ids[OWED_MAX];
+    size_t count;
+    const char *id;
+    struct cairn_srv_version version;
+};
+
+static enum cairn_code find_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct owed *owed = argument;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 "SELECT version FROM versions JOIN runs USING(run_id) WHERE "
+                                 "project = ?1 AND run = ?2 AND state = 1 AND recorded = 0 "
+                                 "ORDER BY versions.attempt, step, n",
+                                 "tt", owed->name->project, owed->name->run));
+    for (bool more = true; owed->count < OWED_MAX; owed->count++) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        (void)cairn_text_copy(owed->ids[owed->count].text, sizeof(owed->ids[0].text),
+                              cairn_srv_rows_text(&rows, 0));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code get_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct owed *owed = argument;
+    cairn_srv_version_release(&owed->version);
+    return cairn_srv_version_get(tx, owed->id, &owed->version, err);
+}
+
+enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
+                                               struct cairn_store_worker *worker,
+                                               const struct cairn_run_name *name,
+                                               struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct owed *owed = calloc(1, sizeof(*owed));
+    if (!owed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for records");
+    owed->name = name;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_owed, owed, err);
+    for (size_t i = 0; i < owed->count && !code; i++) {
+        owed->id = owed->ids[i].text;
+        code = cairn_srv_catalog_read(server->catalog, get_owed, owed, err);
+        if (code || owed->version.state != CAIRN_STATE_COMMITTED || owed->version.recorded)
+            continue;
+        code = cairn_srv_record_write(server, worker, &owed->version, err);
+        if (code) (void)cairn_within(err, code, "the record of %s is missing", owed->id);
+    }
+    cairn_srv_version_release(&owed->version);
+    return code;
+}

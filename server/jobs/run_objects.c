@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading one run from its store; see run_objects.h. */
+#include "server/jobs/run_objects.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/hash.h"
+#include "common/text.h"
+
+#define PAGES_MAX 1000000
+#define ITEMS_MAX 1000000
+#define DIGITS 12 /* of a step and of an attempt's number in a key */
+
+void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects) {
+    free(objects->versions);
+    free(objects->attempts);
+    *objects = (struct cairn_srv_run_objects){0};
+}
+
+/* ---- keys ---- */
+
+static bool take_number(const char **at, uint64_t *ret) {
+    struct cairn_view digits = {*at, DIGITS};
+    for (int i = 0; i < DIGITS; i++)
+        if ((*at)[i] < '0' || (*at)[i] > '9') return false;
+    *at += DIGITS;
+    return !cairn_parse_u64(digits, ret, NULL);
+}
+
+/* "<step>/<version id>/committed.json" */
+static bool is_record(const char *rest, struct cairn_srv_seen *ret) {
+    if (!take_number(&rest, &ret->step) || *rest++ != '/') return false;
+    if (strnlen(rest, CAIRN_VERSION_ID_BYTES) < CAIRN_VERSION_ID_BYTES - 1) return false;
+    struct cairn_view id = {rest, CAIRN_VERSION_ID_BYTES - 1};
+    if (!cairn_version_id_valid(id)) return false;
+    memcpy(ret->id.text, id.data, id.size);
+    ret->id.text[id.size] = '\0';
+    return !strcmp(rest + id.size, "/committed.json");
+}
+
+/* "attempts/<number>.json" */
+static bool is_attempt(const char *rest, uint64_t *ret) {
+    if (!cairn_text_starts(rest, "attempts/")) return false;
+    rest += strlen("attempts/");
+    return take_number(&rest, ret) && *ret && !strcmp(rest, ".json");
+}
+
+/* ---- the listing ---- */
+
+static enum cairn_code make_room(void **items, size_t count, size_t *capacity, size_t item_size,
+                                 struct cairn_error *err) {
+    if (count < *capacity) return CAIRN_OK;
+    if (count >= ITEMS_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a run with more than %d records", ITEMS_MAX);
+    size_t wanted = *capacity ? 2 * *capacity : 64;
+    void *grown = reallocarray(*items, wanted, item_size);
+    if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a run's records");
+    *items = grown;
+    *capacity = wanted;
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_key(struct cairn_srv_run_objects *objects, const char *rest,
+                                struct cairn_error *err) {
+    struct cairn_srv_seen seen;
+    uint64_t attempt = 0;
+    if (is_attempt(rest, &attempt)) {
+        CAIRN_TRY(make_room((void **)&objects->attempts, objects->attempt_count,
+                            &objects->attempt_capacity, sizeof(*objects->attempts), err));
+        objects->attempts[objects->attempt_count++] = attempt;
+    } else if (is_record(rest, &seen)) {
+        CAIRN_TRY(make_room((void **)&objects->versions, objects->version_count,
+                            &objects->version_capacity, sizeof(*objects->versions), err));
+        objects->versions[objects->version_count++] = seen;
+    }
+    return CAIRN_OK;
+}
+
+static int by_number(const void *a, const void *b) {
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+static enum cairn_code list_all(struct cairn_srv_run_objects *objects,
+                                struct cairn_store_worker *worker, const char *prefix,
+                                size_t run_size, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    for (size_t pages = 0; pages < PAGES_MAX; pages++) {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_store_request list = {
+            .op = CAIRN_STORE_LIST, .key = prefix, .page = page, .listing = &listing};
+        CAIRN_TRY(cairn_store_perform(worker, &list, err));
+        for (size_t i = 0; i < listing.count; i++) {
+            const char *key = listing.entries[i].key;
+            if (!cairn_text_starts(key, prefix))
+                return cairn_fail(err, CAIRN_STORE, "the store listed %s below %s", key, prefix);
+            CAIRN_TRY(take_key(objects, key + run_size, err));
+        }
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+        if (!page) return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages", prefix, PAGES_MAX);
+}
+
+enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects,
+                                           struct cairn_store_worker *worker, bool attempts_only,
+                                           struct cairn_error *err) {
+    char prefix[2 * CAIRN_NAME_BYTES_MAX + 16];
+    int size = snprintf(prefix, sizeof(prefix), "%s/%s/", objects->name.project, objects->name.run);
+    if (attempts_only) snprintf(prefix + size, sizeof(prefix) - (size_t)size, "attempts/");
+    struct cairn_error why = {0};
+    enum cairn_code code = list_all(objects, worker, prefix, (size_t)size, &why);
+    objects->listed = code == CAIRN_OK;
+    if (code && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED) {
+        if (err) *err = why;
+        return code;
+    }
+    if (objects->attempt_count)
+        qsort(objects->attempts, objects->attempt_count, sizeof(*objects->attempts), by_number);
+    return CAIRN_OK;
+}
+
+/* ---- documents ---- */
+
+enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
+                                       const struct cairn_run_name *name, uint64_t attempt,
+                                       struct cairn_attempt_record *ret, struct cairn_error *err) {
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    CAIRN_AUTO(buf) text = {.limit = 16 * CAIRN_MIB};
+    CAIRN_AUTO(attempt_record) record = {0};
+    cairn_key_attempt(name, attempt, &key);
+    enum cairn_code code = cairn_store_get_small(worker, key.text, &text, &why);
+    if (code && code != CAIRN_TOO_LARGE) {
+        if (err) *err = why;
+        return code;
+    }
+    if (!code) code = cairn_attempt_record_decode(cairn_buf_view(&text), &record, &why);
+    if (code) return cairn_fail(err, CAIRN_CORRUPT, "%s: %s", key.text, why.message);
+    if (strcmp(record.name.project, name->project) || strcmp(record.name.run, name->run) ||
+        record.attempt != attempt)
+        return cairn_fail(err, CAIRN_CORRUPT, "%s is of attempt %llu of %s/%s", key.text,
+                          (unsigned long long)record.attempt, record.name.project, record.name.run);
+    *ret = record;
+    record = (struct cairn_attempt_record){0};
+    return CAIRN_OK;
+}
+
+/* What is there and is not what it should be is CAIRN_CORRUPT, whatever the decoder calls it. */
+static enum cairn_code load(struct cairn_store_worker *worker, const char *key, uint64_t limit,
+                            struct cairn_buf *ret, struct cairn_error *err) {
+    ret->limit = limit;
+    enum cairn_code code = cairn_store_get_small(worker, key, ret, err);
+    return code == CAIRN_TOO_LARGE ? cairn_fail(err, CAIRN_CORRUPT, "%s is far too large", key)
+                                   : code;
+}
+
+static enum cairn_code read_manifest(struct cairn_store_worker *worker,
+                                     const struct cairn_version_place *place,
+                                     const struct cairn_record *record, struct cairn_manifest *ret,
+                                     struct cairn_error *err) {
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    struct cairn_version_id id;
+    uint8_t digest[32];
+    CAIRN_AUTO(buf) text = {0};
+    cairn_key_manifest(place, &key);
+    CAIRN_TRY(load(worker, key.text, CAIRN_MANIFEST_BYTES_MAX, &text, err));
+    cairn_sha256_of(cairn_buf_view(&text), digest);
+    if (memcmp(digest, record->manifest_sha256, 32))
+        return cairn_fail(err, CAIRN_CORRUPT, "%s does not have the record's SHA-256", key.text);
+    CAIRN_AUTO(manifest) manifest = {0};
+    if (cairn_manifest_decode(cairn_buf_view(&text), &manifest, &why))
+        return cairn_fail(err, CAIRN_CORRUPT, "%s: %s", key.text, why.message);
+    cairn_version_id_make(&manifest.origin, &id);
+    if (strcmp(id.text, place->id.text) || strcmp(manifest.id.text, place->id.text) ||
+        manifest.origin.step != place->step)
+        return cairn_fail(err, CAIRN_CORRUPT, "%s is of another version", key.text);
+    *ret = manifest;
+    manifest = (struct cairn_manifest){0};
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_committed_read(struct cairn_store_worker *worker,
+                                         const struct cairn_version_place *place,
+                                         struct cairn_record *ret_record,
+                                         struct cairn_manifest *ret_manifest,
+                                         struct cairn_error *err) {
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    CAIRN_AUTO(buf) text = {0};
+    cairn_key_committed(place, &key);
+    CAIRN_TRY(load(worker, key.text, CAIRN_MIB, &text, err));
+    if (cairn_record_decode(cairn_buf_view(&text), ret_record, &why))
+        return cairn_fail(err, CAIRN_CORRUPT, "%s: %s", key.text, why.message);
+    if (strcmp(ret_record->id.text, place->id.text) || ret_record->step != place->step)
+        return cairn_fail(err, CAIRN_CORRUPT, "%s is of another version", key.text);
+    return read_manifest(worker, place, ret_record, ret_manifest, err);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_objects: what the store itself says of one run: attempt records and committed versions.
+ *
+ * Why:     a catalog is compared with its store, and mended from it, by the same reading of it.
+ * Promise: E1  keys are taken apart strictly: what this program would not have written is no
+ *              attempt and no version.
+ *          E2  a version is read as committed when its record and the manifest of the record's
+ *              digest are there and are of this version; anything less says why.
+ * Limits:  1,000,000 versions and attempts of a run; one page of a listing at a time.
+ * Threads: one owner.
+ * Next:    server/jobs/compare.c, server/jobs/reconcile.c.
+ */
+#pragma once
+
+#include "api/manifest.h"
+#include "store/store.h"
+
+struct cairn_srv_seen {
+    struct cairn_version_id id;
+    uint64_t step;
+};
+struct cairn_srv_run_objects {
+    struct cairn_run_name name;
+    struct cairn_srv_seen *versions; /* with a committed.json; owned */
+    size_t version_count, version_capacity;
+    uint64_t *attempts; /* numbers of the attempt records, rising; owned */
+    size_t attempt_count, attempt_capacity;
+    bool listed; /* false: these keys may not list, nothing is known */
+};
+void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects);
+/* attempts_only: the versions are left out. */
+enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects,
+                                           struct cairn_store_worker *worker, bool attempts_only,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_CORRUPT: not a record of that attempt. */
+enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
+                                       const struct cairn_run_name *name, uint64_t attempt,
+                                       struct cairn_attempt_record *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Record and manifest of one version; CAIRN_CORRUPT or CAIRN_NOT_FOUND says what is not so. */
+enum cairn_code cairn_srv_committed_read(struct cairn_store_worker *worker,
+                                         const struct cairn_version_place *place,
+                                         struct cairn_record *ret_record,
+                                         struct cairn_manifest *ret_manifest,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

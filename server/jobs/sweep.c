@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One round of what nobody asks for: catalog time, commits and records that were left over,
+ * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
+ * which order, is in sweep_objects.c. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/jobs/compare.h"
+#include "server/catalog/frozen.h"
+#include "server/jobs/identity.h"
+#include "server/jobs/jobs.h"
+#include "server/catalog/nodes.h"
+#include "server/jobs/reconcile.h"
+#include "server/handlers/saves.h"
+#include "server/jobs/sweep_objects.h"
+#include "server/jobs/sweep_temporaries.h"
+#include "store/s3/s3.h"
+
+#define ROUND_VERSIONS_MAX 1000
+#define TICK_STEP_MS_MAX 60000
+#define HOUR_MS UINT64_C(3600000)
+#define UNUSED_MS (48 * HOUR_MS)
+#define RAISE_MS (10 * UINT64_C(60000))
+
+/* Version ids that one query found, worked on after it. */
+struct cairn_srv_sweep {
+    struct cairn_srv *server;
+    struct cairn_version_id ids[ROUND_VERSIONS_MAX];
+    size_t count;
+    uint64_t seen_tick, seen_boot_ms; /* Q34: of this server */
+    struct cairn_srv_version version;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    bool changed;
+    uint64_t tidied_ms; /* mono clock; 0: never */
+    struct cairn_srv_temporaries *temporaries;
+    bool raised;        /* the generation, in this round */
+    uint64_t raised_ms; /* mono clock */
+};
+
+/* ---- Q34: catalog time ---- */
+
+static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t tick = cairn_srv_tick(tx);
+    const struct cairn_clock *clock = found->server->clock;
+    uint64_t boot_ms = clock->boot_ms(clock);
+    if (found->seen_tick != tick) {
+        found->seen_tick = tick;
+        found->seen_boot_ms = boot_ms;
+        return CAIRN_OK;
+    }
+    uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
+                                "UPDATE ticks SET value = value + ?1 WHERE value = ?2", "ii",
+                                (int64_t)step_ms, (int64_t)tick));
+    if (changed) found->seen_tick = tick + step_ms;
+    found->seen_boot_ms = boot_ms;
+    return CAIRN_OK;
+}
+
+/* ---- queries ---- */
+
+static enum cairn_code collect(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
+                               const char *sql, uint64_t number, struct cairn_error *err) {
+    found->count = 0;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, sql, "i", (int64_t)number));
+    for (bool more = true; found->count < ROUND_VERSIONS_MAX; found->count++) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) break;
+        (void)cairn_text_copy(found->ids[found->count].text, sizeof(found->ids[0].text),
+                              cairn_srv_rows_text(&rows, 0));
+    }
+    return CAIRN_OK;
+}
+
+/* Q36: nothing is committed, ended or deleted in a run that the catalog is behind in. */
+#define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id) "
+
+static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    return collect(tx, argument,
+                   "SELECT version FROM versions v WHERE " THAWED
+                   "AND ((state = 1 AND recorded = 0) OR " CAIRN_SRV_WHOLE ") LIMIT ?1",
+                   ROUND_VERSIONS_MAX, err);
+}
+
+static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return collect(tx, argument,
+                   "SELECT version FROM versions v WHERE state = 0 AND " THAWED
+                   "ORDER BY opened_tick LIMIT ?1",
+                   ROUND_VERSIONS_MAX, err);
+}
+
+static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
+    if (tick < grace_ms) return CAIRN_OK;
+    return collect(
+        tx, found,
+        "SELECT version FROM versions v WHERE state = 1 AND trashed_tick <= ?1 AND " THAWED,
+        tick - grace_ms, err);
+}
+
+static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return collect(tx, argument,
+                   "SELECT version FROM versions v WHERE state IN (2, 3) AND " THAWED
+                   "ORDER BY opened_tick LIMIT ?1",
+                   ROUND_VERSIONS_MAX, err);
+}
+
+/* Q30: again after 10 s, for a request that was on the wire when its version was given up, and
+ * after 1, 24 and 48 h, for late writes of paused processes. */
+static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return collect(
+        tx, argument,
+        "SELECT version FROM versions v WHERE state = 4 AND sweeps BETWEEN 1 AND 4 AND " THAWED
+        "AND gone_tick + CASE sweeps WHEN 1 THEN 10000 WHEN 2 THEN 3600000 WHEN 3 THEN 86400000 "
+        "ELSE 172800000 END <= ?1",
+        cairn_srv_tick(tx), err);
+}
+_Static_assert(CAIRN_STATE_DELETING == 2 && CAIRN_STATE_ABORTING == 3 && CAIRN_STATE_GONE == 4,
+               "stored state numbers");
+
+/* ---- Q26: open for too long, or needing a node that is silent ---- */
+
+static enum cairn_code silent_node(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
+                                   struct cairn_error *err) {
+    const struct cairn_srv_version *version = &found->version;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(
+        tx, &rows, err,
+        "SELECT DISTINCT a.node FROM attempt_ranks a JOIN nodes USING(node) WHERE a.run_id = ?1 "
+        "AND "
+        "a.attempt = ?2 AND (NOT EXISTS (SELECT 1 FROM version_ranks k WHERE k.version = ?3 AND "
+        "k.rank = a.rank AND k.sealed) OR EXISTS (SELECT 1 FROM shards s WHERE s.version = ?3 AND "
+        "s.rank = a.rank AND s.registered = 0))",
+        "iit", version->run_id, (int64_t)version->attempt, version->id.text));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        uint64_t silence_ms =
+            cairn_srv_node_silence_ms(found->server, cairn_srv_rows_text(&rows, 0));
+        if (silence_ms < found->server->settings->silence_max_ms) continue;
+        char text[24];
+        cairn_duration_text(silence_ms, text);
+        snprintf(found->reason, sizeof(found->reason), "node %s was not heard for %s",
+                 cairn_srv_rows_text(&rows, 0), text);
+        return CAIRN_OK;
+    }
+}
+
+static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    found->reason[0] = 0;
+    found->changed = false;
+    const char *id = found->version.id.text;
+    struct cairn_srv_version fresh = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &fresh, err));
+    cairn_srv_version_release(&found->version);
+    found->version = fresh;
+    if (fresh.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    /* Q53: a whole version waits for a store or a release that can commit it, however long. */
+    bool whole = false;
+    CAIRN_TRY(cairn_srv_save_whole(tx, &fresh, &whole, err));
+    if (whole) return CAIRN_OK;
+    uint64_t open_max_ms = found->server->settings->open_max_ms;
+    if (cairn_srv_tick(tx) >= fresh.opened_tick + open_max_ms) {
+        char text[24];
+        cairn_duration_text(open_max_ms, text);
+        snprintf(found->reason, sizeof(found->reason), "it was open for more than %s", text);
+    } else {
+        CAIRN_TRY(silent_node(tx, found, err));
+    }
+    if (!found->reason[0]) return CAIRN_OK;
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_TIMEOUT, found->reason};
+    found->changed = true;
+    return cairn_srv_version_move(tx, &found->version, &move, err);
+}
+
+static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    cairn_srv_nodes_awake(server);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < found->count && !code; i++) {
+        found->version.id = found->ids[i];
+        code = cairn_srv_catalog_write(server->catalog, expire, found, err);
+        if (code || !found->changed) continue;
+        cairn_log(WARN, "save.expired", "version=%s step=%" PRIu64 " reason=\"%s\"",
+                  found->ids[i].text, found->version.step, found->reason);
+        cairn_srv_save_changed(server, &found->version);
+    }
+    cairn_srv_version_release(&found->version);
+    return code;
+}
+
+/* ---- Q35: the generation ---- */
+
+/* Before the first deletion of a round it is raised, by compare-and-set: a copy of this catalog
+ * that is put back later is then behind. Before the later ones it is compared. */
+static enum cairn_code raise_once(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker,
+                                  struct cairn_error *err) {
+    if (sweep->raised) return cairn_srv_identity_compare(sweep->server, worker, err);
+    CAIRN_TRY(cairn_srv_identity_raise(sweep->server, worker, err));
+    sweep->raised = true;
+    sweep->raised_ms = cairn_srv_mono_ms(sweep->server);
+    return CAIRN_OK;
+}
+
+/* And every ten minutes, so that a copy is never older than that without showing. */
+static enum cairn_code raise_now_and_then(struct cairn_srv_sweep *sweep,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) {
+    uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
+    sweep->raised = false;
+    if (!sweep->raised_ms) sweep->raised_ms = now_ms; /* the start has raised it */
+    return now_ms - sweep->raised_ms < RAISE_MS ? CAIRN_OK : raise_once(sweep, worker, err);
+}
+
+/* ---- the trash ---- */
+
+static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, found->version.id.text, &version, err));
+    uint64_t grace_ms = found->server->settings->trash_grace_ms;
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version.run_id, err));
+    if (version.state != CAIRN_STATE_COMMITTED || !version.trashed ||
+        cairn_srv_tick(tx) < version.trashed_tick + grace_ms)
+        return CAIRN_OK;
+    struct cairn_srv_move move = {.event = CAIRN_EVENT_DELETE};
+    return cairn_srv_version_move(tx, &version, &move, err);
+}
+
+static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    found->count = 0;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
+    if (found->count) CAIRN_TRY(raise_once(found, worker, err));
+    for (size_t i = 0; i < found->count; i++) {
+        found->version = (struct cairn_srv_version){.id = found->ids[i]};
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- objects ---- */
+
+/* One that cannot be swept keeps none of the others; the first failure is told. */
+static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) {
+    enum cairn_code first = CAIRN_OK;
+    for (size_t i = 0; i < found->count; i++) {
+        struct cairn_error why = {0};
+        enum cairn_code code =
+            cairn_srv_sweep_version(found->server, worker, found->ids[i].text, &why);
+        if (code == CAIRN_CATALOG_BEHIND && found->server->frozen)
+            return cairn_fail(err, code, "%s", why.message);
+        if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen now */
+        if (!code || first) continue;
+        first = code;
+        if (err) *err = why;
+        (void)cairn_within(err, code, "%s", found->ids[i].text);
+    }
+    return first;
+}
+
+static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
+                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_dead, found, err));
+    if (found->count) {
+        CAIRN_TRY(raise_once(found, worker, err));
+        CAIRN_TRY(sweep_found(found, worker, err));
+    }
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_gone, found, err));
+    if (found->count) {
+        CAIRN_TRY(raise_once(found, worker, err));
+        CAIRN_TRY(sweep_found(found, worker, err));
+    }
+    return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
+}
+
+/* What tests of the store left behind, by keys that may not delete; and what small puts left in a
+ * folder that died. */
+static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+    struct cairn_store *store = sweep->server->store;
+    struct cairn_error why = {0};
+    uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
+    if (sweep->tidied_ms && now_ms - sweep->tidied_ms < HOUR_MS) return;
+    sweep->tidied_ms = now_ms;
+    if (cairn_srv_temporaries_sweep(sweep->temporaries, sweep->server, worker, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.temporaries_left", "cause=\"%s\"", why.message);
+    if (strcmp(cairn_store_profile(store)->kind, "s3") != 0) return;
+    if (cairn_store_s3_tidy(store, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
+}
+
+static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
+    bool busy = false;
+    CAIRN_TRY(cairn_srv_compare_all(server, worker, &busy, err));
+    if (busy) return cairn_fail(err, CAIRN_BUSY, "a run is being compared with the store");
+    CAIRN_TRY(raise_now_and_then(found, worker, err));
+    cairn_srv_reconcile_asked(server, worker);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
+    for (size_t i = 0; i < found->count; i++) cairn_srv_jobs_commit(server, found->ids[i].text);
+    CAIRN_TRY(expire_all(found, err));
+    CAIRN_TRY(empty_trash(found, worker, err));
+    tidy(found, worker);
+    return sweep_objects(found, worker, err);
+}
+
+enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,
+                                    struct cairn_error *err) {
+    struct cairn_srv_sweep *sweep = calloc(1, sizeof(*sweep));
+    if (!sweep) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the sweep");
+    sweep->server = server;
+    enum cairn_code code = cairn_srv_temporaries_new(&sweep->temporaries, err);
+    if (code) free(sweep);
+    if (!code) *ret = sweep;
+    return code;
+}
+
+void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
+    if (sweep) cairn_srv_temporaries_free(sweep->temporaries);
+    free(sweep);
+}
+
+void cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+    struct cairn_error err = {0};
+    enum cairn_code code = round_of(sweep, worker, &err);
+    if (code && code != CAIRN_CATALOG_BEHIND)
+        cairn_log(WARN, "sweep.delayed", "cause=\"%s\"", err.message);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deleting what a dead version left in the store; see sweep_objects.h. */
+#include "server/jobs/sweep_objects.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/catalog/frozen.h"
+#include "server/jobs/identity.h"
+#include "server/handlers/saves.h"
+
+#define PAGES_MAX 1000000
+
+struct dead {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;
+    const char *id;
+    struct cairn_srv_version version;
+    bool record_aside; /* a reconcile found that its committed.json is none */
+    bool own_layout;   /* written by this version, and named by none that committed */
+    /* S27: a key that the store does not delete keeps none of the others. */
+    enum cairn_code refused;
+    struct cairn_error refusal; /* the first */
+};
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct dead *dead = argument;
+    CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &dead->version, err));
+    const struct cairn_srv_version *version = &dead->version;
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    int64_t aside = 0;
+    cairn_key_committed(&place, &key);
+    CAIRN_TRY(cairn_srv_sql_number(tx, &dead->record_aside, &aside, err,
+                                   "SELECT 1 FROM set_aside WHERE object = ?1", "t", key.text));
+    if (!version->has_layout || strcmp(version->layout_writer.text, dead->id)) return CAIRN_OK;
+    bool named = false;
+    int64_t one = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &named, &one, err,
+                                   "SELECT 1 FROM layouts WHERE run_id = ?1 AND writer = ?2", "it",
+                                   version->run_id, dead->id));
+    dead->own_layout = !named;
+    return CAIRN_OK;
+}
+
+/* Q32 */
+static enum cairn_code no_record(struct dead *dead, const char *key, struct cairn_error *err) {
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
+    enum cairn_code code = cairn_store_perform(dead->worker, &head, err);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (code) return code;
+    cairn_log(ERROR, "sweep.record_found",
+              "version=%s the store says it is committed, the catalog that it was given up",
+              dead->id);
+    return cairn_srv_run_freeze(dead->server, &dead->version.name,
+                                "a version that was given up has a committed.json", err);
+}
+
+static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err) {
+    struct cairn_version_place place = cairn_srv_version_place(&dead->version);
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    bool given_up = dead->version.state == CAIRN_STATE_ABORTING ||
+                    (dead->version.state == CAIRN_STATE_GONE && !dead->version.committed_ms);
+    if (given_up && !dead->record_aside)
+        CAIRN_TRY(no_record(dead, key.text, err));
+    else
+        CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));
+    CAIRN_CRASHPOINT("server.sweep.after_record");
+    cairn_key_manifest(&place, &key);
+    CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));
+    CAIRN_CRASHPOINT("server.sweep.after_manifest");
+    return CAIRN_OK;
+}
+
+/* At most CAIRN_STORE_DELETIONS_MAX entries, in one request where the store has one for that. */
+static enum cairn_code remove_batch(struct dead *dead, const char *prefix,
+                                    const struct cairn_store_entry *entries, size_t count,
+                                    struct cairn_error *err) {
+    struct cairn_error why = {0};
+    CAIRN_AUTO_HEAP struct cairn_store_deletion *batch = calloc(count, sizeof(*batch));
+    if (!batch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
+    for (size_t i = 0; i < count; i++) batch[i].key = entries[i].key;
+    enum cairn_code code = cairn_store_delete_many(dead->worker, prefix, batch, count, &why);
+    bool each_told = true;
+    for (size_t i = 0; i < count; i++) each_told &= batch[i].deleted || batch[i].code;
+    if (!code || !each_told) {
+        if (code && err) *err = why;
+        return code;
+    }
+    if (!dead->refused) dead->refusal = why;
+    dead->refused = dead->refusal.code;
+    return CAIRN_OK;
+}
+
+static enum cairn_code remove_objects(struct dead *dead, const char *prefix,
+                                      const struct cairn_store_listing *listing,
+                                      struct cairn_error *err) {
+    for (size_t i = 0; i < listing->count; i += CAIRN_STORE_DELETIONS_MAX) {
+        uint64_t count = cairn_min_u64(listing->count - i, CAIRN_STORE_DELETIONS_MAX);
+        CAIRN_TRY(remove_batch(dead, prefix, listing->entries + i, (size_t)count, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code abort_uploads(struct dead *dead, const struct cairn_store_listing *listing,
+                                     struct cairn_error *err) {
+    for (size_t i = 0; i < listing->count; i++) {
+        const struct cairn_store_entry *entry = &listing->entries[i];
+        struct cairn_store_request abort_upload = {
+            .op = CAIRN_STORE_UPLOAD_ABORT, .key = entry->key, .upload_id_in = entry->upload_id};
+        CAIRN_TRY(cairn_store_perform(dead->worker, &abort_upload, err));
+    }
+    return CAIRN_OK;
+}
+
+/* store/ compares each listing with what was asked; here it is asserted once more, since one wrong
+ * key deletes somebody's checkpoint. A store whose listings cannot be trusted ends the sweep. */
+static enum cairn_code list_page(struct dead *dead, struct cairn_store_request *list,
+                                 struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_perform(dead->worker, list, &why);
+    for (size_t i = 0; !code && i < list->listing->count; i++) {
+        const char *key = list->listing->entries[i].key;
+        if (!cairn_text_starts(key, list->key))
+            code = cairn_fail(&why, CAIRN_STORE, "%s was listed, which is not below %s", key,
+                              list->key);
+    }
+    if (code == CAIRN_STORE)
+        cairn_log(ERROR, "sweep.listing_wrong", "version=%s prefix=%s cause=\"%s\"", dead->id,
+                  list->key, why.message);
+    if (code && err) *err = why;
+    return code;
+}
+
+static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool uploads,
+                                     struct cairn_error *err) {
+    char *page = NULL;
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < PAGES_MAX && !code; i++) {
+        struct cairn_store_listing listing = {0};
+        struct cairn_store_request list = {.op = uploads ? CAIRN_STORE_UPLOADS : CAIRN_STORE_LIST,
+                                           .key = prefix,
+                                           .page = page,
+                                           .listing = &listing};
+        code = list_page(dead, &list, err);
+        if (!code && uploads) code = abort_uploads(dead, &listing, err);
+        if (!code && !uploads) code = remove_objects(dead, prefix, &listing, err);
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+        cairn_store_listing_release(&listing);
+        if (!page) break;
+    }
+    free(page);
+    return code;
+}
+
+static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
+    struct cairn_version_place place = cairn_srv_version_place(&dead->version);
+    struct cairn_key key;
+    CAIRN_TRY(delete_records(dead, err));
+    cairn_key_version_prefix(&place, &key);
+    CAIRN_TRY(remove_prefix(dead, key.text, false, err));
+    if (cairn_store_profile(dead->server->store)->lists_uploads)
+        CAIRN_TRY(remove_prefix(dead, key.text, true, err));
+    if (dead->own_layout) {
+        cairn_key_layout(&dead->version.name, dead->version.layout, &dead->version.id, &key);
+        CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));
+    }
+    CAIRN_CRASHPOINT("server.sweep.before_gone");
+    if (dead->refused && err) *err = dead->refusal;
+    return dead->refused;
+}
+
+static enum cairn_code drop_rows(struct cairn_srv_tx *tx, const char *id, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM shards WHERE version = ?1", "t", id));
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_ranks WHERE version = ?1", "t", id));
+    return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_groups WHERE version = ?1", "t",
+                             id);
+}
+
+static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct dead *dead = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &version, err));
+    if (version.state != CAIRN_STATE_GONE) {
+        struct cairn_srv_move move = {.event = CAIRN_EVENT_SWEPT};
+        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+        CAIRN_TRY(drop_rows(tx, dead->id, err));
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                    "UPDATE versions SET gone_tick = ?2 WHERE version = ?1", "ti",
+                                    dead->id, (int64_t)cairn_srv_tick(tx)));
+    }
+    return cairn_srv_sql_run(
+        tx, NULL, err, "UPDATE versions SET sweeps = sweeps + 1 WHERE version = ?1", "t", dead->id);
+}
+
+enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                        const char *version_id, struct cairn_error *err) {
+    struct dead dead = {.server = server, .worker = worker, .id = version_id};
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, look, &dead, err);
+    if (!code) code = remove_all(&dead, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, mark_gone, &dead, err);
+    if (!code && dead.version.state != CAIRN_STATE_GONE) {
+        cairn_log(INFO, "version.gone", "version=%s step=%" PRIu64 " was=%s", version_id,
+                  dead.version.step, cairn_state_text(dead.version.state));
+        cairn_srv_save_changed(server, &dead.version);
+    }
+    cairn_srv_version_release(&dead.version);
+    return code;
+}
+
+void cairn_srv_sweep_uploads(struct cairn_srv *server, struct cairn_store_worker *worker,
+                             const struct cairn_srv_version *version) {
+    struct dead dead = {.server = server, .worker = worker, .id = version->id.text};
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    struct cairn_error err = {0};
+    if (!cairn_store_profile(server->store)->lists_uploads) return;
+    cairn_key_version_prefix(&place, &key);
+    if (remove_prefix(&dead, key.text, true, &err) != CAIRN_OK)
+        cairn_log(INFO, "sweep.uploads_left", "version=%s cause=\"%s\"", version->id.text,
+                  err.message);
+}
+
+/* ---- layouts and tables ---- */
+
+#define LAYOUTS_MAX 100
+struct unused {
+    uint64_t unused_ms;
+    struct {
+        int64_t run_id;
+        struct cairn_run_name name;
+        uint8_t digest[32];
+        struct cairn_version_id writer;
+    } layouts[LAYOUTS_MAX];
+    size_t count;
+};
+
+/* In use: named by a version that is open (its manifest may be written already), committed, or
+ * still being deleted. Rows are only touched when that changes. */
+#define NAMED                                                                                      \
+    "EXISTS (SELECT 1 FROM versions v WHERE v.run_id = layouts.run_id AND v.layout = "             \
+    "layouts.digest AND v.layout_writer = layouts.writer AND v.state IN (0, 1, 2))"
+
+static enum cairn_code mark_unused(struct cairn_srv_tx *tx, uint64_t tick,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                "UPDATE layouts SET unused_tick = 0 WHERE deleted = 0 AND "
+                                "unused_tick > 0 AND " NAMED,
+                                ""));
+    return cairn_srv_sql_run(tx, NULL, err,
+                             "UPDATE layouts SET unused_tick = ?1 WHERE deleted = 0 AND "
+                             "unused_tick = 0 AND NOT " NAMED,
+                             "i", (int64_t)tick);
+}
+
+static enum cairn_code take_unused(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct unused *unused = argument;
+    uint64_t tick = cairn_srv_tick(tx);
+    unused->count = 0;
+    CAIRN_TRY(mark_unused(tx, tick, err));
+    if (tick < unused->unused_ms) return CAIRN_OK;
+    int64_t before = (int64_t)(tick - unused->unused_ms);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                "DELETE FROM tables WHERE used_tick < ?1 AND NOT EXISTS (SELECT 1 "
+                                "FROM version_ranks k WHERE k.digest = tables.digest)",
+                                "i", before));
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err,
+                           "SELECT l.run_id, r.project, r.run, l.digest, l.writer FROM "
+                           "layouts l JOIN runs r USING(run_id) WHERE deleted = 1 OR (deleted "
+                           "= 0 AND unused_tick > 0 AND unused_tick < ?1) LIMIT 100",
+                           "i", before));
+    for (bool more = true; unused->count < LAYOUTS_MAX; unused->count++) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) break;
+        __typeof__(unused->layouts[0]) *one = &unused->layouts[unused->count];
+        one->run_id = cairn_srv_rows_i64(&rows, 0);
+        (void)cairn_text_copy(one->name.project, sizeof(one->name.project),
+                              cairn_srv_rows_text(&rows, 1));
+        (void)cairn_text_copy(one->name.run, sizeof(one->name.run), cairn_srv_rows_text(&rows, 2));
+        struct cairn_view digest = cairn_srv_rows_blob(&rows, 3);
+        if (digest.size == 32) memcpy(one->digest, digest.data, 32);
+        (void)cairn_text_copy(one->writer.text, sizeof(one->writer.text),
+                              cairn_srv_rows_text(&rows, 4));
+    }
+    return CAIRN_OK;
+}
+
+/* The row stays, so that nobody refers to that object again (V20): 1 = no longer to be referred to,
+ * 2 = its object is deleted too. */
+static enum cairn_code set_deleted(struct cairn_srv_tx *tx, const struct unused *unused,
+                                   int64_t value, struct cairn_error *err) {
+    for (size_t i = 0; i < unused->count; i++)
+        CAIRN_TRY(cairn_srv_sql_run(
+            tx, NULL, err,
+            "UPDATE layouts SET deleted = ?4 WHERE run_id = ?1 AND digest = ?2 AND writer = ?3",
+            "ibti", unused->layouts[i].run_id, (struct cairn_view){unused->layouts[i].digest, 32},
+            unused->layouts[i].writer.text, value));
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_and_forget(struct cairn_srv_tx *tx, void *argument,
+                                       struct cairn_error *err) {
+    CAIRN_TRY(take_unused(tx, argument, err));
+    return set_deleted(tx, argument, 1, err);
+}
+
+static enum cairn_code mark_deleted(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    return set_deleted(tx, argument, 2, err);
+}
+
+enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                        uint64_t unused_ms, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct unused *unused = calloc(1, sizeof(*unused));
+    if (!unused) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
+    unused->unused_ms = unused_ms;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_and_forget, unused, err));
+    if (unused->count) CAIRN_TRY(cairn_srv_identity_raise(server, worker, err)); /* Q35 */
+    for (size_t i = 0; i < unused->count; i++) {
+        struct cairn_key key;
+        cairn_key_layout(&unused->layouts[i].name, unused->layouts[i].digest,
+                         &unused->layouts[i].writer, &key);
+        CAIRN_TRY(cairn_store_delete(worker, key.text, err));
+    }
+    if (!unused->count) return CAIRN_OK;
+    return cairn_srv_catalog_write(server->catalog, mark_deleted, unused, err);
+}

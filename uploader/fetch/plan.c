@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranges are sorted and joined, then cut: whole blocks go straight into the window, the ends are
+ * scraps that are gathered per block. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "uploader/fetch/inside.h"
+
+static int by_place(const void *a, const void *b) {
+    const struct cairn_up_range *x = a, *y = b;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static int by_block(const void *a, const void *b) {
+    const struct cairn_up_scrap *x = a, *y = b;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    if (x->block != y->block) return x->block < y->block ? -1 : 1;
+    return 0;
+}
+
+static enum cairn_code check(const struct cairn_up_reading *reading,
+                             const struct cairn_up_range *range, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &reading->version->manifest;
+    if (range->shard >= manifest->shard_count)
+        return cairn_fail(err, CAIRN_INVALID, "shard %u of %zu", range->shard,
+                          manifest->shard_count);
+    uint64_t size = manifest->shards[range->shard].size_bytes;
+    uint64_t window = reading->window->memory.size_bytes;
+    if (range->bytes > size || range->offset > size - range->bytes)
+        return cairn_fail(err, CAIRN_RANGE,
+                          "%" PRIu64 " bytes from %" PRIu64 " of a shard of %" PRIu64, range->bytes,
+                          range->offset, size);
+    if (range->bytes > window || range->at > window - range->bytes)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%" PRIu64 " bytes at %" PRIu64 " of a window of %" PRIu64, range->bytes,
+                          range->at, window);
+    return CAIRN_OK;
+}
+
+/* Neighbours in the shard that are neighbours in the window become one. */
+static size_t join(struct cairn_up_range *ranges, size_t count) {
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!ranges[i].bytes) continue;
+        struct cairn_up_range *last = kept ? &ranges[kept - 1] : NULL;
+        if (last && last->shard == ranges[i].shard &&
+            last->offset + last->bytes == ranges[i].offset &&
+            last->at + last->bytes == ranges[i].at)
+            last->bytes += ranges[i].bytes;
+        else
+            ranges[kept++] = ranges[i];
+    }
+    return kept;
+}
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+}
+
+static enum cairn_code add_piece(struct cairn_up_reading *reading, size_t *capacity,
+                                 const struct cairn_up_piece *piece, struct cairn_error *err) {
+    if (reading->piece_count == *capacity) {
+        size_t wanted = *capacity ? *capacity * 2 : 16;
+        void *grown = realloc(reading->pieces, wanted * sizeof(*reading->pieces));
+        if (!grown) return no_memory(err);
+        reading->pieces = grown;
+        *capacity = wanted;
+    }
+    reading->pieces[reading->piece_count++] = *piece;
+    return CAIRN_OK;
+}
+
+static void add_scrap(struct cairn_up_reading *reading, const struct cairn_up_range *range,
+                      uint64_t from, uint64_t end) {
+    if (from >= end) return;
+    reading->scraps[reading->scrap_count++] = (struct cairn_up_scrap){
+        .shard = range->shard,
+        .block = from / CAIRN_BLOCK_BYTES,
+        .from = (uint32_t)(from % CAIRN_BLOCK_BYTES),
+        .bytes = (uint32_t)(end - from),
+        .at = range->at + (from - range->offset),
+    };
+}
+
+static enum cairn_code cut(struct cairn_up_reading *reading, const struct cairn_up_range *range,
+                           size_t *capacity, struct cairn_error *err) {
+    uint64_t size = reading->version->manifest.shards[range->shard].size_bytes;
+    uint64_t end = range->offset + range->bytes;
+    uint64_t first = cairn_round_up(range->offset, CAIRN_BLOCK_BYTES);
+    uint64_t last = end == size ? end : end / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
+    if (first >= last) { /* no whole block: at most two pieces of blocks */
+        uint64_t border = cairn_min_u64(first, end);
+        add_scrap(reading, range, range->offset, border);
+        add_scrap(reading, range, border, end);
+        return CAIRN_OK;
+    }
+    add_scrap(reading, range, range->offset, first);
+    add_scrap(reading, range, last, end);
+    for (uint64_t at = first; at < last; at += CAIRN_UP_PIECE_BYTES) {
+        struct cairn_up_piece piece = {
+            .shard = range->shard,
+            .offset = at,
+            .bytes = cairn_min_u64(CAIRN_UP_PIECE_BYTES, last - at),
+            .at = range->at + (at - range->offset),
+        };
+        CAIRN_TRY(add_piece(reading, capacity, &piece, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code gather_scraps(struct cairn_up_reading *reading, size_t *capacity,
+                                     struct cairn_error *err) {
+    qsort(reading->scraps, reading->scrap_count, sizeof(*reading->scraps), by_block);
+    for (size_t i = 0; i < reading->scrap_count;) {
+        size_t first = i;
+        const struct cairn_up_scrap *scrap = &reading->scraps[first];
+        while (i < reading->scrap_count && !by_block(&reading->scraps[i], scrap)) i++;
+        uint64_t size = reading->version->manifest.shards[scrap->shard].size_bytes;
+        uint64_t offset = scrap->block * CAIRN_BLOCK_BYTES;
+        struct cairn_up_piece piece = {
+            .shard = scrap->shard,
+            .offset = offset,
+            .bytes = cairn_min_u64(CAIRN_BLOCK_BYTES, size - offset),
+            .bounced = true,
+            .scrap_first = first,
+            .scrap_count = i - first,
+        };
+        CAIRN_TRY(add_piece(reading, capacity, &piece, err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
+                                    const struct cairn_up_range *ranges, size_t count,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct cairn_up_range *sorted = calloc(count + 1, sizeof(*sorted));
+    reading->scraps = calloc(2 * count + 1, sizeof(*reading->scraps));
+    if (!sorted || !reading->scraps) return no_memory(err);
+    for (size_t i = 0; i < count; i++) {
+        CAIRN_TRY(check(reading, &ranges[i], err));
+        sorted[i] = ranges[i];
+    }
+    qsort(sorted, count, sizeof(*sorted), by_place);
+    count = join(sorted, count);
+    size_t capacity = 0;
+    for (size_t i = 0; i < count; i++) CAIRN_TRY(cut(reading, &sorted[i], &capacity, err));
+    return gather_scraps(reading, &capacity, err);
+}

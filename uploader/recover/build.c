@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves and rights out of what the journal held. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/failure.h"
+#include "api/table.h"
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "uploader/recover/inside.h"
+#include "uploader/save.h"
+
+/* ---- one save ---- */
+
+static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn_up_begin *ret,
+                                  struct cairn_error *err) {
+    json_t *body = NULL;
+    const struct cairn_json_field outer[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &ret->grant_text, CAIRN_GRANT_BYTES_MAX - 1},
+        {"proc", CAIRN_JSON_TEXT, false, &ret->proc, CAIRN_UUID_TEXT_BYTES - 1},
+        {"body", CAIRN_JSON_OBJECT, true, &body, 0},
+    };
+    CAIRN_TRY(cairn_json_read(past->begin, "", outer, CAIRN_COUNT(outer), true, err));
+    const struct cairn_json_field fields[] = {
+        {"step", CAIRN_JSON_U64, true, &ret->step, CAIRN_STEP_MAX},
+        {"n", CAIRN_JSON_U32, true, &ret->n, 0},
+        {"rank", CAIRN_JSON_U32, true, &ret->rank, 0},
+        {"world_size", CAIRN_JSON_U32, true, &ret->world_size, 0},
+        {"on_exists", CAIRN_JSON_TEXT, false, &ret->on_exists, 0},
+        {"skip", CAIRN_JSON_BOOL, false, &ret->skip, 0},
+        {"format", CAIRN_JSON_TEXT, false, &ret->format, 0},
+        {"labels", CAIRN_JSON_OBJECT, false, &ret->labels, 0},
+        {"meta", CAIRN_JSON_OBJECT, false, &ret->meta, 0},
+        {"split", CAIRN_JSON_OBJECT, false, &ret->split, 0},
+    };
+    return cairn_json_read(body, "/body", fields, CAIRN_COUNT(fields), true, err);
+}
+
+static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *save,
+                                   const struct cairn_up_past_shard *past,
+                                   struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_up_save_key(save, past->name, &key);
+    struct cairn_up_shard_options options = {
+        .entry = save->entry,
+        .index = save->state.shard_count,
+        .name = past->name,
+        .key = key.text,
+        .tensors = past->tensors,
+        .slab_offset = past->offset,
+        .size_bytes = past->bytes,
+        .take_fd = -1,
+        .token = past->intent ? past->token : NULL,
+        .part_bytes = past->part_bytes,
+    };
+    struct cairn_up_shard *shard = NULL;
+    CAIRN_TRY(cairn_up_shard_new(up->send, &options, &shard, err));
+    struct cairn_up_shard_past journaled = {
+        .intent = past->intent,
+        .durable = past->durable,
+        .upload_id = past->upload_id,
+        .blocks = past->blocks,
+        /* A file's descriptor died with the old process. */
+        .source_until_ms = past->is_file ? 1 : cairn_max_u64(1, up->locked.offers_until_ms),
+        .parts = past->parts,
+        .part_count = past->part_count,
+    };
+    enum cairn_code code = cairn_up_send_recover(up->send, shard, &journaled, err);
+    if (code != CAIRN_OK) {
+        cairn_up_shard_free(up->send, shard);
+        return code;
+    }
+    return cairn_up_save_shard_add_locked(up, save, shard, err);
+}
+
+static enum cairn_code build_seal(struct cairn_up_save *save, const struct cairn_up_past *past,
+                                  struct cairn_error *err) {
+    json_t *replicated = json_object_get(past->seal, "replicated");
+    if (json_is_array(replicated)) save->replicated = json_incref(replicated);
+    if (!past->table.size) return CAIRN_OK;
+    save->table.limit = CAIRN_TABLE_BYTES_MAX;
+    CAIRN_TRY(cairn_buf_append(&save->table, past->table.data, past->table.size, err));
+    uint8_t digest[32];
+    cairn_table_digest(cairn_buf_view(&save->table), digest);
+    cairn_hex_encode(digest, sizeof(digest), save->table_hex);
+    return CAIRN_OK;
+}
+
+static bool was_sent(const struct cairn_up_past *past) {
+    for (size_t i = 0; i < past->shard_count; i++) {
+        if (past->shards[i].intent || past->shards[i].is_file) return true;
+    }
+    return false;
+}
+
+static bool has_files(const struct cairn_up_past *past) {
+    for (size_t i = 0; i < past->shard_count; i++) {
+        if (past->shards[i].is_file) return true;
+    }
+    return false;
+}
+
+/* What was begun on the store is looked at, to be finished or to be aborted. */
+static void queue_shards(struct cairn_up *up, struct cairn_up_save *save,
+                         const struct cairn_up_past *past) {
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        if (past->seal || past->shards[i].intent) cairn_up_send_add(up->send, save->shards[i]);
+    }
+}
+
+static void build_fail(struct cairn_up *up, struct cairn_up_save *save, const json_t *fail) {
+    cairn_failure_get(fail, "reason", &save->why);
+    if (!save->why.code) save->why.code = CAIRN_CANCELLED;
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        cairn_up_send_give_up(up->send, save->shards[i], &save->why);
+}
+
+static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past *past,
+                                 struct cairn_up_save *save, struct cairn_error *err) {
+    if (past->bad.code != CAIRN_OK) {
+        if (err) *err = past->bad;
+        return past->bad.code;
+    }
+    const struct cairn_up_save_past state = {.staged = past->slab_bytes != 0,
+                                             .sealed = past->seal != NULL,
+                                             .failed = past->fail != NULL,
+                                             .sent = was_sent(past)};
+    cairn_up_save_state_recover(past->entry, &state, &save->state);
+    bool keep = past->seal || past->fail || state.sent;
+    for (size_t i = 0; keep && i < past->shard_count; i++)
+        CAIRN_TRY(build_shard(up, save, &past->shards[i], err));
+    save->stage_first = past->stage_first;
+    save->stage_count = keep ? past->shard_count - past->stage_first : 0;
+    save->staged_in.device = past->device;
+    save->staged_in.inode = past->inode;
+    save->staged_in.bytes = past->slab_bytes;
+    if (past->seal) CAIRN_TRY(build_seal(save, past, err));
+    queue_shards(up, save, past);
+    if (past->fail)
+        build_fail(up, save, past->fail);
+    else if (!past->seal && has_files(past))
+        cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
+                                  "the uploader restarted before the save was sealed and lost the "
+                                  "files that it had been given");
+    cairn_log(INFO, "recover.save", "run=%s step=%" PRIu64 " rank=%u version=%s phase=%s shards=%u",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              cairn_up_phase_text(save->state.phase), save->state.shard_count);
+    return CAIRN_OK;
+}
+
+/* Q45: what cannot be read of a save makes it fail by name at the server; nothing else does. */
+static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_past *past,
+                                  struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    struct cairn_up_save *save = NULL;
+    struct cairn_error why = {0};
+    CAIRN_TRY(read_begin(past, &begin, err));
+    CAIRN_TRY(cairn_up_save_new_locked(up, past->entry, &begin, &save, err));
+    const struct cairn_up_save_past open = {0};
+    cairn_up_save_state_recover(past->entry, &open, &save->state);
+    enum cairn_code code = fill_save(up, past, save, &why);
+    if (code == CAIRN_OK) return CAIRN_OK;
+    (void)cairn_within(&why, code, "the journal's records of it cannot be used");
+    cairn_up_save_fail_for_locked(up, save, &why);
+    if (err) *err = why;
+    return code;
+}
+
+/* ---- rights ---- */
+
+static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_past *past,
+                                     struct cairn_error *err) {
+    const char *grant = NULL;
+    uint32_t rank = 0;
+    const struct cairn_json_field fields[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
+        {"rank", CAIRN_JSON_U32, true, &rank, 0},
+    };
+    CAIRN_TRY(cairn_json_read(past->session, "", fields, CAIRN_COUNT(fields), true, err));
+    struct cairn_up_left *left = calloc(1, sizeof(*left));
+    if (!left) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
+    enum cairn_code code = cairn_up_attempt_join(up, grant, &left->attempt, err);
+    if (code != CAIRN_OK) {
+        free(left);
+        return code;
+    }
+    left->entry = past->entry;
+    left->rank = rank;
+    left->next = up->locked.left;
+    up->locked.left = left;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
+                                        struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    up->locked.offers_until_ms = cairn_mono_ms() + up->settings.offer_wait_ms;
+    for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
+        enum cairn_code code = past->bad.code;
+        struct cairn_error why = past->bad;
+        if (past->begin)
+            code = build_save(up, past, &why);
+        else if (past->session && code == CAIRN_OK)
+            code = build_session(up, past, &why);
+        if (code == CAIRN_NO_MEMORY || (code != CAIRN_OK && !CAIRN_RULE(Q45))) {
+            if (err) *err = why;
+            return cairn_within(err, code, "journal %s: entry %" PRIu64, up->places.journal_path,
+                                past->entry);
+        }
+        if (code != CAIRN_OK)
+            cairn_log(ERROR, "recover.set_aside", "journal=%s entry=%" PRIu64 " cause=\"%s\"",
+                      up->places.journal_path, past->entry, why.message);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- the end of the wait ---- */
+
+static void left_close(struct cairn_up *up, struct cairn_up_left *left) {
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+    struct cairn_up_record record = {.entry = left->entry, .closes = true, .message = message};
+    struct cairn_error error = {0};
+    CAIRN_ASSERT(message != NULL);
+    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "recover.left", "cause=\"%s\"", error.message);
+    cairn_up_attempt_leave(up, left->attempt);
+    free(left);
+}
+
+void cairn_up_recovery_left_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
+                                   uint32_t rank) {
+    struct cairn_up_left **at = &up->locked.left;
+    while (*at) {
+        struct cairn_up_left *left = *at;
+        if (attempt && (left->attempt != attempt || left->rank != rank)) {
+            at = &left->next;
+            continue;
+        }
+        *at = left->next;
+        left_close(up, left);
+    }
+}
+
+void cairn_up_recovery_tick(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    if (!up->locked.offers_until_ms || cairn_mono_ms() < up->locked.offers_until_ms) return;
+    up->locked.offers_until_ms = 0;
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.trainer != CAIRN_UP_TRAINER_AWAITED ||
+            save->state.phase != CAIRN_UP_PHASE_OPEN)
+            continue;
+        cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
+                                  "the uploader restarted and the trainer did not come back");
+    }
+    cairn_up_recovery_left_locked(up, NULL, 0);
+}

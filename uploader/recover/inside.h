@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inside: what recover.c collects and build.c makes saves of.
+ *
+ * Why:     reading records and judging what they come to are different work.
+ * Promise: none of its own; see uploader/recover/recover.h.
+ * Limits:  see uploader/recover/recover.h.
+ * Threads: one owner, before any thread runs.
+ * Next:    uploader/recover/recover.c, uploader/recover/build.c.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "store/store.h"
+#include "uploader/recover/recover.h"
+
+struct cairn_up_past_shard {
+    char *name; /* owned */
+    bool tensors, is_file;
+    uint64_t offset, bytes;
+    bool intent, durable;
+    char token[CAIRN_UUID_TEXT_BYTES];
+    uint64_t part_bytes;
+    char *upload_id;                /* owned; NULL: none */
+    uint32_t *blocks;               /* owned; NULL: unknown */
+    struct cairn_store_part *parts; /* owned: acknowledged under upload_id */
+    size_t part_count, part_capacity;
+};
+/* One live entry. */
+struct cairn_up_past {
+    struct cairn_up_past *next;
+    uint64_t entry;
+    json_t *begin, *session, *seal, *fail; /* owned; NULL: no such record */
+    uint64_t device, inode, slab_bytes;    /* of stage; slab_bytes 0: none */
+    uint64_t owner;                        /* of stage; 0: an older journal's */
+    struct cairn_up_past_shard *shards;    /* owned */
+    size_t shard_count, stage_first;
+    struct cairn_buf table;
+    struct cairn_error bad; /* the first record that could not be read, or CAIRN_OK */
+};
+struct cairn_up_recovery {
+    struct cairn_up_past *first, **last;
+};

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recover: what a restarted uploader makes of its journal.
+ *
+ * Why:     the trainers go on without noticing, or are gone too; what was staged must become
+ *          durable if the bytes are anywhere, and fail by name if they are not.
+ * Promise: Q17  every shard of a sealed save is looked at first (HEAD), then its parts; only when
+ *               bytes are missing the trainer's slab is waited for, `offer_wait` long; then the
+ *               upload is aborted and the save fails, naming node and rank.
+ *          R1   a save that was not sealed goes on only if nothing of it was ever sent; else it
+ *               fails, since its objects may hold bytes of the first staging.
+ * Limits:  the journal's live entries.
+ * Threads: replay and build before any thread runs; tick from the main thread.
+ * Next:    uploader/trainers/offer.c; uploader/journal/journal.h.
+ */
+#pragma once
+
+#include "uploader/daemon.h"
+#include "uploader/journal/journal.h"
+
+struct cairn_up_recovery;
+enum cairn_code cairn_up_recovery_new(struct cairn_up_recovery **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_recovery_free(struct cairn_up_recovery *recovery);
+/* For struct cairn_up_journal_options. owner is the recovery. */
+enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_replayed *record,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Make saves and rights of what was replayed. */
+enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_up_attempt;
+/* That rank of the old process' sessions is back; attempt NULL: none is waited for any more. */
+void cairn_up_recovery_left_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
+                                   uint32_t rank);
+/* Ends the wait for offers when its time has come; cheap. */
+void cairn_up_recovery_tick(struct cairn_up *up);

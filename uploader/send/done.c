@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results of requests: first the journal (upload ids), then the state machine, then the save. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/crashpoint.h"
+#include "common/crc32c.h"
+#include "common/log.h"
+#include "uploader/journal/journal.h"
+#include "uploader/save.h"
+#include "uploader/send/inside.h"
+
+#define BACKOFF_MS_MIN UINT64_C(50)
+#define BACKOFF_MS_MAX UINT64_C(5000)
+
+/* R2: no part is sent under an upload id that a restart would not know. */
+static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
+    struct cairn_store_request *request = &sending->request;
+    if (sending->action.kind != CAIRN_MULTIPART_CREATE || request->code != CAIRN_OK) return;
+    CAIRN_CRASHPOINT("uploader.create.done");
+    CAIRN_AUTO_JSON json_t *message =
+        json_pack("{s:s, s:I, s:s}", "t", "upload", "s", (json_int_t)sending->shard->index,
+                  "upload_id", request->upload_id);
+    struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
+    struct cairn_error error = {0};
+    enum cairn_code code =
+        message ? cairn_up_journal_append(sender->send->up->journal, &record, 1, &error)
+                : cairn_fail(&error, CAIRN_PROTOCOL, "the store's upload id is no UTF-8");
+    CAIRN_CRASHPOINT("uploader.upload.journaled");
+    if (code != CAIRN_OK) cairn_up_send_give_up(sender->send, sending->shard, &error);
+}
+
+/* What a restart needs to know this part again where a listing shows no checksum. Nobody waits for
+ * the disk: a part whose record is lost is sent once more. */
+static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
+    const struct cairn_store_request *request = &sending->request;
+    const struct cairn_multipart_action *action = &sending->action;
+    struct cairn_up *up = sender->send->up;
+    if (action->kind != CAIRN_MULTIPART_PART || request->code != CAIRN_OK || !request->etag[0] ||
+        cairn_store_profile(up->store)->lists_part_checksums)
+        return;
+    CAIRN_AUTO_JSON json_t *message = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:s}", "t", "upload", "s", (json_int_t)sending->shard->index,
+        "part", (json_int_t)action->part_number, "bytes", (json_int_t)action->length, "crc32c",
+        (json_int_t)action->crc32c, "etag", request->etag);
+    struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
+    /* An ETag that is no UTF-8 cannot be remembered. */
+    if (message) (void)!cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, NULL);
+}
+
+/* S20: the store says the bytes are not what the checksum says. Who is right? */
+static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
+    const struct cairn_store_request *request = &sending->request;
+    if (!sending->carries ||
+        (request->code != CAIRN_CORRUPT && request->code != CAIRN_SOURCE_CHANGED))
+        return;
+    const struct cairn_up_shard *shard = sending->shard;
+    const uint8_t *data = request->body.data;
+    uint64_t offset = sending->action.offset, left = request->body.size;
+    for (uint64_t block = offset / CAIRN_BLOCK_BYTES; left; block++) {
+        size_t size = (size_t)cairn_min_u64(left, CAIRN_BLOCK_BYTES);
+        uint32_t found = cairn_crc32c(0, data, size), expected = shard->queue.mp.blocks[block];
+        if (found != expected) {
+            struct cairn_error why = {0};
+            cairn_fail(&why, CAIRN_SOURCE_CHANGED,
+                       "bytes %" PRIu64 "-%" PRIu64 " changed after they were staged: "
+                       "expected %08x, found %08x",
+                       block * CAIRN_BLOCK_BYTES, block * CAIRN_BLOCK_BYTES + size - 1, expected,
+                       found);
+            cairn_up_send_give_up(sender->send, sending->shard, &why);
+            return;
+        }
+        data += size;
+        left -= size;
+    }
+}
+
+/* The store's own retries are behind it; ours only keep a dead store from spinning. */
+static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
+    if (code == CAIRN_OK || code == CAIRN_NOT_FOUND || code == CAIRN_PRECONDITION) {
+        shard->queue.failures = 0;
+        return;
+    }
+    if (code == CAIRN_CANCELLED) return;
+    uint32_t shift = shard->queue.failures < 8 ? shard->queue.failures : 8;
+    shard->queue.failures++;
+    shard->queue.not_before_ms =
+        cairn_mono_ms() + cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift);
+}
+
+static const char *kind_text(enum cairn_multipart_kind kind) {
+    switch (kind) {
+    case CAIRN_MULTIPART_PUT:
+        return "put";
+    case CAIRN_MULTIPART_CREATE:
+        return "create";
+    case CAIRN_MULTIPART_PART:
+        return "part";
+    case CAIRN_MULTIPART_COMPLETE:
+        return "complete";
+    case CAIRN_MULTIPART_HEAD:
+        return "head";
+    case CAIRN_MULTIPART_LIST_PARTS:
+        return "list_parts";
+    case CAIRN_MULTIPART_READ:
+        return "read";
+    case CAIRN_MULTIPART_ABORT:
+        return "abort";
+    default:
+        return "none";
+    }
+}
+
+static void log_failure(const struct cairn_up_sending *sending) {
+    enum cairn_code code = sending->request.code;
+    if (code == CAIRN_OK || code == CAIRN_CANCELLED || code == CAIRN_NOT_FOUND) return;
+    /* A store that fails for an hour must not fill a disk (P11): the 1st, 2nd, 4th, 8th ... */
+    uint64_t failures = ++sending->sender->failures;
+    if (failures & (failures - 1)) return;
+    cairn_log(WARN, "send.retry", "shard=%s action=%s part=%u cause=\"%s\"", sending->shard->name,
+              kind_text(sending->action.kind), sending->action.part_number,
+              sending->request.error.message);
+}
+
+/* Whoever answers next time need not be who was met. */
+static bool is_gap(enum cairn_code code) {
+    return code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_STORE;
+}
+
+static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
+    struct cairn_up_send *send = sender->send;
+    struct cairn_up_shard *shard = sending->shard;
+    uint64_t entry = shard->entry;
+    uint32_t index = shard->index;
+    if (sending->carries) CAIRN_CRASHPOINT("uploader.part.answered");
+    remember_upload(sender, sending);
+    remember_part(sender, sending);
+    compare_source(sender, sending);
+    log_failure(sending);
+    if (sending->read_into) sender->reading = false;
+    cairn_lock_take(&send->lock);
+    cairn_multipart_result(&shard->queue.mp, &sending->action, &sending->request);
+    back_off(shard, sending->request.code);
+    if (is_gap(sending->request.code)) send->locked.admitted = false;
+    if (sending->buffer) cairn_up_buffer_give(send, sending->buffer);
+    shard->queue.in_flight--;
+    if (sending->carries) shard->queue.bodies_in_flight--;
+    bool giving_up = shard->queue.giving_up;
+    bool from_slab = !shard->is_file;
+    cairn_lock_give(&send->lock);
+    if (sending->carries) CAIRN_CRASHPOINT("uploader.part.done");
+    if (sending->action.kind == CAIRN_MULTIPART_COMPLETE)
+        CAIRN_CRASHPOINT("uploader.complete.done");
+    if (sending->carries && sending->request.code == CAIRN_OK && from_slab)
+        cairn_up_save_part_acked(send->up, entry, index, sending->action.offset,
+                                 sending->action.length);
+    cairn_up_sending_free(sending);
+    if (giving_up) cairn_up_save_settle(send->up, entry);
+}
+
+void cairn_up_send_finish(struct cairn_up_sender *sender) {
+    struct cairn_up_sending **at = &sender->flying;
+    bool any = false;
+    while (*at) {
+        struct cairn_up_sending *sending = *at;
+        if (!sending->finished) {
+            at = &sending->next;
+            continue;
+        }
+        *at = sending->next;
+        sender->flying_count--;
+        finish_one(sender, sending);
+        any = true;
+    }
+    /* A result may have made work (parts after CREATE) that another worker has room for. */
+    if (any && sender->send->sender_count > 1) cairn_up_send_wake(sender->send);
+}
+
+void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all) {
+    struct cairn_up_send *send = sender->send;
+    for (struct cairn_up_sending *at = sender->flying; at; at = at->next) {
+        cairn_lock_take(&send->lock);
+        bool cancel = all || (at->carries && at->shard->queue.giving_up);
+        cairn_lock_give(&send->lock);
+        if (cancel && !at->finished) cairn_store_cancel(sender->store, &at->request);
+    }
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inside: what the files of the sender share among themselves.
+ *
+ * Why:     choosing what to send, reading files and dealing with results are three pages of code
+ *          over the same queue.
+ * Promise: E5  a request belongs to one worker from pick to finish; a shard that has requests
+ *              anywhere is never freed.
+ * Limits:  as in uploader/send/send.h.
+ * Threads: `locked` and every shard's `queue` by upload_queue; struct cairn_up_sender belongs to
+ *          its thread.
+ * Next:    send.c (threads), pick.c (what next), done.c (results), source.c (files).
+ */
+#pragma once
+
+#include "uploader/send/send.h"
+
+#define CAIRN_UP_BLOCKS_BYTES_MAX (64 * CAIRN_MIB) /* checksums of a shard of 16 TiB */
+
+struct cairn_up_buffer {
+    struct cairn_up_buffer *next;
+    uint8_t *data;
+};
+
+/* One action under way. */
+struct cairn_up_sending {
+    struct cairn_store_request request; /* request.owner points back here */
+    struct cairn_multipart_action action;
+    struct cairn_up_shard *shard;
+    struct cairn_up_sender *sender;
+    struct cairn_up_buffer *buffer; /* a file's bytes */
+    void *read_into;                /* READ: the sender's, until this is finished */
+    struct cairn_store_part *parts; /* COMPLETE, LIST_PARTS */
+    struct cairn_up_sending *next;
+    bool carries; /* the shard's bytes */
+    bool finished;
+    bool notes_intent, notes_blocks; /* what the journal must hear first (E1) */
+};
+
+/* A part of a file that is being read, a few MiB at a time. */
+struct cairn_up_fill {
+    struct cairn_up_shard *shard; /* NULL: none */
+    struct cairn_up_buffer *buffer;
+    uint32_t part_number;
+    uint64_t offset, length, done;
+    uint32_t *crcs; /* of its blocks */
+    bool verify;    /* read again: compare, do not make new ones */
+    int fd;
+    int64_t changed_ns;
+};
+
+struct cairn_up_sender {
+    struct cairn_up_send *send;
+    pthread_t thread;
+    bool started;
+    struct cairn_store_worker *store;
+    struct cairn_up_sending *flying; /* submitted */
+    uint32_t flying_count;
+    uint64_t failures; /* of its requests, ever */
+    void *read_buffer; /* CAIRN_MULTIPART_READ_BYTES; made when first needed */
+    bool reading;      /* it is in use */
+    struct cairn_up_fill fill;
+};
+
+struct cairn_up_send {
+    struct cairn_up *up;
+    struct cairn_up_sender *senders;
+    size_t sender_count;
+    uint8_t *pool;
+    uint64_t pool_bytes, buffer_bytes; /* reserved in the budget */
+    struct cairn_up_buffer *buffers;
+    size_t buffer_count;
+    struct cairn_lock lock; /* upload_queue */
+    struct {
+        struct cairn_up_shard *first, *last; /* oldest first */
+        struct cairn_up_buffer *free_buffers;
+        bool stopping;
+        bool admitted; /* the store was met and there was no gap since */
+    } locked;
+};
+
+/* Under the lock: what this worker shall do next, as a list; NULL: nothing. */
+struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint32_t room,
+                                            uint64_t *ret_again_ms);
+/* Journal what the picked ones need, then submit them; ends of shards are told at once. */
+void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sending *picked);
+/* Deal with all finished ones. */
+void cairn_up_send_finish(struct cairn_up_sender *sender);
+void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all);
+void cairn_up_sending_free(struct cairn_up_sending *sending);
+/* With the lock held. */
+void cairn_up_send_queue_remove(struct cairn_up_send *send, struct cairn_up_shard *shard);
+
+/* source.c: with the lock held, begin to read part_number when a buffer is free. */
+bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                         uint32_t part_number, bool verify);
+/* Without the lock: read some; when the part is whole, hand it to the shard. */
+void cairn_up_fill_step(struct cairn_up_sender *sender);
+void cairn_up_fill_drop(struct cairn_up_sender *sender);
+void cairn_up_buffer_give(struct cairn_up_send *send,
+                          struct cairn_up_buffer *buffer); /* lock held */

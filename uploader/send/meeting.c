@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading store.json, comparing it with the grants, and telling of it. */
+#include "uploader/send/meeting.h"
+
+#include "api/manifest.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "uploader/attempt.h"
+#include "uploader/send/send.h"
+
+#define LOOK_MS 200
+#define READ_MS 5000
+#define CHECK_WAIT_MS 5000
+#define RECORD_BYTES_MAX CAIRN_MIB
+#define STRANGE_MAX 3
+
+enum cairn_code cairn_up_meeting_init(struct cairn_up_meeting *meeting, struct cairn_up *up,
+                                      struct cairn_error *err) {
+    *meeting = (struct cairn_up_meeting){0};
+    return cairn_store_worker_new(up->store, &meeting->worker, err);
+}
+
+void cairn_up_meeting_release(struct cairn_up_meeting *meeting) {
+    cairn_store_worker_free(CAIRN_TAKE(meeting->worker));
+}
+
+/* ---- one look ---- */
+
+static enum cairn_code read_record(struct cairn_up_meeting *meeting, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    uint64_t deadline_ms = cairn_mono_ms() + READ_MS;
+    struct cairn_store_request head = {
+        .op = CAIRN_STORE_HEAD, .key = key.text, .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_store_perform(meeting->worker, &head, err));
+    if (!head.object_bytes || head.object_bytes > RECORD_BYTES_MAX)
+        return cairn_fail(err, CAIRN_CORRUPT, "it has %llu bytes",
+                          (unsigned long long)head.object_bytes);
+    CAIRN_TRY(cairn_buf_reserve(ret, (size_t)head.object_bytes, err));
+    struct cairn_store_request get = {.op = CAIRN_STORE_GET,
+                                      .key = key.text,
+                                      .length = head.object_bytes,
+                                      .into = ret->data,
+                                      .deadline_ms = deadline_ms};
+    memcpy(get.etag, head.etag, sizeof(get.etag));
+    CAIRN_TRY(cairn_store_perform(meeting->worker, &get, err));
+    ret->size = (size_t)head.object_bytes;
+    ret->data[ret->size] = '\0';
+    return CAIRN_OK;
+}
+
+static enum cairn_code compare_grants(struct cairn_up *up, const char *uuid,
+                                      struct cairn_error *err) {
+    for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (!strcmp(at->grant.store_uuid, uuid)) continue;
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "store %s is %s, but the journal or the server speaks of store %s "
+                          "(run %s)",
+                          cairn_store_url(up->store), uuid, at->grant.store_uuid, at->run_text);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code meet(struct cairn_up_meeting *meeting, struct cairn_up *up,
+                            struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = RECORD_BYTES_MAX};
+    struct cairn_store_record record = {0};
+    enum cairn_code code = read_record(meeting, &text, err);
+    if (code == CAIRN_OK) {
+        code = cairn_store_record_decode(cairn_buf_view(&text), &record, err);
+        if (code != CAIRN_OK && code != CAIRN_UNSUPPORTED && err) err->code = code = CAIRN_CORRUPT;
+    }
+    if (code != CAIRN_OK)
+        return cairn_within(err, code, "store %s: store.json", cairn_store_url(up->store));
+    CAIRN_HOLD(&up->lock);
+    CAIRN_TRY(compare_grants(up, record.uuid, err));
+    bool first = !up->locked.store_uuid[0];
+    (void)cairn_text_copy(up->locked.store_uuid, sizeof(up->locked.store_uuid), record.uuid);
+    up->locked.store_waits[0] = '\0';
+    cairn_condition_broadcast(&up->changed);
+    if (first || meeting->told)
+        cairn_log(INFO, "store.met", "url=%s uuid=%s", cairn_store_url(up->store), record.uuid);
+    return CAIRN_OK;
+}
+
+/* ---- tick ---- */
+
+static void tell(struct cairn_up_meeting *meeting, struct cairn_up *up,
+                 const struct cairn_error *why) {
+    cairn_lock_take(&up->lock);
+    (void)cairn_text_copy(up->locked.store_waits, sizeof(up->locked.store_waits), why->message);
+    cairn_lock_give(&up->lock);
+    if (!meeting->told)
+        cairn_log(WARN, "store.not_ready",
+                  "url=%s cause=\"%s\" hint=\"nothing is sent before this is the store of the "
+                  "grants; is it mounted?\"",
+                  cairn_store_url(up->store), why->message);
+    meeting->told = true;
+}
+
+enum cairn_code cairn_up_meeting_tick(struct cairn_up_meeting *meeting, struct cairn_up *up,
+                                      struct cairn_error *err) {
+    if (cairn_up_send_is_admitted(up->send) || cairn_mono_ms() < meeting->next_ms) return CAIRN_OK;
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_OK;
+    if (cairn_store_moved(up->store))
+        code = cairn_up_send_is_still(up->send)
+                   ? cairn_store_follow(up->store, &why)
+                   : cairn_fail(&why, CAIRN_UNAVAILABLE,
+                                "another folder is under %s, and requests to the one before are "
+                                "under way",
+                                cairn_store_url(up->store));
+    if (code == CAIRN_OK) code = meet(meeting, up, &why);
+    meeting->next_ms = cairn_mono_ms() + LOOK_MS;
+    if (code == CAIRN_OK) {
+        meeting->told = false;
+        meeting->strange = 0;
+        cairn_up_send_admit(up->send);
+        return CAIRN_OK;
+    }
+    tell(meeting, up, &why);
+    bool strange = code == CAIRN_UNSUPPORTED || code == CAIRN_CONFLICT || code == CAIRN_CORRUPT;
+    meeting->strange = strange ? meeting->strange + 1 : 0;
+    if (meeting->strange < STRANGE_MAX) return CAIRN_OK;
+    if (err) *err = why;
+    return code;
+}
+
+/* ---- a grant that came ---- */
+
+/* Who comes back after a restart brings memory of saves that wait like those in the journal. */
+static bool is_known(const struct cairn_up *up, const char *grant_uuid) {
+    for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
+        if (!strcmp(at->grant.store_uuid, grant_uuid)) return true;
+    return false;
+}
+
+enum cairn_code cairn_up_meeting_check(struct cairn_up *up, const char *grant_uuid,
+                                       struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    if (!up->locked.store_uuid[0] && is_known(up, grant_uuid)) return CAIRN_OK;
+    uint64_t until_ms = cairn_mono_ms() + CHECK_WAIT_MS;
+    while (!up->locked.store_uuid[0] && !up->locked.draining &&
+           cairn_condition_wait(&up->changed, &up->lock, until_ms))
+        continue;
+    if (!up->locked.store_uuid[0])
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "the store has not been met: %s",
+                          up->locked.store_waits[0] ? up->locked.store_waits
+                                                    : "store.json was not looked at yet");
+    if (!strcmp(up->locked.store_uuid, grant_uuid)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "the server writes to store %s, this uploader's store %s is %s", grant_uuid,
+                      cairn_store_url(up->store), up->locked.store_uuid);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meeting: is the store under this mount or prefix the one that the grants name? (Q55)
+ *
+ * Why:     a node whose mount is not there would write its shards to its own disk, and the rest of
+ *          the checkpoint would be committed without them.
+ * Promise: G1  the senders are admitted only after .cairn/store.json was read and its uuid is that
+ *              of every grant in the journal and of every session.
+ *          G2  after a gap the same is done again; a path that names another folder by then is
+ *              followed when nothing is under way in the one before.
+ *          G3  a store that stays away costs no save: they wait, and log and heartbeat say so. One
+ *              that is another store three times in a row ends the process.
+ * Limits:  one look in 200 ms; each of at most 5 s.
+ * Threads: tick: the main thread. The rest any; state is locked by uploader_state.
+ * Next:    uploader/send/send.h E6; docs/protocol.md Q55.
+ */
+#pragma once
+
+#include "uploader/daemon.h"
+
+struct cairn_up_meeting {
+    struct cairn_store_worker *worker; /* owned */
+    uint64_t next_ms;                  /* mono clock */
+    bool told;                         /* of this gap */
+    unsigned strange;                  /* times in a row that it was another store */
+};
+enum cairn_code cairn_up_meeting_init(struct cairn_up_meeting *meeting, struct cairn_up *up,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_meeting_release(struct cairn_up_meeting *meeting);
+/* Cheap while nothing is wrong. Fails when the process must end (G3). */
+enum cairn_code cairn_up_meeting_tick(struct cairn_up_meeting *meeting, struct cairn_up *up,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* The uuid in a grant must be the store's: CAIRN_CONFLICT. Waits a moment for a store that was not
+ * met yet, then CAIRN_UNAVAILABLE; but for grants of a store that the journal names. */
+enum cairn_code cairn_up_meeting_check(struct cairn_up *up, const char *grant_uuid,
+                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What to send next: the oldest shard first, as long as the store wants more, and the next one as
+ * soon as that shard has nothing to do. Then the journal (one append for all of them), then the
+ * store.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "uploader/journal/journal.h"
+#include "uploader/save.h"
+#include "uploader/send/inside.h"
+
+#define BATCH_MAX 64 /* requests that share one fsync */
+
+void cairn_up_sending_free(struct cairn_up_sending *sending) {
+    free(sending->parts);
+    free(sending);
+}
+
+/* ---- choosing, with the lock held ---- */
+
+static bool is_body(enum cairn_multipart_kind kind) {
+    return kind == CAIRN_MULTIPART_PUT || kind == CAIRN_MULTIPART_PART;
+}
+
+/* A file's bytes must lie in a buffer; false: they are being read, or wait for a buffer. */
+static bool take_buffer(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                        const struct cairn_multipart_action *action,
+                        struct cairn_up_sending *sending) {
+    uint32_t part = action->kind == CAIRN_MULTIPART_PUT ? 1 : action->part_number;
+    if (!shard->is_file || !shard->size_bytes) return true;
+    if (shard->queue.filled && shard->queue.filled_part == part) {
+        sending->buffer = shard->queue.filled;
+        shard->queue.filled = NULL;
+        return true;
+    }
+    if (shard->queue.filled) cairn_up_buffer_give(sender->send, CAIRN_TAKE(shard->queue.filled));
+    (void)cairn_up_fill_begin(sender, shard, part, true);
+    return false;
+}
+
+static bool take_parts(const struct cairn_up_shard *shard,
+                       const struct cairn_multipart_action *action,
+                       struct cairn_up_sending *sending) {
+    const struct cairn_multipart *mp = &shard->queue.mp;
+    if (action->kind != CAIRN_MULTIPART_COMPLETE && action->kind != CAIRN_MULTIPART_LIST_PARTS)
+        return true;
+    sending->parts = calloc(mp->part_count + 1, sizeof(*sending->parts));
+    if (!sending->parts) return false;
+    for (uint32_t i = 0; action->kind == CAIRN_MULTIPART_COMPLETE && i < mp->part_count; i++)
+        sending->parts[i] = mp->parts[i].sent;
+    sending->request.parts = sending->parts;
+    sending->request.part_count = mp->part_count;
+    return true;
+}
+
+/* One object at a time is read back by each sender; false: another one is. */
+static bool take_read(struct cairn_up_sender *sender, const struct cairn_multipart_action *action,
+                      struct cairn_up_sending *sending) {
+    if (action->kind != CAIRN_MULTIPART_READ) return true;
+    if (sender->reading) return false;
+    if (!sender->read_buffer) sender->read_buffer = malloc(CAIRN_MULTIPART_READ_BYTES);
+    if (!sender->read_buffer) return false;
+    sender->reading = true;
+    sending->read_into = sender->read_buffer;
+    return true;
+}
+
+static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
+    switch (kind) {
+    case CAIRN_MULTIPART_PUT:
+        return CAIRN_STORE_PUT;
+    case CAIRN_MULTIPART_CREATE:
+        return CAIRN_STORE_UPLOAD_CREATE;
+    case CAIRN_MULTIPART_PART:
+        return CAIRN_STORE_UPLOAD_PART;
+    case CAIRN_MULTIPART_COMPLETE:
+        return CAIRN_STORE_UPLOAD_COMPLETE;
+    case CAIRN_MULTIPART_HEAD:
+        return CAIRN_STORE_HEAD;
+    case CAIRN_MULTIPART_LIST_PARTS:
+        return CAIRN_STORE_UPLOAD_PARTS;
+    case CAIRN_MULTIPART_READ:
+        return CAIRN_STORE_GET;
+    default: /* nothing else is a request */
+        CAIRN_ASSERT(kind == CAIRN_MULTIPART_ABORT);
+        return CAIRN_STORE_UPLOAD_ABORT;
+    }
+}
+
+static void request_done(struct cairn_store_request *request) {
+    struct cairn_up_sending *sending = request->owner;
+    sending->finished = true;
+}
+
+static void fill_request(struct cairn_up_sending *sending) {
+    const struct cairn_up_shard *shard = sending->shard;
+    const struct cairn_multipart *mp = &shard->queue.mp;
+    const struct cairn_multipart_action *action = &sending->action;
+    struct cairn_store_request *request = &sending->request;
+    request->op = op_of(action->kind);
+    request->key = shard->key;
+    request->token = mp->token;
+    request->upload_id_in = mp->upload_id;
+    request->part_number = action->part_number;
+    request->done = request_done;
+    request->owner = sending;
+    request->create =
+        action->kind == CAIRN_MULTIPART_PUT || action->kind == CAIRN_MULTIPART_COMPLETE;
+    request->has_crc32c = is_body(action->kind) || action->kind == CAIRN_MULTIPART_COMPLETE;
+    request->crc32c = action->kind == CAIRN_MULTIPART_PART ? action->crc32c : mp->crc32c;
+    request->offset = action->offset;
+    bool of_action =
+        action->kind == CAIRN_MULTIPART_LIST_PARTS || action->kind == CAIRN_MULTIPART_READ;
+    request->length = of_action ? action->length : shard->size_bytes;
+    request->into = sending->read_into;
+    request->wants_crc32c = action->kind == CAIRN_MULTIPART_READ;
+    sending->carries = is_body(action->kind);
+    if (!sending->carries) return;
+    const uint8_t *data = sending->buffer     ? sending->buffer->data
+                          : shard->queue.data ? shard->queue.data + action->offset
+                                              : (const uint8_t *)"";
+    request->body = (struct cairn_view){data, (size_t)action->length};
+    request->length = action->length;
+}
+
+/* There is never a second CREATE, PUT or COMPLETE of one shard under way, so the flags may be set
+ * before the journal was written: if it fails, the shard does. */
+static void mark_notes(struct cairn_up_sending *sending) {
+    struct cairn_up_shard *shard = sending->shard;
+    enum cairn_multipart_kind kind = sending->action.kind;
+    bool begins = kind == CAIRN_MULTIPART_CREATE || kind == CAIRN_MULTIPART_PUT;
+    bool settles = kind == CAIRN_MULTIPART_COMPLETE || kind == CAIRN_MULTIPART_PUT;
+    sending->notes_intent = begins && !shard->queue.intent_journaled;
+    sending->notes_blocks = settles && !shard->queue.blocks_journaled;
+    shard->queue.intent_journaled |= begins;
+    shard->queue.blocks_journaled |= settles;
+}
+
+/* Turn an action into a request; false: it was taken back. */
+static bool take(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                 const struct cairn_multipart_action *action, struct cairn_up_sending ***tail) {
+    struct cairn_up_sending *sending = calloc(1, sizeof(*sending));
+    if (!sending || (is_body(action->kind) && !take_buffer(sender, shard, action, sending)) ||
+        !take_parts(shard, action, sending) || !take_read(sender, action, sending)) {
+        if (sending) cairn_up_sending_free(sending);
+        cairn_multipart_unsent(&shard->queue.mp, action);
+        return false;
+    }
+    sending->action = *action;
+    sending->shard = shard;
+    sending->sender = sender;
+    fill_request(sending);
+    mark_notes(sending);
+    shard->queue.in_flight++;
+    if (sending->carries) shard->queue.bodies_in_flight++;
+    **tail = sending;
+    *tail = &sending->next;
+    return true;
+}
+
+static bool take_end(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                     const struct cairn_multipart_action *action, struct cairn_up_sending ***tail) {
+    struct cairn_up_sending *sending = calloc(1, sizeof(*sending));
+    if (!sending) return false; /* the machine says it again */
+    sending->action = *action;
+    sending->shard = shard;
+    sending->sender = sender;
+    shard->queue.ended = true;
+    shard->queue.durable = action->kind == CAIRN_MULTIPART_DURABLE;
+    shard->queue.in_flight++; /* until the save was told */
+    if (shard->queue.filled) cairn_up_buffer_give(sender->send, CAIRN_TAKE(shard->queue.filled));
+    cairn_up_send_queue_remove(sender->send, shard);
+    **tail = sending;
+    *tail = &sending->next;
+    return true;
+}
+
+static void want_source(struct cairn_up_shard *shard, uint64_t now_ms) {
+    shard->queue.needs_source = true;
+    if (!shard->queue.source_until_ms || now_ms < shard->queue.source_until_ms) return;
+    struct cairn_error why = {0};
+    cairn_fail(&why, CAIRN_SOURCE_GONE,
+               "the uploader restarted and nobody brought its bytes again");
+    shard->queue.giving_up = true;
+    cairn_multipart_give_up(&shard->queue.mp, &why);
+}
+
+/* Everything that this shard can do now. */
+static uint32_t pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                           uint32_t room, uint64_t now_ms, struct cairn_up_sending ***tail) {
+    uint32_t taken = 0;
+    for (;;) {
+        struct cairn_multipart_action action = {0};
+        cairn_multipart_next(&shard->queue.mp, &action);
+        switch (action.kind) {
+        case CAIRN_MULTIPART_DURABLE:
+        case CAIRN_MULTIPART_FAILED:
+            if (!shard->queue.filling) (void)take_end(sender, shard, &action, tail);
+            return taken;
+        case CAIRN_MULTIPART_WAIT:
+            if (shard->is_file && !shard->queue.giving_up && !shard->queue.filled &&
+                shard->queue.mp.ready_bytes < shard->size_bytes)
+                (void)cairn_up_fill_begin(sender, shard, 0, false);
+            return taken;
+        case CAIRN_MULTIPART_NEED_SOURCE:
+            if (shard->queue.giving_up) return taken;
+            want_source(shard, now_ms);
+            if (!shard->queue.giving_up) return taken;
+            break;
+        default:
+            if (taken == room) {
+                cairn_multipart_unsent(&shard->queue.mp, &action);
+                return taken;
+            }
+            if (!take(sender, shard, &action, tail)) return taken;
+            taken++;
+        }
+    }
+}
+
+struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint32_t room,
+                                            uint64_t *ret_again_ms) {
+    struct cairn_up_send *send = sender->send;
+    struct cairn_up_sending *first = NULL, **tail = &first;
+    uint64_t now_ms = cairn_mono_ms();
+    if (room > BATCH_MAX) room = BATCH_MAX;
+    for (struct cairn_up_shard *shard = send->locked.first, *next; shard && room; shard = next) {
+        next = shard->queue.next;
+        if (shard->queue.not_before_ms > now_ms) {
+            *ret_again_ms = cairn_min_u64(*ret_again_ms, shard->queue.not_before_ms - now_ms);
+            continue;
+        }
+        room -= pick_shard(sender, shard, room, now_ms, &tail);
+    }
+    return first;
+}
+
+/* ---- remembering, without the lock ---- */
+
+struct notes {
+    struct cairn_up_record records[2 * BATCH_MAX + 2 * BATCH_MAX];
+    json_t *messages[4 * BATCH_MAX];
+    struct cairn_buf blobs[4 * BATCH_MAX];
+    size_t count;
+};
+
+static void notes_release(struct notes *notes) {
+    for (size_t i = 0; i < notes->count; i++) {
+        json_decref(notes->messages[i]);
+        cairn_buf_release(&notes->blobs[i]);
+    }
+}
+
+static enum cairn_code note(struct notes *notes, const struct cairn_up_shard *shard,
+                            json_t *take_message, bool with_blocks, struct cairn_error *err) {
+    if (!take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+    size_t at = notes->count++;
+    notes->messages[at] = take_message;
+    notes->blobs[at] = (struct cairn_buf){.limit = CAIRN_UP_BLOCKS_BYTES_MAX};
+    if (with_blocks) {
+        const struct cairn_multipart *mp = &shard->queue.mp; /* whole: it changes no more */
+        uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
+        for (uint64_t i = 0; i < count; i++)
+            CAIRN_TRY(cairn_buf_append_u32le(&notes->blobs[at], mp->blocks[i], err));
+    }
+    notes->records[at] = (struct cairn_up_record){
+        .entry = shard->entry,
+        .message = take_message,
+        .blob = cairn_buf_view(&notes->blobs[at]),
+    };
+    return CAIRN_OK;
+}
+
+/* E1: what must be on the disk before this action. */
+static enum cairn_code note_action(struct notes *notes, struct cairn_up_sending *sending,
+                                   struct cairn_error *err) {
+    struct cairn_up_shard *shard = sending->shard;
+    const struct cairn_multipart *mp = &shard->queue.mp;
+    if (sending->notes_intent) {
+        json_t *message =
+            json_pack("{s:s, s:I, s:s, s:I}", "t", "intent", "s", (json_int_t)shard->index, "token",
+                      mp->token, "part_bytes", (json_int_t)mp->part_bytes);
+        CAIRN_TRY(note(notes, shard, message, false, err));
+    }
+    if (sending->notes_blocks) {
+        json_t *message = json_pack("{s:s, s:I}", "t", "blocks", "s", (json_int_t)shard->index);
+        CAIRN_TRY(note(notes, shard, message, true, err));
+    }
+    if (sending->action.kind != CAIRN_MULTIPART_DURABLE) return CAIRN_OK;
+    json_t *message = json_pack("{s:s, s:I, s:I}", "t", "durable", "s", (json_int_t)shard->index,
+                                "crc32c", (json_int_t)mp->crc32c);
+    return note(notes, shard, message, false, err);
+}
+
+static enum cairn_code remember(struct cairn_up_send *send, struct cairn_up_sending *picked,
+                                struct cairn_error *err) {
+    struct notes *notes = calloc(1, sizeof(*notes));
+    if (!notes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for journal records");
+    enum cairn_code code = CAIRN_OK;
+    for (struct cairn_up_sending *at = picked; code == CAIRN_OK && at; at = at->next) {
+        if (notes->count + 2 > 4 * BATCH_MAX) {
+            code = cairn_up_journal_append(send->up->journal, notes->records, notes->count, err);
+            notes_release(notes);
+            notes->count = 0;
+        }
+        if (code == CAIRN_OK) code = note_action(notes, at, err);
+    }
+    if (code == CAIRN_OK && notes->count)
+        code = cairn_up_journal_append(send->up->journal, notes->records, notes->count, err);
+    if (code == CAIRN_OK && notes->count) CAIRN_CRASHPOINT("uploader.send.journaled");
+    notes_release(notes);
+    free(notes);
+    return code;
+}
+
+/* ---- launching ---- */
+
+/* The journal took nothing: the shard fails, and what was begun of it is aborted. */
+static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *sending,
+                   const struct cairn_error *why) {
+    struct cairn_up_shard *shard = sending->shard;
+    cairn_lock_take(&sender->send->lock);
+    cairn_multipart_unsent(&shard->queue.mp, &sending->action);
+    if (sending->read_into) sender->reading = false;
+    if (!shard->queue.giving_up) {
+        shard->queue.giving_up = true;
+        cairn_multipart_give_up(&shard->queue.mp, why);
+    }
+    if (sending->buffer) cairn_up_buffer_give(sender->send, sending->buffer);
+    shard->queue.in_flight--;
+    if (sending->carries) shard->queue.bodies_in_flight--;
+    cairn_lock_give(&sender->send->lock);
+    cairn_up_sending_free(sending);
+}
+
+static void tell_end(struct cairn_up_sender *sender, struct cairn_up_sending *sending,
+                     const struct cairn_error *journal_error) {
+    struct cairn_up_send *send = sender->send;
+    struct cairn_up_shard *shard = sending->shard;
+    uint64_t entry = shard->entry;
+    bool durable = sending->action.kind == CAIRN_MULTIPART_DURABLE && !journal_error;
+    struct cairn_error why = journal_error ? *journal_error : shard->queue.mp.error;
+    cairn_up_save_shard_ended(send->up, entry, shard->index, durable ? NULL : &why);
+    cairn_lock_take(&send->lock);
+    shard->queue.in_flight--;
+    cairn_lock_give(&send->lock);
+    cairn_up_sending_free(sending);
+    cairn_up_save_settle(send->up, entry);
+}
+
+void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sending *picked) {
+    struct cairn_error error = {0};
+    bool refused_all = remember(sender->send, picked, &error) != CAIRN_OK;
+    for (struct cairn_up_sending *at = picked, *next; at; at = next) {
+        next = at->next;
+        at->next = NULL; /* one broken entry (Q45) does not take the others of its batch along */
+        bool refused = refused_all && remember(sender->send, at, &error) != CAIRN_OK;
+        enum cairn_multipart_kind kind = at->action.kind;
+        if (kind == CAIRN_MULTIPART_DURABLE || kind == CAIRN_MULTIPART_FAILED) {
+            tell_end(sender, at, refused ? &error : NULL);
+        } else if (refused && kind != CAIRN_MULTIPART_ABORT) {
+            refuse(sender, at, &error);
+        } else {
+            at->next = sender->flying;
+            sender->flying = at;
+            sender->flying_count++;
+            cairn_store_submit(sender->store, &at->request);
+        }
+    }
+}

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests are built under the lock and sent without it; their answers are applied to what is still
+ * there. */
+#include "uploader/server/calls.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/failure.h"
+#include "common/crashpoint.h"
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/text.h"
+
+#define SHARDS_MAX 4096
+#define BLOCK_BYTES_MAX (16 * CAIRN_MIB) /* of base64, in one request */
+#define TABLE_ROUNDS_MAX 3
+
+void cairn_up_due_fill(const struct cairn_up_save *save, struct cairn_up_due_save *ret) {
+    *ret = (struct cairn_up_due_save){.entry = save->entry, .rank = save->rank};
+    (void)cairn_text_copy(ret->version, sizeof(ret->version), save->place.id.text);
+    (void)cairn_text_copy(ret->run_text, sizeof(ret->run_text), save->attempt->run_text);
+    (void)cairn_text_copy(ret->grant, sizeof(ret->grant), save->attempt->text);
+    ret->why = save->why;
+}
+
+static json_t *request_body(const struct cairn_up_batch *batch) {
+    return json_pack("{s:s, s:s}", "grant", batch->due->grant, "node", batch->up->places.node);
+}
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request to the server");
+}
+
+static enum cairn_code call(struct cairn_up_batch *batch, const char *method, const char *tail,
+                            const json_t *body, json_t **ret_reply, struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s%s", batch->due->run_text, tail));
+    enum cairn_code code = cairn_rest_call(batch->rest, method, path.data, body, 0, ret_reply, err);
+    code = cairn_up_heard(batch->rest, code, err);
+    batch->unreachable = code != CAIRN_OK && err->http_status == 0;
+    return code;
+}
+
+/* ---- what a refusal of the whole request does ---- */
+
+static void over_all(struct cairn_up_batch *batch, enum cairn_up_end end,
+                     const struct cairn_error *why) {
+    struct cairn_up *up = batch->up;
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct cairn_up_save *save = cairn_up_save_find_locked(up, batch->entries[i]);
+        if (!save) continue;
+        if (why->code == CAIRN_STALE_ATTEMPT) save->attempt->stale = true;
+        cairn_up_save_end_locked(up, save, end, why);
+    }
+}
+
+static void unknown_all(struct cairn_up_batch *batch) {
+    CAIRN_HOLD(&batch->up->lock);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
+        if (save) cairn_up_save_tell_again_locked(batch->up, save);
+    }
+}
+
+static void fail_all(struct cairn_up_batch *batch, const struct cairn_error *why) {
+    CAIRN_HOLD(&batch->up->lock);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
+        if (save) cairn_up_save_fail_for_locked(batch->up, save, why);
+    }
+}
+
+/* The version is over; the server says how. */
+static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) tail = {0};
+    CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s", batch->due->version));
+    enum cairn_code code = call(batch, "GET", tail.data, NULL, &reply, err);
+    enum cairn_up_refusal refusal =
+        code == CAIRN_OK ? CAIRN_UP_ENDED : cairn_up_refusal_of(code, err->http_status, false);
+    struct cairn_up_news news;
+    cairn_up_news_read(reply, &news);
+    if (refusal == CAIRN_UP_PASSING) return code;
+    if (refusal == CAIRN_UP_UNKNOWN) {
+        unknown_all(batch);
+    } else if (code == CAIRN_OK) {
+        CAIRN_HOLD(&batch->up->lock);
+        cairn_up_verdict_version_locked(batch->up, batch->due->version, &news);
+    } else { /* only what was committed can be deleted */
+        over_all(batch, code == CAIRN_DELETED ? CAIRN_UP_COMMITTED : CAIRN_UP_ABORTED, err);
+    }
+    return CAIRN_OK;
+}
+
+/* Each save of the batch alone, to find the one that is refused. */
+static enum cairn_code one_by_one(struct cairn_up_batch *batch,
+                                  enum cairn_code (*tell)(struct cairn_up_batch *batch,
+                                                          struct cairn_error *err),
+                                  struct cairn_error *err) {
+    enum cairn_code result = CAIRN_OK;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct cairn_up_batch single = {
+            .up = batch->up, .rest = batch->rest, .due = batch->due, .count = 1};
+        single.entries[0] = batch->entries[i];
+        enum cairn_code code = tell(&single, err);
+        if (code != CAIRN_OK) result = code;
+        batch->unreachable |= single.unreachable;
+        if (single.unreachable) return code;
+    }
+    return result;
+}
+
+/* ---- begin ---- */
+
+static enum cairn_code begins_body(struct cairn_up_batch *batch, json_t **ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = request_body(batch);
+    json_t *begins = json_array();
+    if (!body || json_object_set_new(body, "begins", begins)) return no_memory(err);
+    CAIRN_HOLD(&batch->up->lock);
+    size_t kept = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
+        if (!save || save->state.phase == CAIRN_UP_PHASE_OVER) continue;
+        if (json_array_append_new(begins, json_deep_copy(save->begin))) return no_memory(err);
+        batch->entries[kept++] = batch->entries[i];
+    }
+    batch->count = kept;
+    *ret = CAIRN_TAKE(body);
+    return CAIRN_OK;
+}
+
+static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const json_t *result) {
+    const json_t *problem = json_object_get(result, "problem");
+    int64_t status = json_integer_value(json_object_get(result, "status"));
+    struct cairn_up_news news;
+    cairn_up_news_read(result, &news);
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_BEGIN);
+    if (json_is_object(problem)) {
+        bool detailed = json_is_string(json_object_get(problem, "detail"));
+        cairn_failure_get(problem, detailed ? "detail" : "title", &news.why);
+        if (!*news.state && status >= 400 && status < 500) { /* no row: it never can be */
+            news.why.http_status = (int)status;
+            if (!news.why.code) news.why.code = CAIRN_INVALID;
+            cairn_up_save_end_locked(up, save, CAIRN_UP_REFUSED, &news.why);
+            return;
+        }
+    }
+    if (!strcmp(news.state, "committed")) news.recorded = true; /* only then it is shown so */
+    (void)cairn_up_verdict_news_locked(up, save, &news);
+}
+
+static enum cairn_code begins_refused(struct cairn_up_batch *batch, enum cairn_code code,
+                                      struct cairn_error *err) {
+    switch (cairn_up_refusal_of(code, err->http_status, true)) {
+    case CAIRN_UP_OVER_STALE:
+    case CAIRN_UP_OVER_RUN:
+        over_all(batch, CAIRN_UP_ABORTED, err);
+        return CAIRN_OK;
+    case CAIRN_UP_MUST_FAIL:
+    case CAIRN_UP_ENDED:
+        if (batch->count > 1) return one_by_one(batch, cairn_up_tell_begins, err);
+        over_all(batch, CAIRN_UP_REFUSED, err);
+        return CAIRN_OK;
+    default:
+        return code;
+    }
+}
+
+enum cairn_code cairn_up_tell_begins(struct cairn_up_batch *batch, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_TRY(begins_body(batch, &body, err));
+    if (!batch->count) return CAIRN_OK;
+    enum cairn_code code = call(batch, "POST", "/checkpoints", body, &reply, err);
+    CAIRN_CRASHPOINT("uploader.begin.told");
+    if (code != CAIRN_OK) return begins_refused(batch, code, err);
+    const json_t *results = json_object_get(reply, "results");
+    if (json_array_size(results) != batch->count)
+        return cairn_fail(err, CAIRN_PROTOCOL, "the server answered %zu of %zu begins",
+                          json_array_size(results), batch->count);
+    CAIRN_HOLD(&batch->up->lock);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
+        if (save) apply_begin(batch->up, save, json_array_get(results, i));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- fail ---- */
+
+static void fail_told(struct cairn_up_batch *batch, const json_t *reply) {
+    struct cairn_up *up = batch->up;
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, batch->due->entry);
+    if (!save) return;
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_FAIL);
+    struct cairn_up_news news;
+    cairn_up_news_read(reply, &news);
+    (void)cairn_up_verdict_news_locked(up, save, &news);
+}
+
+enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_error *err) {
+    const struct cairn_up_due_save *due = batch->due;
+    batch->entries[0] = due->entry;
+    batch->count = 1;
+    CAIRN_AUTO_JSON json_t *body = request_body(batch);
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) tail = {0};
+    if (!body || json_object_set_new(body, "rank", json_integer(due->rank))) return no_memory(err);
+    cairn_failure_put(body, "reason", &due->why);
+    CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s/fail", due->version));
+    enum cairn_code code = call(batch, "POST", tail.data, body, &reply, err);
+    if (code == CAIRN_OK) {
+        fail_told(batch, reply);
+        return CAIRN_OK;
+    }
+    switch (cairn_up_refusal_of(code, err->http_status, false)) {
+    case CAIRN_UP_PASSING:
+        return code;
+    case CAIRN_UP_UNKNOWN:
+        unknown_all(batch);
+        return CAIRN_OK;
+    case CAIRN_UP_ENDED:
+        fail_told(batch, NULL); /* the watchers ask how it ended */
+        return ask_end(batch, err);
+    case CAIRN_UP_OVER_STALE:
+    case CAIRN_UP_OVER_RUN:
+        over_all(batch, CAIRN_UP_ABORTED, err);
+        return CAIRN_OK;
+    default: /* no later try would be taken: its rank is told, and the ones behind it go on */
+        over_all(batch, CAIRN_UP_FAILED, &due->why);
+        return CAIRN_OK;
+    }
+}
+
+/* ---- seals and registrations ---- */
+
+struct listing { /* what one request tells */
+    json_t *shards, *seals;
+    size_t block_bytes;
+    struct {
+        uint64_t entry;
+        uint32_t index;
+    } listed[SHARDS_MAX];
+    size_t count;
+    uint64_t sealed[256];
+    size_t sealed_count;
+    bool more; /* not all fitted */
+};
+
+static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_save *save,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shards = json_array();
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        if (json_array_append_new(shards,
+                                  json_pack("{s:s, s:I}", "name", save->shards[i]->name, "size",
+                                            (json_int_t)save->shards[i]->size_bytes)))
+            return no_memory(err);
+    }
+    CAIRN_AUTO_JSON json_t *none = json_array();
+    json_t *seal = json_pack("{s:I, s:s?, s:O, s:I, s:O}", "rank", (json_int_t)save->rank, "table",
+                             save->table_hex[0] ? save->table_hex : NULL, "shards", shards, "bytes",
+                             (json_int_t)save->total_bytes, "replicated",
+                             save->replicated ? save->replicated : none);
+    if (json_array_append_new(listing->seals, seal)) return no_memory(err);
+    listing->sealed[listing->sealed_count++] = save->entry;
+    return CAIRN_OK;
+}
+
+static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
+                                  const struct cairn_up_save *save,
+                                  const struct cairn_up_shard *shard, struct cairn_error *err) {
+    CAIRN_AUTO(up_shard_proof) proof = {0};
+    CAIRN_AUTO(buf) blocks = {.limit = 2 * BLOCK_BYTES_MAX};
+    char crc[9];
+    CAIRN_TRY(cairn_up_send_proof(up->send, shard, &proof, err));
+    CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
+    snprintf(crc, sizeof(crc), "%08x", proof.crc32c);
+    json_t *item = json_pack("{s:s, s:I, s:I, s:s, s:s, s:I, s:s}", "name", shard->name, "rank",
+                             (json_int_t)save->rank, "size", (json_int_t)shard->size_bytes,
+                             "crc32c", crc, "blocks", blocks.size ? blocks.data : "", "part_bytes",
+                             (json_int_t)proof.part_bytes, "token", proof.token);
+    if (json_array_append_new(listing->shards, item)) return no_memory(err);
+    listing->block_bytes += blocks.size + CAIRN_SHARD_NAME_BYTES_MAX;
+    listing->listed[listing->count].entry = save->entry;
+    listing->listed[listing->count++].index = shard->index;
+    return CAIRN_OK;
+}
+
+static enum cairn_code list_save(struct cairn_up *up, struct listing *listing,
+                                 const struct cairn_up_save *save, struct cairn_error *err) {
+    if (save->state.told < CAIRN_UP_TOLD_SEAL) CAIRN_TRY(list_seal(listing, save, err));
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        const struct cairn_up_shard *shard = save->shards[i];
+        if (shard->phase != CAIRN_UP_SHARD_DURABLE) continue;
+        if (listing->count == SHARDS_MAX || listing->block_bytes > BLOCK_BYTES_MAX) {
+            listing->more = true;
+            return CAIRN_OK;
+        }
+        CAIRN_TRY(list_shard(up, listing, save, shard, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code list_all(struct cairn_up_batch *batch, struct listing *listing,
+                                struct cairn_error *err) {
+    CAIRN_HOLD(&batch->up->lock);
+    for (size_t i = 0; i < batch->count && !listing->more; i++) {
+        const struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
+        if (!save || cairn_up_save_state_tells(&save->state) != CAIRN_UP_TELL_SHARDS) continue;
+        CAIRN_TRY(list_save(batch->up, listing, save, err));
+    }
+    return CAIRN_OK;
+}
+
+static void apply_listing(struct cairn_up_batch *batch, const struct listing *listing,
+                          const json_t *reply) {
+    struct cairn_up *up = batch->up;
+    struct cairn_up_news news;
+    cairn_up_news_read(reply, &news);
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < listing->sealed_count; i++) {
+        struct cairn_up_save *save = cairn_up_save_find_locked(up, listing->sealed[i]);
+        if (save) cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_SEAL);
+    }
+    for (size_t i = 0; i < listing->count; i++) {
+        struct cairn_up_save *save = cairn_up_save_find_locked(up, listing->listed[i].entry);
+        if (!save) continue;
+        struct cairn_up_shard *shard = save->shards[listing->listed[i].index];
+        cairn_up_save_state_shard_registered(&save->state, &shard->phase);
+    }
+    cairn_up_verdict_version_locked(up, batch->due->version, &news);
+}
+
+/* ---- tables (Q33) ---- */
+
+static enum cairn_code send_table(struct cairn_up_batch *batch, uint64_t entry,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) table = {.limit = 64 * CAIRN_MIB};
+    CAIRN_AUTO(buf) path = {0};
+    cairn_lock_take(&batch->up->lock);
+    const struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, entry);
+    enum cairn_code code = CAIRN_OK;
+    if (save && save->table_hex[0]) {
+        code = cairn_buf_append(&table, save->table.data, save->table.size, err);
+        if (code == CAIRN_OK)
+            code = cairn_buf_printf(&path, err, "/v1/runs/%s/tables/%s", batch->due->run_text,
+                                    save->table_hex);
+    }
+    cairn_lock_give(&batch->up->lock);
+    if (code != CAIRN_OK || !path.size) return code;
+    CAIRN_TRY(cairn_rest_set_grant(batch->rest, batch->due->grant, err));
+    code = cairn_rest_bytes(batch->rest, "PUT", path.data, "application/octet-stream",
+                            cairn_buf_view(&table), NULL, NULL, err);
+    code = cairn_up_heard(batch->rest, code, err);
+    struct cairn_error ignored;
+    (void)!cairn_rest_set_grant(batch->rest, NULL, &ignored);
+    batch->unreachable = code != CAIRN_OK && err->http_status == 0;
+    return code;
+}
+
+static enum cairn_code send_tables(struct cairn_up_batch *batch, struct cairn_error *err) {
+    for (size_t i = 0; i < batch->count; i++) {
+        enum cairn_code code = send_table(batch, batch->entries[i], err);
+        if (code == CAIRN_OK) continue;
+        if (cairn_up_refusal_of(code, err->http_status, false) != CAIRN_UP_MUST_FAIL) return code;
+        struct cairn_up_batch single = {.up = batch->up, .due = batch->due, .count = 1};
+        single.entries[0] = batch->entries[i];
+        fail_all(&single, err); /* this rank's table is wrong, the others' are not */
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_code code,
+                                      unsigned round, struct cairn_error *err) {
+    switch (cairn_up_refusal_of(code, err->http_status, false)) {
+    case CAIRN_UP_OVER_STALE:
+    case CAIRN_UP_OVER_RUN:
+        over_all(batch, CAIRN_UP_ABORTED, err);
+        return CAIRN_OK;
+    case CAIRN_UP_UNKNOWN:
+        unknown_all(batch);
+        return CAIRN_OK;
+    case CAIRN_UP_ENDED:
+        return ask_end(batch, err);
+    case CAIRN_UP_TABLE:
+        return round < TABLE_ROUNDS_MAX ? send_tables(batch, err) : code;
+    case CAIRN_UP_MUST_FAIL:
+        if (batch->count > 1) return one_by_one(batch, cairn_up_tell_shards, err);
+        fail_all(batch, err);
+        return CAIRN_OK;
+    default:
+        return code;
+    }
+}
+
+static enum cairn_code tell_round(struct cairn_up_batch *batch, struct listing *listing,
+                                  json_t **ret_reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = request_body(batch);
+    CAIRN_AUTO(buf) tail = {0};
+    listing->shards = json_array();
+    listing->seals = json_array();
+    if (!body || json_object_set_new(body, "shards", listing->shards) ||
+        json_object_set_new(body, "seals", listing->seals))
+        return no_memory(err);
+    CAIRN_TRY(list_all(batch, listing, err));
+    if (!listing->count && !listing->sealed_count) return CAIRN_OK;
+    CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s/shards", batch->due->version));
+    CAIRN_CRASHPOINT("uploader.shards.before_told");
+    enum cairn_code code = call(batch, "POST", tail.data, body, ret_reply, err);
+    CAIRN_CRASHPOINT("uploader.shards.told");
+    return code;
+}
+
+enum cairn_code cairn_up_tell_shards(struct cairn_up_batch *batch, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct listing *listing = NULL;
+    for (unsigned round = 0;; round++) {
+        free(listing);
+        listing = calloc(1, sizeof(*listing));
+        if (!listing) return no_memory(err);
+        CAIRN_AUTO_JSON json_t *reply = NULL;
+        struct cairn_error error = {0};
+        enum cairn_code code = tell_round(batch, listing, &reply, &error);
+        if (code == CAIRN_OK) {
+            if (reply) apply_listing(batch, listing, reply);
+            if (!listing->more) return CAIRN_OK;
+            round = 0;
+            continue;
+        }
+        if (err) *err = error;
+        bool table = cairn_up_refusal_of(code, error.http_status, false) == CAIRN_UP_TABLE;
+        code = shards_refused(batch, code, round, err);
+        if (!table || code != CAIRN_OK) return code;
+    }
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One PUT of what this node holds, and what the answer says about it. */
+#include "uploader/server/heartbeat.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "uploader/trainers/lost.h"
+#include "uploader/server/outbox.h"
+#include "uploader/server/verdict.h"
+#include "uploader/server/inside.h"
+
+#define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
+
+/* ---- the report ---- */
+
+static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        if (save->attempt == attempt && cairn_up_save_state_is_unsent(&save->state)) count++;
+    }
+    return count;
+}
+
+/* Nothing is sent for now: whoever looks at the nodes must see why. */
+static bool add_store(struct cairn_up *up, json_t *uploader) {
+    const char *why = up->locked.store_waits;
+    if (!*why) return true;
+    json_t *text = json_string(why); /* NULL also where a path in it is no UTF-8 */
+    if (!text) text = json_string("see store.not_ready in the log of this uploader");
+    return !json_object_set_new(uploader, "store_waits", text);
+}
+
+static bool add_attempts(struct cairn_up *up, json_t *array) {
+    for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        json_t *item =
+            json_pack("{s:s, s:I}", "grant", at->text, "unsent", (json_int_t)unsent_of(up, at));
+        json_t *ended = cairn_up_lost_ranks_locked(up, at);
+        if (json_array_size(ended)) json_object_set(item, "ended", ended);
+        json_decref(ended);
+        if (json_array_append_new(array, item)) return false;
+    }
+    return true;
+}
+
+static bool is_reported(const struct cairn_up_save *save) {
+    return save->state.phase != CAIRN_UP_PHASE_OVER && save->state.told != CAIRN_UP_TOLD_NOTHING;
+}
+
+static bool reported_before(struct cairn_up *up, size_t index) {
+    for (size_t i = 0; i < index; i++) {
+        const struct cairn_up_save *at = up->locked.saves[i];
+        if (is_reported(at) && !strcmp(at->place.id.text, up->locked.saves[index]->place.id.text))
+            return true;
+    }
+    return false;
+}
+
+static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
+    const char *version = up->locked.saves[index]->place.id.text;
+    uint64_t done = 0, total = 0;
+    for (size_t i = index; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.phase == CAIRN_UP_PHASE_OVER || strcmp(save->place.id.text, version) != 0)
+            continue;
+        total += save->total_bytes;
+        for (size_t k = 0; k < save->state.shard_count; k++)
+            done += cairn_up_send_acked_bytes(up->send, save->shards[k]);
+    }
+    return !json_array_append_new(
+        array, json_pack("{s:s, s:s, s:I, s:I}", "version", version, "run",
+                         up->locked.saves[index]->attempt->run_text, "bytes_done", (json_int_t)done,
+                         "bytes_total", (json_int_t)total));
+}
+
+static bool add_versions(struct cairn_up *up, json_t *array) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        if (!is_reported(save) || reported_before(up, i)) continue;
+        if (!add_version(up, i, array)) return false;
+    }
+    return true;
+}
+
+/* Everything was told and nobody is connected: the server need not wait for this node. */
+static bool nothing_left(struct cairn_up *up) {
+    for (size_t i = 0; i < up->locked.save_count; i++)
+        if (up->locked.saves[i]->state.phase != CAIRN_UP_PHASE_OVER) return false;
+    return true;
+}
+
+static json_t *report(struct cairn_up *up, bool last) {
+    json_t *body =
+        json_pack("{s:{s:s, s:I, s:s}, s:[], s:[]}", "uploader", "version", CAIRN_UP_VERSION, "pid",
+                  (json_int_t)getpid(), "uuid", up->uuid, "attempts", "versions");
+    if (!body) return NULL;
+    CAIRN_HOLD(&up->lock);
+    if (add_store(up, json_object_get(body, "uploader")) &&
+        add_attempts(up, json_object_get(body, "attempts")) &&
+        add_versions(up, json_object_get(body, "versions")) &&
+        (!last || !json_object_set_new(body, "leaving", json_boolean(nothing_left(up)))))
+        return body;
+    json_decref(body);
+    return NULL;
+}
+
+/* ---- the answer ---- */
+
+static void apply_fenced(struct cairn_up *up, const json_t *fenced) {
+    for (size_t i = 0; i < json_array_size(fenced); i++) {
+        const json_t *item = json_array_get(fenced, i);
+        const char *run = json_string_value(json_object_get(item, "run"));
+        const json_t *attempt = json_object_get(item, "attempt");
+        if (!run || !json_is_integer(attempt)) continue;
+        CAIRN_HOLD(&up->lock);
+        /* `attempt` is the fenced one: all up to it are stale. */
+        cairn_up_verdict_fence_locked(up, run, (uint64_t)json_integer_value(attempt) + 1);
+    }
+}
+
+static void apply_versions(struct cairn_up *up, const json_t *versions) {
+    for (size_t i = 0; i < json_array_size(versions); i++) {
+        const json_t *item = json_array_get(versions, i);
+        const char *version = json_string_value(json_object_get(item, "version"));
+        if (!version) continue;
+        struct cairn_up_news news;
+        cairn_up_news_read(item, &news);
+        CAIRN_HOLD(&up->lock);
+        cairn_up_verdict_version_locked(up, version, &news);
+    }
+}
+
+static void apply_unknown(struct cairn_up *up, const json_t *unknown, bool all) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        bool staged = cairn_up_save_state_is_sealed(&save->state) ||
+                      cairn_up_save_state_is_failing(&save->state);
+        bool named = all && (staged || !CAIRN_RULE(Q47));
+        for (size_t k = 0; !named && k < json_array_size(unknown); k++) {
+            const char *version = json_string_value(json_array_get(unknown, k));
+            named = version && !strcmp(version, save->place.id.text);
+        }
+        if (named) cairn_up_save_tell_again_locked(up, save);
+    }
+}
+
+/* Q49: a grant that the server does not take for its own ends alone, and loudly. */
+static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json_t *sent) {
+    for (size_t i = 0; i < json_array_size(foreign); i++) {
+        const json_t *item = json_array_get(foreign, i);
+        json_int_t index = json_integer_value(json_object_get(item, "index"));
+        const char *slug = json_string_value(json_object_get(item, "code"));
+        const char *detail = json_string_value(json_object_get(item, "detail"));
+        const char *grant = json_string_value(
+            json_object_get(json_array_get(sent, index < 0 ? SIZE_MAX : (size_t)index), "grant"));
+        if (!grant) continue;
+        struct cairn_error why = {0};
+        cairn_fail(&why, slug ? cairn_code_from_slug(slug) : CAIRN_FORBIDDEN,
+                   "the server does not take this grant: %s", detail ? detail : "no reason given");
+        CAIRN_HOLD(&up->lock);
+        cairn_up_verdict_foreign_locked(up, grant, &why);
+    }
+}
+
+/* True when the catalog is not the one that was told before (Q19). */
+static bool catalog_changed(struct cairn_up_watch *watch, const json_t *reply) {
+    const char *catalog = json_string_value(json_object_get(reply, "catalog"));
+    const json_t *generation = json_object_get(reply, "generation");
+    if (!catalog || !json_is_integer(generation)) return false;
+    uint64_t number = (uint64_t)json_integer_value(generation);
+    bool changed = watch->heard.known && (strcmp(catalog, watch->heard.catalog) != 0 ||
+                                          number != watch->heard.generation);
+    watch->heard.known = true;
+    watch->heard.generation = number;
+    (void)cairn_text_copy(watch->heard.catalog, sizeof(watch->heard.catalog), catalog);
+    if (changed)
+        cairn_log(WARN, "heartbeat.catalog_changed", "catalog=%s generation=%" PRIu64, catalog,
+                  number);
+    return changed;
+}
+
+void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
+    struct cairn_up *up = watch->up;
+    struct cairn_error error = {0};
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO_JSON json_t *body = report(up, last);
+    CAIRN_AUTO(buf) path = {0};
+    enum cairn_code code = cairn_buf_printf(&path, &error, "/v1/nodes/%s", up->places.node);
+    if (code == CAIRN_OK && !body)
+        code = cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    if (code == CAIRN_OK)
+        code = cairn_rest_call(watch->rest, "PUT", path.data, body, last ? LAST_MS : 0, &reply,
+                               &error);
+    if (code != CAIRN_OK) {
+        if (!watch->heard.complained)
+            cairn_log(WARN, "heartbeat.unanswered", "server=%s cause=\"%s\"", up->settings.server,
+                      error.message);
+        watch->heard.complained = true;
+        return;
+    }
+    watch->heard.complained = false;
+    bool changed = catalog_changed(watch, reply);
+    apply_foreign(up, json_object_get(reply, "foreign"), json_object_get(body, "attempts"));
+    apply_fenced(up, json_object_get(reply, "fenced"));
+    apply_versions(up, json_object_get(reply, "versions"));
+    apply_unknown(up, json_object_get(reply, "unknown"), changed);
+    cairn_up_outbox_wake(up->outbox);
+}

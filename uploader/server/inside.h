@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inside: the struct that watch.c and heartbeat.c share.
+ *
+ * Why:     the heartbeat's request and the long polls are a page each.
+ * Promise: none of its own; see uploader/server/watch.h.
+ * Limits:  see uploader/server/watch.h.
+ * Threads: `locked` by uploader_watch; a watcher's version and run by uploader_state; rest and
+ *          generation belong to the thread that uses them.
+ * Next:    uploader/server/watch.c, uploader/server/heartbeat.c.
+ */
+#pragma once
+
+#include "api/rest.h"
+#include "uploader/server/watch.h"
+
+#define CAIRN_UP_HURRY_MS 100
+
+struct cairn_up_watcher {
+    struct cairn_up_watch *watch;
+    pthread_t thread;
+    bool started;
+    struct cairn_rest *rest;
+    char version[CAIRN_VERSION_ID_BYTES]; /* "": none */
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+};
+struct cairn_up_watch {
+    struct cairn_up *up;
+    struct cairn_rest *rest; /* the heartbeat's */
+    pthread_t thread;
+    bool started;
+    struct cairn_up_watcher watchers[CAIRN_UP_WATCHERS];
+    struct {
+        bool known;
+        char catalog[CAIRN_UUID_TEXT_BYTES];
+        uint64_t generation;
+        bool complained;
+    } heard;                /* the heartbeat's thread */
+    struct cairn_lock lock; /* uploader_watch */
+    struct cairn_condition stop;
+    struct {
+        bool stopping, beat_now;
+        uint32_t hurrying;
+        uint64_t pokes;
+    } locked;
+};

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread and its order of work. A pass looks at every attempt; for each: begins that are due in
+ * one request, then per version the fails, then seals and registrations in one request. Requests
+ * are built under the lock and sent without it; answers are applied to what is still there.
+ */
+#include "uploader/server/outbox.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "uploader/server/calls.h"
+#include "uploader/server/watch.h"
+
+#define BACKOFF_MS_MIN 50
+#define BACKOFF_MS_MAX 5000
+#define LOOK_MS 1000
+#define CALL_TIMEOUT_MS 10000
+
+struct cairn_up_outbox {
+    struct cairn_up *up;
+    struct cairn_rest *rest;
+    pthread_t thread;
+    bool started;
+    struct cairn_lock lock; /* uploader_outbox */
+    struct cairn_condition work;
+    struct {
+        bool woken, stopping;
+    } locked;
+};
+
+/* ---- what is due ---- */
+
+static bool tells(const struct cairn_up_save *save, enum cairn_up_tell kind) {
+    return cairn_up_save_state_tells(&save->state) == kind;
+}
+
+/* Q9: what was journaled earlier by the same rank is told first. */
+static bool waits_for_earlier(struct cairn_up *up, const struct cairn_up_save *save) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *at = up->locked.saves[i];
+        if (at->entry >= save->entry) return false;
+        if (at->attempt == save->attempt && at->rank == save->rank &&
+            cairn_up_save_state_end_is_untold(&at->state))
+            return true;
+    }
+    return false;
+}
+
+/* Fills the begins that are due for one attempt that was not looked at in this pass. */
+static void gather_begins(struct cairn_up *up, const struct cairn_up_attempt *attempt,
+                          struct cairn_up_batch *batch) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->attempt != attempt || !tells(save, CAIRN_UP_TELL_BEGIN)) continue;
+        if (waits_for_earlier(up, save)) continue;
+        if (batch->count == CAIRN_COUNT(batch->entries)) return;
+        batch->entries[batch->count++] = save->entry;
+    }
+}
+
+static void gather_version(struct cairn_up *up, const char *version, struct cairn_up_batch *batch) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (strcmp(save->place.id.text, version) != 0 || !tells(save, CAIRN_UP_TELL_SHARDS))
+            continue;
+        if (batch->count == CAIRN_COUNT(batch->entries)) return;
+        batch->entries[batch->count++] = save->entry;
+    }
+}
+
+/* ---- one pass ---- */
+
+/* The next save, by entry, that is due after `after`; its attempt and version are in *ret. */
+static bool next_due(struct cairn_up *up, uint64_t after, enum cairn_up_tell kind,
+                     struct cairn_up_due_save *ret) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->entry <= after || !tells(save, kind)) continue;
+        if (kind == CAIRN_UP_TELL_BEGIN && waits_for_earlier(up, save)) continue;
+        cairn_up_due_fill(save, ret);
+        return true;
+    }
+    return false;
+}
+
+static void gather(struct cairn_up *up, const struct cairn_up_due_save *due,
+                   enum cairn_up_tell kind, struct cairn_up_batch *batch) {
+    CAIRN_HOLD(&up->lock);
+    batch->count = 0;
+    const struct cairn_up_save *save = cairn_up_save_find_locked(up, due->entry);
+    if (save && kind == CAIRN_UP_TELL_BEGIN) gather_begins(up, save->attempt, batch);
+    if (save && kind == CAIRN_UP_TELL_SHARDS) gather_version(up, due->version, batch);
+}
+
+/* All of one kind once; a save that was answered is due no more, one that could not be told is
+ * passed over until the next pass. */
+static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_tell kind,
+                                 bool *ret_did, struct cairn_error *err) {
+    struct cairn_up *up = outbox->up;
+    struct cairn_up_due_save due = {0};
+    enum cairn_code result = CAIRN_OK;
+    uint64_t after = 0;
+    while (next_due(up, after, kind, &due)) {
+        after = due.entry;
+        struct cairn_up_batch batch = {.up = up, .rest = outbox->rest, .due = &due};
+        gather(up, &due, kind, &batch);
+        enum cairn_code code = kind == CAIRN_UP_TELL_BEGIN  ? cairn_up_tell_begins(&batch, err)
+                               : kind == CAIRN_UP_TELL_FAIL ? cairn_up_tell_fail(&batch, err)
+                                                            : cairn_up_tell_shards(&batch, err);
+        if (code == CAIRN_OK)
+            *ret_did = true;
+        else
+            result = code;
+        if (code != CAIRN_OK && batch.unreachable) return code; /* the others would wait as long */
+    }
+    return result;
+}
+
+/* CAIRN_OK: everything that was due was answered. */
+static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
+                            struct cairn_error *err) {
+    static const enum cairn_up_tell kinds[] = {CAIRN_UP_TELL_BEGIN, CAIRN_UP_TELL_FAIL,
+                                               CAIRN_UP_TELL_SHARDS};
+    enum cairn_code result = CAIRN_OK;
+    for (size_t i = 0; i < CAIRN_COUNT(kinds); i++) {
+        enum cairn_code code = pass_kind(outbox, kinds[i], ret_did, err);
+        if (code != CAIRN_OK) result = code;
+    }
+    return result;
+}
+
+/* ---- the thread ---- */
+
+/* False: stop. */
+static bool wait_for_work(struct cairn_up_outbox *outbox, uint64_t pause_ms) {
+    CAIRN_HOLD(&outbox->lock);
+    uint64_t until_ms = cairn_mono_ms() + (pause_ms ? pause_ms : LOOK_MS);
+    while (!outbox->locked.stopping && (pause_ms || !outbox->locked.woken)) {
+        if (!cairn_condition_wait(&outbox->work, &outbox->lock, until_ms)) break;
+    }
+    outbox->locked.woken = false;
+    return !outbox->locked.stopping;
+}
+
+static void *outbox_main(void *argument) {
+    struct cairn_up_outbox *outbox = argument;
+    uint64_t pause_ms = 0;
+    bool complained = false;
+    while (wait_for_work(outbox, pause_ms)) {
+        struct cairn_error error = {0};
+        bool did = false;
+        enum cairn_code code = pass(outbox, &did, &error);
+        if (code == CAIRN_OK) {
+            if (complained)
+                cairn_log(INFO, "outbox.heard_again", "server=%s", outbox->up->settings.server);
+            complained = false;
+            pause_ms = 0;
+            if (did) cairn_up_outbox_wake(outbox); /* answers may have made more due */
+            if (did) cairn_up_watch_poke(outbox->up->watch);
+            continue;
+        }
+        if (!complained)
+            cairn_log(WARN, "outbox.waiting", "server=%s cause=\"%s\"", outbox->up->settings.server,
+                      error.message);
+        complained = true;
+        pause_ms = pause_ms && !did ? cairn_min_u64(BACKOFF_MS_MAX, pause_ms * 2) : BACKOFF_MS_MIN;
+    }
+    return NULL;
+}
+
+enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox **ret,
+                                    struct cairn_error *err) {
+    struct cairn_up_outbox *outbox = calloc(1, sizeof(*outbox));
+    if (!outbox) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the outbox");
+    outbox->up = up;
+    cairn_lock_init(&outbox->lock, CAIRN_LOCK_uploader_outbox);
+    cairn_condition_init(&outbox->work);
+    outbox->locked.woken = true;
+    struct cairn_rest_options options = {
+        .url = up->settings.server, .token = up->token, .timeout_ms = CALL_TIMEOUT_MS};
+    enum cairn_code code = cairn_rest_new(&options, &outbox->rest, err);
+    if (code != CAIRN_OK) {
+        cairn_up_outbox_free(outbox);
+        return code;
+    }
+    *ret = outbox;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_outbox_start(struct cairn_up_outbox *outbox, struct cairn_error *err) {
+    if (pthread_create(&outbox->thread, NULL, outbox_main, outbox))
+        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the outbox");
+    outbox->started = true;
+    return CAIRN_OK;
+}
+
+void cairn_up_outbox_stop(struct cairn_up_outbox *outbox) {
+    if (!outbox || !outbox->started) return;
+    cairn_lock_take(&outbox->lock);
+    outbox->locked.stopping = true;
+    cairn_condition_signal(&outbox->work);
+    cairn_lock_give(&outbox->lock);
+    pthread_join(outbox->thread, NULL);
+    outbox->started = false;
+}
+
+void cairn_up_outbox_free(struct cairn_up_outbox *outbox) {
+    if (!outbox) return;
+    cairn_up_outbox_stop(outbox);
+    if (outbox->rest) cairn_rest_free(outbox->rest);
+    cairn_condition_release(&outbox->work);
+    cairn_lock_release(&outbox->lock);
+    free(outbox);
+}
+
+void cairn_up_outbox_wake(struct cairn_up_outbox *outbox) {
+    if (!outbox) return; /* recovery, before there is one: it looks by itself when it starts */
+    cairn_lock_take(&outbox->lock);
+    outbox->locked.woken = true;
+    cairn_condition_signal(&outbox->work);
+    cairn_lock_give(&outbox->lock);
+}

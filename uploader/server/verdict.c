@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table for refusals, one for states. */
+#include "uploader/server/verdict.h"
+
+#include <inttypes.h>
+
+#include "api/failure.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "uploader/server/outbox.h"
+
+enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code code,
+                               struct cairn_error *err) {
+    if (code == CAIRN_OK || err->http_status < 400 || cairn_rest_spoke(rest) || !CAIRN_RULE(Q48))
+        return code;
+    err->code = CAIRN_UNAVAILABLE;
+    return cairn_within(err, CAIRN_UNAVAILABLE, "not an answer of cairn-server");
+}
+
+enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status, bool about_run) {
+    /* It was never sent: no later try makes it smaller. */
+    if (http_status == 0 && code == CAIRN_TOO_LARGE) return CAIRN_UP_MUST_FAIL;
+    if (http_status == 0 || http_status == 401 || http_status == 429 || http_status >= 500)
+        return CAIRN_UP_PASSING;
+    switch (code) {
+    case CAIRN_STALE_ATTEMPT:
+        return CAIRN_UP_OVER_STALE;
+    case CAIRN_NOT_FOUND:
+        return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_UNKNOWN;
+    case CAIRN_DELETED:
+        return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_ENDED;
+    case CAIRN_ABORTED:
+    case CAIRN_NOT_OPEN:
+    case CAIRN_ALREADY_COMMITTED:
+        return CAIRN_UP_ENDED;
+    case CAIRN_TABLE_UNKNOWN:
+        return CAIRN_UP_TABLE;
+    case CAIRN_TIMEOUT:
+    case CAIRN_BUSY:
+    case CAIRN_UNAVAILABLE:
+    case CAIRN_CATALOG_BEHIND:
+        return CAIRN_UP_PASSING;
+    default:
+        return http_status >= 400 ? CAIRN_UP_MUST_FAIL : CAIRN_UP_PASSING;
+    }
+}
+
+static bool is_whole(const json_t *version) {
+    const json_t *shards = json_object_get(version, "shards");
+    const json_t *ranks = json_object_get(version, "world_size");
+    return shards && ranks && json_equal(shards, json_object_get(version, "shards_registered")) &&
+           json_equal(ranks, json_object_get(version, "ranks_sealed"));
+}
+
+void cairn_up_news_read(const json_t *version, struct cairn_up_news *ret) {
+    const char *state = json_string_value(json_object_get(version, "state"));
+    *ret = (struct cairn_up_news){
+        .state = state ? state : "",
+        .recorded = json_is_true(json_object_get(version, "recorded")),
+        .was_committed = json_is_string(json_object_get(version, "committed_at")),
+        .whole = is_whole(version),
+    };
+    cairn_failure_get(version, "reason", &ret->why);
+}
+
+static enum cairn_up_end end_of(enum cairn_code code) {
+    if (code == CAIRN_SKIPPED) return CAIRN_UP_SKIPPED;
+    if (code == CAIRN_STEP_EXISTS) return CAIRN_UP_REFUSED;
+    return CAIRN_UP_ABORTED;
+}
+
+/* A fail of ours may come from what another's abort did (its sweep takes our files away): then the
+ * first reason is the true one. */
+static bool is_ours(const struct cairn_up_save *save, const char *reason) {
+    char start[64];
+    (void)cairn_text_copy(start, sizeof(start), save->why.message);
+    return !reason[0] || strstr(reason, start);
+}
+
+bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                  const struct cairn_up_news *news) {
+    bool committed = !strcmp(news->state, "committed") && news->recorded;
+    bool left = !strcmp(news->state, "deleting") || !strcmp(news->state, "gone");
+    if (committed || !strcmp(news->state, "deleting") ||
+        (left && (news->was_committed || news->recorded))) {
+        cairn_up_save_over_locked(up, save, CAIRN_UP_COMMITTED, CAIRN_OK, "");
+        return true;
+    }
+    if (!left && strcmp(news->state, "aborting") != 0) return false;
+    if (cairn_up_save_state_is_failing(&save->state) && is_ours(save, news->why.message)) {
+        cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, &save->why);
+        return true;
+    }
+    struct cairn_error why = news->why;
+    if (why.code == CAIRN_OK || why.code == CAIRN_INTERNAL) why.code = CAIRN_ABORTED;
+    if (!why.message[0]) cairn_fail(&why, why.code, "the version was given up");
+    cairn_up_save_end_locked(up, save, end_of(why.code), &why);
+    return true;
+}
+
+void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
+                                     const struct cairn_up_news *news) {
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.phase != CAIRN_UP_PHASE_OVER && !strcmp(save->place.id.text, version))
+            (void)cairn_up_verdict_news_locked(up, save, news);
+    }
+}
+
+void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
+                                       const struct cairn_up_news *news) {
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.phase != CAIRN_UP_PHASE_ASKING || strcmp(save->place.id.text, version) != 0)
+            continue;
+        if (!news)
+            cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, CAIRN_SOURCE_GONE,
+                                      "neither the uploader's journal nor the server knows it");
+        else if (!strcmp(news->state, "open") && !news->whole)
+            cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
+                                      "the uploader came back without its journal");
+    }
+}
+
+void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest) {
+    for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (!strcmp(at->run_text, run_text) && at->grant.attempt < newest) at->stale = true;
+    }
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.phase == CAIRN_UP_PHASE_OVER || !save->attempt->stale ||
+            cairn_up_save_state_may_be_committed(&save->state))
+            continue;
+        cairn_up_save_over_locked(up, save, CAIRN_UP_ABORTED, CAIRN_STALE_ATTEMPT,
+                                  "a newer attempt of the run has taken over");
+    }
+}
+
+void cairn_up_verdict_foreign_locked(struct cairn_up *up, const char *grant,
+                                     const struct cairn_error *why) {
+    struct cairn_up_attempt *attempt = up->locked.attempts;
+    while (attempt && strcmp(attempt->text, grant) != 0) attempt = attempt->next;
+    if (!attempt || attempt->foreign.code != CAIRN_OK) return;
+    attempt->foreign = *why;
+    cairn_log(ERROR, "attempt.foreign", "run=%s attempt=%" PRIu64 " cause=\"%s\"",
+              attempt->run_text, attempt->grant.attempt, why->message);
+    for (size_t i = up->locked.save_count; i-- > 0;) {
+        if (i >= up->locked.save_count) continue;
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->attempt == attempt && save->state.phase != CAIRN_UP_PHASE_OVER)
+            cairn_up_save_end_locked(up, save, CAIRN_UP_ABORTED, why);
+    }
+}

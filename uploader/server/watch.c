@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Watchers share the list of versions that wait for their end; each takes the one that was asked
+ * about the longest time ago. */
+#include "uploader/server/watch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "common/text.h"
+#include "uploader/server/heartbeat.h"
+#include "uploader/server/verdict.h"
+#include "uploader/server/inside.h"
+
+#define IDLE_MS 1000 /* a watcher looks by itself, too */
+#define PATIENT_WAIT_MS 2000
+#define TURNS_WAIT_MS 100
+#define FAILED_PAUSE_MS 500
+
+/* ---- the versions that wait ---- */
+
+static bool is_watched(const struct cairn_up_watch *watch, const char *version) {
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
+        if (!strcmp(watch->watchers[i].version, version)) return true;
+    }
+    return false;
+}
+
+/* How many versions wait; the one for this watcher is copied when nobody else has it. */
+static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watcher) {
+    struct cairn_up *up = watch->up;
+    CAIRN_HOLD(&up->lock);
+    size_t waiting = 0;
+    struct cairn_up_save *chosen = NULL;
+    watcher->version[0] = '\0';
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!cairn_up_save_state_awaits_end(&save->state)) continue;
+        waiting++;
+        if (is_watched(watch, save->place.id.text)) continue;
+        if (!chosen || save->asked_ms < chosen->asked_ms) chosen = save;
+    }
+    if (!chosen) return waiting;
+    chosen->asked_ms = cairn_mono_ms();
+    (void)cairn_text_copy(watcher->version, sizeof(watcher->version), chosen->place.id.text);
+    (void)cairn_text_copy(watcher->run_text, sizeof(watcher->run_text), chosen->attempt->run_text);
+    return waiting;
+}
+
+static void forget_choice(struct cairn_up_watcher *watcher) {
+    CAIRN_HOLD(&watcher->watch->up->lock);
+    watcher->version[0] = '\0';
+}
+
+static void unknown_version(struct cairn_up *up, const char *version) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!strcmp(save->place.id.text, version)) cairn_up_save_tell_again_locked(up, save);
+    }
+    cairn_up_verdict_forgotten_locked(up, version, NULL);
+}
+
+/* ---- asking ---- */
+
+static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
+                           struct cairn_error *err) {
+    struct cairn_up *up = watcher->watch->up;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_buf_printf(&path, err,
+                               "/v1/runs/%s/checkpoints/%s?wait=%" PRIu64 "ms&for=committed",
+                               watcher->run_text, watcher->version, wait_ms));
+    enum cairn_code code = cairn_rest_call(watcher->rest, "GET", path.data, NULL,
+                                           (uint32_t)wait_ms + 10000, &reply, err);
+    code = cairn_up_heard(watcher->rest, code, err);
+    if (code == CAIRN_OK) {
+        struct cairn_up_news news;
+        cairn_up_news_read(reply, &news);
+        CAIRN_HOLD(&up->lock);
+        cairn_up_verdict_version_locked(up, watcher->version, &news);
+        cairn_up_verdict_forgotten_locked(up, watcher->version, &news);
+        return CAIRN_OK;
+    }
+    enum cairn_up_refusal refusal = cairn_up_refusal_of(code, err->http_status, false);
+    if (refusal == CAIRN_UP_UNKNOWN) {
+        unknown_version(up, watcher->version);
+        return CAIRN_OK;
+    }
+    if (refusal != CAIRN_UP_ENDED) return code;
+    /* Only what was committed can be deleted. */
+    struct cairn_up_news news = {.state = code == CAIRN_DELETED ? "deleting" : "aborting",
+                                 .why = *err};
+    CAIRN_HOLD(&up->lock);
+    cairn_up_verdict_version_locked(up, watcher->version, &news);
+    return CAIRN_OK;
+}
+
+/* Until time is up or somebody poked since *pokes; false: stop. */
+static bool pause_watch(struct cairn_up_watch *watch, uint64_t ms, bool deaf, uint64_t *pokes) {
+    CAIRN_HOLD(&watch->lock);
+    uint64_t until_ms = cairn_mono_ms() + ms;
+    while (ms && !watch->locked.stopping && (deaf || watch->locked.pokes == *pokes)) {
+        if (!cairn_condition_wait(&watch->stop, &watch->lock, until_ms)) break;
+    }
+    *pokes = watch->locked.pokes;
+    return !watch->locked.stopping;
+}
+
+void cairn_up_watch_poke(struct cairn_up_watch *watch) {
+    if (!watch) return;
+    CAIRN_HOLD(&watch->lock);
+    watch->locked.pokes++;
+    cairn_condition_broadcast(&watch->stop);
+}
+
+static void *watcher_main(void *argument) {
+    struct cairn_up_watcher *watcher = argument;
+    uint64_t pause_ms = 0, pokes = 0;
+    bool failed = false;
+    while (pause_watch(watcher->watch, pause_ms, failed, &pokes)) {
+        size_t waiting = choose(watcher->watch, watcher);
+        pause_ms = IDLE_MS;
+        failed = false;
+        if (!watcher->version[0]) continue;
+        struct cairn_error error = {0};
+        bool patient = waiting <= CAIRN_UP_WATCHERS;
+        failed = ask(watcher, patient ? PATIENT_WAIT_MS : TURNS_WAIT_MS, &error) != CAIRN_OK;
+        pause_ms = failed ? FAILED_PAUSE_MS : 0; /* the outbox says that the server is away */
+        forget_choice(watcher);
+    }
+    return NULL;
+}
+
+/* ---- heartbeat ---- */
+
+/* Until the next one is due; false: stop. */
+static bool wait_beat(struct cairn_up_watch *watch, uint64_t last_ms) {
+    CAIRN_HOLD(&watch->lock);
+    while (!watch->locked.stopping) {
+        uint64_t period_ms =
+            watch->locked.hurrying ? CAIRN_UP_HURRY_MS : watch->up->settings.heartbeat_ms;
+        if (watch->locked.beat_now || cairn_mono_ms() >= last_ms + period_ms) break;
+        (void)cairn_condition_wait(&watch->stop, &watch->lock, last_ms + period_ms);
+    }
+    watch->locked.beat_now = false;
+    return !watch->locked.stopping;
+}
+
+void cairn_up_watch_beat(struct cairn_up_watch *watch) {
+    if (!watch) return;
+    CAIRN_HOLD(&watch->lock);
+    watch->locked.beat_now = true;
+    cairn_condition_broadcast(&watch->stop);
+}
+
+static void *heart_main(void *argument) {
+    struct cairn_up_watch *watch = argument;
+    uint64_t last_ms = 0;
+    while (wait_beat(watch, last_ms)) {
+        last_ms = cairn_mono_ms();
+        cairn_up_heartbeat(watch, false);
+    }
+    cairn_up_heartbeat(watch, true); /* what is left is said before the silence */
+    return NULL;
+}
+
+void cairn_up_watch_hurry(struct cairn_up_watch *watch, bool begins) {
+    CAIRN_HOLD(&watch->lock);
+    if (begins)
+        watch->locked.hurrying++;
+    else
+        watch->locked.hurrying--;
+    cairn_condition_broadcast(&watch->stop);
+}
+
+/* ---- life ---- */
+
+enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **ret,
+                                   struct cairn_error *err) {
+    struct cairn_up_watch *watch = calloc(1, sizeof(*watch));
+    if (!watch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the watchers");
+    watch->up = up;
+    cairn_lock_init(&watch->lock, CAIRN_LOCK_uploader_watch);
+    cairn_condition_init(&watch->stop);
+    struct cairn_rest_options options = {
+        .url = up->settings.server, .token = up->token, .timeout_ms = 10000};
+    enum cairn_code code = cairn_rest_new(&options, &watch->rest, err);
+    for (size_t i = 0; code == CAIRN_OK && i < CAIRN_UP_WATCHERS; i++) {
+        watch->watchers[i].watch = watch;
+        code = cairn_rest_new(&options, &watch->watchers[i].rest, err);
+    }
+    if (code != CAIRN_OK) {
+        cairn_up_watch_free(watch);
+        return code;
+    }
+    *ret = watch;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_watch_start(struct cairn_up_watch *watch, struct cairn_error *err) {
+    if (pthread_create(&watch->thread, NULL, heart_main, watch))
+        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the heartbeat");
+    watch->started = true;
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
+        struct cairn_up_watcher *watcher = &watch->watchers[i];
+        if (pthread_create(&watcher->thread, NULL, watcher_main, watcher))
+            return cairn_fail(err, CAIRN_INTERNAL, "no thread for a watcher");
+        watcher->started = true;
+    }
+    return CAIRN_OK;
+}
+
+void cairn_up_watch_stop(struct cairn_up_watch *watch) {
+    if (!watch) return;
+    cairn_lock_take(&watch->lock);
+    watch->locked.stopping = true;
+    cairn_condition_broadcast(&watch->stop);
+    cairn_lock_give(&watch->lock);
+    if (watch->started) pthread_join(watch->thread, NULL);
+    watch->started = false;
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
+        if (watch->watchers[i].started) pthread_join(watch->watchers[i].thread, NULL);
+        watch->watchers[i].started = false;
+    }
+}
+
+void cairn_up_watch_free(struct cairn_up_watch *watch) {
+    if (!watch) return;
+    cairn_up_watch_stop(watch);
+    for (size_t i = 0; i < CAIRN_UP_WATCHERS; i++) {
+        if (watch->watchers[i].rest) cairn_rest_free(watch->watchers[i].rest);
+    }
+    if (watch->rest) cairn_rest_free(watch->rest);
+    cairn_condition_release(&watch->stop);
+    cairn_lock_release(&watch->lock);
+    free(watch);
+}

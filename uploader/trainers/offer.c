@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trainer comes back with its memory after the old uploader's end. A helper maps the slabs and
+ * finds the right under which the trainer writes; the socket's thread then joins saves and slabs.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "uploader/journal/journal.h"
+#include "uploader/trainers/opening.h"
+#include "uploader/server/outbox.h"
+#include "uploader/server/watch.h"
+
+struct offering {
+    struct cairn_up_opening *opening;
+    uint64_t attempt;
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    struct {
+        int fd;
+        uint64_t bytes, device, inode;
+        uint64_t owner;           /* the save to which it belongs, by the trainer; 0: nobody's */
+        struct cairn_slab memory; /* fd -1: not attached */
+    } slabs[CAIRN_UP_GENERATIONS_MAX];
+    size_t slab_count;
+    json_t *saves; /* owned: what the trainer knows */
+};
+
+static void offering_free(void *owner) {
+    struct offering *offering = owner;
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        if (offering->slabs[i].fd >= 0) cairn_fd_close_at(&offering->slabs[i].fd);
+        if (offering->slabs[i].memory.data) cairn_slab_release(&offering->slabs[i].memory);
+    }
+    json_decref(offering->saves);
+    cairn_up_opening_free(offering->opening);
+    free(offering);
+}
+
+/* ---- on a helper ---- */
+
+static enum cairn_code attach(struct offering *offering, struct cairn_error *err) {
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        int fd = offering->slabs[i].fd;
+        offering->slabs[i].fd = -1;
+        struct cairn_slab *memory = &offering->slabs[i].memory;
+        CAIRN_TRY(cairn_slab_attach(fd, offering->slabs[i].bytes, false, memory, err));
+        if (memory->device != offering->slabs[i].device ||
+            memory->inode != offering->slabs[i].inode)
+            return cairn_fail(err, CAIRN_PROTOCOL,
+                              "slab %zu is not the memory that it is said to be (device %" PRIu64
+                              " inode %" PRIu64 ")",
+                              i, memory->device, memory->inode);
+    }
+    return CAIRN_OK;
+}
+
+/* The journal's own copy of the grant, else the server's answer to the same job and process. */
+static enum cairn_code find_right(struct cairn_up_helper *helper, struct offering *offering,
+                                  struct cairn_error *err) {
+    struct cairn_up_opening *opening = offering->opening;
+    struct cairn_up *up = helper->up;
+    cairn_lock_take(&up->lock);
+    struct cairn_up_attempt *known =
+        cairn_up_attempt_find(up, opening->run_text, offering->attempt, offering->nonce);
+    if (known) (void)cairn_text_copy(opening->grant, sizeof(opening->grant), known->text);
+    cairn_lock_give(&up->lock);
+    if (!known) CAIRN_TRY(cairn_up_opening_ask(helper, opening, err));
+    struct cairn_grant grant;
+    CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
+    if (grant.attempt != offering->attempt || strcmp(grant.nonce, offering->nonce) != 0)
+        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
+                          "attempt %" PRIu64 " of %s is the newest, the trainer has %" PRIu64,
+                          grant.attempt, opening->run_text, offering->attempt);
+    return cairn_up_opening_settle(opening, err);
+}
+
+/* ---- on the socket's thread ---- */
+
+static void source_of(struct cairn_up *up, struct cairn_up_save *save) {
+    for (size_t i = 0; i < save->stage_count; i++) {
+        struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+        cairn_up_send_source(up->send, shard, save->slab->memory.data + shard->slab_offset);
+    }
+}
+
+/* Q41: the generation goes to the save that owned it, by the trainer and by the journal. */
+static void claim_slab(struct cairn_up_session *session, const struct offering *offering,
+                       struct cairn_up_save *save, const json_t *slab_index) {
+    uint64_t index = json_is_integer(slab_index) ? (uint64_t)json_integer_value(slab_index)
+                                                 : CAIRN_UP_GENERATIONS_MAX;
+    struct cairn_up_slab *slab =
+        index < offering->slab_count
+            ? cairn_up_slab_of_locked(session->up, session->conn, (uint32_t)index)
+            : NULL;
+    if (!slab || save->slab || !save->staged_in.bytes) return; /* one not staged holds nothing */
+    const struct cairn_up_slab_claim claim = {
+        .offered_owner = CAIRN_RULE(Q41) ? offering->slabs[index].owner : save->state.owner,
+        .save_owner = save->state.owner,
+        .journaled_owner = save->state.owner,
+        .same_memory = cairn_up_save_is_staged_in(save, slab),
+        .needed = cairn_up_save_state_needs_slab(&save->state)};
+    enum cairn_up_claimed claimed = cairn_up_slab_state_claim(&slab->state, &claim);
+    if (claimed == CAIRN_UP_CLAIM_NOT_NEEDED) return;
+    if (claimed != CAIRN_UP_CLAIM_JOINED) {
+        cairn_log(INFO, "offer.not_joined",
+                  "version=%s rank=%u slab=%" PRIu64 " owner=%" PRIu64 " of=%" PRIu64,
+                  save->place.id.text, save->rank, index, offering->slabs[index].owner,
+                  save->state.owner);
+        return;
+    }
+    bool taken = cairn_up_save_slab_take_locked(save, slab);
+    CAIRN_ASSERT(taken);
+    if (save->state.phase == CAIRN_UP_PHASE_SEALED) source_of(session->up, save);
+}
+
+static const char *join_save(struct cairn_up_session *session, const struct offering *offering,
+                             struct cairn_up_save *save, const json_t *item) {
+    static const char *const texts[] = {"continues", "durable", "committed",
+                                        "aborted",   "failed",  "ended"};
+    enum cairn_up_joined joined = cairn_up_save_state_join(&save->state, save->end);
+    save->conn = session->conn;
+    save->number = (uint32_t)json_integer_value(json_object_get(item, "save"));
+    if (joined != CAIRN_UP_JOINED_CONTINUES) return texts[joined];
+    for (size_t i = 0; save->state.staging == CAIRN_UP_STAGING_AGAIN && i < save->state.shard_count;
+         i++)
+        cairn_up_send_await(session->up->send, save->shards[i]);
+    claim_slab(session, offering, save, json_object_get(item, "slab"));
+    return texts[joined];
+}
+
+/* Its entry was closed because the version ended, or the journal was lost. Q40: only the server
+ * knows; a watcher asks it, for as long as it takes, and the trainer hears a verdict. */
+static bool remember(struct cairn_up_session *session, const json_t *item, uint32_t number,
+                     const char *version) {
+    struct cairn_up *up = session->up;
+    struct cairn_error error;
+    struct cairn_up_save *save = NULL;
+    struct cairn_up_begin begin = {.attempt = session->attempt,
+                                   .conn = session->conn,
+                                   .number = number,
+                                   .session = session->uuid,
+                                   .proc = session->proc,
+                                   .rank = session->rank,
+                                   .world_size = session->world_size};
+    const struct cairn_json_field fields[] = {
+        {"step", CAIRN_JSON_U64, true, &begin.step, CAIRN_STEP_MAX},
+        {"n", CAIRN_JSON_U32, true, &begin.n, INT32_MAX},
+    };
+    if (cairn_json_read(item, "/saves", fields, CAIRN_COUNT(fields), true, &error) != CAIRN_OK ||
+        cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save,
+                                 &error) != CAIRN_OK)
+        return false;
+    if (strcmp(save->place.id.text, version) != 0) {
+        cairn_up_save_drop_locked(up, save);
+        return false;
+    }
+    cairn_up_save_state_ask(save->entry, &save->state);
+    return true;
+}
+
+static const char *judge(struct cairn_up_session *session, const struct offering *offering,
+                         const json_t *item, bool *ret_sealed) {
+    const char *version = json_string_value(json_object_get(item, "version"));
+    const json_t *number = json_object_get(item, "save");
+    if (!version || !json_is_integer(number) || json_integer_value(number) < 1 ||
+        json_integer_value(number) > UINT32_MAX)
+        return "unknown";
+    uint32_t save_number = (uint32_t)json_integer_value(number);
+    if (save_number > session->save_last) session->save_last = save_number;
+    struct cairn_up_save *save = cairn_up_save_known_locked(session->up, version, session->rank);
+    *ret_sealed = save && cairn_up_save_state_is_sealed(&save->state);
+    if (save) return join_save(session, offering, save, item);
+    bool sealed = json_is_true(json_object_get(item, "sealed"));
+    return sealed && remember(session, item, save_number, version) ? "ended" : "unknown";
+}
+
+static bool same_right(const struct cairn_up_attempt *a, const struct cairn_up_attempt *b) {
+    return !strcmp(a->run_text, b->run_text) && a->grant.attempt == b->grant.attempt &&
+           !strcmp(a->grant.nonce, b->grant.nonce);
+}
+
+/* A save is offered by the process that began it, under the attempt under which it did: version
+ * and rank alone would let the trainer of another run, or another life of this rank, seal its bytes
+ * into it. The end of the old connection may not have been noticed yet: then it is `busy`. */
+static enum cairn_code check_claims(struct cairn_up_session *session,
+                                    const struct offering *offering, struct cairn_error *err) {
+    for (size_t i = 0; i < json_array_size(offering->saves); i++) {
+        const json_t *item = json_array_get(offering->saves, i);
+        const char *version = json_string_value(json_object_get(item, "version"));
+        const struct cairn_up_save *save =
+            version ? cairn_up_save_known_locked(session->up, version, session->rank) : NULL;
+        if (!save) continue;
+        if (!same_right(save->attempt, session->attempt))
+            return cairn_fail(err, CAIRN_FORBIDDEN,
+                              "%s was begun by attempt %" PRIu64 " of %s, not by attempt %" PRIu64
+                              " of %s",
+                              version, save->attempt->grant.attempt, save->attempt->run_text,
+                              session->attempt->grant.attempt, session->run_text);
+        if (save->proc[0] && strcmp(save->proc, session->proc) != 0)
+            return cairn_fail(err, CAIRN_FORBIDDEN,
+                              "%s was begun by another process (%s) of rank %u", version,
+                              save->proc, session->rank);
+        if (save->conn && save->conn != session->conn)
+            return cairn_fail(err, CAIRN_BUSY, "the old connection of rank %u has not ended yet",
+                              session->rank);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code join_slabs(struct cairn_up_session *session, struct offering *offering,
+                                  struct cairn_error *err) {
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        struct cairn_slab memory = offering->slabs[i].memory;
+        offering->slabs[i].memory = (struct cairn_slab){.fd = -1};
+        struct cairn_up_slab *slab = NULL;
+        CAIRN_TRY(cairn_up_slabs_adopt_locked(session->up, session->conn, (uint32_t)i,
+                                              session->attempt, &memory, &slab, err));
+    }
+    session->reserved = offering->slab_count > 0;
+    return CAIRN_OK;
+}
+
+static json_t *join_all(struct cairn_up_session *session, struct offering *offering,
+                        struct cairn_error *err) {
+    struct cairn_up *up = session->up;
+    CAIRN_AUTO_JSON json_t *answers = json_array();
+    CAIRN_AUTO_JSON json_t *owners = json_array();
+    CAIRN_HOLD(&up->lock);
+    if (check_claims(session, offering, err) != CAIRN_OK) return NULL;
+    if (join_slabs(session, offering, err) != CAIRN_OK) {
+        cairn_up_slabs_orphan_locked(up, session->conn);
+        return NULL;
+    }
+    for (size_t i = 0; i < json_array_size(offering->saves); i++) {
+        const json_t *item = json_array_get(offering->saves, i);
+        bool sealed = false;
+        const char *state = judge(session, offering, item, &sealed);
+        json_array_append_new(answers,
+                              json_pack("{s:O, s:s, s:b}", "save", json_object_get(item, "save"),
+                                        "state", state, "sealed", (int)sealed));
+    }
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        const struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, session->conn, (uint32_t)i);
+        json_array_append_new(owners, json_integer((json_int_t)slab->state.owner));
+    }
+    json_t *answer =
+        json_pack("{s:s, s:O, s:O}", "session", session->uuid, "saves", answers, "owners", owners);
+    if (!answer) cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return answer;
+}
+
+static void offer_done(void *owner, struct cairn_up_session *session) {
+    struct offering *offering = owner;
+    struct cairn_up_opening *opening = offering->opening;
+    struct cairn_up *up = opening->up;
+    if (session) session->attempting = false;
+    json_t *answer = NULL;
+    if (opening->code == CAIRN_OK && !session) cairn_up_opening_abandon(opening);
+    if (opening->code == CAIRN_OK && session) {
+        cairn_up_session_adopt(session, CAIRN_TAKE(opening->attempt), opening->entry);
+        answer = join_all(session, offering, &opening->error);
+    }
+    if (answer) {
+        cairn_up_socket_answer(up->socket, opening->conn, opening->request, "offered", answer);
+        cairn_up_outbox_wake(up->outbox);
+        cairn_up_watch_poke(up->watch);
+    } else {
+        cairn_up_socket_refuse(up->socket, opening->conn, opening->request, &opening->error);
+    }
+    offering_free(offering);
+}
+
+static void offer_task(struct cairn_up_helper *helper, void *owner) {
+    struct offering *offering = owner;
+    struct cairn_up_opening *opening = offering->opening;
+    opening->code = attach(offering, &opening->error);
+    if (opening->code == CAIRN_OK) opening->code = find_right(helper, offering, &opening->error);
+    CAIRN_CRASHPOINT("uploader.offer.checked");
+    cairn_up_socket_call(helper->up->socket, opening->conn, offer_done, offering);
+}
+
+/* ---- the message ---- */
+
+static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs,
+                                  struct cairn_frame *frame, struct cairn_error *err) {
+    size_t count = json_array_size(slabs);
+    if (count > CAIRN_UP_GENERATIONS_MAX || count != frame->fd_count)
+        return cairn_fail(err, CAIRN_PROTOCOL, "offer: %zu slabs and %zu descriptors", count,
+                          frame->fd_count);
+    for (size_t i = 0; i < count; i++) {
+        const struct cairn_json_field fields[] = {
+            {"bytes", CAIRN_JSON_U64, true, &offering->slabs[i].bytes, 0},
+            {"device", CAIRN_JSON_U64, true, &offering->slabs[i].device, 0},
+            {"inode", CAIRN_JSON_U64, true, &offering->slabs[i].inode, 0},
+            {"owner", CAIRN_JSON_U64, true, &offering->slabs[i].owner, 0},
+        };
+        CAIRN_TRY(cairn_json_read(json_array_get(slabs, i), "/slabs", fields, CAIRN_COUNT(fields),
+                                  true, err));
+    }
+    for (size_t i = 0; i < count; i++) {
+        offering->slabs[i].fd = frame->fds[i];
+        frame->fds[i] = -1;
+    }
+    offering->slab_count = count;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct offering *offering, struct cairn_error *err) {
+    const char *job = NULL, *nonce = NULL, *resume = "latest", *incarnation = "";
+    json_t *slabs = NULL, *saves = NULL;
+    const struct cairn_json_field fields[] = {
+        {"job", CAIRN_JSON_TEXT, true, &job, 255},
+        {"attempt", CAIRN_JSON_U64, true, &offering->attempt, 0},
+        {"nonce", CAIRN_JSON_TEXT, true, &nonce, CAIRN_NONCE_TEXT_BYTES - 1},
+        {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
+        {"incarnation", CAIRN_JSON_TEXT, false, &incarnation, 128},
+        {"slabs", CAIRN_JSON_ARRAY, true, &slabs, 0},
+        {"saves", CAIRN_JSON_ARRAY, true, &saves, 0},
+    };
+    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
+    (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), nonce);
+    offering->saves = json_deep_copy(saves);
+    offering->opening = cairn_up_opening_new(session, job, resume, incarnation);
+    if (!offering->saves || !offering->opening)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
+    offering->opening->request = ask->request;
+    return read_slabs(offering, slabs, ask->frame, err);
+}
+
+enum cairn_code cairn_up_on_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct cairn_error *err) {
+    if (session->attempt || session->attempting || session->reserved || session->reserving)
+        return cairn_fail(err, CAIRN_PROTOCOL, "an offer comes right after hello");
+    struct offering *offering = calloc(1, sizeof(*offering));
+    if (!offering) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
+    for (size_t i = 0; i < CAIRN_UP_GENERATIONS_MAX; i++) {
+        offering->slabs[i].fd = -1;
+        offering->slabs[i].memory.fd = -1;
+    }
+    enum cairn_code code = read_offer(session, ask, offering, err);
+    if (code == CAIRN_OK)
+        code = cairn_up_tasks_add(session->up->tasks, offer_task, offering_free, offering, err);
+    if (code != CAIRN_OK)
+        offering_free(offering);
+    else
+        session->attempting = true;
+    return code;
+}

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attempt and slabs: what a trainer opens before it saves. Both are done by helpers. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "uploader/journal/journal.h"
+#include "uploader/trainers/lost.h"
+#include "uploader/send/meeting.h"
+#include "uploader/trainers/opening.h"
+#include "uploader/trainers/session.h"
+#include "uploader/tasks.h"
+#include "uploader/server/verdict.h"
+#include "uploader/server/watch.h"
+
+#define RETRY_PAUSE_MS 100
+
+/* ---- the attempt call ---- */
+
+void cairn_up_opening_free(struct cairn_up_opening *opening) {
+    if (!opening) return;
+    if (opening->process >= 0) close(opening->process);
+    free(opening->job);
+    free(opening->resume);
+    free(opening->incarnation);
+    free(opening);
+}
+
+static enum cairn_code newest_attempt(struct cairn_up_opening *opening, struct cairn_rest *rest,
+                                      uint64_t *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s", opening->run_text));
+    enum cairn_code code = cairn_rest_call(rest, "GET", path.data, NULL, 0, &reply, err);
+    code = cairn_up_heard(rest, code, err);
+    *ret = 0;
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the first attempt makes the run */
+    if (code != CAIRN_OK) return code;
+    const struct cairn_json_field field = {"attempt", CAIRN_JSON_U64, true, ret, 0};
+    return cairn_json_read(reply, "", &field, 1, true, err);
+}
+
+static enum cairn_code read_answer(const json_t *reply, struct cairn_up_opening *opening,
+                                   struct cairn_error *err) {
+    const char *nonce = NULL, *grant = NULL, *version = NULL;
+    uint64_t attempt = 0;
+    const struct cairn_json_field fields[] = {
+        {"attempt", CAIRN_JSON_U64, true, &attempt, 0},
+        {"nonce", CAIRN_JSON_TEXT, true, &nonce, CAIRN_NONCE_TEXT_BYTES - 1},
+        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
+        {"resume_version", CAIRN_JSON_TEXT, false, &version, CAIRN_VERSION_ID_BYTES - 1},
+        {"resume_step", CAIRN_JSON_U64, false, &opening->resume_step, CAIRN_STEP_MAX},
+    };
+    CAIRN_TRY(cairn_json_read(reply, "", fields, CAIRN_COUNT(fields), true, err));
+    (void)cairn_text_copy(opening->grant, sizeof(opening->grant), grant);
+    (void)cairn_text_copy(opening->resume_version, sizeof(opening->resume_version),
+                          version ? version : "");
+    opening->found = version != NULL;
+    return CAIRN_OK;
+}
+
+/* Q54: whose process of this node has ended, of the attempt that may be joined. */
+static void add_ended(struct cairn_up_opening *opening, uint64_t newest, json_t *body) {
+    struct cairn_up *up = opening->up;
+    CAIRN_HOLD(&up->lock);
+    for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (strcmp(at->run_text, opening->run_text) != 0 || at->grant.attempt != newest) continue;
+        json_t *ended = cairn_up_lost_ranks_locked(up, at);
+        if (json_array_size(ended)) json_object_set(body, "ended", ended);
+        json_decref(ended);
+        return;
+    }
+}
+
+static json_t *ranks_of(const struct cairn_up_opening *chain) {
+    json_t *ranks = json_array();
+    for (const struct cairn_up_opening *at = chain; at; at = at->next)
+        json_array_append_new(
+            ranks, json_pack("{s:I, s:s}", "rank", (json_int_t)at->rank, "proc", at->proc));
+    return ranks;
+}
+
+static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cairn_rest *rest,
+                                    uint64_t left_ms, struct cairn_error *err) {
+    uint64_t after = 0;
+    CAIRN_TRY(newest_attempt(opening, rest, &after, err));
+    char wait[32];
+    snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO_JSON json_t *body = json_pack(
+        "{s:s, s:I, s:s, s:I, s:s, s:o, s:s}", "job", opening->job, "world_size",
+        (json_int_t)opening->world_size, "resume", opening->resume, "after", (json_int_t)after,
+        "wait_staged", wait, "ranks", ranks_of(opening), "node", opening->up->places.node);
+    CAIRN_AUTO(buf) path = {0};
+    if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    if (*opening->incarnation)
+        json_object_set_new(body, "incarnation", json_string(opening->incarnation));
+    add_ended(opening, after, body);
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", opening->run_text));
+    enum cairn_code code =
+        cairn_rest_call(rest, "POST", path.data, body, (uint32_t)left_ms + 20000, &reply, err);
+    CAIRN_TRY(cairn_up_heard(rest, code, err));
+    for (; opening; opening = opening->next) CAIRN_TRY(read_answer(reply, opening, err));
+    return CAIRN_OK;
+}
+
+static void pause_ms(struct cairn_up *up, uint64_t ms) {
+    CAIRN_HOLD(&up->lock);
+    uint64_t until_ms = cairn_mono_ms() + ms;
+    while (!up->locked.draining && cairn_condition_wait(&up->changed, &up->lock, until_ms))
+        continue;
+}
+
+/* Q2: only a living process reads the newest attempt again and asks anew; a call for one that has
+ * ended would take the run from whoever holds it now (V5). */
+static bool lives(const struct cairn_up_opening *opening) {
+    struct pollfd ended = {.fd = opening->process, .events = POLLIN};
+    return !CAIRN_RULE(Q2) || opening->process < 0 || poll(&ended, 1, 0) <= 0;
+}
+
+enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
+                                     struct cairn_up_opening *opening, struct cairn_error *err) {
+    struct cairn_rest *rest = NULL;
+    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
+    uint64_t deadline_ms = cairn_mono_ms() + opening->wait_ms;
+    cairn_up_watch_hurry(helper->up->watch, true);
+    enum cairn_code code = CAIRN_OK;
+    for (;;) {
+        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
+        code = lives(opening) ? post_attempt(opening, rest, left_ms, err)
+                              : cairn_fail(err, CAIRN_CANCELLED, "the process of rank %u has ended",
+                                           opening->rank);
+        bool again = code == CAIRN_ATTEMPT_MOVED || code == CAIRN_UNAVAILABLE ||
+                     code == CAIRN_BUSY || code == CAIRN_TIMEOUT;
+        if (code == CAIRN_OK || !again || !left_ms) break;
+        if (cairn_up_admits(helper->up, NULL) != CAIRN_OK) break;
+        if (code != CAIRN_ATTEMPT_MOVED) pause_ms(helper->up, RETRY_PAUSE_MS);
+    }
+    cairn_up_watch_hurry(helper->up->watch, false);
+    return code;
+}
+
+enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct cairn_error *err) {
+    struct cairn_up *up = opening->up;
+    struct cairn_grant grant;
+    CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
+    CAIRN_TRY(cairn_up_meeting_check(up, grant.store_uuid, err));
+    opening->entry = cairn_up_journal_entry_new(up->journal);
+    CAIRN_AUTO_JSON json_t *message =
+        json_pack("{s:s, s:s, s:I, s:s, s:s}", "t", "session", "grant", opening->grant, "rank",
+                  (json_int_t)opening->rank, "job", opening->job, "proc", opening->proc);
+    if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
+    struct cairn_up_record record = {.entry = opening->entry, .message = message};
+    CAIRN_TRY(cairn_up_journal_append(up->journal, &record, 1, err));
+    CAIRN_HOLD(&up->lock);
+    CAIRN_TRY(cairn_up_attempt_join(up, opening->grant, &opening->attempt, err));
+    cairn_up_verdict_fence_locked(up, opening->run_text, grant.attempt);
+    return CAIRN_OK;
+}
+
+static void attempt_done(void *owner, struct cairn_up_session *session) {
+    struct cairn_up_opening *opening = owner;
+    struct cairn_up *up = opening->up;
+    if (session) session->attempting = false;
+    if (opening->code != CAIRN_OK) {
+        cairn_up_socket_refuse(up->socket, opening->conn, opening->request, &opening->error);
+    } else if (session) {
+        const struct cairn_grant *grant = &opening->attempt->grant;
+        cairn_up_session_adopt(session, opening->attempt, opening->entry);
+        opening->attempt = NULL;
+        (void)cairn_text_copy(session->resume_version, sizeof(session->resume_version),
+                              opening->resume_version);
+        session->resume_step = opening->resume_step;
+        session->resume_found = opening->found;
+        cairn_up_socket_answer(
+            up->socket, opening->conn, opening->request, "attempted",
+            json_pack("{s:I, s:s, s:b, s:I, s:s}", "attempt", (json_int_t)grant->attempt, "nonce",
+                      grant->nonce, "found", opening->found, "resume_step",
+                      (json_int_t)opening->resume_step, "resume_version", opening->resume_version));
+    } else { /* the trainer is gone: nobody holds the right */
+        cairn_up_opening_abandon(opening);
+    }
+    cairn_up_opening_free(opening);
+}
+
+void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
+    struct cairn_up *up = opening->up;
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+    struct cairn_up_record record = {.entry = opening->entry, .closes = true, .message = message};
+    struct cairn_error error = {0};
+    if (up->journal && message &&
+        cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "session.abandon", "cause=\"%s\"", error.message);
+    CAIRN_HOLD(&up->lock);
+    cairn_up_lost_add_locked(up, opening->attempt, opening->rank, opening->process);
+    opening->attempt = NULL;
+    opening->process = -1;
+}
+
+/* ---- one call for all ranks of the node ---- */
+
+struct cairn_up_asking {
+    struct cairn_up_asking *next;
+    struct cairn_up_opening *chain; /* asked in this call; owned until it is answered */
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    char *job, *resume, *incarnation; /* owned */
+    uint32_t world_size;
+};
+
+static void asking_free(struct cairn_up_asking *asking) {
+    free(asking->job);
+    free(asking->resume);
+    free(asking->incarnation);
+    free(asking);
+}
+
+static bool is_asked(const struct cairn_up_asking *asking, const struct cairn_up_opening *opening) {
+    return !strcmp(asking->run_text, opening->run_text) && !strcmp(asking->job, opening->job) &&
+           !strcmp(asking->resume, opening->resume) &&
+           !strcmp(asking->incarnation, opening->incarnation) &&
+           asking->world_size == opening->world_size;
+}
+
+static struct cairn_up_asking *asking_new(const struct cairn_up_opening *opening) {
+    struct cairn_up_asking *asking = calloc(1, sizeof(*asking));
+    if (!asking) return NULL;
+    (void)cairn_text_copy(asking->run_text, sizeof(asking->run_text), opening->run_text);
+    asking->job = strdup(opening->job);
+    asking->resume = strdup(opening->resume);
+    asking->incarnation = strdup(opening->incarnation);
+    asking->world_size = opening->world_size;
+    if (asking->job && asking->resume && asking->incarnation) return asking;
+    asking_free(asking);
+    return NULL;
+}
+
+/* What came meanwhile joins the chain; with none left the call is over. */
+static bool gather_openings(struct cairn_up *up, struct cairn_up_asking *asking) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_opening **end = &asking->chain;
+    while (*end) end = &(*end)->next;
+    for (struct cairn_up_opening **at = &up->locked.openings; *at;) {
+        struct cairn_up_opening *opening = *at;
+        if (!is_asked(asking, opening)) {
+            at = &opening->next;
+            continue;
+        }
+        *at = opening->next;
+        opening->next = NULL;
+        *end = opening;
+        end = &opening->next;
+    }
+    if (asking->chain) return true;
+    struct cairn_up_asking **at = &up->locked.asking;
+    while (*at != asking) at = &(*at)->next;
+    *at = asking->next;
+    return false;
+}
+
+/* A refusal that is final may be one rank's alone (another process of it is known). */
+static void ask_chain(struct cairn_up_helper *helper, struct cairn_up_opening *chain) {
+    struct cairn_error error = {0};
+    enum cairn_code code = cairn_up_opening_ask(helper, chain, &error);
+    bool each = code != CAIRN_OK && chain->next && !cairn_code_info(code)->retryable;
+    for (struct cairn_up_opening *at = chain, *next; at; at = next) {
+        next = at->next;
+        if (each) at->next = NULL;
+        at->code = code;
+        at->error = error;
+        if (each) at->code = cairn_up_opening_ask(helper, at, &at->error);
+        if (at->code == CAIRN_OK) at->code = cairn_up_opening_settle(at, &at->error);
+        at->next = next;
+    }
+}
+
+static void attempt_task(struct cairn_up_helper *helper, void *owner) {
+    struct cairn_up_asking *asking = owner;
+    while (gather_openings(helper->up, asking)) {
+        struct cairn_up_opening *chain = asking->chain;
+        asking->chain = NULL;
+        ask_chain(helper, chain);
+        for (struct cairn_up_opening *next; chain; chain = next) {
+            next = chain->next;
+            chain->next = NULL;
+            cairn_up_socket_call(helper->up->socket, chain->conn, attempt_done, chain);
+        }
+    }
+    asking_free(asking);
+}
+
+/* The lock is held. */
+static enum cairn_code ask_later(struct cairn_up *up, struct cairn_up_opening *opening,
+                                 struct cairn_error *err) {
+    struct cairn_up_asking *asking = up->locked.asking;
+    while (asking && !is_asked(asking, opening)) asking = asking->next;
+    if (!asking) {
+        asking = asking_new(opening);
+        if (!asking) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+        enum cairn_code code = cairn_up_tasks_add(up->tasks, attempt_task, NULL, asking, err);
+        if (code != CAIRN_OK) {
+            asking_free(asking);
+            return code;
+        }
+        asking->next = up->locked.asking;
+        up->locked.asking = asking;
+    }
+    struct cairn_up_opening **end = &up->locked.openings;
+    while (*end) end = &(*end)->next;
+    *end = opening;
+    return CAIRN_OK;
+}
+
+void cairn_up_openings_free(struct cairn_up *up) {
+    while (up->locked.openings) {
+        struct cairn_up_opening *opening = up->locked.openings;
+        up->locked.openings = opening->next;
+        cairn_up_opening_free(opening);
+    }
+    while (up->locked.asking) { /* its task never ran */
+        struct cairn_up_asking *asking = up->locked.asking;
+        up->locked.asking = asking->next;
+        asking_free(asking);
+    }
+}
+
+struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
+                                              const char *job, const char *resume,
+                                              const char *incarnation) {
+    struct cairn_up_opening *opening = calloc(1, sizeof(*opening));
+    if (!opening) return NULL;
+    opening->up = session->up;
+    opening->conn = session->conn;
+    opening->rank = session->rank;
+    opening->process =
+        session->process >= 0 ? fcntl(session->process, F_DUPFD_CLOEXEC, 0) : session->process;
+    opening->world_size = session->world_size;
+    (void)cairn_text_copy(opening->run_text, sizeof(opening->run_text), session->run_text);
+    (void)cairn_text_copy(opening->proc, sizeof(opening->proc), session->proc);
+    opening->job = strdup(job);
+    opening->resume = strdup(resume);
+    opening->incarnation = strdup(incarnation);
+    if (opening->job && opening->resume && opening->incarnation) return opening;
+    cairn_up_opening_free(opening);
+    return NULL;
+}
+
+enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
+                                    const struct cairn_up_ask *ask, struct cairn_error *err) {
+    const char *job = NULL, *resume = "latest", *incarnation = "";
+    uint64_t wait_ms = 30000;
+    const struct cairn_json_field fields[] = {
+        {"job", CAIRN_JSON_TEXT, true, &job, 255},
+        {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
+        {"incarnation", CAIRN_JSON_TEXT, false, &incarnation, 128},
+        {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms, 3600000},
+    };
+    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
+    if (session->read_only)
+        return cairn_fail(err, CAIRN_INVALID, "a read-only session opens no attempt");
+    if (session->attempt || session->attempting)
+        return cairn_fail(err, CAIRN_PROTOCOL, "a second attempt in one session");
+    CAIRN_TRY(cairn_up_admits(session->up, err));
+    struct cairn_up_opening *opening = cairn_up_opening_new(session, job, resume, incarnation);
+    if (!opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    opening->request = ask->request;
+    opening->wait_ms = wait_ms;
+    cairn_lock_take(&session->up->lock);
+    enum cairn_code code = ask_later(session->up, opening, err);
+    cairn_lock_give(&session->up->lock);
+    if (code != CAIRN_OK)
+        cairn_up_opening_free(opening);
+    else
+        session->attempting = true;
+    return code;
+}
+
+/* ---- slabs ---- */
+
+struct reserving {
+    struct cairn_up_slab_wish wish; /* first: what is decided is found by it */
+    struct cairn_up *up;
+    int64_t request;
+    struct cairn_up_slab *slabs[CAIRN_UP_GENERATIONS_MAX];
+    bool made;
+};
+
+static void slabs_done(void *owner, struct cairn_up_session *session) {
+    struct reserving *reserving = owner;
+    struct cairn_up *up = reserving->up;
+    uint64_t conn = reserving->wish.conn;
+    cairn_lock_take(&up->lock);
+    int fds[CAIRN_UP_GENERATIONS_MAX];
+    size_t fd_count = 0;
+    uint64_t bytes = 0;
+    if (!session) cairn_up_slabs_orphan_locked(up, conn);
+    enum cairn_code *code = &reserving->wish.code;
+    uint32_t count = reserving->made ? reserving->wish.count : 0;
+    for (uint32_t i = 0; session && i < count; i++) {
+        bytes = reserving->slabs[i]->memory.size_bytes;
+        int fd = fcntl(reserving->slabs[i]->memory.fd, F_DUPFD_CLOEXEC, 0);
+        if (fd >= 0) fds[fd_count++] = fd;
+    }
+    if (*code == CAIRN_OK && session && fd_count < count) {
+        *code = cairn_fail(&reserving->wish.error, CAIRN_IO, "no descriptor for a slab");
+        for (size_t i = 0; i < fd_count; i++) close(fds[i]);
+        cairn_up_slabs_orphan_locked(up, conn);
+    }
+    cairn_up_attempt_leave(up, reserving->wish.attempt);
+    cairn_lock_give(&up->lock);
+    if (session) {
+        session->reserving = false;
+        session->reserved = *code == CAIRN_OK;
+    }
+    if (*code != CAIRN_OK)
+        cairn_up_socket_refuse(up->socket, conn, reserving->request, &reserving->wish.error);
+    else if (session)
+        cairn_up_socket_post_fds(up->socket, conn,
+                                 json_pack("{s:s, s:I, s:I, s:I}", "t", "slabs", "id",
+                                           (json_int_t)reserving->request, "count",
+                                           (json_int_t)count, "bytes", (json_int_t)bytes),
+                                 fds, fd_count);
+    free(reserving);
+}
+
+static void slabs_task(struct cairn_up_helper *helper, void *owner) {
+    struct reserving *reserving = owner;
+    reserving->wish.code =
+        cairn_up_slabs_make(helper->up, &reserving->wish, reserving->slabs, &reserving->wish.error);
+    reserving->made = reserving->wish.code == CAIRN_OK;
+    cairn_up_socket_call(helper->up->socket, reserving->wish.conn, slabs_done, reserving);
+}
+
+static void slabs_drop(void *owner) { /* the process ends */
+    struct reserving *reserving = owner;
+    cairn_lock_take(&reserving->up->lock);
+    cairn_up_attempt_leave(reserving->up, reserving->wish.attempt);
+    cairn_lock_give(&reserving->up->lock);
+    free(reserving);
+}
+
+/* Page work is a helper's; a refusal is told at once. */
+static void slabs_decided(struct cairn_up_slab_wish *wish) {
+    struct reserving *reserving = (struct reserving *)wish;
+    struct cairn_up *up = reserving->up;
+    if (wish->code == CAIRN_OK) {
+        /* Once it is added the wish is the helper's, which may have freed it already. */
+        enum cairn_code code =
+            cairn_up_tasks_add(up->tasks, slabs_task, slabs_drop, reserving, &wish->error);
+        if (code == CAIRN_OK) return;
+        wish->code = code;
+        cairn_up_slabs_unmake(up, wish);
+    }
+    cairn_up_socket_call(up->socket, wish->conn, slabs_done, reserving);
+}
+
+enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct cairn_error *err) {
+    uint64_t wait_ms = 30000;
+    const struct cairn_json_field field = {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms,
+                                           3600000};
+    CAIRN_TRY(cairn_json_read(ask->frame->message, "", &field, 1, true, err));
+    if (!session->attempt)
+        return cairn_fail(err, CAIRN_PROTOCOL, "slabs before the attempt was opened");
+    if (!session->bytes)
+        return cairn_fail(err, CAIRN_INVALID, "hello said bytes 0: this session cannot save");
+    if (session->reserving || session->reserved)
+        return cairn_fail(err, CAIRN_PROTOCOL, "slabs were asked for twice");
+    struct reserving *reserving = calloc(1, sizeof(*reserving));
+    if (!reserving) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for slabs");
+    reserving->up = session->up;
+    reserving->request = ask->request;
+    reserving->wish = (struct cairn_up_slab_wish){
+        .conn = session->conn,
+        .attempt = session->attempt,
+        .rank = session->rank,
+        .local_world_size = session->local_world_size,
+        .bytes = session->bytes,
+        .node_bytes = session->node_bytes,
+        .deadline_ms = cairn_mono_ms() + wait_ms,
+        .decided = slabs_decided,
+    };
+    cairn_lock_take(&session->up->lock);
+    session->attempt->users++;
+    cairn_lock_give(&session->up->lock);
+    session->reserving = true;
+    cairn_up_slabs_wish(session->up, &reserving->wish);
+    return CAIRN_OK;
+}

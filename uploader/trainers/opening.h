@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * opening: one attempt call on its way through a helper thread.
+ *
+ * Why:     a trainer that opens and one that comes again after the uploader's restart ask the
+ *          server the same question.
+ * Promise: Q2  the call names the newest attempt that was seen (`after`), and is made again when
+ *              another was opened in between, within the caller's wait.
+ *          Q5  the grant is in the journal before anybody hears of it.
+ *          G   ranks of this node that open the same attempt ask in one call: one thread waits.
+ * Limits:  one per session at a time.
+ * Threads: owned by the helper, then by the socket's thread.
+ * Next:    open.c, offer.c.
+ */
+#pragma once
+
+#include "uploader/trainers/session.h"
+#include "uploader/tasks.h"
+
+struct cairn_up_opening {
+    struct cairn_up_opening *next; /* of those that ask in one call, or that wait for their turn */
+    struct cairn_up *up;
+    uint64_t conn;
+    int64_t request;
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    uint32_t rank, world_size;
+    char *job, *resume, *incarnation; /* owned; incarnation "": none is known */
+    char proc[CAIRN_UUID_TEXT_BYTES];
+    int process; /* as the session's; owned */
+    uint64_t wait_ms;
+    /* the answer */
+    enum cairn_code code;
+    struct cairn_error error;
+    char grant[CAIRN_GRANT_BYTES_MAX];
+    bool found;
+    uint64_t resume_step;
+    char resume_version[CAIRN_VERSION_ID_BYTES];
+    struct cairn_up_attempt *attempt; /* one use of it */
+    uint64_t entry;                   /* in the journal */
+};
+struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
+                                              const char *job, const char *resume,
+                                              const char *incarnation);
+void cairn_up_opening_free(struct cairn_up_opening *opening);
+/* A call that is under way; openings of the same attempt wait for the next one. */
+struct cairn_up_asking;
+void cairn_up_openings_free(struct cairn_up *up); /* at the end of the process */
+/* Ask the server for all of a chain, of one attempt; fills grant and resume of each. */
+enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
+                                     struct cairn_up_opening *opening,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Journal it, join the attempt, fence older ones. */
+enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* The trainer went away meanwhile. */
+void cairn_up_opening_abandon(struct cairn_up_opening *opening);

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a trainer asks of a save that was begun. Answers that promise something wait for fsync of
+ * the journal and are then posted from its thread, so this thread never waits. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/table.h"
+#include "common/encode.h"
+#include "uploader/journal/journal.h"
+#include "uploader/save.h"
+#include "uploader/trainers/socket.h"
+
+/* ---- stage, file, staged ---- */
+
+static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint64_t number,
+                                 struct cairn_up_save **ret, struct cairn_error *err) {
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
+    if (!save)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %" PRIu64, number);
+    bool over = save->state.phase == CAIRN_UP_PHASE_OVER;
+    bool committed = over && save->end == CAIRN_UP_COMMITTED;
+    if (!committed && (over || cairn_up_save_state_is_failing(&save->state))) {
+        if (err) *err = save->why;
+        return save->why.code;
+    }
+    if (!cairn_up_save_state_is_staging(&save->state))
+        return cairn_fail(err, CAIRN_CONFLICT, "save %" PRIu64 " is sealed", number);
+    *ret = save;
+    return CAIRN_OK;
+}
+
+struct wanted_shard {
+    const char *name, *kind;
+    uint64_t offset, bytes;
+};
+
+static enum cairn_code read_wanted(const json_t *item, struct wanted_shard *ret,
+                                   struct cairn_error *err) {
+    const struct cairn_json_field fields[] = {
+        {"name", CAIRN_JSON_TEXT, true, &ret->name, CAIRN_SHARD_NAME_BYTES_MAX},
+        {"kind", CAIRN_JSON_TEXT, true, &ret->kind, 16},
+        {"offset", CAIRN_JSON_U64, true, &ret->offset, 0},
+        {"bytes", CAIRN_JSON_U64, true, &ret->bytes, 0},
+    };
+    CAIRN_TRY(cairn_json_read(item, "/shards", fields, CAIRN_COUNT(fields), true, err));
+    if (strcmp(ret->kind, "raw") != 0 && strcmp(ret->kind, "tensors") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "shard kind \"%s\"", ret->kind);
+    return cairn_shard_name_check(cairn_view_of(ret->name), err);
+}
+
+static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save,
+                                 const struct wanted_shard *wanted, const uint8_t *slab_data,
+                                 int take_fd, struct cairn_error *err) {
+    struct cairn_key key;
+    enum cairn_code code = cairn_shard_names_add(&save->names, cairn_view_of(wanted->name), err);
+    if (code != CAIRN_OK) {
+        if (take_fd >= 0) close(take_fd);
+        return code;
+    }
+    cairn_up_save_key(save, wanted->name, &key);
+    struct cairn_up_shard_options options = {
+        .entry = save->entry,
+        .index = save->state.shard_count,
+        .name = wanted->name,
+        .key = key.text,
+        .tensors = !strcmp(wanted->kind, "tensors"),
+        .slab_offset = wanted->offset,
+        .size_bytes = wanted->bytes,
+        .data = slab_data ? slab_data + wanted->offset : NULL,
+        .take_fd = take_fd,
+    };
+    struct cairn_up_shard *shard = NULL;
+    CAIRN_TRY(cairn_up_shard_new(up->send, &options, &shard, err));
+    return cairn_up_save_shard_add_locked(up, save, shard, err);
+}
+
+static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *save,
+                                  const struct cairn_up_slab *slab, const json_t *shards,
+                                  struct cairn_error *err) {
+    uint64_t from = 0;
+    for (size_t i = 0; i < json_array_size(shards); i++) {
+        struct wanted_shard wanted = {0};
+        CAIRN_TRY(read_wanted(json_array_get(shards, i), &wanted, err));
+        if (wanted.offset % 4096 || wanted.offset < from)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "shard %s at offset %" PRIu64
+                              ": offsets are multiples of 4096, in order, without overlap",
+                              wanted.name, wanted.offset);
+        if (wanted.bytes > slab->memory.size_bytes ||
+            wanted.offset > slab->memory.size_bytes - wanted.bytes)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "shard %s: %" PRIu64 " bytes at %" PRIu64
+                              " do not fit into the slab's %" PRIu64,
+                              wanted.name, wanted.bytes, wanted.offset, slab->memory.size_bytes);
+        from = wanted.offset + wanted.bytes;
+        CAIRN_TRY(add_shard(up, save, &wanted, slab->memory.data, -1, err));
+    }
+    return CAIRN_OK;
+}
+
+/* No answer waits for this record: the intents that follow it are written after it. */
+static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_save *save,
+                                  const struct cairn_up_slab *slab, json_t *shards,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *message =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:O}", "t", "stage", "slab",
+                  (json_int_t)slab->index, "owner", (json_int_t)save->state.owner, "bytes",
+                  (json_int_t)slab->memory.size_bytes, "device", (json_int_t)slab->memory.device,
+                  "inode", (json_int_t)slab->memory.inode, "shards", shards);
+    if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+    struct cairn_up_record record = {.entry = save->entry, .message = message};
+    return cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
+}
+
+/* The uploader died between `stage` and the seal, and the trainer tells everything again. Some of
+ * it may be on the store already, so it must be the same shards in the same memory; the journal has
+ * them, and the checksums are compared as they come (Q15). */
+static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *save,
+                                   struct cairn_up_slab *slab, const json_t *shards,
+                                   struct cairn_error *err) {
+    bool same =
+        cairn_up_save_is_staged_in(save, slab) && json_array_size(shards) == save->stage_count;
+    for (size_t i = 0; same && i < save->stage_count; i++) {
+        const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+        struct wanted_shard wanted = {0};
+        CAIRN_TRY(read_wanted(json_array_get(shards, i), &wanted, err));
+        same = !strcmp(wanted.name, shard->name) && wanted.offset == shard->slab_offset &&
+               wanted.bytes == shard->size_bytes &&
+               shard->tensors == !strcmp(wanted.kind, "tensors");
+    }
+    if (!same)
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                          "the shards or their memory are not those that were staged before the "
+                          "uploader was restarted");
+    save->state.staging = CAIRN_UP_STAGING_DESCRIBED;
+    bool taken = cairn_up_save_slab_take_locked(save, slab);
+    CAIRN_ASSERT(taken); /* the caller has looked */
+    for (size_t i = 0; i < save->stage_count; i++) {
+        struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+        cairn_up_send_restage(up->send, shard, slab->memory.data + shard->slab_offset);
+    }
+    return CAIRN_OK;
+}
+
+static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t first) {
+    while (save->state.shard_count > first) {
+        save->total_bytes -= save->shards[save->state.shard_count - 1]->size_bytes;
+        cairn_up_shard_free(up->send, save->shards[--save->state.shard_count]);
+    }
+    cairn_shard_names_release(&save->names);
+    for (size_t i = 0; i < first; i++) /* these stand beside each other */
+        (void)!cairn_shard_names_add(&save->names, cairn_view_of(save->shards[i]->name), NULL);
+}
+
+enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                    struct cairn_error *err) {
+    uint64_t number = 0, index = 0, owner = 0;
+    json_t *shards = NULL;
+    const struct cairn_json_field fields[] = {
+        {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
+        {"slab", CAIRN_JSON_U64, true, &index, UINT32_MAX},
+        {"owner", CAIRN_JSON_U64, true, &owner, 0},
+        {"shards", CAIRN_JSON_ARRAY, true, &shards, 0},
+    };
+    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = NULL;
+    CAIRN_TRY(find_open(up, conn, number, &save, err));
+    struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, conn, (uint32_t)index);
+    if (!slab) return cairn_fail(err, CAIRN_INVALID, "this session has no slab %" PRIu64, index);
+    if (owner != save->state.owner)
+        return cairn_fail(err, CAIRN_PROTOCOL,
+                          "save %" PRIu64 " is owner %" PRIu64 ", not %" PRIu64, number,
+                          save->state.owner, owner);
+    if (save->slab && save->slab != slab)
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "save %" PRIu64 " was staged in slab %u",
+                          number, save->slab->index);
+    if (slab->state.owner && slab->state.owner != owner)
+        return cairn_fail(err, CAIRN_BUSY, "slab %" PRIu64 " belongs to owner %" PRIu64, index,
+                          slab->state.owner);
+    if (save->state.staging == CAIRN_UP_STAGING_AGAIN)
+        return stage_again(up, save, slab, shards, err);
+    if (save->state.staging != CAIRN_UP_STAGING_NONE)
+        return cairn_fail(err, CAIRN_PROTOCOL, "save %" PRIu64 " was staged already", number);
+    size_t first = save->state.shard_count;
+    enum cairn_code code = add_staged(up, save, slab, shards, err);
+    if (code == CAIRN_OK) code = post_stage(up, save, slab, shards, err);
+    if (code != CAIRN_OK) {
+        drop_from(up, save, first);
+        return code;
+    }
+    save->state.staging = CAIRN_UP_STAGING_DESCRIBED;
+    save->stage_first = first;
+    save->stage_count = save->state.shard_count - first;
+    bool taken = cairn_up_save_slab_take_locked(save, slab);
+    CAIRN_ASSERT(taken);
+    for (size_t i = first; i < save->state.shard_count; i++)
+        cairn_up_send_add(up->send, save->shards[i]);
+    return CAIRN_OK;
+}
+
+/* U02: only a regular file that is open for reading and has the promised size. */
+static enum cairn_code check_file(int fd, const struct wanted_shard *wanted,
+                                  struct cairn_error *err) {
+    struct stat status;
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fstat(fd, &status)) return cairn_fail_errno(err, "file %s", wanted->name);
+    if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY || !S_ISREG(status.st_mode))
+        return cairn_fail(err, CAIRN_PROTOCOL,
+                          "file %s: the descriptor is no regular file open for reading",
+                          wanted->name);
+    if ((uint64_t)status.st_size != wanted->bytes)
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                          "file %s has %" PRIu64 " bytes, promised: %" PRIu64, wanted->name,
+                          (uint64_t)status.st_size, wanted->bytes);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                   int take_fd, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = take_fd;
+    uint64_t number = 0;
+    struct wanted_shard wanted = {.kind = "raw"};
+    const struct cairn_json_field fields[] = {
+        {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
+        {"name", CAIRN_JSON_TEXT, true, &wanted.name, CAIRN_SHARD_NAME_BYTES_MAX},
+        {"bytes", CAIRN_JSON_U64, true, &wanted.bytes, 0},
+    };
+    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    CAIRN_TRY(cairn_shard_name_check(cairn_view_of(wanted.name), err));
+    CAIRN_TRY(check_file(fd, &wanted, err));
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = NULL;
+    CAIRN_TRY(find_open(up, conn, number, &save, err));
+    size_t first = save->state.shard_count;
+    CAIRN_TRY(add_shard(up, save, &wanted, NULL, fd, err));
+    fd = -1;
+    CAIRN_AUTO_JSON json_t *note = json_pack("{s:s, s:s, s:I}", "t", "file", "name", wanted.name,
+                                             "bytes", (json_int_t)wanted.bytes);
+    struct cairn_up_record record = {.entry = save->entry, .message = note};
+    enum cairn_code code = note
+                               ? cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err)
+                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+    if (code != CAIRN_OK) {
+        drop_from(up, save, first);
+        return code;
+    }
+    cairn_up_send_add(up->send, save->shards[first]);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                     struct cairn_view crcs, struct cairn_error *err) {
+    uint64_t number = 0, index = 0, bytes = 0;
+    const struct cairn_json_field fields[] = {
+        {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
+        {"shard", CAIRN_JSON_U64, true, &index, UINT32_MAX},
+        {"bytes", CAIRN_JSON_U64, true, &bytes, 0},
+    };
+    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
+    if (!save || save->state.phase == CAIRN_UP_PHASE_OVER ||
+        cairn_up_save_state_is_failing(&save->state))
+        return CAIRN_OK; /* its verdict is on the way */
+    if (save->state.staging != CAIRN_UP_STAGING_DESCRIBED || index >= save->stage_count ||
+        crcs.size % 4)
+        return cairn_fail(err, CAIRN_PROTOCOL, "staged: save %" PRIu64 " has no shard %" PRIu64,
+                          number, index);
+    return cairn_up_send_ready(up->send, save->shards[save->stage_first + index], bytes, crcs.data,
+                               crcs.size / 4, err);
+}
+
+/* ---- seal ---- */
+
+struct seal_notes {
+    struct cairn_up_record *records;
+    struct cairn_buf *blobs;
+    json_t **messages;
+    size_t count, capacity;
+};
+
+static void seal_notes_release(struct seal_notes *notes) {
+    for (size_t i = 0; i < notes->count; i++) {
+        cairn_buf_release(&notes->blobs[i]);
+        json_decref(notes->messages[i]);
+    }
+    free(notes->records);
+    free(notes->blobs);
+    free(notes->messages);
+}
+
+/* The checksums of every staged block go into the journal with the seal: a restart must never make
+ * new ones from the slab (Q15). */
+static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *save,
+                                   struct seal_notes *notes, struct cairn_error *err) {
+    for (size_t i = 0; i < save->stage_count; i++) {
+        const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+        uint64_t ready = cairn_up_send_ready_bytes(up->send, shard);
+        if (ready != shard->size_bytes)
+            return cairn_fail(err, CAIRN_PROTOCOL,
+                              "shard %s: %" PRIu64 " of %" PRIu64
+                              " bytes are staged, it cannot be sealed",
+                              shard->name, ready, shard->size_bytes);
+    }
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        bool needed = false;
+        struct cairn_buf *blob = &notes->blobs[notes->count];
+        CAIRN_TRY(cairn_up_send_seal(up->send, save->shards[i], blob, &needed, err));
+        if (!needed) continue;
+        json_t *message = json_pack("{s:s, s:I}", "t", "blocks", "s", (json_int_t)i);
+        notes->messages[notes->count] = message;
+        notes->records[notes->count++] = (struct cairn_up_record){
+            .entry = save->entry, .message = message, .blob = cairn_buf_view(blob)};
+        if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save,
+                                 struct seal_notes *notes, struct cairn_error *err) {
+    notes->capacity = save->state.shard_count + 1;
+    notes->records = calloc(notes->capacity, sizeof(*notes->records));
+    notes->blobs = calloc(notes->capacity, sizeof(*notes->blobs));
+    notes->messages = calloc(notes->capacity, sizeof(*notes->messages));
+    if (!notes->records || !notes->blobs || !notes->messages)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
+    CAIRN_TRY(note_blocks(up, save, notes, err));
+    json_t *message = json_pack("{s:s, s:O?}", "t", "seal", "replicated", save->replicated);
+    if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
+    notes->messages[notes->count] = message;
+    notes->records[notes->count++] = (struct cairn_up_record){
+        .entry = save->entry, .message = message, .blob = cairn_buf_view(&save->table)};
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_table(struct cairn_up_save *save, struct cairn_view table,
+                                  struct cairn_error *err) {
+    if (!table.size) return CAIRN_OK;
+    struct cairn_table opened;
+    CAIRN_TRY(cairn_table_open(table, &opened, err));
+    if (opened.rank != save->rank)
+        return cairn_fail(err, CAIRN_TABLE_INVALID, "the table is of rank %u, the save of rank %u",
+                          opened.rank, save->rank);
+    save->table.limit = CAIRN_TABLE_BYTES_MAX;
+    CAIRN_TRY(cairn_buf_append(&save->table, table.data, table.size, err));
+    uint8_t digest[32];
+    cairn_table_digest(table, digest);
+    cairn_hex_encode(digest, sizeof(digest), save->table_hex);
+    return CAIRN_OK;
+}
+
+static enum cairn_code post_seal(struct cairn_up *up, struct cairn_up_save *save,
+                                 struct cairn_error *err) {
+    struct seal_notes notes = {0};
+    enum cairn_code code = note_seal(up, save, &notes, err);
+    if (code == CAIRN_OK)
+        code = cairn_up_save_post_locked(up, save, notes.records, notes.count, err);
+    seal_notes_release(&notes);
+    return code;
+}
+
+/* The seal came before: answered at once, or with the first one. */
+static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
+                       struct cairn_up_reply reply) {
+    enum cairn_up_phase phase = save->state.phase;
+    bool committed = phase == CAIRN_UP_PHASE_OVER && save->end == CAIRN_UP_COMMITTED;
+    if (!committed && phase != CAIRN_UP_PHASE_SEALED && phase != CAIRN_UP_PHASE_ASKING)
+        return false;
+    cairn_up_socket_answer(up->socket, reply.conn, reply.request, "sealed", NULL);
+    return true;
+}
+
+enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
+                                   struct cairn_view table, struct cairn_up_reply reply,
+                                   struct cairn_error *err) {
+    uint64_t number = 0;
+    json_t *replicated = NULL;
+    const struct cairn_json_field fields[] = {
+        {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
+        {"replicated", CAIRN_JSON_ARRAY, false, &replicated, 0},
+    };
+    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, (uint32_t)number);
+    if (save && seal_again(up, save, reply)) return CAIRN_OK;
+    CAIRN_TRY(find_open(up, reply.conn, number, &save, err));
+    cairn_buf_clear(&save->table);
+    save->table_hex[0] = '\0';
+    CAIRN_TRY(take_table(save, table, err));
+    json_decref(save->replicated);
+    save->replicated = replicated ? json_incref(replicated) : NULL;
+    enum cairn_code code = post_seal(up, save, err);
+    if (code == CAIRN_OK) {
+        save->seal_reply = reply;
+        cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_SEAL);
+    } else if (code != CAIRN_PROTOCOL && err) {
+        /* What was marked as told to the journal was not: it cannot be sealed any more. */
+        cairn_up_save_fail_for_locked(up, save, err);
+    }
+    return code;
+}
+
+/* ---- fail ---- */
+
+enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number, const char *reason,
+                                   struct cairn_up_reply reply, struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, number);
+    if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %u", number);
+    enum cairn_up_phase phase = save->state.phase;
+    if (phase == CAIRN_UP_PHASE_OVER && save->end == CAIRN_UP_COMMITTED)
+        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s is committed; it can no longer fail",
+                          save->place.id.text);
+    /* Q40: after the seal only the server knows which came first. */
+    bool waits = cairn_up_save_state_is_sealed(&save->state) && !save->fail_reply.conn;
+    if (waits) save->fail_reply = reply;
+    cairn_up_save_fail_locked(up, save, CAIRN_CANCELLED, reason);
+    if (!waits) cairn_up_socket_answer(up->socket, reply.conn, reply.request, "ok", NULL);
+    return CAIRN_OK;
+}

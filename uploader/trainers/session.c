@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which message goes where, and the short handlers. */
+#include "uploader/trainers/session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/text.h"
+#include "uploader/journal/journal.h"
+#include "uploader/trainers/lost.h"
+#include "uploader/server/outbox.h"
+#include "uploader/recover/recover.h"
+
+/* ---- hello ---- */
+
+static enum cairn_code check_hello(const struct cairn_up_session *session, uint64_t min,
+                                   uint64_t max, struct cairn_error *err) {
+    if (min > CAIRN_SOCKET_VERSION_MAX || max < CAIRN_SOCKET_VERSION_MIN)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "the trainer speaks socket versions %" PRIu64 " to %" PRIu64
+                          ", this uploader %d to %d",
+                          min, max, CAIRN_SOCKET_VERSION_MIN, CAIRN_SOCKET_VERSION_MAX);
+    if (!session->world_size || session->rank >= session->world_size || !session->local_world_size)
+        return cairn_fail(err, CAIRN_INVALID, "rank %u of world size %u, %u on this node",
+                          session->rank, session->world_size, session->local_world_size);
+    if (!session->read_only && !cairn_uuid_text_valid(cairn_view_of(session->proc)))
+        return cairn_fail(err, CAIRN_INVALID, "proc is not a UUID");
+    return CAIRN_OK;
+}
+
+static enum cairn_code on_hello(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                struct cairn_error *err) {
+    if (session->greeted) return cairn_fail(err, CAIRN_PROTOCOL, "a second hello");
+    const char *run = NULL, *proc = "";
+    uint64_t min = 0, max = 0;
+    session->world_size = session->local_world_size = 1;
+    const struct cairn_json_field fields[] = {
+        {"min", CAIRN_JSON_U64, true, &min, 0},
+        {"max", CAIRN_JSON_U64, true, &max, 0},
+        {"run", CAIRN_JSON_TEXT, true, &run, 2 * CAIRN_NAME_BYTES_MAX + 1},
+        {"rank", CAIRN_JSON_U32, false, &session->rank, 0},
+        {"world_size", CAIRN_JSON_U32, false, &session->world_size, 0},
+        {"local_world_size", CAIRN_JSON_U32, false, &session->local_world_size, 65536},
+        {"bytes", CAIRN_JSON_U64, false, &session->bytes, 0},
+        {"node_bytes", CAIRN_JSON_U64, false, &session->node_bytes, 0},
+        {"read_only", CAIRN_JSON_BOOL, false, &session->read_only, 0},
+        {"proc", CAIRN_JSON_TEXT, false, &proc, CAIRN_UUID_TEXT_BYTES - 1},
+    };
+    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
+    (void)cairn_text_copy(session->proc, sizeof(session->proc), proc);
+    CAIRN_TRY(cairn_run_name_parse(run, &session->name, err));
+    (void)cairn_text_copy(session->run_text, sizeof(session->run_text), run);
+    CAIRN_TRY(check_hello(session, min, max, err));
+    CAIRN_TRY(cairn_up_admits(session->up, err));
+    session->greeted = true;
+    if (!session->read_only) session->process = cairn_up_lost_watch(session->pid);
+    cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn, run,
+              session->rank, (int)session->pid);
+    cairn_up_socket_answer(session->up->socket, session->conn, ask->request, "welcome",
+                           json_pack("{s:i, s:s, s:s, s:s}", "version", CAIRN_SOCKET_VERSION_MAX,
+                                     "session", session->uuid, "node", session->up->places.node,
+                                     "uploader", CAIRN_UP_VERSION));
+    return CAIRN_OK;
+}
+
+/* ---- saves ---- */
+
+static struct cairn_up_reply reply_of(const struct cairn_up_session *session,
+                                      const struct cairn_up_ask *ask) {
+    return (struct cairn_up_reply){session->conn, ask->request};
+}
+
+static enum cairn_code read_begin(struct cairn_up_session *session, const json_t *message,
+                                  struct cairn_up_begin *ret, const char **ret_reason,
+                                  struct cairn_error *err) {
+    const struct cairn_json_field fields[] = {
+        {"step", CAIRN_JSON_U64, true, &ret->step, CAIRN_STEP_MAX},
+        {"n", CAIRN_JSON_U32, true, &ret->n, INT32_MAX},
+        {"on_exists", CAIRN_JSON_TEXT, false, &ret->on_exists, 16},
+        {"skip", CAIRN_JSON_BOOL, false, &ret->skip, 0},
+        {"format", CAIRN_JSON_TEXT, false, &ret->format, 63},
+        {"labels", CAIRN_JSON_OBJECT, false, &ret->labels, 0},
+        {"meta", CAIRN_JSON_OBJECT, false, &ret->meta, 0},
+        {"split", CAIRN_JSON_OBJECT, false, &ret->split, 0},
+        {"reason", CAIRN_JSON_TEXT, false, ret_reason, 256},
+    };
+    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    if (!ret->n) return cairn_fail(err, CAIRN_INVALID, "/n counts from 1");
+    if (!session->attempt)
+        return cairn_fail(err, CAIRN_PROTOCOL, "a save before the attempt was opened");
+    ret->attempt = session->attempt;
+    ret->conn = session->conn;
+    ret->session = session->uuid;
+    ret->proc = session->proc;
+    ret->rank = session->rank;
+    ret->world_size = session->world_size;
+    return CAIRN_OK;
+}
+
+/* The highest n of this step that was heard of in this session, which is n from now on. */
+static uint32_t note_seen(struct cairn_up_session *session, uint64_t step, uint32_t n) {
+    for (size_t i = 0; i < CAIRN_UP_STEPS_SEEN_MAX; i++) {
+        if (!session->seen[i].n || session->seen[i].step != step) continue;
+        uint32_t before = session->seen[i].n;
+        if (n > before) session->seen[i].n = n;
+        return before;
+    }
+    session->seen[session->seen_next].step = step;
+    session->seen[session->seen_next].n = n;
+    session->seen_next = (session->seen_next + 1) % CAIRN_UP_STEPS_SEEN_MAX;
+    return 0;
+}
+
+/* Q12: begins that this rank has passed and nobody heard of are failed for it. */
+static void fail_passed(struct cairn_up_session *session, const struct cairn_up_begin *begin,
+                        uint32_t before) {
+    for (uint32_t n = before + 1; before && n < begin->n && n < before + 64; n++) {
+        struct cairn_up_begin passed = *begin;
+        struct cairn_error error = {0};
+        passed.n = n;
+        passed.conn = 0;
+        if (cairn_up_save_count(session->up, &passed, "the rank went on without this save",
+                                (struct cairn_up_reply){0}, &error) != CAIRN_OK)
+            cairn_log(WARN, "session.passed", "step=%" PRIu64 " n=%u cause=\"%s\"", begin->step, n,
+                      error.message);
+    }
+}
+
+static enum cairn_code on_begin(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    const char *reason = NULL;
+    CAIRN_TRY(read_begin(session, ask->frame->message, &begin, &reason, err));
+    begin.number = ++session->save_last;
+    fail_passed(session, &begin, note_seen(session, begin.step, begin.n));
+    return cairn_up_save_begin(session->up, &begin, reply_of(session, ask), err);
+}
+
+static enum cairn_code on_count(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    const char *reason = "the save could not be begun";
+    CAIRN_TRY(read_begin(session, ask->frame->message, &begin, &reason, err));
+    begin.conn = 0; /* no event is due */
+    (void)note_seen(session, begin.step, begin.n);
+    return cairn_up_save_count(session->up, &begin, reason, reply_of(session, ask), err);
+}
+
+static enum cairn_code answer_ok(struct cairn_up_session *session, const struct cairn_up_ask *ask) {
+    cairn_up_socket_answer(session->up->socket, session->conn, ask->request, "ok", NULL);
+    return CAIRN_OK;
+}
+
+static enum cairn_code on_stage(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                struct cairn_error *err) {
+    CAIRN_TRY(cairn_up_save_stage(session->up, session->conn, ask->frame->message, err));
+    return answer_ok(session, ask);
+}
+
+static enum cairn_code on_file(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                               struct cairn_error *err) {
+    if (ask->frame->fd_count != 1)
+        return cairn_fail(err, CAIRN_PROTOCOL, "file: %zu descriptors came, one is due",
+                          ask->frame->fd_count);
+    int fd = ask->frame->fds[0];
+    ask->frame->fds[0] = -1;
+    CAIRN_TRY(cairn_up_save_file(session->up, session->conn, ask->frame->message, fd, err));
+    return answer_ok(session, ask);
+}
+
+static enum cairn_code on_staged(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                 struct cairn_error *err) {
+    enum cairn_code code = cairn_up_save_staged(session->up, session->conn, ask->frame->message,
+                                                cairn_buf_view(&ask->frame->blob), err);
+    /* It has no answer that could carry an error. */
+    if (code != CAIRN_OK) return cairn_fail(err, CAIRN_PROTOCOL, "staged is wrong");
+    return CAIRN_OK;
+}
+
+static enum cairn_code on_seal(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                               struct cairn_error *err) {
+    return cairn_up_save_seal(session->up, ask->frame->message, cairn_buf_view(&ask->frame->blob),
+                              reply_of(session, ask), err);
+}
+
+static enum cairn_code on_fail(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                               struct cairn_error *err) {
+    uint32_t number = 0;
+    const char *reason = "given up by the trainer";
+    const struct cairn_json_field fields[] = {
+        {"save", CAIRN_JSON_U32, true, &number, 0},
+        {"reason", CAIRN_JSON_TEXT, false, &reason, 256},
+    };
+    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
+    return cairn_up_save_fail(session->up, number, reason, reply_of(session, ask), err);
+}
+
+static enum cairn_code on_mapped(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                 struct cairn_error *err) {
+    struct cairn_up *up = session->up;
+    cairn_lock_take(&up->lock);
+    enum cairn_code code = CAIRN_OK;
+    for (uint32_t i = 0; code == CAIRN_OK && i < CAIRN_UP_GENERATIONS_MAX; i++) {
+        struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, session->conn, i);
+        if (slab && slab->memory.writable) code = cairn_slab_freeze(&slab->memory, err);
+    }
+    cairn_lock_give(&up->lock);
+    return code == CAIRN_OK ? answer_ok(session, ask) : code;
+}
+
+static enum cairn_code on_bye(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                              struct cairn_error *err) {
+    (void)err;
+    session->leaving = true;
+    CAIRN_TRY(answer_ok(session, ask));
+    cairn_up_socket_hang_up(session->up->socket, session->conn);
+    return CAIRN_OK;
+}
+
+/* ---- dispatch ---- */
+
+static const struct handler {
+    const char *name;
+    enum cairn_code (*run)(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                           struct cairn_error *err);
+    bool greeting, answered;
+} handlers[] = {
+    {"staged", on_staged, false, false},
+    {"hello", on_hello, true, true},
+    {"attempt", cairn_up_on_attempt, false, true},
+    {"slabs", cairn_up_on_slabs, false, true},
+    {"mapped", on_mapped, false, true},
+    {"begin", on_begin, false, true},
+    {"stage", on_stage, false, true},
+    {"file", on_file, false, true},
+    {"seal", on_seal, false, true},
+    {"fail", on_fail, false, true},
+    {"count", on_count, false, true},
+    {"bye", on_bye, false, true},
+    {"offer", cairn_up_on_offer, false, true},
+    {"restore", cairn_up_on_restore, false, true},
+    {"window", cairn_up_on_window, false, true},
+    {"read", cairn_up_on_read, false, true},
+    {"release", cairn_up_on_release, false, true},
+    {"list", cairn_up_on_list, false, true},
+};
+
+static const struct handler *find_handler(const char *name) {
+    for (size_t i = 0; i < CAIRN_COUNT(handlers); i++) {
+        if (!strcmp(handlers[i].name, name)) return &handlers[i];
+    }
+    return NULL;
+}
+
+enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
+                                       struct cairn_error *err) {
+    const struct handler *handler = find_handler(frame->name);
+    if (!handler) return cairn_fail(err, CAIRN_PROTOCOL, "unknown message \"%.64s\"", frame->name);
+    if (session->leaving) return cairn_fail(err, CAIRN_PROTOCOL, "%s after bye", frame->name);
+    struct cairn_up_ask ask = {.frame = frame};
+    uint64_t request = 0;
+    const struct cairn_json_field fields[] = {
+        {"id", CAIRN_JSON_U64, handler->answered, &request, INT64_MAX >> 1},
+    };
+    if (cairn_json_read(frame->message, "", fields, 1, true, err) != CAIRN_OK)
+        return cairn_fail(err, CAIRN_PROTOCOL, "%s without an id", frame->name);
+    ask.request = (int64_t)request;
+    if (!session->greeted && !handler->greeting)
+        return cairn_fail(err, CAIRN_PROTOCOL, "%s before hello", frame->name);
+    struct cairn_error error = {0};
+    enum cairn_code code = handler->run(session, &ask, &error);
+    if (code == CAIRN_OK) return CAIRN_OK;
+    if (handler->answered)
+        cairn_up_socket_refuse(session->up->socket, session->conn, ask.request, &error);
+    if (code != CAIRN_PROTOCOL) return CAIRN_OK;
+    /* The error is still delivered, then the connection ends. */
+    cairn_log(WARN, "session.protocol", "conn=%" PRIu64 " message=%s cause=\"%s\"", session->conn,
+              frame->name, error.message);
+    session->leaving = true;
+    cairn_up_socket_hang_up(session->up->socket, session->conn);
+    return CAIRN_OK;
+}
+
+/* ---- life ---- */
+
+enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t uid, pid_t pid,
+                                     struct cairn_up_session **ret, struct cairn_error *err) {
+    struct cairn_up_session *session = calloc(1, sizeof(*session));
+    if (!session) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
+    session->up = up;
+    session->conn = conn;
+    session->uid = uid;
+    session->pid = pid;
+    session->process = -1;
+    cairn_uuid_random(session->uuid);
+    *ret = session;
+    return CAIRN_OK;
+}
+
+static void close_entry(struct cairn_up_session *session) {
+    if (!session->entry) return;
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+    struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = message};
+    struct cairn_error error = {0};
+    if (message &&
+        cairn_up_journal_post(session->up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
+    session->entry = 0;
+}
+
+void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
+                            uint64_t take_entry) {
+    CAIRN_HOLD(&session->up->lock);
+    cairn_up_attempt_leave(session->up, session->attempt);
+    close_entry(session);
+    session->attempt = take_attempt;
+    session->entry = take_entry;
+    cairn_up_recovery_left_locked(session->up, take_attempt, session->rank);
+    cairn_up_lost_back_locked(session->up, take_attempt, session->rank);
+}
+
+void cairn_up_session_end(struct cairn_up_session *session) {
+    if (!session) return;
+    struct cairn_up *up = session->up;
+    cairn_up_session_drop_restores(session);
+    cairn_lock_take(&up->lock);
+    if (!up->locked.ending) { /* at the process' own end the journal keeps all for the next start */
+        cairn_up_save_orphan_locked(up, session->conn);
+        cairn_up_slabs_orphan_locked(up, session->conn);
+        close_entry(session);
+    }
+    if (session->attempt && !session->leaving && !up->locked.ending) {
+        cairn_up_lost_add_locked(up, session->attempt, session->rank, session->process);
+        session->process = -1;
+    } else {
+        cairn_up_attempt_leave(up, session->attempt);
+    }
+    cairn_lock_give(&up->lock);
+    if (session->process >= 0) close(session->process);
+    free(session);
+}

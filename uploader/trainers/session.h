@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * session: one trainer's connection and what it has opened.
+ *
+ * Why:     a rank's rights (attempt), memory (slabs) and saves hang together and end together.
+ * Promise: N1  hello first and once; a message that comes too early, twice or with wrong fields is
+ *              answered with an error, and where the order itself is broken ends the session.
+ *          N2  the end of the connection fails what was not sealed and lets the rest go on.
+ *          K11 events carry the save's number in this session; nothing of an older session comes.
+ * Limits:  see docs/socket.md.
+ * Threads: the socket's thread alone; answers of helpers come through cairn_up_socket_call.
+ * Next:    open.c (attempt, slabs), offer.c, restore.c.
+ */
+#pragma once
+
+#include "uploader/save.h"
+#include "uploader/trainers/socket.h"
+
+#define CAIRN_UP_STEPS_SEEN_MAX 1024
+#define CAIRN_UP_RESTORES_MAX 16
+
+struct cairn_up_window;
+struct cairn_up_version;
+
+struct cairn_up_session {
+    struct cairn_up *up;
+    uint64_t conn;
+    uid_t uid;
+    pid_t pid;
+    int process; /* -1, or a descriptor that tells when the process ends */
+    char uuid[CAIRN_UUID_TEXT_BYTES];
+    bool greeted, leaving, read_only;
+    struct cairn_run_name name;
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    char proc[CAIRN_UUID_TEXT_BYTES];
+    uint32_t rank, world_size, local_world_size;
+    uint64_t bytes, node_bytes;
+    bool attempting, reserving, reserved;
+    struct cairn_up_attempt *attempt; /* in use by the session; NULL: none yet */
+    uint64_t entry;                   /* in the journal; 0: none */
+    char resume_version[CAIRN_VERSION_ID_BYTES];
+    uint64_t resume_step;
+    bool resume_found;
+    uint32_t save_last;
+    struct { /* how often each step was begun (Q12), a ring */
+        uint64_t step;
+        uint32_t n;
+    } seen[CAIRN_UP_STEPS_SEEN_MAX];
+    size_t seen_next;
+    struct cairn_up_window *window;
+    struct {
+        uint32_t number; /* 0: free */
+        struct cairn_up_version *version;
+    } restores[CAIRN_UP_RESTORES_MAX];
+    uint32_t restore_last;
+};
+
+enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t uid, pid_t pid,
+                                     struct cairn_up_session **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* NULL is allowed. */
+void cairn_up_session_end(struct cairn_up_session *session);
+/* An error ends the connection. */
+enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Handlers of other files. An error is answered to the request; CAIRN_PROTOCOL ends the session. */
+struct cairn_up_ask {
+    int64_t request;
+    struct cairn_frame *frame;
+};
+enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
+                                    const struct cairn_up_ask *ask,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_list(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
+                                    const struct cairn_up_ask *ask,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_window(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_read(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
+                                    const struct cairn_up_ask *ask,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_session_drop_restores(struct cairn_up_session *session);
+/* Used by the attempt's and the offer's end. Takes over one use of the attempt and the entry. */
+void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
+                            uint64_t take_entry);

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epoll over the listener, one eventfd (the mail box) and the connections. */
+#include "uploader/trainers/socket.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/failure.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "uploader/trainers/session.h"
+
+#define EVENTS_MAX 64
+#define FRAMES_MAX 64
+#define SWEEP_MS 1000
+#define ACCEPT_PAUSE_MS 200 /* after EMFILE: do not spin (K08) */
+
+struct out { /* one frame on its way */
+    struct out *next;
+    struct cairn_buf bytes;
+    size_t sent;
+    int fds[CAIRN_NET_FDS_MAX];
+    size_t fd_count;
+};
+struct conn {
+    struct conn *next;
+    uint64_t number;
+    int fd;
+    struct cairn_frame_reader reader;
+    struct cairn_up_session *session;
+    struct out *first, **last;
+    size_t out_bytes;
+    uint64_t stalled_since_ms; /* 0: nothing waits */
+    bool writing;              /* EPOLLOUT is asked for */
+    bool hanging_up, dead;
+};
+struct mail {
+    struct mail *next;
+    uint64_t conn;
+    json_t *message;
+    int fds[CAIRN_NET_FDS_MAX];
+    size_t fd_count;
+    void (*run)(void *owner, struct cairn_up_session *session);
+    void *owner;
+    bool hang_up;
+};
+struct cairn_up_socket {
+    struct cairn_up *up;
+    int epoll_fd, listen_fd, wake_fd;
+    pthread_t thread;
+    bool started;
+    struct conn *conns;
+    size_t conn_count;
+    uint64_t numbered;
+    uint64_t accept_again_ms;
+    struct cairn_lock lock; /* uploader_mail */
+    struct {
+        struct mail *first, **last;
+        bool stopping, door_closed;
+    } locked;
+};
+
+/* ---- mail ---- */
+
+static void wake(struct cairn_up_socket *box) {
+    uint64_t one = 1;
+    ssize_t ignored = write(box->wake_fd, &one, sizeof(one));
+    (void)ignored; /* full means that it is awake already */
+}
+
+static void mail_free(struct mail *mail) {
+    json_decref(mail->message);
+    for (size_t i = 0; i < mail->fd_count; i++) close(mail->fds[i]);
+    free(mail);
+}
+
+static void deliver_later(struct cairn_up_socket *box, struct mail *mail) {
+    cairn_lock_take(&box->lock);
+    *box->locked.last = mail;
+    box->locked.last = &mail->next;
+    cairn_lock_give(&box->lock);
+    wake(box);
+}
+
+/* Without memory for a letter no promise to a trainer can be kept any more. */
+static struct mail *mail_new(uint64_t conn) {
+    struct mail *mail = calloc(1, sizeof(*mail));
+    CAIRN_ASSERT(mail != NULL);
+    mail->conn = conn;
+    return mail;
+}
+
+void cairn_up_socket_post_fds(struct cairn_up_socket *box, uint64_t conn, json_t *take_message,
+                              const int *take_fds, size_t fd_count) {
+    CAIRN_ASSERT(fd_count <= CAIRN_NET_FDS_MAX);
+    CAIRN_ASSERT(take_message != NULL); /* every text of ours is UTF-8, so JSON takes it */
+    struct mail *mail = mail_new(conn);
+    mail->message = take_message;
+    mail->fd_count = fd_count;
+    if (fd_count) memcpy(mail->fds, take_fds, fd_count * sizeof(*take_fds));
+    if (!conn) {
+        mail_free(mail);
+        return;
+    }
+    deliver_later(box, mail);
+}
+
+void cairn_up_socket_post(struct cairn_up_socket *box, uint64_t conn, json_t *take_message) {
+    cairn_up_socket_post_fds(box, conn, take_message, NULL, 0);
+}
+
+void cairn_up_socket_call(struct cairn_up_socket *box, uint64_t conn,
+                          void (*run)(void *owner, struct cairn_up_session *session), void *owner) {
+    struct mail *mail = mail_new(conn);
+    mail->run = run;
+    mail->owner = owner;
+    deliver_later(box, mail);
+}
+
+void cairn_up_socket_hang_up(struct cairn_up_socket *box, uint64_t conn) {
+    struct mail *mail = mail_new(conn);
+    mail->hang_up = true;
+    deliver_later(box, mail);
+}
+
+void cairn_up_socket_answer(struct cairn_up_socket *box, uint64_t conn, int64_t request,
+                            const char *name, json_t *take_message) {
+    json_t *message = take_message ? take_message : json_object();
+    int refused = json_object_set_new(message, "t", json_string(name)) |
+                  json_object_set_new(message, "id", json_integer(request));
+    CAIRN_ASSERT(refused == 0);
+    cairn_up_socket_post(box, conn, message);
+}
+
+void cairn_up_socket_refuse(struct cairn_up_socket *box, uint64_t conn, int64_t request,
+                            const struct cairn_error *why) {
+    const struct cairn_code_info *info = cairn_code_info(why->code);
+    json_t *message = json_pack("{s:b}", "retryable", info->retryable);
+    cairn_failure_put(message, "message", why);
+    cairn_up_socket_answer(box, conn, request, "error", message);
+}
+
+/* ---- connections ---- */
+
+static void out_free(struct out *out) {
+    cairn_buf_release(&out->bytes);
+    for (size_t i = 0; i < out->fd_count; i++) close(out->fds[i]);
+    free(out);
+}
+
+static void watch(struct cairn_up_socket *box, struct conn *conn, bool writing) {
+    if (conn->writing == writing) return;
+    struct epoll_event event = {.events = EPOLLIN | (writing ? EPOLLOUT : 0), .data.ptr = conn};
+    if (epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event) == 0) conn->writing = writing;
+}
+
+static ssize_t send_some(struct conn *conn, struct out *out) {
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int) * CAIRN_NET_FDS_MAX)];
+    } control;
+    memset(&control, 0, sizeof(control));
+    struct iovec part = {out->bytes.data + out->sent, out->bytes.size - out->sent};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (out->fd_count && !out->sent) {
+        size_t size = out->fd_count * sizeof(int);
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(size);
+        memcpy(CMSG_DATA(&control.header), out->fds, size);
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(size);
+    }
+    return sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void flush(struct cairn_up_socket *box, struct conn *conn) {
+    while (conn->first && !conn->dead) {
+        struct out *out = conn->first;
+        ssize_t sent = send_some(conn, out);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno != EAGAIN) {
+            conn->dead = true;
+            return;
+        }
+        if (sent < 0) {
+            if (!conn->stalled_since_ms) conn->stalled_since_ms = cairn_mono_ms();
+            watch(box, conn, true);
+            return;
+        }
+        conn->stalled_since_ms = 0;
+        out->sent += (size_t)sent;
+        conn->out_bytes -= (size_t)sent;
+        if (out->sent < out->bytes.size) continue;
+        conn->first = out->next;
+        if (!conn->first) conn->last = &conn->first;
+        out_free(out);
+    }
+    watch(box, conn, false);
+    if (conn->hanging_up) conn->dead = true;
+}
+
+/* The frame goes out; its descriptors are closed behind it. */
+static void queue(struct cairn_up_socket *box, struct conn *conn, struct mail *mail) {
+    struct out *out = calloc(1, sizeof(*out));
+    CAIRN_ASSERT(out != NULL);
+    out->bytes.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64;
+    struct cairn_error error;
+    if (cairn_frame_encode(mail->message, (struct cairn_view){NULL, 0}, &out->bytes, &error) !=
+        CAIRN_OK) {
+        cairn_log(ERROR, "socket.encode", "cause=\"%s\"", error.message);
+        conn->dead = true;
+        out_free(out);
+        return;
+    }
+    memcpy(out->fds, mail->fds, sizeof(out->fds));
+    out->fd_count = mail->fd_count;
+    mail->fd_count = 0;
+    conn->out_bytes += out->bytes.size;
+    *conn->last = out;
+    conn->last = &out->next;
+    if (conn->out_bytes > CAIRN_UP_OUT_BYTES_MAX) conn->dead = true;
+    flush(box, conn);
+}
+
+static void conn_end(struct cairn_up_socket *box, struct conn *conn) {
+    cairn_up_session_end(conn->session);
+    epoll_ctl(box->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
+    close(conn->fd);
+    cairn_frame_reader_release(&conn->reader);
+    for (struct out *out = conn->first, *next; out; out = next) {
+        next = out->next;
+        out_free(out);
+    }
+    free(conn);
+    box->conn_count--;
+}
+
+static struct conn *conn_find(struct cairn_up_socket *box, uint64_t number) {
+    for (struct conn *at = box->conns; at; at = at->next) {
+        if (at->number == number && !at->dead) return at;
+    }
+    return NULL;
+}
+
+static bool uid_allowed(const struct cairn_up_places *places, uid_t uid) {
+    for (size_t i = 0; i < places->uid_count; i++) {
+        if (places->uids[i] == uid) return true;
+    }
+    return places->any_uid;
+}
+
+static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cairn_error *err) {
+    uid_t uid = 0;
+    pid_t pid = 0;
+    CAIRN_TRY(cairn_net_peer_uid(fd, &uid, &pid, err));
+    if (!uid_allowed(&box->up->places, uid))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "user %u may not connect (allow_uids)", uid);
+    if (box->conn_count >= box->up->settings.connections_max)
+        return cairn_fail(err, CAIRN_BUSY, "%zu trainers are connected (connections_max)",
+                          box->conn_count);
+    struct conn *conn = calloc(1, sizeof(*conn));
+    if (!conn) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a connection");
+    conn->number = ++box->numbered;
+    conn->last = &conn->first;
+    conn->fd = -1;
+    enum cairn_code code =
+        cairn_up_session_new(box->up, conn->number, uid, pid, &conn->session, err);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
+    if (code == CAIRN_OK && epoll_ctl(box->epoll_fd, EPOLL_CTL_ADD, fd, &event))
+        code = cairn_fail_errno(err, "epoll");
+    if (code != CAIRN_OK) {
+        cairn_up_session_end(conn->session);
+        free(conn);
+        return code;
+    }
+    conn->fd = fd;
+    conn->next = box->conns;
+    box->conns = conn;
+    box->conn_count++;
+    return CAIRN_OK;
+}
+
+static void accept_all(struct cairn_up_socket *box) {
+    for (;;) {
+        int fd = accept4(box->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0 && errno == EAGAIN) return;
+        if (fd < 0) {
+            cairn_log(WARN, "socket.accept", "errno=%d", errno);
+            box->accept_again_ms = cairn_mono_ms() + ACCEPT_PAUSE_MS;
+            struct epoll_event event = {.events = 0, .data.ptr = &box->listen_fd};
+            epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
+            return;
+        }
+        struct cairn_error error = {0};
+        if (conn_new(box, fd, &error) == CAIRN_OK) continue;
+        cairn_log(WARN, "socket.refused", "cause=\"%s\"", error.message);
+        close(fd);
+    }
+}
+
+/* ---- frames ---- */
+
+/* At most some frames at a time: one busy trainer must not keep the others waiting. */
+static void read_conn(struct conn *conn) {
+    bool closed = false, ready = true;
+    struct cairn_error error = {0};
+    for (int i = 0; i < FRAMES_MAX && !closed && !conn->dead && ready; i++) {
+        enum cairn_code code = cairn_frame_fill(&conn->reader, conn->fd, &closed, &error);
+        CAIRN_AUTO(frame) frame = {0};
+        if (code == CAIRN_OK) code = cairn_frame_next(&conn->reader, &frame, &ready, &error);
+        if (code == CAIRN_OK && ready) code = cairn_up_session_frame(conn->session, &frame, &error);
+        if (code == CAIRN_OK) continue;
+        cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\"", conn->number,
+                  error.message);
+        conn->dead = true;
+    }
+    if (closed) conn->dead = true;
+}
+
+static void read_mail(struct cairn_up_socket *box) {
+    uint64_t count;
+    ssize_t ignored = read(box->wake_fd, &count, sizeof(count));
+    (void)ignored;
+    cairn_lock_take(&box->lock);
+    struct mail *first = box->locked.first;
+    box->locked.first = NULL;
+    box->locked.last = &box->locked.first;
+    cairn_lock_give(&box->lock);
+    for (struct mail *mail = first, *next; mail; mail = next) {
+        next = mail->next;
+        struct conn *conn = conn_find(box, mail->conn);
+        if (mail->run)
+            mail->run(mail->owner, conn ? conn->session : NULL);
+        else if (conn && mail->hang_up) {
+            conn->hanging_up = true;
+            flush(box, conn);
+        } else if (conn)
+            queue(box, conn, mail);
+        mail_free(mail);
+    }
+}
+
+static void sweep(struct cairn_up_socket *box) {
+    uint64_t now_ms = cairn_mono_ms();
+    struct conn **at = &box->conns;
+    while (*at) {
+        struct conn *conn = *at;
+        if (conn->stalled_since_ms && now_ms - conn->stalled_since_ms > CAIRN_UP_OUT_STALL_MS)
+            conn->dead = true;
+        if (!conn->dead) {
+            at = &conn->next;
+            continue;
+        }
+        *at = conn->next;
+        conn_end(box, conn);
+    }
+    if (box->accept_again_ms && now_ms >= box->accept_again_ms && box->listen_fd >= 0) {
+        box->accept_again_ms = 0;
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &box->listen_fd};
+        epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
+    }
+}
+
+static bool stopping(struct cairn_up_socket *box) {
+    CAIRN_HOLD(&box->lock);
+    if (box->locked.door_closed && box->listen_fd >= 0) {
+        epoll_ctl(box->epoll_fd, EPOLL_CTL_DEL, box->listen_fd, NULL);
+        close(box->listen_fd);
+        box->listen_fd = -1;
+    }
+    return box->locked.stopping;
+}
+
+static void *socket_main(void *argument) {
+    struct cairn_up_socket *box = argument;
+    struct epoll_event events[EVENTS_MAX];
+    while (!stopping(box)) {
+        int count = epoll_wait(box->epoll_fd, events, EVENTS_MAX,
+                               box->accept_again_ms ? ACCEPT_PAUSE_MS : SWEEP_MS);
+        for (int i = 0; i < count; i++) {
+            void *which = events[i].data.ptr;
+            if (which == &box->listen_fd) {
+                accept_all(box);
+            } else if (which == &box->wake_fd) {
+                read_mail(box);
+            } else {
+                struct conn *conn = which;
+                if (events[i].events & EPOLLOUT) flush(box, conn);
+                if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_conn(conn);
+            }
+        }
+        sweep(box);
+    }
+    for (struct conn *conn = box->conns, *next; conn; conn = next) {
+        next = conn->next;
+        conn_end(box, conn);
+    }
+    box->conns = NULL;
+    return NULL;
+}
+
+/* ---- life ---- */
+
+enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket **ret,
+                                    struct cairn_error *err) {
+    struct cairn_up_socket *box = calloc(1, sizeof(*box));
+    if (!box) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the socket");
+    cairn_lock_init(&box->lock, CAIRN_LOCK_uploader_mail);
+    box->up = up;
+    box->listen_fd = -1;
+    box->locked.last = &box->locked.first;
+    box->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    box->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &box->wake_fd};
+    if (box->epoll_fd < 0 || box->wake_fd < 0 ||
+        epoll_ctl(box->epoll_fd, EPOLL_CTL_ADD, box->wake_fd, &event)) {
+        enum cairn_code code = cairn_fail_errno(err, "epoll");
+        cairn_up_socket_free(box);
+        return code;
+    }
+    *ret = box;
+    return CAIRN_OK;
+}
+
+/* U03: a folder that others may write to lets them put their own socket there. */
+static enum cairn_code check_folder(const char *path, struct cairn_error *err) {
+    char folder[108] = ".";
+    const char *slash = strrchr(path, '/');
+    if (slash) {
+        size_t length = slash == path ? 1 : (size_t)(slash - path);
+        memcpy(folder, path, length);
+        folder[length] = '\0';
+    }
+    CAIRN_TRY(cairn_dir_make(folder, 0755, err));
+    struct stat status;
+    if (stat(folder, &status)) return cairn_fail_errno(err, "the socket's folder %s", folder);
+    bool ours = status.st_uid == geteuid() || status.st_uid == 0;
+    bool open_to_all = (status.st_mode & S_IWOTH) && !(status.st_mode & S_ISVTX);
+    if (!ours || open_to_all)
+        return cairn_fail(
+            err, CAIRN_FORBIDDEN,
+            "the socket's folder %s must belong to this user and not be writable by all", folder);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_socket_start(struct cairn_up_socket *box, struct cairn_error *err) {
+    const char *path = box->up->places.socket_path;
+    CAIRN_TRY(check_folder(path, err));
+    CAIRN_TRY(cairn_net_listen_unix(path, 0666, &box->listen_fd, err));
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &box->listen_fd};
+    if (epoll_ctl(box->epoll_fd, EPOLL_CTL_ADD, box->listen_fd, &event))
+        return cairn_fail_errno(err, "epoll");
+    if (pthread_create(&box->thread, NULL, socket_main, box))
+        return cairn_fail(err, CAIRN_INTERNAL, "no thread for the socket");
+    box->started = true;
+    return CAIRN_OK;
+}
+
+void cairn_up_socket_close_door(struct cairn_up_socket *box) {
+    cairn_lock_take(&box->lock);
+    box->locked.door_closed = true;
+    cairn_lock_give(&box->lock);
+    wake(box);
+}
+
+void cairn_up_socket_stop(struct cairn_up_socket *box) {
+    if (!box || !box->started) return;
+    cairn_lock_take(&box->lock);
+    box->locked.stopping = true;
+    cairn_lock_give(&box->lock);
+    wake(box);
+    pthread_join(box->thread, NULL);
+    box->started = false;
+    unlink(box->up->places.socket_path);
+}
+
+void cairn_up_socket_free(struct cairn_up_socket *box) {
+    if (!box) return;
+    cairn_up_socket_stop(box);
+    if (box->wake_fd >= 0) read_mail(box);
+    if (box->listen_fd >= 0) close(box->listen_fd);
+    if (box->wake_fd >= 0) close(box->wake_fd);
+    if (box->epoll_fd >= 0) close(box->epoll_fd);
+    cairn_lock_release(&box->lock);
+    free(box);
+}
