@@ -2,6 +2,7 @@
 """What stands between a whole version and its commit.
 
 manifest  Q53, V37: a manifest that is there already, with the same bytes or with others
+choice    Q53, Q33: which object holds the layout is chosen once; a backup put back forgets the choice
 mount     Q55, finding A: a node whose mount is not the store; a shard that goes after its registration
 catalogs  Q35, Q36, V39, V40: backups of the catalog put back, and records that somebody planted"""
 from collections import namedtuple
@@ -56,6 +57,75 @@ def manifest(rules, kills=1, releases=(2,), cuts=1, aged=1):
     def final(s):
         if s.version == 'open' and s.step == 'differs' and s.release >= s.object:
             return 'STUCK: the version stays open: this release cannot write the bytes of the older one'
+        return None
+
+    return Machine(init, succ, check, final)
+
+
+Choice = namedtuple('Choice', 'cat manifests objects backup wire budget')
+Rows = namedtuple('Rows', 'states chosen known swept')
+
+
+def choice(rules, backups=1, deletes=1, saves=2):
+    """The saves have one layout. cat: each save's state and the object that it has chosen, the objects that the catalog
+    knows, those that it has swept. An object is named by the save that wrote it; wire: deletes under way."""
+    init = Choice(Rows(('open',) * saves, (None,) * saves, frozenset(), frozenset()), (None,) * saves, frozenset(), None,
+                  frozenset(), (backups, deletes))
+
+    def put(s, v, **rows):
+        return s.cat._replace(**{name: at(getattr(s.cat, name), v, value) for name, value in rows.items()})
+
+    def shown(cat):                                             # another copy is known for what it is (Q35)
+        return [x if x in ('committed', 'gone') else 'open' for x in cat.states], cat.swept
+
+    def write(s, v):
+        chosen, named = s.cat.chosen[v], s.manifests[v]
+        s = s._replace(objects=s.objects | {chosen})
+        if named is None:
+            return 'publishes its manifest', s._replace(manifests=at(s.manifests, v, chosen), cat=put(s, v, states='ready'))
+        if named == chosen:
+            return 'finds its manifest', s._replace(cat=put(s, v, states='ready'))
+        if 'choice_taken' not in rules or named in s.cat.swept and 'swept_stays' in rules:
+            return 'finds another manifest', s._replace(cat=put(s, v, states='differs'))
+        cat = put(s, v, chosen=named)
+        return 'takes the choice of its manifest', s._replace(cat=cat._replace(known=cat.known | {chosen}))
+
+    def succ(s):
+        cat = s.cat
+        for v, state in enumerate(cat.states):
+            if state == 'open' and cat.chosen[v] is None:
+                for writer in sorted(cat.known - cat.swept) or [v]:
+                    yield 'save %d chooses object %d' % (v, writer), s._replace(cat=put(s, v, chosen=writer)), False
+            elif state == 'open':
+                what, after = write(s, v)
+                yield 'save %d %s' % (v, what), after, False
+            elif state == 'ready':
+                known = put(s, v, states='committed')
+                yield 'save %d commits' % v, s._replace(cat=known._replace(known=known.known | {cat.chosen[v]})), False
+            elif state == 'committed' and s.budget[1]:
+                yield 'version %d is deleted' % v, s._replace(cat=put(s, v, states='gone', chosen=None),
+                                                              manifests=at(s.manifests, v, None), budget=at(s.budget, 1, 0)), True
+        for writer in sorted(cat.known - cat.swept - frozenset(cat.chosen)):
+            yield 'object %d is unused for 48 h' % writer, s._replace(
+                cat=cat._replace(swept=cat.swept | {writer}), wire=s.wire | {writer}), True
+        for writer in sorted(s.wire):
+            yield 'object %d is deleted' % writer, s._replace(objects=s.objects - {writer}, wire=s.wire - {writer}), False
+        if s.backup is None and s.budget[0]:
+            yield 'the catalog is copied', s._replace(backup=cat), True
+        if s.backup is not None and s.budget[0] and shown(cat) == shown(s.backup):
+            yield 'the copy is put back; uploaders tell their saves again', s._replace(
+                cat=s.backup, backup=None, budget=at(s.budget, 0, 0)), True
+
+    def check(s):
+        for v, state in enumerate(s.cat.states):
+            if state == 'committed' and s.manifests[v] not in s.objects:
+                return 'P2: version %d is committed, the layout object of its manifest is not there' % v
+        return None
+
+    def final(s):
+        for v, state in enumerate(s.cat.states):
+            if state == 'differs' and s.manifests[v] not in s.cat.swept:
+                return 'STUCK: save %d stays open: its manifest names the layout object of a choice that is forgotten' % v
         return None
 
     return Machine(init, succ, check, final)

@@ -45,6 +45,7 @@ struct work {
     struct cairn_srv_replicas *replicas;
     uint8_t manifest_sha256[32];
     bool final; /* the reason to give up can never heal */
+    bool again; /* another choice of the layout's object was taken over: all from its rows on */
     bool committed, changed;
     struct cairn_error why; /* of giving up */
 };
@@ -299,6 +300,51 @@ static enum cairn_code encode_manifest(struct work *work, struct cairn_error *er
     return cairn_manifest_encode(&work->manifest, &work->text, err);
 }
 
+/* Q53: the stored manifest names another object for the same layout, which a life of this catalog
+ * chose that a backup has made it forget. That choice stands, since a manifest is never replaced,
+ * unless the object was swept since (V20). What was written under our own choice is swept when no
+ * other version comes to use it. */
+static enum cairn_code take_choice(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct work *work = argument;
+    struct cairn_view digest = {work->layout_digest, 32};
+    const char *chosen = work->manifest.layout_writer.text;
+    int64_t run_id = work->version.run_id, one = 0;
+    bool swept = false;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &swept, &one, err,
+                                   "SELECT 1 FROM layouts WHERE run_id = ?1 AND digest = ?2 AND "
+                                   "writer = ?3 AND deleted > 0",
+                                   "ibt", run_id, digest, chosen));
+    if (swept)
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "its manifest is there and names a layout object of %s that was swept",
+                          chosen);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
+                                "INSERT INTO layouts(run_id, digest, writer) VALUES(?1, ?2, ?3) "
+                                "ON CONFLICT DO NOTHING",
+                                "ibt", run_id, digest, work->version.layout_writer.text));
+    return cairn_srv_sql_run(tx, NULL, err,
+                             "UPDATE versions SET layout_writer = ?2 WHERE version = ?1 AND "
+                             "state = 0",
+                             "tt", work->id, chosen);
+}
+
+/* Nothing, unless the rows say what `stored` says once they name its object for the layout. */
+static enum cairn_code take_layout(struct work *work, const struct cairn_manifest *stored,
+                                   struct cairn_view canonical, struct cairn_error *err) {
+    CAIRN_AUTO(buf) ours = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    if (!stored->has_layout || !work->manifest.has_layout) return CAIRN_OK;
+    work->manifest.layout_writer = stored->layout_writer;
+    CAIRN_TRY(cairn_manifest_encode(&work->manifest, &ours, err));
+    if (ours.size != canonical.size || memcmp(ours.data, canonical.data, ours.size))
+        return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, take_choice, work, err));
+    cairn_log(INFO, "commit.layout_taken", "version=%s writer=%s", work->id,
+              stored->layout_writer.text);
+    work->again = true;
+    return CAIRN_OK;
+}
+
 /* Q53: bytes that say the same as these rows were written by a server of another release, between
  * its manifest and its transaction. Read as its format and written in ours they come out equal;
  * then the stored bytes are this version's manifest. Anything else leaves the version open. */
@@ -313,11 +359,13 @@ static enum cairn_code take_stored(struct work *work, const char *key, struct ca
     if (code)
         return cairn_fail(err, CAIRN_CONFLICT, "%s is there and is no manifest of this version: %s",
                           key, why.message);
-    if (again.size != work->text.size || memcmp(again.data, work->text.data, again.size))
+    if (again.size != work->text.size || memcmp(again.data, work->text.data, again.size)) {
+        CAIRN_TRY(take_layout(work, &manifest, cairn_buf_view(&again), err));
         return cairn_fail(err, CAIRN_CONFLICT,
                           "%s is there and says something else than the "
                           "version's rows",
                           key);
+    }
     cairn_sha256_of(cairn_buf_view(&stored), work->manifest_sha256);
     return CAIRN_OK;
 }
@@ -462,13 +510,20 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
 
 enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const char *version_id, struct cairn_error *err) {
-    struct work work = {.server = server, .worker = worker, .id = version_id};
     CAIRN_TRY(cairn_srv_thawed(server, err));
     uint64_t from_ms = cairn_srv_mono_ms(server);
-    enum cairn_code code = run(&work, err);
-    if (work.committed)
-        cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, version_id,
-                  cairn_srv_mono_ms(server) - from_ms);
-    release_work(&work);
+    enum cairn_code code = CAIRN_OK;
+    bool again = true;
+    for (int i = 0; i < 2 && again; i++) {
+        struct work work = {.server = server, .worker = worker, .id = version_id};
+        struct cairn_error why = {0};
+        code = run(&work, &why);
+        if (work.committed)
+            cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, version_id,
+                      cairn_srv_mono_ms(server) - from_ms);
+        if (code && err) *err = why;
+        again = work.again;
+        release_work(&work);
+    }
     return code;
 }

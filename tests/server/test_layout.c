@@ -309,3 +309,85 @@ TEST(a_layout_object_of_other_tables_is_damage) /* P3, P14 */
     EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_CORRUPT);
     EXPECT(strstr(err.message, own.text + strlen(own.text) - 30));
 }
+
+/* ---- a manifest of a life that the catalog has forgotten (Q53) ---- */
+
+static bool drop_object(struct cairn_world *world, const struct cairn_key *key) {
+    return !cairn_store_delete(world->worker, key->text, NULL);
+}
+
+/* As if the server had died between manifest and transaction, and a backup of the catalog from
+ * before the two saves had been put back: their layout, manifests and checksums are in the store.
+ * The shards go too, since whoever tells a save again in these tests sends its bytes as well. */
+static bool forget_both(struct cairn_world *world, const struct cairn_hand_save saves[2]) {
+    for (int i = 0; i < 2; i++) {
+        struct cairn_version_place place = {{"llm", "seven"}, saves[i].step, saves[i].id};
+        struct cairn_key record, shards[2];
+        cairn_key_committed(&place, &record);
+        cairn_key_shard(&place, CAIRN_VIEW("r0"), &shards[0]);
+        cairn_key_shard(&place, CAIRN_VIEW("r1"), &shards[1]);
+        if (!drop_object(world, &record) || !drop_object(world, &shards[0]) ||
+            !drop_object(world, &shards[1]))
+            return false;
+    }
+    return cairn_world_sql(world, "DELETE FROM versions") &&
+           cairn_world_sql(world, "DELETE FROM layouts") &&
+           !cairn_inside_restart(&world->inside);
+}
+
+static void expect_told_again(struct cairn_hand *hand, const struct cairn_hand_save *before,
+                              const struct cairn_key *layout) {
+    struct cairn_world *world = hand->world;
+    struct cairn_hand_save again;
+    struct cairn_key key = {0};
+    CAIRN_AUTO_JSON json_t *version = NULL, *tensors = NULL;
+    char path[256];
+    EXPECT(!save_pieces(hand, before->step, halves, NULL, &again, &version));
+    EXPECT_EQ_TEXT(again.id.text, before->id.text);
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT(find_layout(world, &again, &key));
+    EXPECT_EQ_TEXT(key.text, layout->text);
+    EXPECT(is_there(world, layout));
+    snprintf(path, sizeof(path), "%s/tensors", before->path);
+    EXPECT(!cairn_world_call(world, "GET", path, NULL, &tensors));
+    EXPECT_EQ_U64(json_array_size(json_object_get(tensors, "items")), 1);
+}
+
+TEST(a_save_whose_manifest_a_forgotten_life_wrote_commits_with_the_layout_object_it_names_V37) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2], later;
+    struct cairn_key key, of_later;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE(saved_twice(&world, &hand, saves, &key));
+    REQUIRE(forget_both(&world, saves));
+    /* Another save is the first that this catalog sees with the layout. */
+    REQUIRE_OK(save_pieces(&hand, 3, halves, NULL, &later, &version));
+    REQUIRE(find_layout(&world, &later, &of_later));
+    EXPECT(strcmp(of_later.text, key.text) != 0);
+    expect_told_again(&hand, &saves[1], &key);
+    expect_told_again(&hand, &saves[0], &key);
+    cairn_inside_pass(&world.inside, 60 * HOUR_MS);
+    EXPECT(is_there(&world, &key) && is_there(&world, &of_later));
+}
+
+TEST(a_layout_object_that_gave_way_to_a_forgotten_lifes_is_swept_Q33) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    struct cairn_key key;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE(saved_twice(&world, &hand, saves, &key));
+    REQUIRE(forget_both(&world, saves));
+    /* It writes an object of its own before it finds its manifest, which names the first one's. */
+    expect_told_again(&hand, &saves[1], &key);
+    expect_told_again(&hand, &saves[0], &key);
+    uint64_t own = cairn_world_count(&world, "SELECT count(*) FROM layouts WHERE deleted = 0");
+    EXPECT_EQ_U64(own, 2);
+    cairn_inside_pass(&world.inside, 60 * HOUR_MS);
+    EXPECT(is_there(&world, &key));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM layouts WHERE deleted = 2"), 1);
+}
