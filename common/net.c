@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * net: Unix sockets with descriptors, TCP listeners. Every socket made here is non-blocking and
- * close-on-exec; nothing here waits but cairn_net_send, which has a deadline.
+ * close-on-exec; nothing here waits but cairn_net_send, which has a deadline, and a claim for a
+ * tenth of a second.
  */
 #include "common/net.h"
 
@@ -17,6 +18,8 @@
 #include "common/text.h"
 
 #define SOCKET_FLAGS (SOCK_CLOEXEC | SOCK_NONBLOCK)
+#define CLAIM_TRIES 10
+#define CLAIM_PAUSE_MS 10
 
 /* ---- Unix sockets ---- */
 
@@ -85,6 +88,60 @@ enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd, struct cai
     *ret_fd = fd;
     fd = -1;
     return CAIRN_OK;
+}
+
+/* ---- names ---- */
+
+/* An abstract name leaves nothing behind and needs no folder that two processes both know. */
+static enum cairn_code claim_address(const char *name, struct sockaddr_un *ret, socklen_t *ret_size,
+                                     struct cairn_error *err) {
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (!cairn_text_copy(ret->sun_path + 1, sizeof ret->sun_path - 1, name))
+        return cairn_fail(err, CAIRN_INVALID, "the name \"%s\" is too long", name);
+    *ret_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    return CAIRN_OK;
+}
+
+/* Whoever holds it listens; the system says who that is. CAIRN_BUSY: nobody listens, so it is being
+ * taken or given back at this moment, or is held by somebody who never will. */
+static enum cairn_code claim_holder(const char *name, const struct sockaddr_un *address,
+                                    socklen_t size, struct cairn_error *err) {
+    CAIRN_AUTO_FD probe = -1;
+    uid_t uid = 0;
+    pid_t pid = 0;
+    CAIRN_TRY(unix_socket(&probe, err));
+    if (connect(probe, (const struct sockaddr *)address, size) != 0)
+        return cairn_fail(err, errno == ECONNREFUSED ? CAIRN_BUSY : CAIRN_FORBIDDEN,
+                          "%s is held by a process that does not say who it is", name);
+    CAIRN_TRY(cairn_net_peer_uid(probe, &uid, &pid, err));
+    return cairn_fail(err, uid == geteuid() || uid == 0 ? CAIRN_CONFLICT : CAIRN_FORBIDDEN,
+                      "%s is held by process %d of user %u", name, (int)pid, uid);
+}
+
+enum cairn_code cairn_net_claim(const char *name, int *ret_fd, struct cairn_error *err) {
+    struct sockaddr_un address;
+    socklen_t size = 0;
+    enum cairn_code code = CAIRN_BUSY;
+    CAIRN_TRY(claim_address(name, &address, &size, err));
+    for (int i = 0; i < CLAIM_TRIES && code == CAIRN_BUSY; i++) {
+        CAIRN_AUTO_FD fd = -1;
+        CAIRN_TRY(unix_socket(&fd, err));
+        if (bind(fd, (struct sockaddr *)&address, size) == 0) {
+            if (listen(fd, SOMAXCONN) != 0) return cairn_fail_errno(err, "listen on %s", name);
+            *ret_fd = fd;
+            fd = -1;
+            return CAIRN_OK;
+        }
+        if (errno != EADDRINUSE) return cairn_fail_errno(err, "claim the name %s", name);
+        if (i) (void)poll(NULL, 0, CLAIM_PAUSE_MS);
+        code = claim_holder(name, &address, size, err);
+    }
+    if (code == CAIRN_BUSY && err) err->code = CAIRN_FORBIDDEN;
+    return code == CAIRN_BUSY ? CAIRN_FORBIDDEN : code;
+}
+
+void cairn_net_claim_clear(int fd) {
+    for (int asked; (asked = accept4(fd, NULL, NULL, SOCKET_FLAGS)) >= 0;) close(asked);
 }
 
 enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,

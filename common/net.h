@@ -8,7 +8,9 @@
  *          U2  a stale socket file is replaced only when nobody answers on it.
  *          U3  SIGPIPE is never raised.
  *          U4  sockets made here are non-blocking, and receive never waits: poll first.
- * Limits:  CAIRN_NET_FDS_MAX fds a message; socket paths of at most 107 bytes.
+ *          U5  a claimed name is one process's of this user and network namespace, and is free
+ *              again with its end, however it ended.
+ * Limits:  CAIRN_NET_FDS_MAX fds a message; socket paths and claimed names of at most 107 bytes.
  * Threads: stateless.
  * Next:    api/frame.h for what is said over it.
  */
@@ -24,6 +26,13 @@ enum cairn_code cairn_net_listen_unix(const char *path, unsigned mode, int *ret_
                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Hold a name while *ret_fd is open. CAIRN_CONFLICT: another process of this user, or one of root,
+ * has it; CAIRN_FORBIDDEN: somebody else's, who may have taken it in order to be in the way. */
+enum cairn_code cairn_net_claim(const char *name, int *ret_fd,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Forget who asked for a claimed name; where nobody does so, 4,096 of them fill its queue, and
+ * then a claim takes it for somebody else's. */
+void cairn_net_claim_clear(int fd);
 /* "127.0.0.1:7420", "[::1]:0"; port 0 picks one, *ret_port tells which. Close-on-exec,
  * SO_REUSEADDR. */
 enum cairn_code cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t *ret_port,

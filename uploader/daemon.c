@@ -144,6 +144,7 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     cairn_condition_init(&up->changed);
     cairn_budget_init(&up->budget, up->places.budget_bytes);
     cairn_uuid_random(up->uuid);
+    CAIRN_TRY(cairn_up_claim(up, CAIRN_UP_CLAIM_SERVER, up->settings.server, err));
     CAIRN_TRY(make_parts(up, err));
     CAIRN_TRY(cairn_up_send_start(up->send, err));
     CAIRN_TRY(cairn_up_outbox_start(up->outbox, err));
@@ -218,6 +219,7 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         cairn_up_recovery_tick(up);
         cairn_up_lost_tick(up);
         cairn_up_slabs_serve(up);
+        cairn_up_claims_tick(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
     if (code == CAIRN_OK) drain(up, &meeting);
@@ -265,6 +267,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_lost_free(up);
     cairn_up_send_free(up->send);
     if (up->store) cairn_store_free(up->store);
+    cairn_up_claims_release(up);
     if (up->token) explicit_bzero(up->token, strlen(up->token));
     free(up->token);
     cairn_budget_release(&up->budget);

@@ -4,8 +4,8 @@
  *
  * Why:     sessions, saves and slabs are looked at by the socket, the senders and whoever talks to
  *          the server; they stand in one place under one lock.
- * Promise: D1  parts start in the order journal, recovery, senders, outbox, watch, socket, and
- *              stop in the reverse, so that nobody is told of something that is not remembered.
+ * Promise: D1  parts start in the order claim, journal, recovery, senders, outbox, watch, socket,
+ *              and stop in the reverse, so that nobody is told of something that is not remembered.
  *          D2  drain: nothing new is admitted; what was staged is sent within drain_timeout; the
  *              rest stays in the journal for the next start.
  * Limits:  see uploader/settings.def.
@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/lock.h"
 #include "store/store.h"
+#include "uploader/alone.h"
 #include "uploader/settings.h"
 
 #define CAIRN_UP_VERSION "0.1.0"
@@ -51,6 +52,7 @@ struct cairn_up {
     struct cairn_up_places places;
     char uuid[CAIRN_UUID_TEXT_BYTES]; /* of this process */
     char *token;                      /* for the server, or NULL */
+    struct cairn_up_claims claims;
     struct cairn_store *store;
     struct cairn_budget budget;
     struct cairn_up_journal *journal;

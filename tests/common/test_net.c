@@ -5,8 +5,11 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -106,6 +109,72 @@ TEST(paths_that_do_not_fit_or_lead_nowhere_are_said) {
     EXPECT_CODE(cairn_net_connect_unix(socket_path(), &fd, &err), CAIRN_UNAVAILABLE);
     EXPECT(strstr(err.message, "nothing listens") != NULL);
     EXPECT(fd == -1);
+}
+
+TEST(a_claimed_name_is_one_process_and_free_when_that_ends) /* U5 */
+{
+    struct cairn_error err = {0};
+    char name[40];
+    int first = -1, second = -1, ready[2];
+    snprintf(name, sizeof name, "cairn-test/%d", (int)getpid());
+    REQUIRE_OK(cairn_net_claim(name, &first, &err));
+    EXPECT_CODE(cairn_net_claim(name, &second, &err), CAIRN_CONFLICT);
+    EXPECT(strstr(err.message, name) != NULL);
+    close(first);
+    REQUIRE_OK(cairn_net_claim(name, &first, &err));
+    close(first);
+    REQUIRE(pipe(ready) == 0);
+    pid_t holder = fork();
+    if (!holder) {
+        bool held = cairn_net_claim(name, &first, NULL) == CAIRN_OK;
+        if (write(ready[1], "x", 1) == 1 && held) pause();
+        _exit(1);
+    }
+    char byte;
+    EXPECT(read(ready[0], &byte, 1) == 1);
+    EXPECT_CODE(cairn_net_claim(name, &second, &err), CAIRN_CONFLICT);
+    char held_by[48];
+    snprintf(held_by, sizeof held_by, "process %d", (int)holder);
+    EXPECT(strstr(err.message, held_by) != NULL);
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    REQUIRE_OK(cairn_net_claim(name, &second, &err));
+    close(second);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+TEST(a_name_that_another_user_holds_is_told_apart) /* U5 */
+{
+    struct cairn_error err = {0};
+    char name[40];
+    int fd = -1, ready[2];
+    if (geteuid() != 0) SKIP("needs root to become somebody else");
+    snprintf(name, sizeof name, "cairn-test/%d", (int)getpid());
+    for (int listens = 0; listens < 2; listens++) {
+        REQUIRE(pipe(ready) == 0);
+        pid_t holder = fork();
+        if (!holder) {
+            struct sockaddr_un address = {.sun_family = AF_UNIX};
+            memcpy(address.sun_path + 1, name, strlen(name));
+            int mute = socket(AF_UNIX, SOCK_STREAM, 0);
+            bool held =
+                !setresuid(65534, 65534, 65534) &&
+                !bind(mute, (struct sockaddr *)&address,
+                      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) &&
+                (!listens || !listen(mute, 1));
+            if (write(ready[1], "x", 1) == 1 && held) pause();
+            _exit(1);
+        }
+        char byte;
+        EXPECT(read(ready[0], &byte, 1) == 1);
+        for (int i = 0; i < 5; i++) /* also when its queue is full */
+            EXPECT_CODE(cairn_net_claim(name, &fd, &err), CAIRN_FORBIDDEN);
+        kill(holder, SIGKILL);
+        waitpid(holder, NULL, 0);
+        close(ready[0]);
+        close(ready[1]);
+    }
 }
 
 TEST(a_tcp_listener_tells_the_port_it_was_given) {

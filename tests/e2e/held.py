@@ -9,7 +9,7 @@ import tempfile
 
 from world import BIN
 
-CONNECTIONS, PAIR = "tcp to ", "unix pair"
+CONNECTIONS, PAIR, CLAIM = "tcp to ", "unix pair", "unix @cairn/"
 # Connections are kept for the next request, so many of each thread.
 CONNECTIONS_MAX = 64
 # A thread's two ways to talk, to the store and to the server, are made when they are needed, be it
@@ -61,6 +61,8 @@ def grown(daemon, baseline, ports):
     kept = {f"{CONNECTIONS}{port}": threads * CONNECTIONS_MAX for port in ports}
     kept[PAIR] = threads * THREAD_SOCKETS
     more = descriptors(daemon) - baseline
+    # Its node's name, once the store was met.
+    kept.update({kind: 1 for kind in more if kind.startswith(CLAIM)})
     return {kind: count for kind, count in more.items() if count > kept.get(kind, 0)}
 
 

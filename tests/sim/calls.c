@@ -268,21 +268,37 @@ static void forget_connect(size_t index) {
             (--connect_count - index) * sizeof connects[0]);
 }
 
+pid_t __real_getpid(void);
+/* Names outside of the file system are for all of the machine; several simulations run on it. */
+static socklen_t own_name(const struct sockaddr *address, socklen_t size, struct sockaddr_un *ret) {
+    size_t head = offsetof(struct sockaddr_un, sun_path) + 1;
+    memset(ret, 0, sizeof *ret);
+    memcpy(ret, address, cairn_min_u64(size, sizeof *ret));
+    if (address->sa_family != AF_UNIX || size <= head || ret->sun_path[0]) return size;
+    int used =
+        snprintf(ret->sun_path + 1, sizeof ret->sun_path - 1, "sim/%d/%.*s", (int)__real_getpid(),
+                 (int)(size - head), ((const struct sockaddr_un *)address)->sun_path + 1);
+    return (socklen_t)(head + cairn_min_u64((uint64_t)used, sizeof ret->sun_path - 2));
+}
+
 int __real_bind(int fd, const struct sockaddr *address, socklen_t size);
 int __wrap_bind(int fd, const struct sockaddr *address, socklen_t size) {
-    const struct sockaddr_un *name = (const struct sockaddr_un *)address;
-    if (address->sa_family == AF_UNIX)
-        for (size_t i = connect_count; i > 0; i--)
-            if (!strcmp(connects[i - 1].path, name->sun_path)) forget_connect(i - 1);
-    return __real_bind(fd, address, size);
+    struct sockaddr_un name;
+    size = own_name(address, size, &name);
+    if (address->sa_family != AF_UNIX) return __real_bind(fd, address, size);
+    for (size_t i = connect_count; i > 0; i--)
+        if (!strcmp(connects[i - 1].path, name.sun_path)) forget_connect(i - 1);
+    return __real_bind(fd, (const struct sockaddr *)&name, size);
 }
 
 int __real_connect(int fd, const struct sockaddr *address, socklen_t size);
 int __wrap_connect(int fd, const struct sockaddr *address, socklen_t size) {
-    int failed = __real_connect(fd, address, size);
-    const struct sockaddr_un *name = (const struct sockaddr_un *)address;
-    if (failed || address->sa_family != AF_UNIX || connect_count == CONNECTS_MAX) return failed;
-    snprintf(connects[connect_count].path, sizeof connects[0].path, "%s", name->sun_path);
+    struct sockaddr_un name;
+    size = own_name(address, size, &name);
+    bool local = address->sa_family == AF_UNIX;
+    int failed = __real_connect(fd, local ? (const struct sockaddr *)&name : address, size);
+    if (failed || !local || !name.sun_path[0] || connect_count == CONNECTS_MAX) return failed;
+    snprintf(connects[connect_count].path, sizeof connects[0].path, "%s", name.sun_path);
     connects[connect_count++].pid = PID_BASE + sim_self()->pid;
     return 0;
 }

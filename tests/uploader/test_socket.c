@@ -260,9 +260,38 @@ TEST(a_second_uploader_of_the_node_does_not_start) /* Q15 */
     REQUIRE(world_open(&world, &(struct world_options){0}));
     struct cairn_daemon first = world.uploader;
     EXPECT(!world_uploader_start(&world, NULL, NULL));
-    EXPECT(cairn_daemon_logged(&world.uploader, "journal"));
+    EXPECT(cairn_daemon_logged(&world.uploader, "uploader of node n1"));
     world.uploader = first;
     expect_alive(&world, "job-1");
+}
+
+/* Neither the folder of the journal nor the socket says that they are one node. */
+TEST(a_second_uploader_of_the_node_with_other_folders_does_not_start) /* Q15 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct cairn_daemon first = world.uploader;
+    char state[320], socket[140], server[64];
+    snprintf(state, sizeof(state), "--state-dir=%s/other", world.folder);
+    snprintf(socket, sizeof(socket), "--socket=%.90s/other.sock", world.folder);
+    const char *const args[] = {state, socket, NULL};
+    world.uploader_args = args;
+    EXPECT(!world_uploader_start(&world, NULL, NULL));
+    EXPECT(cairn_daemon_logged(&world.uploader, "uploader of node n1"));
+    cairn_daemon_release(&world.uploader);
+    /* The same server by another name: known when the store is met, which is the same. */
+    snprintf(server, sizeof(server), "--server=http://localhost:%u", world.port);
+    const char *const renamed[] = {state, socket, server, NULL};
+    world.uploader_args = renamed;
+    (void)world_uploader_start(&world, NULL, NULL);
+    EXPECT(cairn_daemon_ended(&world.uploader, 5000));
+    EXPECT(cairn_daemon_logged(&world.uploader, "uploader of node n1"));
+    world.uploader = first;
+    world.uploader_args = NULL;
+    expect_alive(&world, "job-1");
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL)); /* its name went with it */
+    expect_alive(&world, "job-2");
 }
 
 TEST(a_peer_that_never_reads_stops_nobody) /* U03 */

@@ -52,6 +52,7 @@ static enum cairn_code read_record(struct cairn_up_meeting *meeting, struct cair
 
 static enum cairn_code compare_grants(struct cairn_up *up, const char *uuid,
                                       struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
     for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
         if (!strcmp(at->grant.store_uuid, uuid)) continue;
         return cairn_fail(err, CAIRN_CONFLICT,
@@ -73,8 +74,10 @@ static enum cairn_code meet(struct cairn_up_meeting *meeting, struct cairn_up *u
     }
     if (code != CAIRN_OK)
         return cairn_within(err, code, "store %s: store.json", cairn_store_url(up->store));
-    CAIRN_HOLD(&up->lock);
     CAIRN_TRY(compare_grants(up, record.uuid, err));
+    if (strcmp(up->locked.store_uuid, record.uuid) != 0) /* which this thread alone writes */
+        CAIRN_TRY(cairn_up_claim(up, CAIRN_UP_CLAIM_STORE, record.uuid, err));
+    CAIRN_HOLD(&up->lock);
     bool first = !up->locked.store_uuid[0];
     (void)cairn_text_copy(up->locked.store_uuid, sizeof(up->locked.store_uuid), record.uuid);
     up->locked.store_waits[0] = '\0';
