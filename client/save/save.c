@@ -3,6 +3,7 @@
 #include "client/save/save.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -110,16 +111,18 @@ enum cairn_code cairn_client_save_enter(struct cairn_save *save, struct cairn_er
     return cairn_client_enter(save->session, err);
 }
 
-static enum cairn_code named(const struct cairn_save *save, enum cairn_code code,
-                             struct cairn_error *err) {
-    return cairn_within(err, code, "%s step %" PRIu64 " rank %u", save->session->run, save->step,
-                        save->session->rank);
+enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cairn_code code,
+                                        struct cairn_error *err) {
+    char which[24] = "";
+    if (save->n > 1) snprintf(which, sizeof which, " n %u", save->n);
+    return cairn_within(err, code, "%s step %" PRIu64 " rank %u%s", save->session->run, save->step,
+                        save->session->rank, which);
 }
 
 enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_error *err) {
     save->told = true;
     if (err) *err = save->problem;
-    return named(save, save->problem.code, err);
+    return cairn_client_save_named(save, save->problem.code, err);
 }
 
 bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why) {
@@ -142,12 +145,13 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
             cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
         cairn_lock_give(&save->session->lock);
         cairn_client_tell(save->session, save->id, save->step, save->n, why->message);
-        return named(save, code, err);
+        return cairn_client_save_named(save, code, err);
     }
     /* The version was over before: its verdict explains the error, not the other way round. */
     CAIRN_HOLD(&save->session->lock);
-    return save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED ? named(save, code, err)
-                                                             : cairn_client_save_problem(save, err);
+    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+    return committed ? cairn_client_save_named(save, code, err)
+                     : cairn_client_save_problem(save, err);
 }
 
 void cairn_client_save_sealed(struct cairn_save *save) {

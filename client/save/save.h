@@ -98,7 +98,11 @@ void cairn_client_save_drop_pieces(struct cairn_save *save);
 /* First line of every call with a save handle. */
 enum cairn_code cairn_client_save_enter(struct cairn_save *save,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Return the problem that ended the save, with its run and step; marks it told. */
+/* Put its run, step and rank before an error, and n from the step's second save on: a word that
+ * fits two saves has told neither (Q43). Returns code. */
+enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cairn_code code,
+                                        struct cairn_error *err);
+/* Return the problem that ended the save, named; marks it told. */
 enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_error *err);
 /* End the save with this problem, told, and give its generation back. False: it was over before. */
 bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why);

@@ -424,11 +424,11 @@ static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *e
     if (code == CAIRN_UPLOADER_GONE && stager->copied && owe(stager)) {
         (void)CAIRN_TAKE(stager);
         cairn_client_save_drop_pieces(save);
-        return cairn_fail(err, code,
-                          "%s step %" PRIu64 " rank %u: the uploader at %s is away; the bytes are "
-                          "copied and are sealed with the one that comes back",
-                          save->session->run, save->step, save->session->rank,
-                          save->session->socket);
+        (void)cairn_fail(err, code,
+                         "the uploader at %s is away; the bytes are copied and are sealed with the "
+                         "one that comes back",
+                         save->session->socket);
+        return cairn_client_save_named(save, code, err);
     }
     if (code == CAIRN_NOT_FOUND) await_verdict(save);
     if (code && !is_committed(save)) return cairn_client_save_fail(save, code, err);

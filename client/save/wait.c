@@ -29,8 +29,7 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
         else
             cairn_condition_wait(&session->changed, &session->lock, deadline_ms);
         if (code && !is_reached(save, milestone) && !save->problem.code)
-            return cairn_within(err, code, "%s step %" PRIu64 " rank %u", session->run, save->step,
-                                session->rank);
+            return cairn_client_save_named(save, code, err);
     }
 }
 

@@ -83,7 +83,8 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
  * reported yet, or CAIRN_UPLOADER_GONE when staged saves ended with an uploader that did not come
  * back. */
 enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err);
-/* CAIRN_OK, or the first background failure that no call has reported yet (which this reports). */
+/* CAIRN_OK, or the first background failure that no call has reported yet (which this reports). Its
+ * message names run, step and rank, and n from the step's second save in this process on. */
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err);
 
 /* ---- tensors ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a save puts into the slab and says to the uploader. */
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "api/manifest.h"
@@ -445,4 +446,25 @@ TEST(n_counts_every_begin_of_a_step_also_over_sessions_of_one_process) {
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 3, &begin));
     EXPECT_EQ_U64(u64_of(begin.message, "n"), 3);
     cairn_save_free(save);
+}
+
+/* Q43: a word that fits two saves has told neither. */
+TEST(each_of_two_saves_of_one_step_is_told_as_the_one_it_is) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *saves[2];
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(rank_save(rank.session, 4711, &saves[i], &err));
+        cairn_save_free(saves[i]);
+    }
+    cairn_fake_uploader_event(rank.fake, rank_verdict(2, "aborted", "checkpoint-aborted"));
+    for (int i = 0; i < 500 && cairn_session_problem(rank.session, &err) == CAIRN_OK; i++)
+        (void)poll(NULL, 0, 10);
+    EXPECT(strstr(err.message, "llm/7b step 4711 rank 3 n 2: the server says so") != NULL);
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "aborted", "checkpoint-aborted"));
+    memset(&err, 0, sizeof err);
+    for (int i = 0; i < 500 && cairn_session_problem(rank.session, &err) == CAIRN_OK; i++)
+        (void)poll(NULL, 0, 10);
+    EXPECT(strstr(err.message, "llm/7b step 4711 rank 3: the server says so") != NULL);
 }
