@@ -266,22 +266,6 @@ static bool only_deaths(void) {
     return !(sim_plan.faults & ~harmless);
 }
 
-/* A background failure names run, step and rank, and not which of two saves of a step it was: one
- * that was noted for the committed one was for the other. */
-static bool was_told(const struct sim_save *save) {
-    if (save->told) return true;
-    for (size_t i = 0; i < sim_save_count; i++) {
-        struct sim_save *other = &sim_saves[i];
-        const struct version *version = other->version[0] ? version_of(other->version) : NULL;
-        if (other->job != save->job || other->rank != save->rank || other->step != save->step ||
-            !other->told || !version || version->state != CAIRN_STATE_COMMITTED)
-            continue;
-        other->told = false;
-        return true;
-    }
-    return false;
-}
-
 /* P9, V1: what all ranks staged before their job was killed is not thrown away by the next one,
  * when every uploader lives and reaches the store. */
 static bool only_gentle(void) {
@@ -303,7 +287,7 @@ static void check_save(const struct sim_save *save) {
                       "(%s)",
                       save->step, save->job, version ? version->reason : "unknown");
     if (!lives || !save->staged || committed) return;
-    if (!was_told(save))
+    if (!save->told)
         sim_violation("Q43: step %" PRIu64 " of rank %u was staged, is not committed (%s) and "
                       "nobody was told",
                       save->step, save->rank, version ? version->reason : "unknown");

@@ -325,6 +325,11 @@ void sim_stop(struct sim_process *process, uint64_t us) {
     process->stopped_until_us = sim.now_us + us;
 }
 
+void sim_continue_all(void) {
+    for (struct sim_process *at = sim.processes; at; at = at->next)
+        at->stopped_until_us = cairn_min_u64(at->stopped_until_us, sim.now_us);
+}
+
 /* ---- the scheduler ---- */
 
 static bool may_run(const struct sim_fiber *fiber) {

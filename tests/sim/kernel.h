@@ -59,6 +59,7 @@ struct sim_process *sim_self(void);
 /* kill -9. When it is the caller's own process this does not return. */
 void sim_kill(struct sim_process *process);
 void sim_stop(struct sim_process *process, uint64_t us); /* SIGSTOP for so long */
+void sim_continue_all(void);
 
 struct sim_fiber;
 struct sim_fiber *sim_spawn(struct sim_process *process, void *(*run)(void *), void *argument);

@@ -12,7 +12,7 @@
 #define OPEN_TRIES 60
 #define LISTEN_US UINT64_C(150000000)
 #define LOOK_US 200000
-#define LAST_WORDS_US 1000000
+#define LAST_WORDS_US 3000000 /* more than libcairn's longest pause between two tries */
 
 struct kept {
     struct cairn_save *handle;
@@ -36,13 +36,17 @@ static void note_told(struct sim_save *save, const struct cairn_error *err) {
     sim_note("rank %u is told of step %" PRIu64 ": %s", save->rank, save->step, save->words);
 }
 
-/* A background failure names its step. */
+/* A background failure names its save: step, rank, and n from the step's second save on. */
 static void note_words(struct rank *rank, const struct cairn_error *err) {
     for (size_t i = 0; i < rank->own_count; i++) {
         struct sim_save *save = rank->own[i];
-        char name[40];
-        snprintf(name, sizeof name, "step %" PRIu64 " ", save->step);
-        if (save->told || save->committed || !strstr(err->message, name)) continue;
+        char name[60];
+        uint32_t n = 0;
+        for (size_t k = 0; k <= i; k++) n += rank->own[k]->step == save->step;
+        int size = snprintf(name, sizeof name, "step %" PRIu64 " rank %u", save->step, save->rank);
+        if (n > 1) snprintf(name + size, sizeof name - (size_t)size, " n %u", n);
+        const char *at = strstr(err->message, name);
+        if (!at || at[strlen(name)] != ':') continue;
         note_told(save, err);
         return;
     }
