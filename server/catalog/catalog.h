@@ -14,9 +14,9 @@
  *          D3  a look sees one state of the whole catalog and can neither write nor checkpoint.
  *          D4  a second process on the same catalog, a network file system, a newer schema and a
  *              weaker durability setting are refused at open.
- * Limits:  4,096 changes waiting; 256 changes a commit; 64 MiB a value.
+ * Limits:  4,096 changes waiting; 256 changes a commit.
  * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.
- * Next:    server/catalog/sqlite.c, server/catalog/migrations.def; rules of R6 in server/README.md.
+ * Next:    server/catalog/sql.h for what is done inside; server/catalog/sqlite.c.
  */
 #pragma once
 
@@ -50,34 +50,3 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
                                                                void *argument,
                                                                struct cairn_error *err),
                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
-
-/* One statement; parameters ?1, ?2, ... by the letters of types: i = int64_t or uint64_t (passed as
- * int64_t), t = const char * (NULL: null), b = struct cairn_view (data NULL: null). sql is a
- * literal: prepared statements are kept by its address. *ret_changed may be NULL. */
-enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
-                                  struct cairn_error *err, const char *sql, const char *types,
-                                  ...) CAIRN_MUST_USE;
-
-/* Rows of a query: CAIRN_AUTO(srv_rows) rows = {0}; open; while next sets more; getters. */
-struct cairn_srv_rows {
-    void *statement;
-    struct cairn_srv_tx *tx;
-};
-enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
-                                   struct cairn_error *err, const char *sql, const char *types,
-                                   ...) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_rows_next(struct cairn_srv_rows *rows, bool *ret_more,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_rows_release(struct cairn_srv_rows *rows);
-bool cairn_srv_rows_null(const struct cairn_srv_rows *rows, int column);
-int64_t cairn_srv_rows_i64(const struct cairn_srv_rows *rows, int column);
-static inline uint64_t cairn_srv_rows_u64(const struct cairn_srv_rows *rows, int column) {
-    return (uint64_t)cairn_srv_rows_i64(rows, column);
-}
-/* "" for null; valid until the next row. */
-const char *cairn_srv_rows_text(const struct cairn_srv_rows *rows, int column);
-struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int column);
-/* The first column of the first row; *ret_found false when there is none. */
-enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, int64_t *ret,
-                                     struct cairn_error *err, const char *sql, const char *types,
-                                     ...) CAIRN_MUST_USE;

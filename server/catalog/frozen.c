@@ -26,8 +26,7 @@ static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct row *row = argument;
     bool found = false;
-    return cairn_srv_sql_number(tx, &found, &row->count, err, "SELECT count(*) FROM frozen_runs",
-                                "");
+    return cairn_srv_sql_number(tx, &found, &row->count, err, SQL(frozen_count));
 }
 
 enum cairn_code cairn_srv_frozen_start(struct cairn_srv *server, struct cairn_error *err) {
@@ -43,11 +42,9 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, void *argument, struct ca
     uint64_t changed = 0;
     CAIRN_TRY(
         cairn_srv_run_make(tx, row->name, NULL, cairn_srv_wall_ms(row->server), &run, NULL, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
-                                "INSERT INTO frozen_runs(run_id, cause, since_ms, asked) "
-                                "VALUES(?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-                                "itii", run.id, row->why, cairn_srv_wall_ms(row->server),
-                                (int64_t)row->server->settings->adopt_store));
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(frozen_insert), SQL_I(run.id),
+                                SQL_T(row->why), SQL_I(cairn_srv_wall_ms(row->server)),
+                                SQL_I(row->server->settings->adopt_store)));
     row->made = changed > 0;
     return CAIRN_OK;
 }
@@ -77,10 +74,8 @@ enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cair
 static enum cairn_code find_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct row *row = argument;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT cause FROM frozen_runs JOIN runs USING(run_id) WHERE "
-                                 "project = ?1 AND run = ?2",
-                                 "tt", row->name->project, row->name->run));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_cause_of_run),
+                                 SQL_T(row->name->project), SQL_T(row->name->run)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, &row->frozen, err));
     if (row->frozen)
         (void)cairn_text_copy(row->cause, sizeof(row->cause), cairn_srv_rows_text(&rows, 0));
@@ -100,8 +95,7 @@ enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) {
     bool frozen = false;
     int64_t one = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &frozen, &one, err,
-                                   "SELECT 1 FROM frozen_runs WHERE run_id = ?1", "i", run_id));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &frozen, &one, err, SQL(frozen_is), SQL_I(run_id)));
     if (!frozen) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CATALOG_BEHIND, "the run is frozen until it is reconciled");
 }
@@ -110,10 +104,7 @@ static enum cairn_code first_row(struct cairn_srv_tx *tx, void *argument, struct
     struct row *row = argument;
     CAIRN_TRY(count_rows(tx, row, err));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT project, run, cause FROM frozen_runs JOIN runs "
-                                 "USING(run_id) ORDER BY since_ms LIMIT 1",
-                                 ""));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_first)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     if (!more) return CAIRN_OK;
@@ -146,11 +137,9 @@ static enum cairn_code wish_for(struct cairn_srv_tx *tx, void *argument, struct 
     struct wish *wish = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, wish->name, &run, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "UPDATE frozen_runs SET asked = 1 WHERE run_id = ?1",
-                                "i", run.id));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(frozen_ask), SQL_I(run.id)));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(
-        tx, &rows, err, "SELECT cause, note FROM frozen_runs WHERE run_id = ?1", "i", run.id));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_note), SQL_I(run.id)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, &wish->frozen, err));
     if (!wish->frozen) return CAIRN_OK;
     (void)cairn_text_copy(wish->cause, sizeof(wish->cause), cairn_srv_rows_text(&rows, 0));

@@ -43,12 +43,9 @@ enum cairn_code cairn_srv_members_end(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_joining *joining,
                                       struct cairn_error *err) {
     for (size_t i = 0; i < json_array_size(joining->ended); i++)
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                    "UPDATE attempt_ranks SET ended = 1 WHERE run_id = ?1 AND "
-                                    "attempt = ?2 AND rank = ?3 AND node = ?4",
-                                    "iiit", joining->run_id, (int64_t)joining->attempt,
-                                    json_integer_value(json_array_get(joining->ended, i)),
-                                    joining->node));
+        CAIRN_TRY(cairn_srv_sql_run(
+            tx, NULL, err, SQL(member_end), SQL_I(joining->run_id), SQL_I(joining->attempt),
+            SQL_I(json_integer_value(json_array_get(joining->ended, i))), SQL_T(joining->node)));
     return CAIRN_OK;
 }
 
@@ -57,10 +54,8 @@ static enum cairn_code compare_incarnation(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_joining *joining, bool *ret_same,
                                            struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT incarnation FROM attempts WHERE run_id = ?1 AND "
-                                 "attempt = ?2",
-                                 "ii", joining->run_id, (int64_t)joining->attempt));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_incarnation), SQL_I(joining->run_id),
+                                 SQL_I(joining->attempt)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     const char *known = more ? cairn_srv_rows_text(&rows, 0) : "";
@@ -78,10 +73,8 @@ static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_joining *joining, uint32_t rank,
                                         struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT rank, node FROM attempt_ranks WHERE run_id = ?1 AND "
-                                 "attempt = ?2 AND ended LIMIT 1",
-                                 "ii", joining->run_id, (int64_t)joining->attempt));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_first_ended), SQL_I(joining->run_id),
+                                 SQL_I(joining->attempt)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     if (!more || !CAIRN_RULE(Q54)) return CAIRN_OK;
@@ -97,11 +90,8 @@ static enum cairn_code join_rank(struct cairn_srv_tx *tx, const struct cairn_srv
                                  struct cairn_error *err) {
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                     "SELECT proc, node FROM attempt_ranks WHERE run_id = ?1 AND "
-                                     "attempt = ?2 AND rank = ?3",
-                                     "iii", joining->run_id, (int64_t)joining->attempt,
-                                     (int64_t)rank));
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_get), SQL_I(joining->run_id),
+                                     SQL_I(joining->attempt), SQL_I(rank)));
         bool known = false;
         CAIRN_TRY(cairn_srv_rows_next(&rows, &known, err));
         if (known && !strcmp(cairn_srv_rows_text(&rows, 0), proc)) return CAIRN_OK;
@@ -112,11 +102,9 @@ static enum cairn_code join_rank(struct cairn_srv_tx *tx, const struct cairn_srv
                               joining->job, rank, cairn_srv_rows_text(&rows, 1));
     }
     if (!same_incarnation) CAIRN_TRY(refuse_strangers(tx, joining, rank, err));
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "INSERT INTO attempt_ranks(run_id, attempt, rank, proc, node) "
-                             "VALUES(?1, ?2, ?3, ?4, ?5)",
-                             "iiitt", joining->run_id, (int64_t)joining->attempt, (int64_t)rank,
-                             proc, joining->node);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(member_insert), SQL_I(joining->run_id),
+                             SQL_I(joining->attempt), SQL_I(rank), SQL_T(proc),
+                             SQL_T(joining->node));
 }
 
 enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,

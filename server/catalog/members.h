@@ -16,7 +16,7 @@
 #pragma once
 
 #include "common/json.h"
-#include "server/catalog/catalog.h"
+#include "server/catalog/sql.h"
 
 #define CAIRN_SRV_RANKS_MAX 65536
 #define CAIRN_SRV_INCARNATION_BYTES_MAX 128

@@ -244,12 +244,9 @@ static enum cairn_code tell_fenced(struct cairn_srv_tx *tx, struct beat *beat,
 static enum cairn_code tell_open(struct cairn_srv_tx *tx, struct beat *beat,
                                  const struct cairn_grant *grant, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM
-                                 "WHERE r.project = ?1 AND r.run = ?2 AND v.attempt = ?3 AND "
-                                 "v.state = 0 LIMIT 1000",
-                                 "tti", grant->name.project, grant->name.run,
-                                 (int64_t)grant->attempt));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_open_of_attempt),
+                                 SQL_T(grant->name.project), SQL_T(grant->name.run),
+                                 SQL_I(grant->attempt)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -286,11 +283,10 @@ static enum cairn_code look_at_ended(struct cairn_srv_tx *tx, struct beat *beat,
     for (size_t i = 0; i < json_array_size(beat->ended[at]) && !beat->write_ended; i++) {
         int64_t one = 0;
         CAIRN_TRY(cairn_srv_sql_number(
-            tx, &beat->write_ended, &one, err,
-            "SELECT 1 FROM attempt_ranks JOIN runs r USING(run_id) WHERE r.project = ?1 AND "
-            "r.run = ?2 AND attempt_ranks.attempt = ?3 AND rank = ?4 AND node = ?5 AND NOT ended",
-            "ttiit", grant->name.project, grant->name.run, (int64_t)grant->attempt,
-            json_integer_value(json_array_get(beat->ended[at], i)), beat->request->params.node));
+            tx, &beat->write_ended, &one, err, SQL(member_lives), SQL_T(grant->name.project),
+            SQL_T(grant->name.run), SQL_I(grant->attempt),
+            SQL_I(json_integer_value(json_array_get(beat->ended[at], i))),
+            SQL_T(beat->request->params.node)));
     }
     return CAIRN_OK;
 }
@@ -328,12 +324,9 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
 
 static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct beat *beat = argument;
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "INSERT INTO nodes(node, uploader, last_tick, last_ms) VALUES(?1, ?2, "
-                             "?3, ?4) ON CONFLICT(node) DO UPDATE SET uploader = ?2, last_tick = "
-                             "?3, last_ms = ?4",
-                             "ttii", beat->request->params.node, beat->uploader_text.data,
-                             (int64_t)cairn_srv_tick(tx), cairn_srv_wall_ms(beat->request->server));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(node_put), SQL_T(beat->request->params.node),
+                             SQL_T(beat->uploader_text.data), SQL_I(cairn_srv_tick(tx)),
+                             SQL_I(cairn_srv_wall_ms(beat->request->server)));
 }
 
 static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply,
@@ -433,10 +426,8 @@ static enum cairn_code list_nodes(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct list *list = argument;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT node, uploader, last_ms FROM nodes WHERE node > ?1 ORDER "
-                                 "BY node LIMIT ?2",
-                                 "ti", list->after, (int64_t)list->limit + 1));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(nodes_page), SQL_T(list->after),
+                                 SQL_I(list->limit + 1)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

@@ -95,12 +95,9 @@ static enum cairn_code add(struct find *find, const struct row *row, struct cair
 static enum cairn_code list_rows(struct cairn_srv_tx *tx, struct find *find,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(
-        tx, &rows, err,
-        "SELECT name, rank, size, crc32c, registered FROM shards WHERE version = ?1 AND CASE WHEN "
-        "?2 THEN name = ?3 ELSE name > ?3 AND (?4 = 0 OR rank = ?5) END ORDER BY name LIMIT ?6",
-        "titiii", find->version.id.text, (int64_t)find->single, find->after, (int64_t)find->by_rank,
-        (int64_t)find->rank, (int64_t)find->limit + 1));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_page), SQL_T(find->version.id.text),
+                                 SQL_I(find->single), SQL_T(find->after), SQL_I(find->by_rank),
+                                 SQL_I(find->rank), SQL_I(find->limit + 1)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

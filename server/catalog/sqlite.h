@@ -31,6 +31,8 @@ struct cairn_srv_tx {
 enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_sqlite_free(struct cairn_srv_tx *tx);
+enum cairn_code cairn_srv_sqlite_fail(struct cairn_srv_tx *tx, int result, const char *what,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Plain statements without parameters, several of them allowed. */
 enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
                                       struct cairn_error *err) CAIRN_MUST_USE;

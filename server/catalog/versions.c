@@ -24,7 +24,7 @@ void cairn_srv_version_release(struct cairn_srv_version *version) {
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
     bool found = false;
     int64_t value = 0;
-    if (cairn_srv_sql_number(tx, &found, &value, NULL, "SELECT value FROM ticks", "")) return 0;
+    if (cairn_srv_sql_number(tx, &found, &value, NULL, SQL(tick))) return 0;
     return (uint64_t)value;
 }
 
@@ -33,10 +33,8 @@ uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                   struct cairn_srv_run *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT run_id, attempt, nonce, created_ms, labels FROM runs "
-                                 "WHERE project = ?1 AND run = ?2",
-                                 "tt", name->project, name->run));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     if (!more)
@@ -56,11 +54,8 @@ enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_r
                                    const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
                                    bool *ret_made, struct cairn_error *err) {
     uint64_t changed = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
-                                "INSERT INTO runs(project, run, labels, created_ms) "
-                                "VALUES(?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-                                "ttti", name->project, name->run, labels ? labels : "{}",
-                                wall_ms));
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_insert), SQL_T(name->project),
+                                SQL_T(name->run), SQL_T(labels ? labels : "{}"), SQL_I(wall_ms)));
     if (ret_made) *ret_made = changed > 0;
     return cairn_srv_run_get(tx, name, ret, err);
 }
@@ -162,29 +157,18 @@ static enum cairn_code only_row(struct cairn_srv_rows *rows, bool *ret_found,
 enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
                                       struct cairn_srv_version *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM
-                                 "WHERE v.version = ?1",
-                                 "t", id));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_get), SQL_T(id)));
     bool found = false;
     CAIRN_TRY(only_row(&rows, &found, ret, err));
     if (!found) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no version %s", id);
     return CAIRN_OK;
 }
 
-/* Q25. The state numbers are those of enum cairn_state: 1 is committed, 0 is open. */
-#define NEWEST_FIRST " ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT 1"
-_Static_assert(CAIRN_STATE_OPEN == 0 && CAIRN_STATE_COMMITTED == 1, "stored state numbers");
-
 enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(
-        tx, &rows, err,
-        "SELECT v.version, v.step FROM versions v WHERE v.run_id = ?1 AND " CAIRN_SRV_SHOWN
-        " AND NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = ?1)" NEWEST_FIRST,
-        "i", run_id));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_latest), SQL_I(run_id)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
     if (!*ret_found) return CAIRN_OK;
     (void)cairn_text_copy(ret->text, sizeof(ret->text), cairn_srv_rows_text(&rows, 0));
@@ -197,14 +181,8 @@ static enum cairn_code find_step(struct cairn_srv_tx *tx, int64_t run_id, uint64
                                  bool with_trash, bool *ret_found, struct cairn_srv_version *ret,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(
-        tx, &rows, err,
-        "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM
-        "WHERE v.run_id = ?1 AND v.step = ?2 AND v.superseded = 0 AND v.state IN (0, 1) "
-        "AND (?3 OR v.trashed_tick IS NULL) "
-        "ORDER BY CASE WHEN v.trashed_tick IS NOT NULL THEN 2 WHEN v.recorded THEN 0 ELSE 1 END, "
-        "v.attempt DESC, v.n DESC LIMIT 1",
-        "iii", run_id, (int64_t)step, (int64_t)with_trash));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_of_step), SQL_I(run_id), SQL_I(step),
+                                 SQL_I(with_trash)));
     return only_row(&rows, ret_found, ret, err);
 }
 
@@ -246,12 +224,10 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
         (void)cairn_text_copy(version->reason, sizeof(version->reason), move->reason);
     }
     version->state = next;
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET state = ?2, code = ?3, reason = ?4, "
-                             "http_status = ?5, request_id = ?6 WHERE version = ?1",
-                             "tiitit", version->id.text, (int64_t)next, (int64_t)version->code,
-                             version->reason[0] ? version->reason : NULL,
-                             (int64_t)version->http_status, version->request_id);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text), SQL_I(next),
+                             SQL_I(version->code),
+                             SQL_T(version->reason[0] ? version->reason : NULL),
+                             SQL_I(version->http_status), SQL_T(version->request_id));
 }
 
 enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version) {

@@ -19,7 +19,7 @@
 #include "api/grant.h"
 #include "api/lifecycle.h"
 #include "common/json.h"
-#include "server/catalog/catalog.h"
+#include "server/catalog/sql.h"
 
 #define CAIRN_SRV_REASON_BYTES 512
 
@@ -84,24 +84,7 @@ enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_gran
 enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
                                       struct cairn_srv_version *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Columns of a query for the two functions below: "SELECT " COLUMNS " FROM versions v JOIN runs r
- * USING(run_id) ...". */
-#define CAIRN_SRV_VERSION_COLUMNS                                                                  \
-    "v.version, v.run_id, r.project, r.run, v.attempt, v.step, v.n, v.nonce, v.state, "            \
-    "v.recorded, v.superseded, v.trashed_tick, v.world_size, v.on_exists, v.skip, v.format, "      \
-    "v.labels, v.meta, v.bytes, v.shards, v.layout, v.layout_writer, v.manifest_sha256, v.code, "  \
-    "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps, "   \
-    "v.http_status, v.request_id"
-#define CAIRN_SRV_VERSION_FROM " FROM versions v JOIN runs r USING(run_id) "
-/* What a version is, in SQL over a row v of versions. Every query that asks asks by these. */
-#define CAIRN_SRV_SHOWN                                                                            \
-    "(v.state = 1 AND v.recorded = 1 AND v.superseded = 0 AND v.trashed_tick IS NULL)"
-#define CAIRN_SRV_SEALED /* by all ranks */                                                        \
-    "(v.world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = v.version AND "       \
-    "k.sealed))"
-#define CAIRN_SRV_REGISTERED /* every shard that is known */                                       \
-    "(NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = v.version AND s.registered = 0))"
-#define CAIRN_SRV_WHOLE "(v.state = 0 AND " CAIRN_SRV_SEALED " AND " CAIRN_SRV_REGISTERED ")"
+/* A row of a statement with VERSION_COLUMNS. */
 enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
                                       struct cairn_srv_version *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -109,11 +109,8 @@ static enum cairn_code compare_known(const struct ask *ask, const struct cairn_s
 /* Fills the answer's fields when the job is known; a mismatch fails. */
 static enum cairn_code find_job(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT attempt, nonce, world_size, resume, resume_version, "
-                                 "superseded, recorded, (SELECT step FROM versions WHERE version = "
-                                 "resume_version) FROM attempts WHERE run_id = ?1 AND job = ?2",
-                                 "it", ask->run.id, ask->job));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_of_job), SQL_I(ask->run.id),
+                                 SQL_T(ask->job)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, &ask->known, err));
     if (!ask->known) return CAIRN_OK;
     ask->attempt = cairn_srv_rows_u64(&rows, 0);
@@ -136,11 +133,7 @@ static enum cairn_code staged_left(struct cairn_srv_tx *tx, int64_t run_id, bool
                                    struct cairn_error *err) {
     bool found = false;
     int64_t one = 0;
-    CAIRN_TRY(cairn_srv_sql_number(
-        tx, &found, &one, err,
-        "SELECT 1 FROM versions v WHERE v.run_id = ?1 AND ((v.state = 1 AND v.recorded = 0) OR "
-        "(v.state = 0 AND " CAIRN_SRV_SEALED ")) LIMIT 1",
-        "i", run_id));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &one, err, SQL(run_has_staged), SQL_I(run_id)));
     *ret = found;
     return CAIRN_OK;
 }
@@ -149,10 +142,8 @@ static enum cairn_code staged_left(struct cairn_srv_tx *tx, int64_t run_id, bool
 static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, const struct ask *ask,
                                      bool *ret_unsent, bool *ret_busy, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT DISTINCT node FROM attempt_ranks JOIN nodes USING(node) "
-                                 "WHERE run_id = ?1 AND attempt = ?2",
-                                 "ii", ask->run.id, (int64_t)ask->run.attempt));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes), SQL_I(ask->run.id),
+                                 SQL_I(ask->run.attempt)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -228,11 +219,8 @@ static enum cairn_code choose_step(struct cairn_srv_tx *tx, struct ask *ask, uin
     char id[CAIRN_VERSION_ID_BYTES] = "";
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                     "SELECT version FROM versions WHERE run_id = ?1 AND step = ?2 "
-                                     "AND state = 1 AND recorded = 1 AND trashed_tick IS NULL "
-                                     "ORDER BY superseded, attempt DESC, n DESC LIMIT 1",
-                                     "ii", ask->run.id, (int64_t)step));
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_resumable), SQL_I(ask->run.id),
+                                     SQL_I(step)));
         bool more = false;
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (more) (void)cairn_text_copy(id, sizeof(id), cairn_srv_rows_text(&rows, 0));
@@ -263,12 +251,8 @@ static enum cairn_code supersede(struct cairn_srv_tx *tx, struct ask *ask,
     if (ids && !keep) {
         CAIRN_AUTO(srv_rows) rows = {0};
         CAIRN_TRY(cairn_srv_sql_open(
-            tx, &rows, err,
-            "UPDATE versions SET superseded = 1 WHERE run_id = ?1 AND state = 1 AND superseded = 0 "
-            "AND version <> ?2 AND (?2 = '' OR step > ?3 OR (attempt, step, n) > (SELECT attempt, "
-            "step, n FROM versions WHERE version = ?2)) RETURNING version",
-            "iti", ask->run.id, ask->has_choice ? ask->choice.text : "",
-            (int64_t)ask->resume_step));
+            tx, &rows, err, SQL(versions_supersede_beyond), SQL_I(ask->run.id),
+            SQL_T(ask->has_choice ? ask->choice.text : ""), SQL_I(ask->resume_step)));
         for (bool more = true;;) {
             CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
             if (!more) break;
@@ -277,9 +261,7 @@ static enum cairn_code supersede(struct cairn_srv_tx *tx, struct ask *ask,
         }
     }
     if (ask->has_choice)
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                    "UPDATE versions SET superseded = 0 WHERE version = ?1", "t",
-                                    ask->choice.text));
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_revive), SQL_T(ask->choice.text)));
     ask->superseded = ids ? json_dumps(ids, JSON_COMPACT) : NULL;
     if (!ask->superseded) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     return CAIRN_OK;
@@ -289,9 +271,7 @@ static enum cairn_code find_open(struct cairn_srv_tx *tx, struct ask *ask,
                                  struct cairn_error *err) {
     ask->aborted = json_array();
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT version FROM versions WHERE run_id = ?1 AND state = 0",
-                                 "i", ask->run.id));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_open_of_run), SQL_I(ask->run.id)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -329,16 +309,13 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
     CAIRN_TRY(choose(tx, ask, err));
     CAIRN_TRY(supersede(tx, ask, err));
     CAIRN_TRY(abort_open(tx, ask, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "UPDATE runs SET attempt = ?2, nonce = ?3 WHERE run_id = ?1", "iit",
-                                ask->run.id, (int64_t)ask->attempt, ask->nonce));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_attempt), SQL_I(ask->run.id),
+                                SQL_I(ask->attempt), SQL_T(ask->nonce)));
     return cairn_srv_sql_run(
-        tx, NULL, err,
-        "INSERT INTO attempts(run_id, attempt, nonce, job, world_size, resume, resume_version, "
-        "superseded, created_ms, incarnation) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        "iittitttit", ask->run.id, (int64_t)ask->attempt, ask->nonce, ask->job,
-        (int64_t)ask->world_size, ask->resume, ask->has_choice ? ask->choice.text : NULL,
-        ask->superseded, cairn_srv_wall_ms(ask->server), ask->incarnation);
+        tx, NULL, err, SQL(attempt_insert), SQL_I(ask->run.id), SQL_I(ask->attempt),
+        SQL_T(ask->nonce), SQL_T(ask->job), SQL_I(ask->world_size), SQL_T(ask->resume),
+        SQL_T(ask->has_choice ? ask->choice.text : NULL), SQL_T(ask->superseded),
+        SQL_I(cairn_srv_wall_ms(ask->server)), SQL_T(ask->incarnation));
 }
 
 static void forget_answer(struct ask *ask) {
@@ -380,9 +357,8 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     struct ask *ask = argument;
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE attempts SET recorded = 1 WHERE run_id = ?1 AND attempt = ?2",
-                             "ii", ask->run.id, (int64_t)ask->attempt);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(ask->run.id),
+                             SQL_I(ask->attempt));
 }
 
 static enum cairn_code encode_record(const struct ask *ask, struct cairn_buf *ret,

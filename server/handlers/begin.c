@@ -140,10 +140,8 @@ static enum cairn_code first_rank(struct cairn_srv_tx *tx, const struct begin *b
                                   struct cairn_error *err) {
     bool found = false;
     int64_t rank = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &rank, err,
-                                   "SELECT min(rank) FROM version_ranks WHERE version = ?1 AND "
-                                   "rank <> ?2",
-                                   "ti", begin->version.id.text, (int64_t)begin->rank));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &rank, err, SQL(rank_first_other),
+                                   SQL_T(begin->version.id.text), SQL_I(begin->rank)));
     *ret = (uint64_t)rank;
     return CAIRN_OK;
 }
@@ -165,19 +163,14 @@ static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *beg
 static enum cairn_code compare_group(struct cairn_srv_tx *tx, struct begin *begin,
                                      struct cairn_error *err) {
     if (!begin->group || begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "INSERT INTO version_groups(version, name, digest, rank) "
-                                "VALUES(?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-                                "ttti", begin->version.id.text, begin->group, begin->digest,
-                                (int64_t)begin->rank));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(group_insert), SQL_T(begin->version.id.text),
+                                SQL_T(begin->group), SQL_T(begin->digest), SQL_I(begin->rank)));
     uint64_t other = 0;
     bool differs = false;
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(
-            tx, &rows, err,
-            "SELECT digest, rank FROM version_groups WHERE version = ?1 AND name = ?2", "tt",
-            begin->version.id.text, begin->group));
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(group_get), SQL_T(begin->version.id.text),
+                                     SQL_T(begin->group)));
         bool more = false;
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         differs = more && strcmp(cairn_srv_rows_text(&rows, 0), begin->digest);
@@ -193,15 +186,12 @@ static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, 
     CAIRN_TRY(compare_fields(tx, begin, err));
     CAIRN_TRY(compare_group(tx, begin, err));
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "INSERT INTO version_ranks(version, rank, node) "
-                                "VALUES(?1, ?2, ?3) ON CONFLICT DO NOTHING",
-                                "tit", begin->version.id.text, (int64_t)begin->rank, batch->node));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(rank_insert), SQL_T(begin->version.id.text),
+                                SQL_I(begin->rank), SQL_T(batch->node)));
     if (begin->rank != 0) return CAIRN_OK;
     /* Labels and meta are rank 0's; it has begun before it seals, so they are there in time. */
-    return cairn_srv_sql_run(
-        tx, NULL, err, "UPDATE versions SET labels = ?2, meta = ?3 WHERE version = ?1", "ttt",
-        begin->version.id.text, begin->labels_text.data, begin->meta_text.data);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_meta), SQL_T(begin->version.id.text),
+                             SQL_T(begin->labels_text.data), SQL_T(begin->meta_text.data));
 }
 
 /* ---- the first begin and its verdict (Q11) ---- */
@@ -210,11 +200,8 @@ static enum cairn_code step_taken(struct cairn_srv_tx *tx, const struct cairn_sr
                                   const struct begin *begin, char ret_by[CAIRN_VERSION_ID_BYTES],
                                   struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(
-        tx, &rows, err,
-        "SELECT version FROM versions WHERE run_id = ?1 AND step = ?2 AND ((state = 1 AND "
-        "superseded = 0 AND trashed_tick IS NULL) OR (state = 0 AND n < ?3)) LIMIT 1",
-        "iii", run->id, (int64_t)begin->step, (int64_t)begin->n));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_at_step), SQL_I(run->id),
+                                 SQL_I(begin->step), SQL_I(begin->n)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     (void)cairn_text_copy(ret_by, CAIRN_VERSION_ID_BYTES,
@@ -227,11 +214,8 @@ static enum cairn_code save_running(struct cairn_srv_tx *tx, const struct cairn_
                                     const struct begin *begin, char ret_by[CAIRN_VERSION_ID_BYTES],
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(
-        tx, &rows, err,
-        "SELECT version FROM versions v WHERE run_id = ?1 AND attempt = ?2 AND state = 0 AND "
-        "version <> ?3 AND NOT (" CAIRN_SRV_SEALED " AND " CAIRN_SRV_REGISTERED ") LIMIT 1",
-        "iit", run->id, (int64_t)run->attempt, begin->version.id.text));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_unfinished), SQL_I(run->id),
+                                 SQL_I(run->attempt), SQL_T(begin->version.id.text)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     (void)cairn_text_copy(ret_by, CAIRN_VERSION_ID_BYTES,
@@ -268,13 +252,10 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch
                               const struct cairn_srv_run *run, struct begin *begin, const char *id,
                               struct cairn_error *err) {
     return cairn_srv_sql_run(
-        tx, NULL, err,
-        "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, world_size, "
-        "on_exists, skip, format, labels, meta, created_ms, opened_tick) VALUES(?1, ?2, ?3, ?4, "
-        "?5, ?6, 0, ?7, ?8, ?9, ?10, '{}', '{}', ?11, ?12)",
-        "tiiiitiiitii", id, run->id, (int64_t)run->attempt, (int64_t)begin->step, (int64_t)begin->n,
-        run->nonce, (int64_t)begin->world_size, (int64_t)begin->on_exists, (int64_t)begin->skip,
-        begin->format, cairn_srv_wall_ms(batch->request->server), (int64_t)cairn_srv_tick(tx));
+        tx, NULL, err, SQL(version_insert), SQL_T(id), SQL_I(run->id), SQL_I(run->attempt),
+        SQL_I(begin->step), SQL_I(begin->n), SQL_T(run->nonce), SQL_I(begin->world_size),
+        SQL_I(begin->on_exists), SQL_I(begin->skip), SQL_T(begin->format),
+        SQL_I(cairn_srv_wall_ms(batch->request->server)), SQL_I(cairn_srv_tick(tx)));
 }
 
 /* Q50: what cannot be read of one rank fails the save for all, in words that name it. */

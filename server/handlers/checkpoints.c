@@ -94,20 +94,6 @@ struct list {
     json_t *items, *next;
 };
 
-/* Two texts, since an index is only used for an order that is written down. Q24: a committed
- * version that is not recorded counts as open. */
-#define LIST_WHERE                                                                                 \
-    "WHERE v.run_id = ?1 AND CASE WHEN ?2 < 0 THEN v.state <> 4 WHEN ?2 = 0 THEN v.state = 0 OR "  \
-    "(v.state = 1 AND v.recorded = 0) WHEN ?2 = 1 THEN v.state = 1 AND v.recorded = 1 ELSE "       \
-    "v.state = ?2 END AND (?3 = 0 OR (v.attempt, v.step, v.n) "
-_Static_assert(CAIRN_STATE_GONE == 4, "stored state numbers");
-static const char falling_sql[] =
-    "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM LIST_WHERE
-    "< (?4, ?5, ?6)) ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT ?7";
-static const char rising_sql[] =
-    "SELECT " CAIRN_SRV_VERSION_COLUMNS CAIRN_SRV_VERSION_FROM LIST_WHERE
-    "> (?4, ?5, ?6)) ORDER BY v.attempt, v.step, v.n LIMIT ?7";
-
 static enum cairn_code add_item(struct cairn_srv_tx *tx, struct list *list,
                                 const struct cairn_srv_rows *rows, struct cairn_error *err) {
     CAIRN_AUTO(srv_version) version = {0};
@@ -135,10 +121,10 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, list->rising ? rising_sql : falling_sql, "iiiiiii",
-                                 run.id, list->state, (int64_t)list->has_cursor,
-                                 (int64_t)list->attempt, (int64_t)list->step, (int64_t)list->n,
-                                 (int64_t)list->limit + 1));
+    CAIRN_TRY(cairn_srv_sql_open(
+        tx, &rows, err, list->rising ? SQL(versions_page_rising) : SQL(versions_page_falling),
+        SQL_I(run.id), SQL_I(list->state), SQL_I(list->has_cursor), SQL_I(list->attempt),
+        SQL_I(list->step), SQL_I(list->n), SQL_I(list->limit + 1)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

@@ -199,10 +199,8 @@ static enum cairn_code check_rank(const struct batch *batch, uint64_t rank,
 static enum cairn_code rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                    bool *ret, struct cairn_error *err) {
     int64_t sealed = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, ret, &sealed, err,
-                                   "SELECT 1 FROM version_ranks WHERE version = ?1 AND rank = ?2 "
-                                   "AND sealed",
-                                   "ti", version, (int64_t)rank));
+    CAIRN_TRY(
+        cairn_srv_sql_number(tx, ret, &sealed, err, SQL(rank_sealed), SQL_T(version), SQL_I(rank)));
     return CAIRN_OK;
 }
 
@@ -235,16 +233,16 @@ static enum cairn_code stands_alone(struct cairn_srv_tx *tx, const char *version
     for (;;) {
         bool below = cairn_shard_name_folder(whole, &folder), found = false;
         CAIRN_AUTO(srv_rows) rows = {0};
-        snprintf(other, sizeof(other), "%.*s%s", (int)(below ? folder.size : whole.size), name,
-                 below ? "" : "/");
-        snprintf(past, sizeof(past), "%.*s%s", (int)(below ? folder.size : whole.size), name,
-                 below ? "" : "0"); /* the byte after '/' */
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                     below ? "SELECT name FROM shards WHERE version = ?1 AND "
-                                             "name >= ?2 AND name <= ?3 LIMIT 1"
-                                           : "SELECT name FROM shards WHERE version = ?1 AND "
-                                             "name > ?2 AND name < ?3 LIMIT 1",
-                                     "ttt", version, other, past));
+        if (below) {
+            snprintf(other, sizeof(other), "%.*s", (int)folder.size, name);
+            CAIRN_TRY(
+                cairn_srv_sql_open(tx, &rows, err, SQL(shard_named), SQL_T(version), SQL_T(other)));
+        } else { /* '0' is the byte after '/' */
+            snprintf(other, sizeof(other), "%s/", name);
+            snprintf(past, sizeof(past), "%s0", name);
+            CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shard_between), SQL_T(version),
+                                         SQL_T(other), SQL_T(past)));
+        }
         CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
         if (found)
             return cairn_fail(
@@ -263,10 +261,8 @@ static enum cairn_code register_shard(struct cairn_srv_tx *tx, const struct batc
     bool known = false;
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                     "SELECT rank, registered, size, crc32c, blocks FROM shards "
-                                     "WHERE version = ?1 AND name = ?2",
-                                     "tt", version, shard->name));
+        CAIRN_TRY(
+            cairn_srv_sql_open(tx, &rows, err, SQL(shard_get), SQL_T(version), SQL_T(shard->name)));
         CAIRN_TRY(cairn_srv_rows_next(&rows, &known, err));
         if (known) CAIRN_TRY(compare_shard(&rows, shard, err));
     }
@@ -279,14 +275,10 @@ static enum cairn_code register_shard(struct cairn_srv_tx *tx, const struct batc
                           shard->rank);
     struct cairn_view blocks = cairn_buf_view(&shard->blocks);
     if (!blocks.data) blocks = CAIRN_VIEW("");
-    return cairn_srv_sql_run(
-        tx, NULL, err,
-        "INSERT INTO shards(version, name, rank, registered, size, crc32c, blocks, part_bytes, "
-        "token, node) VALUES(?1, ?2, ?3, 1, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT(version, name) DO "
-        "UPDATE SET registered = 1, crc32c = ?5, blocks = ?6, part_bytes = ?7, token = ?8, "
-        "node = ?9",
-        "ttiiibitt", version, shard->name, (int64_t)shard->rank, (int64_t)shard->size,
-        (int64_t)shard->crc32c, blocks, (int64_t)shard->part_bytes, shard->token, batch->node);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(shard_register), SQL_T(version), SQL_T(shard->name),
+                             SQL_I(shard->rank), SQL_I(shard->size), SQL_I(shard->crc32c),
+                             SQL_B(blocks), SQL_I(shard->part_bytes), SQL_T(shard->token),
+                             SQL_T(batch->node));
 }
 
 /* ---- one seal ---- */
@@ -300,10 +292,8 @@ static enum cairn_code seal_shard(struct cairn_srv_tx *tx, const struct batch *b
     bool known = false;
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                     "SELECT rank, 0, size, sealed FROM shards WHERE version = ?1 "
-                                     "AND name = ?2",
-                                     "tt", batch->version.id.text, shard.name));
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shard_get_seal),
+                                     SQL_T(batch->version.id.text), SQL_T(shard.name)));
         CAIRN_TRY(cairn_srv_rows_next(&rows, &known, err));
         if (known) CAIRN_TRY(compare_shard(&rows, &shard, err));
         if (known && cairn_srv_rows_i64(&rows, 3))
@@ -312,21 +302,16 @@ static enum cairn_code seal_shard(struct cairn_srv_tx *tx, const struct batch *b
                               shard.name);
     }
     if (!known) CAIRN_TRY(stands_alone(tx, batch->version.id.text, shard.name, err));
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "INSERT INTO shards(version, name, rank, sealed, size, node) "
-                             "VALUES(?1, ?2, ?3, 1, ?4, ?5) ON CONFLICT(version, name) DO UPDATE "
-                             "SET sealed = 1",
-                             "ttiit", batch->version.id.text, shard.name, (int64_t)shard.rank,
-                             (int64_t)shard.size, batch->node);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(shard_seal), SQL_T(batch->version.id.text),
+                             SQL_T(shard.name), SQL_I(shard.rank), SQL_I(shard.size),
+                             SQL_T(batch->node));
 }
 
 static enum cairn_code no_strangers(struct cairn_srv_tx *tx, const struct batch *batch,
                                     const struct seal *seal, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT name FROM shards WHERE version = ?1 AND rank = ?2 AND "
-                                 "sealed = 0 LIMIT 1",
-                                 "ti", batch->version.id.text, (int64_t)seal->rank));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shard_unsealed), SQL_T(batch->version.id.text),
+                                 SQL_I(seal->rank)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     if (!more) return CAIRN_OK;
@@ -352,10 +337,9 @@ static enum cairn_code check_table(struct cairn_srv_tx *tx, const struct batch *
         snprintf(name, sizeof(name), "%.*s", (int)shard.name.size, (const char *)shard.name.data);
         bool found = false;
         int64_t size = 0;
-        CAIRN_TRY(cairn_srv_sql_number(tx, &found, &size, err,
-                                       "SELECT size FROM shards WHERE version = ?1 AND name = ?2 "
-                                       "AND rank = ?3 AND sealed",
-                                       "tti", batch->version.id.text, name, (int64_t)seal->rank));
+        CAIRN_TRY(cairn_srv_sql_number(tx, &found, &size, err, SQL(shard_sealed_size),
+                                       SQL_T(batch->version.id.text), SQL_T(name),
+                                       SQL_I(seal->rank)));
         if (!found)
             return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                               "the table of rank %" PRIu64 " names shard \"%s\", its seal does not",
@@ -375,8 +359,7 @@ static enum cairn_code take_table(struct cairn_srv_tx *tx, const struct batch *b
     struct cairn_view digest = {seal->table, 32};
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, "SELECT bytes FROM tables WHERE digest = ?1",
-                                     "b", digest));
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(table_get), SQL_B(digest)));
         bool more = false;
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more)
@@ -386,8 +369,8 @@ static enum cairn_code take_table(struct cairn_srv_tx *tx, const struct batch *b
                               seal->table_text, seal->rank, seal->table_text);
         CAIRN_TRY(check_table(tx, batch, seal, cairn_srv_rows_blob(&rows, 0), err));
     }
-    return cairn_srv_sql_run(tx, NULL, err, "UPDATE tables SET used_tick = ?2 WHERE digest = ?1",
-                             "bi", digest, (int64_t)cairn_srv_tick(tx));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(table_use), SQL_B(digest),
+                             SQL_I(cairn_srv_tick(tx)));
 }
 
 static enum cairn_code repeated_shards(struct cairn_srv_tx *tx, const struct batch *batch,
@@ -398,18 +381,15 @@ static enum cairn_code repeated_shards(struct cairn_srv_tx *tx, const struct bat
         const json_t *item = json_array_get(seal->shards, i);
         bool found = false;
         int64_t size = 0;
-        CAIRN_TRY(cairn_srv_sql_number(tx, &found, &size, err,
-                                       "SELECT size FROM shards WHERE version = ?1 AND rank = ?2 "
-                                       "AND name = ?3 AND sealed",
-                                       "tit", batch->version.id.text, (int64_t)seal->rank,
-                                       json_string_value(json_object_get(item, "name"))));
+        CAIRN_TRY(cairn_srv_sql_number(
+            tx, &found, &size, err, SQL(shard_sealed_size), SQL_T(batch->version.id.text),
+            SQL_T(json_string_value(json_object_get(item, "name"))), SQL_I(seal->rank)));
         if (!found || size != json_integer_value(json_object_get(item, "size"))) return CAIRN_OK;
     }
     bool found = false;
     int64_t count = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err,
-                                   "SELECT count(*) FROM shards WHERE version = ?1 AND rank = ?2",
-                                   "ti", batch->version.id.text, (int64_t)seal->rank));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(shards_count_of_rank),
+                                   SQL_T(batch->version.id.text), SQL_I(seal->rank)));
     *ret_same = (size_t)count == json_array_size(seal->shards);
     return CAIRN_OK;
 }
@@ -420,10 +400,8 @@ static enum cairn_code repeated(struct cairn_srv_tx *tx, const struct batch *bat
     bool same = false;
     {
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                     "SELECT digest FROM version_ranks WHERE version = ?1 AND "
-                                     "rank = ?2",
-                                     "ti", batch->version.id.text, (int64_t)seal->rank));
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(rank_digest),
+                                     SQL_T(batch->version.id.text), SQL_I(seal->rank)));
         bool more = false;
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         struct cairn_view digest = cairn_srv_rows_blob(&rows, 0);
@@ -448,13 +426,9 @@ static enum cairn_code register_seal(struct cairn_srv_tx *tx, const struct batch
     CAIRN_TRY(no_strangers(tx, batch, seal, err));
     if (seal->table_text) CAIRN_TRY(take_table(tx, batch, seal, err));
     struct cairn_view digest = {seal->table_text ? seal->table : NULL, 32};
-    return cairn_srv_sql_run(
-        tx, NULL, err,
-        "INSERT INTO version_ranks(version, rank, node, sealed, digest, bytes, replicated) "
-        "VALUES(?1, ?2, ?3, 1, ?4, ?5, ?6) ON CONFLICT(version, rank) DO UPDATE SET sealed = 1, "
-        "digest = ?4, bytes = ?5, replicated = ?6, node = ?3",
-        "titbit", batch->version.id.text, (int64_t)seal->rank, batch->node, digest,
-        (int64_t)seal->bytes, seal->replicated_text.data);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_seal), SQL_T(batch->version.id.text),
+                             SQL_I(seal->rank), SQL_T(batch->node), SQL_B(digest),
+                             SQL_I(seal->bytes), SQL_T(seal->replicated_text.data));
 }
 
 /* ---- the call ---- */

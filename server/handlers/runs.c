@@ -25,10 +25,7 @@ struct ask {
 static enum cairn_code totals(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                               json_t *json, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT count(*), coalesce(sum(bytes), 0) FROM versions WHERE "
-                                 "run_id = ?1 AND state = 1 AND recorded = 1",
-                                 "i", run->id));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_totals), SQL_I(run->id)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     if (json_object_set_new(json, "committed", json_integer(cairn_srv_rows_i64(&rows, 0))) ||
@@ -43,10 +40,8 @@ static enum cairn_code heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
                              struct cairn_error *err) {
     uint64_t nearest_ms = UINT64_MAX;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT DISTINCT node FROM attempt_ranks JOIN nodes USING(node) "
-                                 "WHERE run_id = ?1 AND attempt = ?2",
-                                 "ii", run->id, (int64_t)run->attempt));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes), SQL_I(run->id),
+                                 SQL_I(run->attempt)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
@@ -97,9 +92,8 @@ static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct c
         CAIRN_TRY(
             cairn_srv_run_make(tx, name, ask->labels.data, wall_ms, &run, &ask->made, err));
         if (ask->labels.data)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                        "UPDATE runs SET labels = ?2 WHERE run_id = ?1", "it",
-                                        run.id, ask->labels.data));
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_labels), SQL_I(run.id),
+                                        SQL_T(ask->labels.data)));
     }
     json_decref(ask->json);
     ask->json = NULL;
@@ -140,12 +134,8 @@ static enum cairn_code list_page(struct cairn_srv_tx *tx, struct ask *ask,
                                  struct cairn_run_name *names, size_t *ret_count,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err,
-                           "SELECT project, run FROM runs WHERE (?1 = '' OR project = ?1) AND "
-                           "project || '/' || run > ?2 ORDER BY project || '/' || run LIMIT "
-                           "?3",
-                           "tti", ask->project, ask->after, (int64_t)ask->limit + 1));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_page), SQL_T(ask->project),
+                                 SQL_T(ask->after), SQL_I(ask->limit + 1)));
     for (bool more = true; *ret_count <= ask->limit; (*ret_count)++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;

@@ -12,9 +12,8 @@ enum cairn_code cairn_srv_save_whole(struct cairn_srv_tx *tx,
                                      struct cairn_error *err) {
     bool found = false;
     int64_t whole = 0;
-    CAIRN_TRY(cairn_srv_sql_number(
-        tx, &found, &whole, err,
-        "SELECT " CAIRN_SRV_WHOLE " FROM versions v WHERE v.version = ?1", "t", version->id.text));
+    CAIRN_TRY(
+        cairn_srv_sql_number(tx, &found, &whole, err, SQL(version_whole), SQL_T(version->id.text)));
     *ret = found && whole;
     return CAIRN_OK;
 }

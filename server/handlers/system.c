@@ -52,7 +52,7 @@ enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cai
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, "SELECT value FROM ticks", "");
+    return cairn_srv_sql_number(tx, &found, argument, err, SQL(tick));
 }
 
 static enum cairn_code check_store(struct cairn_srv_request *request, struct cairn_error *err) {

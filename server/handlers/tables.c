@@ -18,10 +18,8 @@ static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
     uint64_t changed = 0;
     struct cairn_view digest = {put->digest, sizeof(put->digest)};
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
-                                "INSERT INTO tables(digest, bytes, used_tick) VALUES(?1, ?2, ?3) "
-                                "ON CONFLICT DO NOTHING",
-                                "bbi", digest, put->request->body, (int64_t)cairn_srv_tick(tx)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(table_insert), SQL_B(digest),
+                                SQL_B(put->request->body), SQL_I(cairn_srv_tick(tx))));
     put->there = changed == 0;
     return CAIRN_OK;
 }
@@ -51,8 +49,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     struct put *put = argument;
     int64_t one = 0;
     struct cairn_view digest = {put->digest, sizeof(put->digest)};
-    return cairn_srv_sql_number(tx, &put->there, &one, err,
-                                "SELECT 1 FROM tables WHERE digest = ?1", "b", digest);
+    return cairn_srv_sql_number(tx, &put->there, &one, err, SQL(table_there), SQL_B(digest));
 }
 
 enum cairn_code cairn_srv_on_table_head(struct cairn_srv_request *request,

@@ -129,10 +129,8 @@ enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cai
 static enum cairn_code list_missing(struct cairn_srv_tx *tx, struct verdict *verdict,
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT name, rank, node FROM shards WHERE version = ?1 AND "
-                                 "registered = 0 ORDER BY rank, name LIMIT 100",
-                                 "t", verdict->version.id.text));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(shards_missing), SQL_T(verdict->version.id.text)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
@@ -151,10 +149,8 @@ static enum cairn_code list_unsealed(struct cairn_srv_tx *tx, struct verdict *ve
         if (json_array_size(verdict->missing) >= MISSING_SHOWN) return CAIRN_OK;
         bool sealed = false;
         int64_t one = 0;
-        CAIRN_TRY(cairn_srv_sql_number(tx, &sealed, &one, err,
-                                       "SELECT 1 FROM version_ranks WHERE version = ?1 AND rank = "
-                                       "?2 AND sealed",
-                                       "ti", verdict->version.id.text, (int64_t)rank));
+        CAIRN_TRY(cairn_srv_sql_number(tx, &sealed, &one, err, SQL(rank_sealed),
+                                       SQL_T(verdict->version.id.text), SQL_I(rank)));
         if (!sealed &&
             json_array_append_new(verdict->missing, json_pack("{s:i, s:s}", "rank", (int)rank,
                                                               "state", "not sealed")))
@@ -166,10 +162,8 @@ static enum cairn_code list_unsealed(struct cairn_srv_tx *tx, struct verdict *ve
 static enum cairn_code count_present(struct cairn_srv_tx *tx, struct verdict *verdict,
                                      struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT count(*), coalesce(sum(registered), 0) FROM shards WHERE "
-                                 "version = ?1",
-                                 "t", verdict->version.id.text));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(shards_counts), SQL_T(verdict->version.id.text)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     verdict->expected = cairn_srv_rows_u64(&rows, 0);
@@ -246,12 +240,8 @@ static enum cairn_code needed_by_newest(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,
                                         struct cairn_error *err) {
     int64_t one = 0;
-    return cairn_srv_sql_number(
-        tx, ret, &one, err,
-        "SELECT 1 FROM runs r JOIN attempts a USING(run_id, attempt) WHERE r.run_id = ?1 AND "
-        "a.resume_version = ?2 AND NOT EXISTS (SELECT 1 FROM versions v WHERE v.run_id = r.run_id "
-        "AND v.attempt = r.attempt AND v.state = 1 AND v.recorded = 1)",
-        "it", version->run_id, version->id.text);
+    return cairn_srv_sql_number(tx, ret, &one, err, SQL(run_needs_version), SQL_I(version->run_id),
+                                SQL_T(version->id.text));
 }
 
 static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *verdict,
@@ -270,13 +260,12 @@ static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *v
                       cairn_state_text(cairn_srv_version_shown(&verdict->version)));
 }
 
-static enum cairn_code set_trash(struct cairn_srv_tx *tx, struct verdict *verdict, const char *sql,
-                                 int64_t tick, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, sql, "ti", verdict->version.id.text, tick));
-    char id[CAIRN_VERSION_ID_BYTES];
-    memcpy(id, verdict->version.id.text, sizeof(id));
+/* The version as it is after the change, for the answer. */
+static enum cairn_code show_again(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                  struct cairn_error *err) {
+    struct cairn_version_id id = verdict->version.id;
     cairn_srv_version_release(&verdict->version);
-    CAIRN_TRY(cairn_srv_version_get(tx, id, &verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_get(tx, id.text, &verdict->version, err));
     json_decref(verdict->shown);
     verdict->shown = NULL;
     return cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err);
@@ -291,18 +280,17 @@ static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cai
         return cairn_fail(err, CAIRN_IN_USE,
                           "the newest attempt resumed from %s and has committed nothing since",
                           verdict->version.id.text);
-    return set_trash(tx, verdict,
-                     "UPDATE versions SET trashed_tick = coalesce(trashed_tick, ?2) "
-                     "WHERE version = ?1",
-                     (int64_t)cairn_srv_tick(tx), err);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(verdict->version.id.text),
+                                SQL_I(cairn_srv_tick(tx))));
+    return show_again(tx, verdict, err);
 }
 
 static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verdict *verdict = argument;
     CAIRN_TRY(find_deletable(tx, verdict, err));
-    return set_trash(tx, verdict,
-                     "UPDATE versions SET trashed_tick = NULL WHERE version = ?1 AND ?2 = 0", 0,
-                     err);
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(verdict->version.id.text)));
+    return show_again(tx, verdict, err);
 }
 
 static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cairn_srv_reply *reply,

@@ -50,11 +50,7 @@ static enum cairn_code count(struct cairn_srv_tx *tx, const struct cairn_srv_ver
                            .latest = ret->latest};
     if (version->committed_ms) return CAIRN_OK;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT count(*), coalesce(sum(registered), 0), "
-                                 "coalesce(sum(size), 0), (SELECT count(*) FROM version_ranks "
-                                 "WHERE version = ?1 AND sealed) FROM shards WHERE version = ?1",
-                                 "t", version->id.text));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_counts), SQL_T(version->id.text)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     ret->shards = cairn_srv_rows_u64(&rows, 0);

@@ -99,10 +99,7 @@ static enum cairn_code load_shards(struct cairn_srv_tx *tx, struct work *work,
     size_t capacity = 0;
     work->checksums.limit = CAIRN_GIB;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT name, rank, size, crc32c, blocks, part_bytes, node FROM "
-                                 "shards WHERE version = ?1 ORDER BY name",
-                                 "t", work->id));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_of_version), SQL_T(work->id)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -116,10 +113,7 @@ static enum cairn_code load_ranks(struct cairn_srv_tx *tx, struct work *work,
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
     CAIRN_TRY(cairn_srv_replicas_new(&work->replicas, err));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT rank, digest, replicated FROM version_ranks WHERE "
-                                 "version = ?1 AND sealed ORDER BY rank",
-                                 "t", work->id));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(ranks_of_version), SQL_T(work->id)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -152,20 +146,15 @@ static enum cairn_code choose_layout(struct cairn_srv_tx *tx, struct work *work,
                                      struct cairn_error *err) {
     struct cairn_view digest = {work->layout_digest, 32};
     if (!work->version.has_writer) {
-        CAIRN_TRY(cairn_srv_sql_run(
-            tx, NULL, err,
-            "UPDATE versions SET layout = ?2, layout_writer = coalesce((SELECT writer FROM layouts "
-            "WHERE run_id = ?3 AND digest = ?2 AND deleted = 0), version) WHERE version = ?1",
-            "tbi", work->id, digest, work->version.run_id));
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_choose_layout), SQL_T(work->id),
+                                    SQL_B(digest), SQL_I(work->version.run_id)));
         cairn_srv_version_release(&work->version);
         CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
     }
     int64_t one = 0;
-    return cairn_srv_sql_number(tx, &work->layout_known, &one, err,
-                                "SELECT 1 FROM layouts WHERE run_id = ?1 AND digest = ?2 AND "
-                                "writer = ?3 AND deleted = 0",
-                                "ibt", work->version.run_id, digest,
-                                work->version.layout_writer.text);
+    return cairn_srv_sql_number(tx, &work->layout_known, &one, err, SQL(layout_there),
+                                SQL_I(work->version.run_id), SQL_B(digest),
+                                SQL_T(work->version.layout_writer.text));
 }
 
 /* Tables are only needed for a layout that was not proven before. */
@@ -174,8 +163,7 @@ static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
     for (size_t i = 0; i < work->table_count; i++) {
         struct rank_table *table = &work->tables[i];
         CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, "SELECT bytes FROM tables WHERE digest = ?1",
-                                     "b", (struct cairn_view){table->digest, 32}));
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(table_get), SQL_D(table->digest)));
         bool more = false;
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more)
@@ -311,22 +299,16 @@ static enum cairn_code take_choice(struct cairn_srv_tx *tx, void *argument,
     const char *chosen = work->manifest.layout_writer.text;
     int64_t run_id = work->version.run_id, one = 0;
     bool swept = false;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &swept, &one, err,
-                                   "SELECT 1 FROM layouts WHERE run_id = ?1 AND digest = ?2 AND "
-                                   "writer = ?3 AND deleted > 0",
-                                   "ibt", run_id, digest, chosen));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &swept, &one, err, SQL(layout_swept), SQL_I(run_id),
+                                   SQL_B(digest), SQL_T(chosen)));
     if (swept)
         return cairn_fail(err, CAIRN_CONFLICT,
                           "its manifest is there and names a layout object of %s that was swept",
                           chosen);
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "INSERT INTO layouts(run_id, digest, writer) VALUES(?1, ?2, ?3) "
-                                "ON CONFLICT DO NOTHING",
-                                "ibt", run_id, digest, work->version.layout_writer.text));
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET layout_writer = ?2 WHERE version = ?1 AND "
-                             "state = 0",
-                             "tt", work->id, chosen);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(layout_insert), SQL_I(run_id), SQL_B(digest),
+                                SQL_T(work->version.layout_writer.text)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_layout_writer), SQL_T(work->id),
+                             SQL_T(chosen));
 }
 
 /* Nothing, unless the rows say what `stored` says once they name its object for the layout. */
@@ -393,19 +375,13 @@ static enum cairn_code take_effect(struct cairn_srv_tx *tx, struct work *work,
     const struct cairn_srv_version *version = &work->version;
     if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, version, err));
     if (work->table_count)
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                    "INSERT INTO layouts(run_id, digest, writer) VALUES(?1, ?2, "
-                                    "?3) ON CONFLICT DO UPDATE SET unused_tick = 0",
-                                    "ibt", version->run_id,
-                                    (struct cairn_view){work->layout_digest, 32},
-                                    version->layout_writer.text));
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(layout_use), SQL_I(version->run_id),
+                                    SQL_D(work->layout_digest),
+                                    SQL_T(version->layout_writer.text)));
     /* From here the manifest alone knows the shards. */
-    CAIRN_TRY(
-        cairn_srv_sql_run(tx, NULL, err, "DELETE FROM shards WHERE version = ?1", "t", work->id));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_ranks WHERE version = ?1", "t",
-                                work->id));
-    return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_groups WHERE version = ?1", "t",
-                             work->id);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(work->id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(work->id)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(work->id));
 }
 
 static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -424,13 +400,10 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     work->committed = true;
     CAIRN_AUTO_HEAP char *warnings = cairn_srv_replicas_warnings(work->replicas);
     if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");
-    CAIRN_TRY(cairn_srv_sql_run(
-        tx, NULL, err,
-        "UPDATE versions SET bytes = ?2, shards = ?3, manifest_sha256 = ?4, committed_ms = ?5, "
-        "warnings = ?6 WHERE version = ?1",
-        "tiibit", work->id, (int64_t)work->manifest.total_bytes,
-        (int64_t)work->manifest.shard_count, (struct cairn_view){work->manifest_sha256, 32},
-        work->version.committed_ms, warnings));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_committed), SQL_T(work->id),
+                                SQL_I(work->manifest.total_bytes),
+                                SQL_I(work->manifest.shard_count), SQL_D(work->manifest_sha256),
+                                SQL_I(work->version.committed_ms), SQL_T(warnings)));
     return take_effect(tx, work, err);
 }
 

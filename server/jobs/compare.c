@@ -128,8 +128,7 @@ static enum cairn_code probe(struct comparison *at, uint64_t known, struct cairn
 static enum cairn_code was_set_aside(struct cairn_srv_tx *tx, const char *key, bool *ret,
                                      struct cairn_error *err) {
     int64_t one = 0;
-    return cairn_srv_sql_number(tx, ret, &one, err, "SELECT 1 FROM set_aside WHERE object = ?1",
-                                "t", key);
+    return cairn_srv_sql_number(tx, ret, &one, err, SQL(aside_there), SQL_T(key));
 }
 
 static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparison *at,
@@ -166,10 +165,8 @@ static enum cairn_code is_news(struct cairn_srv_tx *tx, struct comparison *at,
     struct cairn_key key;
     struct cairn_version_place place = {at->objects.name, seen->step, seen->id};
     *ret = false;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &known, &shown, err,
-                                   "SELECT recorded OR state <> 1 FROM versions WHERE version = ?1 "
-                                   "AND (state = 1 OR committed_ms > 0)",
-                                   "t", seen->id.text));
+    CAIRN_TRY(
+        cairn_srv_sql_number(tx, &known, &shown, err, SQL(version_known), SQL_T(seen->id.text)));
     if (known) at->unrecorded |= !shown;
     if (known) return CAIRN_OK;
     cairn_key_committed(&place, &key);
@@ -309,7 +306,7 @@ static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct names *names = argument;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, "SELECT project, run FROM runs", ""));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_names)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -329,7 +326,7 @@ static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code count_runs(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, "SELECT count(*) FROM runs", "");
+    return cairn_srv_sql_number(tx, &found, argument, err, SQL(runs_count));
 }
 
 enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_store_worker *worker,

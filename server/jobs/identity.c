@@ -28,8 +28,7 @@ struct identity {
 static enum cairn_code read_meta(struct cairn_srv_tx *tx, const char *name, char *ret,
                                  size_t capacity, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, "SELECT value FROM meta WHERE name = ?1", "t", name));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(meta_get), SQL_T(name)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     (void)cairn_text_copy(ret, capacity, more ? cairn_srv_rows_text(&rows, 0) : "");
@@ -43,18 +42,16 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(read_meta(tx, "generation", number, sizeof(number), err));
     identity->generation = strtoull(number, NULL, 10);
     int64_t one = 0;
-    return cairn_srv_sql_number(tx, &identity->has_runs, &one, err, "SELECT 1 FROM runs LIMIT 1",
-                                "");
+    return cairn_srv_sql_number(tx, &identity->has_runs, &one, err, SQL(runs_any));
 }
 
 static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct identity *identity = argument;
     char number[32];
     snprintf(number, sizeof(number), "%" PRIu64, identity->generation);
-    static const char sql[] = "INSERT INTO meta(name, value) VALUES(?1, ?2) ON CONFLICT(name) DO "
-                              "UPDATE SET value = ?2";
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, sql, "tt", "store_uuid", identity->uuid));
-    return cairn_srv_sql_run(tx, NULL, err, sql, "tt", "generation", number);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("store_uuid"),
+                                SQL_T(identity->uuid)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("generation"), SQL_T(number));
 }
 
 /* ---- the store's side ---- */
@@ -89,11 +86,7 @@ static enum cairn_code find_witness(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct witness *witness = argument;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT project, run, a.attempt, a.nonce FROM attempts a JOIN "
-                                 "runs USING(run_id) WHERE recorded ORDER BY a.created_ms DESC "
-                                 "LIMIT 1",
-                                 ""));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_newest_recorded)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, &witness->found, err));
     if (!witness->found) return CAIRN_OK;
     (void)cairn_text_copy(witness->name.project, sizeof(witness->name.project),

@@ -34,10 +34,8 @@ static enum cairn_code find_known(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct known *known = argument;
     int64_t one = 0;
-    return cairn_srv_sql_number(tx, &known->found, &one, err,
-                                "SELECT 1 FROM versions WHERE version = ?1 AND (state = 1 OR "
-                                "committed_ms > 0)",
-                                "t", known->id->text);
+    return cairn_srv_sql_number(tx, &known->found, &one, err, SQL(version_was_committed),
+                                SQL_T(known->id->text));
 }
 
 enum cairn_code cairn_srv_mend_is_known(const struct cairn_srv_mend *mend,
@@ -59,11 +57,8 @@ static enum cairn_code find_missing(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct cairn_srv_mend *mend = argument;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT version, step FROM versions JOIN runs USING(run_id) WHERE "
-                                 "project = ?1 AND run = ?2 AND state = 1 AND recorded = 1 AND "
-                                 "trashed_tick IS NULL",
-                                 "tt", mend->objects.name.project, mend->objects.name.run));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_recorded_of_run),
+                                 SQL_T(mend->objects.name.project), SQL_T(mend->objects.name.run)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -89,10 +84,8 @@ enum cairn_code cairn_srv_mend_find_missing(struct cairn_srv_mend *mend, struct 
 
 static enum cairn_code put_aside(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                                  const char *key, const char *cause, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "INSERT INTO set_aside(object, cause, at_ms) VALUES(?1, ?2, ?3) ON "
-                             "CONFLICT(object) DO UPDATE SET cause = ?2, at_ms = ?3",
-                             "tti", key, cause, cairn_srv_wall_ms(mend->server));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(aside_put), SQL_T(key), SQL_T(cause),
+                             SQL_I(cairn_srv_wall_ms(mend->server)));
 }
 
 static enum cairn_code superseded_text(const struct cairn_attempt_record *record, char **ret,
@@ -111,30 +104,23 @@ static enum cairn_code insert_attempt(struct cairn_srv_tx *tx, const struct cair
                                       struct cairn_error *err) {
     CAIRN_AUTO_HEAP char *superseded = NULL;
     CAIRN_TRY(superseded_text(record, &superseded, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "DELETE FROM attempts WHERE run_id = ?1 AND (attempt = ?2 OR job = "
-                                "?3)",
-                                "iit", run_id, (int64_t)record->attempt, record->job));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "DELETE FROM attempt_ranks WHERE run_id = ?1 AND attempt = ?2",
-                                "ii", run_id, (int64_t)record->attempt));
-    return cairn_srv_sql_run(
-        tx, NULL, err,
-        "INSERT INTO attempts(run_id, attempt, nonce, job, world_size, resume, resume_version, "
-        "superseded, recorded, created_ms) VALUES(?1, ?2, ?3, ?4, ?5, '', ?6, ?7, 1, ?8)",
-        "iittitti", run_id, (int64_t)record->attempt, record->nonce, record->job,
-        (int64_t)record->world_size, record->has_resume ? record->resume_version.text : NULL,
-        superseded, cairn_srv_wall_ms(mend->server));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(attempt_drop), SQL_I(run_id),
+                                SQL_I(record->attempt), SQL_T(record->job)));
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, NULL, err, SQL(members_drop), SQL_I(run_id), SQL_I(record->attempt)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_take), SQL_I(run_id),
+                             SQL_I(record->attempt), SQL_T(record->nonce), SQL_T(record->job),
+                             SQL_I(record->world_size),
+                             SQL_T(record->has_resume ? record->resume_version.text : NULL),
+                             SQL_T(superseded), SQL_I(cairn_srv_wall_ms(mend->server)));
 }
 
 static enum cairn_code is_taken(struct cairn_srv_tx *tx, int64_t run_id,
                                 const struct cairn_attempt_record *record, bool *ret,
                                 struct cairn_error *err) {
     int64_t one = 0;
-    return cairn_srv_sql_number(tx, ret, &one, err,
-                                "SELECT 1 FROM attempts WHERE run_id = ?1 AND attempt = ?2 AND "
-                                "nonce = ?3",
-                                "iit", run_id, (int64_t)record->attempt, record->nonce);
+    return cairn_srv_sql_number(tx, ret, &one, err, SQL(attempt_there), SQL_I(run_id),
+                                SQL_I(record->attempt), SQL_T(record->nonce));
 }
 
 /* Numbers are taken over even of records that nobody can read: they are in the way for good. */
@@ -158,9 +144,8 @@ static enum cairn_code take_attempts(struct cairn_srv_tx *tx, struct cairn_srv_m
         CAIRN_TRY(is_taken(tx, run->id, &one->record, &taken, err));
         if (!taken) CAIRN_TRY(insert_attempt(tx, mend, run->id, &one->record, err));
     }
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE runs SET attempt = ?2, nonce = ?3 WHERE run_id = ?1", "iit",
-                             run->id, (int64_t)run->attempt, run->nonce);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_attempt), SQL_I(run->id),
+                             SQL_I(run->attempt), SQL_T(run->nonce));
 }
 
 static int64_t wall_ms_of(const struct cairn_record *record) {
@@ -175,14 +160,11 @@ static enum cairn_code make_version(struct cairn_srv_tx *tx, int64_t run_id,
                                     struct cairn_error *err) {
     const struct cairn_manifest *manifest = &one->manifest;
     return cairn_srv_sql_run(
-        tx, NULL, err,
-        "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, world_size, "
-        "on_exists, skip, format, labels, meta, created_ms, opened_tick) VALUES(?1, ?2, ?3, ?4, "
-        "?5, ?6, 0, ?7, 0, 0, ?8, ?9, ?10, ?11, ?12) ON CONFLICT(version) DO NOTHING",
-        "tiiiititttii", one->place.id.text, run_id, (int64_t)manifest->origin.attempt,
-        (int64_t)manifest->origin.step, (int64_t)manifest->origin.n, manifest->origin.nonce,
-        (int64_t)manifest->world_size, manifest->format_tag, manifest->labels_json,
-        manifest->meta_json, wall_ms_of(&one->record), (int64_t)cairn_srv_tick(tx));
+        tx, NULL, err, SQL(version_take), SQL_T(one->place.id.text), SQL_I(run_id),
+        SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step), SQL_I(manifest->origin.n),
+        SQL_T(manifest->origin.nonce), SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
+        SQL_T(manifest->labels_json), SQL_T(manifest->meta_json), SQL_I(wall_ms_of(&one->record)),
+        SQL_I(cairn_srv_tick(tx)));
 }
 
 static enum cairn_code set_committed(struct cairn_srv_tx *tx,
@@ -191,18 +173,14 @@ static enum cairn_code set_committed(struct cairn_srv_tx *tx,
     const struct cairn_manifest *manifest = &one->manifest;
     const char *id = one->place.id.text;
     struct cairn_view layout = {manifest->has_layout ? manifest->layout_digest : NULL, 32};
-    CAIRN_TRY(cairn_srv_sql_run(
-        tx, NULL, err,
-        "UPDATE versions SET recorded = 1, bytes = ?2, shards = ?3, layout = ?4, layout_writer = "
-        "?5, manifest_sha256 = ?6, committed_ms = ?7, code = 0, reason = NULL WHERE version = ?1",
-        "tiibtbi", id, (int64_t)manifest->total_bytes, (int64_t)manifest->shard_count, layout,
-        manifest->has_layout ? manifest->layout_writer.text : NULL,
-        (struct cairn_view){one->record.manifest_sha256, 32}, wall_ms_of(&one->record)));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM shards WHERE version = ?1", "t", id));
     CAIRN_TRY(
-        cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_ranks WHERE version = ?1", "t", id));
-    return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_groups WHERE version = ?1", "t",
-                             id);
+        cairn_srv_sql_run(tx, NULL, err, SQL(version_set_taken), SQL_T(id),
+                          SQL_I(manifest->total_bytes), SQL_I(manifest->shard_count), SQL_B(layout),
+                          SQL_T(manifest->has_layout ? manifest->layout_writer.text : NULL),
+                          SQL_D(one->record.manifest_sha256), SQL_I(wall_ms_of(&one->record))));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(id)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(id));
 }
 
 static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
@@ -216,11 +194,9 @@ static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_me
     CAIRN_TRY(set_committed(tx, one, err));
     mend->taken++;
     if (!one->manifest.has_layout) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "INSERT INTO layouts(run_id, digest, writer) VALUES(?1, ?2, ?3) ON "
-                             "CONFLICT DO UPDATE SET unused_tick = 0, deleted = 0",
-                             "ibt", run_id, (struct cairn_view){one->manifest.layout_digest, 32},
-                             one->manifest.layout_writer.text);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(layout_take), SQL_I(run_id),
+                             SQL_D(one->manifest.layout_digest),
+                             SQL_T(one->manifest.layout_writer.text));
 }
 
 static enum cairn_code take_versions(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
@@ -249,13 +225,11 @@ static enum cairn_code replay(struct cairn_srv_tx *tx, const struct cairn_srv_me
         const struct cairn_srv_mend_attempt *one = &mend->attempts[i];
         if (!one->readable || one->number <= known_attempt) continue;
         for (size_t j = 0; j < one->record.superseded_count; j++)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                        "UPDATE versions SET superseded = 1 WHERE version = ?1",
-                                        "t", one->record.superseded[j].text));
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_supersede),
+                                        SQL_T(one->record.superseded[j].text)));
         if (one->record.has_resume)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                        "UPDATE versions SET superseded = 0 WHERE version = ?1",
-                                        "t", one->record.resume_version.text));
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_revive),
+                                        SQL_T(one->record.resume_version.text)));
     }
     return CAIRN_OK;
 }
@@ -266,11 +240,8 @@ static enum cairn_code settle_missing(struct cairn_srv_tx *tx, struct cairn_srv_
     for (size_t i = 0; i < mend->missing_count; i++) {
         const struct cairn_srv_mend_missing *one = &mend->missing[i];
         mend->trashed += one->gone;
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                    "UPDATE versions SET recorded = ?2, trashed_tick = CASE WHEN "
-                                    "?2 THEN ?3 END WHERE version = ?1 AND state = 1",
-                                    "tii", one->id.text, (int64_t)one->gone,
-                                    (int64_t)cairn_srv_tick(tx)));
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_settle_missing), SQL_T(one->id.text),
+                                    SQL_I(one->gone), SQL_I(cairn_srv_tick(tx))));
     }
     return CAIRN_OK;
 }
@@ -284,10 +255,8 @@ static enum cairn_code give_up_open(struct cairn_srv_tx *tx, struct cairn_srv_me
         {
             CAIRN_AUTO(srv_rows) rows = {0};
             bool more = false;
-            CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                         "SELECT version FROM versions WHERE run_id = ?1 AND state "
-                                         "= 0 AND attempt < ?2 LIMIT 1",
-                                         "ii", run->id, (int64_t)run->attempt));
+            CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_open_before), SQL_I(run->id),
+                                         SQL_I(run->attempt)));
             CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
             if (more) (void)cairn_text_copy(id, sizeof(id), cairn_srv_rows_text(&rows, 0));
         }
@@ -312,8 +281,7 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     CAIRN_TRY(replay(tx, mend, known_attempt, err));
     CAIRN_TRY(settle_missing(tx, mend, err));
     CAIRN_TRY(give_up_open(tx, mend, &run, err));
-    return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM frozen_runs WHERE run_id = ?1", "i",
-                             run.id);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_drop), SQL_I(run.id));
 }
 
 enum cairn_code cairn_srv_mend_apply(struct cairn_srv_mend *mend, struct cairn_error *err) {

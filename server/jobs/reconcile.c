@@ -189,10 +189,7 @@ static enum cairn_code find_asked(struct cairn_srv_tx *tx, void *argument,
     struct asked *asked = argument;
     asked->tick = cairn_srv_tick(tx);
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT project, run, run_id, due_tick FROM frozen_runs JOIN runs "
-                                 "USING(run_id) WHERE asked ORDER BY since_ms LIMIT 16",
-                                 ""));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_asked)));
     for (bool more = true; asked->count < RUNS_MAX; asked->count++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -207,9 +204,8 @@ static enum cairn_code find_asked(struct cairn_srv_tx *tx, void *argument,
 
 static enum cairn_code keep_note(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct asked *asked = argument;
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE frozen_runs SET note = ?2, due_tick = ?3 WHERE run_id = ?1",
-                             "iti", asked->run_id, asked->note, (int64_t)asked->due_tick);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_set_note), SQL_I(asked->run_id),
+                             SQL_T(asked->note), SQL_I(asked->due_tick));
 }
 
 static enum cairn_code one_asked(struct cairn_srv *server, struct cairn_store_worker *worker,

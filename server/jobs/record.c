@@ -29,21 +29,16 @@ enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_version *version,
                                            struct cairn_error *err) {
     if (version->on_exists != CAIRN_SRV_EXISTS_SUPERSEDE) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE versions SET superseded = 1 WHERE run_id = ?1 AND step = ?2 "
-                             "AND state = 1 AND (attempt, n) < (?3, ?4)",
-                             "iiii", version->run_id, (int64_t)version->step,
-                             (int64_t)version->attempt, (int64_t)version->n);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(versions_supersede_step), SQL_I(version->run_id),
+                             SQL_I(version->step), SQL_I(version->attempt), SQL_I(version->n));
 }
 
 static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     const struct cairn_srv_version *version = argument;
     uint64_t changed = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
-                                "UPDATE versions SET recorded = 1 WHERE version = ?1 AND state = 1 "
-                                "AND recorded = 0",
-                                "t", version->id.text));
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, &changed, err, SQL(version_set_recorded), SQL_T(version->id.text)));
     return changed && CAIRN_RULE(Q52) ? cairn_srv_record_supersede(tx, version, err) : CAIRN_OK;
 }
 
@@ -78,10 +73,7 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
 enum cairn_code cairn_srv_record_owed(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
                                       struct cairn_error *err) {
     int64_t one = 0;
-    return cairn_srv_sql_number(tx, ret, &one, err,
-                                "SELECT 1 FROM versions WHERE run_id = ?1 AND state = 1 AND "
-                                "recorded = 0 LIMIT 1",
-                                "i", run_id);
+    return cairn_srv_sql_number(tx, ret, &one, err, SQL(run_owes_record), SQL_I(run_id));
 }
 
 struct owed {
@@ -95,11 +87,8 @@ struct owed {
 static enum cairn_code find_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct owed *owed = argument;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 "SELECT version FROM versions JOIN runs USING(run_id) WHERE "
-                                 "project = ?1 AND run = ?2 AND state = 1 AND recorded = 0 "
-                                 "ORDER BY versions.attempt, step, n",
-                                 "tt", owed->name->project, owed->name->run));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_unrecorded_of_run),
+                                 SQL_T(owed->name->project), SQL_T(owed->name->run)));
     for (bool more = true; owed->count < OWED_MAX; owed->count++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

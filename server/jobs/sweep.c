@@ -55,9 +55,7 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
     }
     uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
     uint64_t changed = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err,
-                                "UPDATE ticks SET value = value + ?1 WHERE value = ?2", "ii",
-                                (int64_t)step_ms, (int64_t)tick));
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(tick_raise), SQL_I(step_ms), SQL_I(tick)));
     if (changed) found->seen_tick = tick + step_ms;
     found->seen_boot_ms = boot_ms;
     return CAIRN_OK;
@@ -66,10 +64,11 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
 /* ---- queries ---- */
 
 static enum cairn_code collect(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
-                               const char *sql, uint64_t number, struct cairn_error *err) {
+                               const struct cairn_srv_statement *statement, uint64_t number,
+                               struct cairn_error *err) {
     found->count = 0;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, sql, "i", (int64_t)number));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, statement, SQL_I(number)));
     for (bool more = true; found->count < ROUND_VERSIONS_MAX; found->count++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
@@ -79,22 +78,13 @@ static enum cairn_code collect(struct cairn_srv_tx *tx, struct cairn_srv_sweep *
     return CAIRN_OK;
 }
 
-/* Q36: nothing is committed, ended or deleted in a run that the catalog is behind in. */
-#define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id) "
-
 static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
                                       struct cairn_error *err) {
-    return collect(tx, argument,
-                   "SELECT version FROM versions v WHERE " THAWED
-                   "AND ((state = 1 AND recorded = 0) OR " CAIRN_SRV_WHOLE ") LIMIT ?1",
-                   ROUND_VERSIONS_MAX, err);
+    return collect(tx, argument, SQL(versions_left_over), ROUND_VERSIONS_MAX, err);
 }
 
 static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return collect(tx, argument,
-                   "SELECT version FROM versions v WHERE state = 0 AND " THAWED
-                   "ORDER BY opened_tick LIMIT ?1",
-                   ROUND_VERSIONS_MAX, err);
+    return collect(tx, argument, SQL(versions_open), ROUND_VERSIONS_MAX, err);
 }
 
 static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
@@ -102,31 +92,18 @@ static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
     if (tick < grace_ms) return CAIRN_OK;
-    return collect(
-        tx, found,
-        "SELECT version FROM versions v WHERE state = 1 AND trashed_tick <= ?1 AND " THAWED,
-        tick - grace_ms, err);
+    return collect(tx, found, SQL(versions_trashed), tick - grace_ms, err);
 }
 
 static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return collect(tx, argument,
-                   "SELECT version FROM versions v WHERE state IN (2, 3) AND " THAWED
-                   "ORDER BY opened_tick LIMIT ?1",
-                   ROUND_VERSIONS_MAX, err);
+    return collect(tx, argument, SQL(versions_dead), ROUND_VERSIONS_MAX, err);
 }
 
 /* Q30: again after 10 s, for a request that was on the wire when its version was given up, and
  * after 1, 24 and 48 h, for late writes of paused processes. */
 static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return collect(
-        tx, argument,
-        "SELECT version FROM versions v WHERE state = 4 AND sweeps BETWEEN 1 AND 4 AND " THAWED
-        "AND gone_tick + CASE sweeps WHEN 1 THEN 10000 WHEN 2 THEN 3600000 WHEN 3 THEN 86400000 "
-        "ELSE 172800000 END <= ?1",
-        cairn_srv_tick(tx), err);
+    return collect(tx, argument, SQL(versions_to_sweep_again), cairn_srv_tick(tx), err);
 }
-_Static_assert(CAIRN_STATE_DELETING == 2 && CAIRN_STATE_ABORTING == 3 && CAIRN_STATE_GONE == 4,
-               "stored state numbers");
 
 /* ---- Q26: open for too long, or needing a node that is silent ---- */
 
@@ -134,14 +111,9 @@ static enum cairn_code silent_node(struct cairn_srv_tx *tx, struct cairn_srv_swe
                                    struct cairn_error *err) {
     const struct cairn_srv_version *version = &found->version;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(
-        tx, &rows, err,
-        "SELECT DISTINCT a.node FROM attempt_ranks a JOIN nodes USING(node) WHERE a.run_id = ?1 "
-        "AND "
-        "a.attempt = ?2 AND (NOT EXISTS (SELECT 1 FROM version_ranks k WHERE k.version = ?3 AND "
-        "k.rank = a.rank AND k.sealed) OR EXISTS (SELECT 1 FROM shards s WHERE s.version = ?3 AND "
-        "s.rank = a.rank AND s.registered = 0))",
-        "iit", version->run_id, (int64_t)version->attempt, version->id.text));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes_unfinished),
+                                 SQL_I(version->run_id), SQL_I(version->attempt),
+                                 SQL_T(version->id.text)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

@@ -34,14 +34,13 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     struct cairn_key key;
     int64_t aside = 0;
     cairn_key_committed(&place, &key);
-    CAIRN_TRY(cairn_srv_sql_number(tx, &dead->record_aside, &aside, err,
-                                   "SELECT 1 FROM set_aside WHERE object = ?1", "t", key.text));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &dead->record_aside, &aside, err, SQL(aside_there),
+                                   SQL_T(key.text)));
     if (!version->has_layout || strcmp(version->layout_writer.text, dead->id)) return CAIRN_OK;
     bool named = false;
     int64_t one = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &named, &one, err,
-                                   "SELECT 1 FROM layouts WHERE run_id = ?1 AND writer = ?2", "it",
-                                   version->run_id, dead->id));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &named, &one, err, SQL(layout_of_writer),
+                                   SQL_I(version->run_id), SQL_T(dead->id)));
     dead->own_layout = !named;
     return CAIRN_OK;
 }
@@ -176,11 +175,9 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
 }
 
 static enum cairn_code drop_rows(struct cairn_srv_tx *tx, const char *id, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "DELETE FROM shards WHERE version = ?1", "t", id));
-    CAIRN_TRY(
-        cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_ranks WHERE version = ?1", "t", id));
-    return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM version_groups WHERE version = ?1", "t",
-                             id);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(id)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(id));
 }
 
 static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -191,12 +188,10 @@ static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct
         struct cairn_srv_move move = {.event = CAIRN_EVENT_SWEPT};
         CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
         CAIRN_TRY(drop_rows(tx, dead->id, err));
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                    "UPDATE versions SET gone_tick = ?2 WHERE version = ?1", "ti",
-                                    dead->id, (int64_t)cairn_srv_tick(tx)));
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_gone), SQL_T(dead->id),
+                                    SQL_I(cairn_srv_tick(tx))));
     }
-    return cairn_srv_sql_run(
-        tx, NULL, err, "UPDATE versions SET sweeps = sweeps + 1 WHERE version = ?1", "t", dead->id);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_swept_again), SQL_T(dead->id));
 }
 
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
@@ -241,22 +236,11 @@ struct unused {
     size_t count;
 };
 
-/* In use: named by a version that is open (its manifest may be written already), committed, or
- * still being deleted. Rows are only touched when that changes. */
-#define NAMED                                                                                      \
-    "EXISTS (SELECT 1 FROM versions v WHERE v.run_id = layouts.run_id AND v.layout = "             \
-    "layouts.digest AND v.layout_writer = layouts.writer AND v.state IN (0, 1, 2))"
-
+/* Rows are only touched when that changes. */
 static enum cairn_code mark_unused(struct cairn_srv_tx *tx, uint64_t tick,
                                    struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "UPDATE layouts SET unused_tick = 0 WHERE deleted = 0 AND "
-                                "unused_tick > 0 AND " NAMED,
-                                ""));
-    return cairn_srv_sql_run(tx, NULL, err,
-                             "UPDATE layouts SET unused_tick = ?1 WHERE deleted = 0 AND "
-                             "unused_tick = 0 AND NOT " NAMED,
-                             "i", (int64_t)tick);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(layouts_mark_used)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(layouts_mark_unused), SQL_I(tick));
 }
 
 static enum cairn_code take_unused(struct cairn_srv_tx *tx, void *argument,
@@ -267,17 +251,9 @@ static enum cairn_code take_unused(struct cairn_srv_tx *tx, void *argument,
     CAIRN_TRY(mark_unused(tx, tick, err));
     if (tick < unused->unused_ms) return CAIRN_OK;
     int64_t before = (int64_t)(tick - unused->unused_ms);
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err,
-                                "DELETE FROM tables WHERE used_tick < ?1 AND NOT EXISTS (SELECT 1 "
-                                "FROM version_ranks k WHERE k.digest = tables.digest)",
-                                "i", before));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tables_drop_unused), SQL_I(before)));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err,
-                           "SELECT l.run_id, r.project, r.run, l.digest, l.writer FROM "
-                           "layouts l JOIN runs r USING(run_id) WHERE deleted = 1 OR (deleted "
-                           "= 0 AND unused_tick > 0 AND unused_tick < ?1) LIMIT 100",
-                           "i", before));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(layouts_unused), SQL_I(before)));
     for (bool more = true; unused->count < LAYOUTS_MAX; unused->count++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
@@ -300,10 +276,8 @@ static enum cairn_code set_deleted(struct cairn_srv_tx *tx, const struct unused 
                                    int64_t value, struct cairn_error *err) {
     for (size_t i = 0; i < unused->count; i++)
         CAIRN_TRY(cairn_srv_sql_run(
-            tx, NULL, err,
-            "UPDATE layouts SET deleted = ?4 WHERE run_id = ?1 AND digest = ?2 AND writer = ?3",
-            "ibti", unused->layouts[i].run_id, (struct cairn_view){unused->layouts[i].digest, 32},
-            unused->layouts[i].writer.text, value));
+            tx, NULL, err, SQL(layout_set_deleted), SQL_I(unused->layouts[i].run_id),
+            SQL_D(unused->layouts[i].digest), SQL_T(unused->layouts[i].writer.text), SQL_I(value)));
     return CAIRN_OK;
 }
 

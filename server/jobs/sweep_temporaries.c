@@ -85,7 +85,7 @@ static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct names *names = argument;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, "SELECT project, run FROM runs", ""));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_names)));
     for (bool more = true;; names->count++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

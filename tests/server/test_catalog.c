@@ -8,25 +8,29 @@
 #include <unistd.h>
 
 #include "api/manifest.h"
-#include "server/catalog/catalog.h"
+#include "server/catalog/sql.h"
 #include "tests/server/world.h"
+
+static const struct cairn_srv_statement insert = {"insert", "t",
+                                                  "INSERT INTO meta(name, value) VALUES(?1, 'x')"};
+static const struct cairn_srv_statement counting = {"count", "", "SELECT count(*) FROM meta"};
+static const struct cairn_srv_statement clear = {"clear", "", "DELETE FROM meta"};
 
 static enum cairn_code add(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const int *value = argument;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, "INSERT INTO meta(name, value) VALUES(?1, 'x')", "t",
-                                *value % 2 ? "odd" : "even"));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T(*value % 2 ? "odd" : "even")));
     return *value < 0 ? cairn_fail(err, CAIRN_CONFLICT, "on purpose") : CAIRN_OK;
 }
 
 static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, "SELECT count(*) FROM meta", "");
+    return cairn_srv_sql_number(tx, &found, argument, err, &counting);
 }
 
 static enum cairn_code write_in_a_look(struct cairn_srv_tx *tx, void *argument,
                                        struct cairn_error *err) {
     (void)argument;
-    return cairn_srv_sql_run(tx, NULL, err, "DELETE FROM meta", "");
+    return cairn_srv_sql_run(tx, NULL, err, &clear);
 }
 
 TEST(a_change_that_fails_leaves_nothing_and_its_neighbours_stay) /* D1, D2 */

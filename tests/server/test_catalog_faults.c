@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
+#include "server/catalog/sql.h"
 #include "server/catalog/sqlite.h"
 #include "tests/server/world.h"
 
@@ -28,8 +29,9 @@ struct text {
 
 static enum cairn_code read_text(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
     struct text *text = argument;
+    const struct cairn_srv_statement statement = {"test", "", text->sql};
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, why, text->sql, ""));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, why, &statement));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, why));
     snprintf(text->value, sizeof(text->value), "%s", more ? cairn_srv_rows_text(&rows, 0) : "");
@@ -37,7 +39,8 @@ static enum cairn_code read_text(struct cairn_srv_tx *tx, void *argument, struct
 }
 
 static enum cairn_code run_text(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
-    return cairn_srv_sql_run(tx, NULL, why, argument, "");
+    const struct cairn_srv_statement statement = {"test", "", argument};
+    return cairn_srv_sql_run(tx, NULL, why, &statement);
 }
 
 static uint64_t size_of(const char *folder, const char *name) {
@@ -348,14 +351,16 @@ static enum cairn_code hold(struct cairn_srv_tx *tx, void *argument, struct cair
     return CAIRN_OK;
 }
 
+static const struct cairn_srv_statement large = {
+    "large", "", "INSERT INTO meta(name, value) VALUES('big', hex(zeroblob(500000)))"};
+static const struct cairn_srv_statement small = {"small", "t",
+                                                 "INSERT INTO meta(name, value) VALUES(?1, '')"};
+
 static enum cairn_code change(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
     const struct queued *queued = argument;
     if (queued->number == 1) /* more than the file may grow to */
-        return cairn_srv_sql_run(
-            tx, NULL, why, "INSERT INTO meta(name, value) VALUES('big', hex(zeroblob(500000)))",
-            "");
-    return cairn_srv_sql_run(tx, NULL, why, "INSERT INTO meta(name, value) VALUES(?1, '')", "t",
-                             queued->number ? "after" : "before");
+        return cairn_srv_sql_run(tx, NULL, why, &large);
+    return cairn_srv_sql_run(tx, NULL, why, &small, SQL_T(queued->number ? "after" : "before"));
 }
 
 static void *run_holder(void *argument) {

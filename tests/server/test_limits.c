@@ -11,7 +11,7 @@
 
 #include "common/crc32c.h"
 #include "common/file.h"
-#include "server/catalog/catalog.h"
+#include "server/catalog/sql.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 
@@ -123,11 +123,11 @@ TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
 
 static enum cairn_code fill(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
     (void)argument;
-    return cairn_srv_sql_run(
-        tx, NULL, why,
+    static const struct cairn_srv_statement statement = {
+        "fill", "",
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) INSERT "
-        "INTO meta(name, value) SELECT 'name ' || i, 'value ' || i FROM n",
-        "");
+        "INTO meta(name, value) SELECT 'name ' || i, 'value ' || i FROM n"};
+    return cairn_srv_sql_run(tx, NULL, why, &statement);
 }
 
 #undef err

@@ -3,20 +3,23 @@
 #include "tests/support/power.h"
 
 #include "common/file.h"
-#include "server/catalog/catalog.h"
+#include "server/catalog/sql.h"
 #include "tests/harness.h"
 
 #define CHANGES 60
 
+static const struct cairn_srv_statement insert = {"insert", "t",
+                                                  "INSERT INTO meta(name, value) VALUES(?1, 'x')"};
+static const struct cairn_srv_statement counting = {"count", "",
+                                                    "SELECT count(*) FROM meta WHERE value = 'x'"};
+
 static enum cairn_code add(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, "INSERT INTO meta(name, value) VALUES(?1, 'x')", "t",
-                             (const char *)argument);
+    return cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T(argument));
 }
 
 static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err,
-                                "SELECT count(*) FROM meta WHERE value = 'x'", "");
+    return cairn_srv_sql_number(tx, &found, argument, err, &counting);
 }
 
 TEST(an_acknowledged_change_is_there_after_a_power_cut) /* D1, D02 */

@@ -11,6 +11,7 @@
 #include "common/crc32c.h"
 #include "common/encode.h"
 #include "common/text.h"
+#include "server/catalog/sql.h"
 
 /* ---- the server ---- */
 
@@ -115,14 +116,16 @@ struct row_ask {
 static enum cairn_code change_rows(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     const struct row_ask *ask = argument;
-    return cairn_srv_sql_run(tx, NULL, err, ask->sql, "");
+    const struct cairn_srv_statement statement = {"test", "", ask->sql};
+    return cairn_srv_sql_run(tx, NULL, err, &statement);
 }
 
 static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct row_ask *ask = argument;
     bool found = false;
-    return cairn_srv_sql_number(tx, &found, &ask->number, err, ask->sql, "");
+    const struct cairn_srv_statement statement = {"test", "", ask->sql};
+    return cairn_srv_sql_number(tx, &found, &ask->number, err, &statement);
 }
 
 bool cairn_world_sql(struct cairn_world *world, const char *sql) {

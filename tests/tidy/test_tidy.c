@@ -123,7 +123,10 @@ TEST(banned_calls_are_not_made) {
     expect_tidy(cairn_tidy_calls, CODE, 20);
 }
 TEST(the_state_of_a_version_has_one_writer) {
-    expect_tidy(cairn_tidy_states, CODE, 20);
+    expect_tidy(cairn_tidy_states, CODE | TABLE, 20);
+}
+TEST(sql_stands_below_the_catalog) {
+    expect_tidy(cairn_tidy_sql, CODE, 20);
 }
 TEST(structs_and_enums_have_no_typedefs) {
     expect_tidy(cairn_tidy_typedefs, CODE, 20);
@@ -211,9 +214,19 @@ TEST(a_wrong_include_between_rooms_is_found) {
 
 TEST(a_second_writer_of_a_versions_state_is_found) {
     SAMPLES(cairn_tidy_states,
-            {"server/catalog/versions.c", "run(\"UPDATE versions SET state = 1\");\n", 0},
+            {"server/catalog/statements.def", "S(a, \"UPDATE versions SET state = ?2\")\n", 0},
+            {"server/catalog/statements.def",
+             "S(a, \"UPDATE versions SET state = ?2\")\nS(b, \"UPDATE v SET state = 1\")\n", 1},
             {"server/jobs/sweep.c", "run(\"UPDATE versions SET state = 1\");\n", 1},
             {"server/jobs/sweep.c", "run(\"SELECT state FROM versions\");\n", 0});
+}
+
+TEST(a_statement_outside_the_catalog_is_found) {
+    SAMPLES(cairn_tidy_sql, {"server/catalog/sqlite.c", "ask(\"PRAGMA synchronous\");\n", 0},
+            {"server/jobs/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},
+            {"server/handlers/runs.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
+            {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},
+            {"tests/server/world.c", "run(\"SELECT 1\");\n", 0});
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {

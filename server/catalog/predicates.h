@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * predicates: what a version is, in SQL, once each.
+ *
+ * Why:     "shown" (Q25) and "whole" (Q22) were written in several statements and drifted.
+ * Promise: PR1  state numbers are those of api/lifecycle.h.
+ * Limits:  texts over a row v of versions, or over a row of layouts.
+ * Threads: stateless.
+ * Next:    server/catalog/statements.def.
+ */
+#pragma once
+
+#include "api/lifecycle.h"
+
+#define SQL_TEXT_OF(number) #number
+#define SQL_NUMBER(macro) SQL_TEXT_OF(macro)
+#define OPEN SQL_NUMBER(CAIRN_STATE_NUMBER_OPEN)
+#define COMMITTED SQL_NUMBER(CAIRN_STATE_NUMBER_COMMITTED)
+#define DELETING SQL_NUMBER(CAIRN_STATE_NUMBER_DELETING)
+#define ABORTING SQL_NUMBER(CAIRN_STATE_NUMBER_ABORTING)
+#define GONE SQL_NUMBER(CAIRN_STATE_NUMBER_GONE)
+
+/* In the order of version_row (server/catalog/versions.c). */
+#define VERSION_COLUMNS                                                                            \
+    "v.version, v.run_id, r.project, r.run, v.attempt, v.step, v.n, v.nonce, v.state, "            \
+    "v.recorded, v.superseded, v.trashed_tick, v.world_size, v.on_exists, v.skip, v.format, "      \
+    "v.labels, v.meta, v.bytes, v.shards, v.layout, v.layout_writer, v.manifest_sha256, v.code, "  \
+    "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps, "   \
+    "v.http_status, v.request_id"
+#define VERSION_FROM " FROM versions v JOIN runs r ON r.run_id = v.run_id "
+#define VERSION_NEWEST_FIRST " ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT 1"
+
+#define SHOWN                                                                                      \
+    "(v.state = " COMMITTED " AND v.recorded = 1 AND v.superseded = 0 AND v.trashed_tick IS NULL)"
+#define SEALED /* by all ranks */                                                                  \
+    "(v.world_size = (SELECT count(*) FROM version_ranks k WHERE k.version = v.version AND "       \
+    "k.sealed = 1))"
+#define REGISTERED /* every shard that is known */                                                 \
+    "(NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = v.version AND s.registered = 0))"
+#define WHOLE "(v.state = " OPEN " AND " SEALED " AND " REGISTERED ")"
+/* Q36: nothing is committed, ended or deleted in a run that the catalog is behind in. */
+#define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id)"
+/* Q24: a committed version that is not recorded counts as open. */
+#define LIST_WHERE                                                                                 \
+    "WHERE v.run_id = ?1 AND CASE WHEN ?2 < 0 THEN v.state <> " GONE " WHEN ?2 = " OPEN            \
+    " THEN v.state = " OPEN " OR (v.state = " COMMITTED " AND v.recorded = 0) WHEN ?2 = "          \
+    COMMITTED " THEN v.state = " COMMITTED " AND v.recorded = 1 ELSE v.state = ?2 END AND "        \
+    "(?3 = 0 OR (v.attempt, v.step, v.n) "
+/* A version names the layout that is open (its manifest may be written already), committed, or
+ * still being deleted. */
+#define LAYOUT_NAMED                                                                               \
+    "EXISTS (SELECT 1 FROM versions v WHERE v.run_id = layouts.run_id AND v.layout = "             \
+    "layouts.digest AND v.layout_writer = layouts.writer AND v.state IN (" OPEN ", " COMMITTED     \
+    ", " DELETING "))"
