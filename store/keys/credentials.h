@@ -42,7 +42,7 @@ struct cairn_credentials {
 void cairn_credentials_release(struct cairn_credentials *credentials);
 
 struct cairn_credentials_options {
-    const char *profile;       /* NULL: AWS_PROFILE, AWS_DEFAULT_PROFILE, "default" */
+    const char *profile;       /* NULL, "": AWS_PROFILE, AWS_DEFAULT_PROFILE, "default" */
     const char *region;        /* for STS; NULL: its global address */
     const char *ca_bundle;     /* NULL: the system's */
     const char *container_url; /* NULL: http://169.254.170.2 */
@@ -75,20 +75,25 @@ void cairn_credentials_describe(const struct cairn_credentials *credentials, cha
 
 /* ---- shared files ---- */
 struct cairn_profile_value {
-    char *name, *value; /* nested names as "s3.addressing_style" */
+    /* Nested names as "s3.addressing_style", those of the services section as "services.s3.x". */
+    char *name, *value;
     bool secret_file;   /* from the credentials file, which wins */
 };
 struct cairn_profile {
     char name[128];
     bool asked_for; /* named by the caller or the environment */
     bool found;
+    bool services_found; /* the services section that the profile names */
     char credentials_path[512], config_path[512];
     struct cairn_profile_value *values;
     size_t count;
 };
 void cairn_profile_release(struct cairn_profile *profile);
-/* Absent files are empty ones. */
+/* Absent files are empty ones. name NULL or "": what the environment names, else "default". */
 enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* A profile that somebody named must be in one of the files. */
+enum cairn_code cairn_profile_require(const struct cairn_profile *profile,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* NULL: not set. */
 const char *cairn_profile_get(const struct cairn_profile *profile, const char *name);

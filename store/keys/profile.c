@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The environment and the shared files. A line of an ini file is a section, a setting, a nested
- * setting (indented, below one without a value), or nothing.
+ * The environment and the shared files, read as botocore reads them. A line of an ini file is a
+ * section, a setting, a nested setting (indented, below one without a value), or nothing.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "common/file.h"
@@ -52,18 +53,33 @@ const char *cairn_profile_get(const struct cairn_profile *profile, const char *n
     for (size_t i = 0; i < profile->count; i++) {
         const struct cairn_profile_value *value = &profile->values[i];
         if (strcmp(value->name, name) != 0) continue;
-        if (value->secret_file) return value->value;
-        found = value->value;
+        found = value->value; /* the credentials file was read after the config file */
     }
     return found && *found ? found : NULL;
 }
 
+enum cairn_code cairn_profile_require(const struct cairn_profile *profile,
+                                      struct cairn_error *err) {
+    if (profile->found || !profile->asked_for) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "there is no profile \"%s\" in %s or %s", profile->name,
+                      profile->credentials_path, profile->config_path);
+}
+
+/* One pass over a file looks for sections of one kind. */
+enum pass {
+    CONFIG,   /* [default] or [profile NAME]; the last of several replaces those before it */
+    SECRETS,  /* [NAME], in the credentials file */
+    SERVICES, /* [services NAME]: its settings become "services.NAME" */
+};
 struct reader {
     struct cairn_profile *profile;
-    const char *path;
-    bool secret_file;     /* sections are [name], not [profile name] */
-    const char *services; /* NULL, or: only the section [services NAME] is read */
+    const char *path, *section; /* of the name alone */
+    enum pass pass;
     bool inside;
+    /* As Python's configparser, and with it botocore, has it: a line that is indented deeper than
+     * the setting above it belongs to that setting. */
+    bool has_setting;
+    size_t indent;   /* of that setting */
     char parent[64]; /* "s3" below "s3 =", else "" */
 };
 
@@ -84,24 +100,26 @@ static char *name_behind(const char *word, char *head) {
     return name + 1;
 }
 
+static void forget_values(struct cairn_profile *profile) {
+    while (profile->count) free_value(&profile->values[--profile->count]);
+}
+
+/* Sections of other kinds ("sso-session x", "plugins") are nobody's, whatever their name. */
 static void enter_section(struct reader *reader, char *line) {
-    char *end = strchr(line, ']');
+    char *end = strrchr(line, ']');
     if (end) *end = '\0';
-    char *name = trim(line + 1);
+    char *head = trim(line + 1), *name = head;
+    if (reader->pass == CONFIG && strcmp(head, "default") != 0) name = name_behind("profile", head);
+    if (reader->pass == SERVICES) name = name_behind("services", head);
+    reader->has_setting = false;
     reader->parent[0] = '\0';
-    if (reader->services) {
-        name = name_behind("services", name);
-        reader->inside = end && name && !strcmp(name, reader->services);
-        return;
-    }
-    bool is_default = !strcmp(reader->profile->name, "default");
-    char *behind = reader->secret_file ? NULL : name_behind("profile", name);
-    if (behind)
-        name = behind;
-    else if (!reader->secret_file && !(is_default && !strcmp(name, "default")))
-        name = ""; /* sso-session, services, or a profile without the word */
-    reader->inside = end && !strcmp(name, reader->profile->name);
-    if (reader->inside) reader->profile->found = true;
+    reader->inside = end && name && !strcmp(name, reader->section);
+    if (!reader->inside) return;
+    if (reader->pass == CONFIG) forget_values(reader->profile);
+    if (reader->pass == SERVICES)
+        reader->profile->services_found = true;
+    else
+        reader->profile->found = true;
 }
 
 static enum cairn_code add_value(struct reader *reader, const char *parent, const char *name,
@@ -114,38 +132,79 @@ static enum cairn_code add_value(struct reader *reader, const char *parent, cons
     if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a profile");
     profile->values = grown;
     struct cairn_profile_value *to = &profile->values[profile->count++];
-    *to = (struct cairn_profile_value){.secret_file = reader->secret_file};
-    size_t size = strlen(parent) + strlen(name) + 2;
+    *to = (struct cairn_profile_value){.secret_file = reader->pass == SECRETS};
+    const char *kind = reader->pass == SERVICES ? "services." : "";
+    size_t size = strlen(kind) + strlen(parent) + strlen(name) + 2;
     to->name = malloc(size);
     to->value = strdup(value);
     if (!to->name || !to->value) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a profile");
-    snprintf(to->name, size, "%s%s%s", parent, *parent ? "." : "", name);
+    snprintf(to->name, size, "%s%s%s%s", kind, parent, *parent ? "." : "", name);
     for (char *at = to->name; *at; at++) *at = (char)tolower((unsigned char)*at);
     return CAIRN_OK;
 }
 
+/* A value that goes on in the next line holds a line feed, which no setting of ours takes. */
+static enum cairn_code continue_value(struct reader *reader, const char *text,
+                                      struct cairn_error *err) {
+    struct cairn_profile_value *last = &reader->profile->values[reader->profile->count - 1];
+    size_t size = strlen(last->value) + strlen(text) + 2;
+    char *longer = malloc(size);
+    if (!longer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a profile");
+    snprintf(longer, size, "%s\n%s", last->value, text);
+    explicit_bzero(last->value, strlen(last->value));
+    free(last->value);
+    last->value = longer;
+    return CAIRN_OK;
+}
+
+/* A setting of the credentials file replaces that of the config file with all that is below it. */
+static void forget_below(struct cairn_profile *profile, const char *name) {
+    size_t kept = 0, size = strlen(name);
+    for (size_t i = 0; i < profile->count; i++) {
+        struct cairn_profile_value *value = &profile->values[i];
+        bool below = !strncasecmp(value->name, name, size) && value->name[size] == '.';
+        if (below && !value->secret_file)
+            free_value(value);
+        else
+            profile->values[kept++] = *value;
+    }
+    profile->count = kept;
+}
+
 static enum cairn_code take_line(struct reader *reader, char *line, struct cairn_error *err) {
-    bool indented = *line == ' ' || *line == '\t';
+    size_t indent = strspn(line, " \t");
     char *text = trim(line);
     if (!*text || *text == '#' || *text == ';') return CAIRN_OK;
-    if (*text == '[') {
+    bool below = reader->has_setting && indent > reader->indent;
+    if (!below && *text == '[') {
         enter_section(reader, text);
         return CAIRN_OK;
     }
-    char *equals = strchr(text, '=');
-    if (!reader->inside || !equals) return CAIRN_OK;
+    if (!reader->inside) return CAIRN_OK;
+    if (below && !reader->parent[0]) return continue_value(reader, text, err);
+    char *equals = strpbrk(text, below ? "=" : "=:");
+    if (!equals) return CAIRN_OK;
     *equals = '\0';
     char *name = trim(text), *value = trim(equals + 1);
-    bool nested = indented && reader->parent[0];
-    if (!nested) reader->parent[0] = '\0';
+    if (below) return add_value(reader, reader->parent, name, value, err);
+    reader->has_setting = true;
+    reader->indent = indent;
+    reader->parent[0] = '\0';
+    if (reader->pass == SECRETS) forget_below(reader->profile, name);
     if (!*value) (void)cairn_text_copy(reader->parent, sizeof reader->parent, name);
-    return add_value(reader, nested ? reader->parent : "", name, value, err);
+    return add_value(reader, "", name, value, err);
 }
 
-static enum cairn_code read_file(struct reader *reader, struct cairn_error *err) {
+static enum cairn_code read_file(struct cairn_profile *profile, enum pass pass, const char *section,
+                                 struct cairn_error *err) {
+    struct reader reader = {
+        .profile = profile,
+        .path = pass == SECRETS ? profile->credentials_path : profile->config_path,
+        .section = section,
+        .pass = pass};
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_file_load(reader->path, &text, &why);
+    enum cairn_code code = cairn_file_load(reader.path, &text, &why);
     if (code && why.os_errno == ENOENT) return CAIRN_OK;
     if (code) {
         if (err) *err = why;
@@ -155,7 +214,7 @@ static enum cairn_code read_file(struct reader *reader, struct cairn_error *err)
         size_t size = strcspn(at, "\n");
         char *next = at[size] ? at + size + 1 : at + size;
         at[size] = '\0';
-        code = take_line(reader, at, err);
+        code = take_line(&reader, at, err);
         at = next;
     }
     if (text.data) explicit_bzero(text.data, text.size);
@@ -173,31 +232,24 @@ static void find_path(const char *variable, const char *base, char ret_path[512]
         snprintf(ret_path, 512, "%s/.aws/%s", home ? home : "", base);
 }
 
+/* Programs say "" where they were told nothing. */
 enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
                                    struct cairn_error *err) {
-    struct cairn_profile profile = {0};
-    if (!name) name = cairn_credentials_variable("AWS_PROFILE");
+    CAIRN_AUTO(profile) profile = {0};
+    if (!name || !*name) name = cairn_credentials_variable("AWS_PROFILE");
     if (!name) name = cairn_credentials_variable("AWS_DEFAULT_PROFILE");
     profile.asked_for = name != NULL;
     if (!cairn_text_copy(profile.name, sizeof profile.name, name ? name : "default"))
         return cairn_fail(err, CAIRN_INVALID, "the profile's name is longer than 127 bytes");
     find_path("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile.credentials_path);
     find_path("AWS_CONFIG_FILE", "config", profile.config_path);
-    struct reader reader = {.profile = &profile, .path = profile.config_path};
-    enum cairn_code code = read_file(&reader, err);
+    CAIRN_TRY(read_file(&profile, CONFIG, profile.name, err));
+    CAIRN_TRY(read_file(&profile, SECRETS, profile.name, err));
     const char *services = cairn_profile_get(&profile, "services");
-    reader =
-        (struct reader){.profile = &profile, .path = profile.config_path, .services = services};
-    if (!code && services) code = read_file(&reader, err);
-    reader =
-        (struct reader){.profile = &profile, .path = profile.credentials_path, .secret_file = true};
-    if (!code) code = read_file(&reader, err);
-    if (code) {
-        cairn_profile_release(&profile);
-        return code;
-    }
+    if (services) CAIRN_TRY(read_file(&profile, SERVICES, services, err));
     cairn_profile_release(ret);
     *ret = profile;
+    profile = (struct cairn_profile){0};
     return CAIRN_OK;
 }
 

@@ -194,9 +194,7 @@ enum cairn_code cairn_credentials_profile(const struct cairn_credentials_options
                                           struct cairn_error *err) {
     CAIRN_AUTO(profile) profile = {0};
     CAIRN_TRY(cairn_profile_load(options->profile, &profile, err));
-    if (!profile.found && profile.asked_for)
-        return cairn_fail(err, CAIRN_INVALID, "there is no profile \"%s\" in %s or %s",
-                          profile.name, profile.credentials_path, profile.config_path);
+    CAIRN_TRY(cairn_profile_require(&profile, err));
     struct chain chain = {.options = options, .profiles = {&profile}, .count = 1};
     return keys_of(&chain, ret, ret_found, err);
 }

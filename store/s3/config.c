@@ -187,6 +187,26 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
     return CAIRN_OK;
 }
 
+/* In the order of AWS's SDKs. *ret NULL: AWS itself. */
+static enum cairn_code find_endpoint(const struct cairn_profile *profile, const char *option,
+                                     const char **ret, struct cairn_error *err) {
+    const char *ignored = first_of(variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
+                                   cairn_profile_get(profile, "ignore_configured_endpoint_urls"),
+                                   NULL);
+    *ret = option && *option ? option : NULL;
+    if (*ret || (ignored && !strcasecmp(ignored, "true"))) return CAIRN_OK;
+    *ret = first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);
+    if (*ret) return CAIRN_OK;
+    const char *services = cairn_profile_get(profile, "services");
+    if (services && !profile->services_found)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "profile \"%s\" names services section \"%s\", which is not in %s",
+                          profile->name, services, profile->config_path);
+    *ret = first_of(cairn_profile_get(profile, "services.s3.endpoint_url"),
+                    cairn_profile_get(profile, "endpoint_url"), NULL);
+    return CAIRN_OK;
+}
+
 static enum cairn_code take_region(struct cairn_s3_config *config, const char *region,
                                    struct cairn_error *err) {
     const char *wanted = region ? region : "us-east-1";
@@ -235,12 +255,11 @@ enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char 
     CAIRN_AUTO(profile) profile = {0};
     CAIRN_TRY(take_url(config, url, err));
     CAIRN_TRY(copy_options(config, from, err));
+    const char *endpoint = NULL;
     CAIRN_TRY(cairn_profile_load(from->profile, &profile, err));
-    const char *variables =
-        first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);
-    const char *written = first_of(cairn_profile_get(&profile, "s3.endpoint_url"),
-                                   cairn_profile_get(&profile, "endpoint_url"), NULL);
-    CAIRN_TRY(take_endpoint(config, first_of(from->endpoint, variables, written), err));
+    CAIRN_TRY(cairn_profile_require(&profile, err));
+    CAIRN_TRY(find_endpoint(&profile, from->endpoint, &endpoint, err));
+    CAIRN_TRY(take_endpoint(config, endpoint, err));
     const char *region = first_of(variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"),
                                   cairn_profile_get(&profile, "region"));
     CAIRN_TRY(take_region(config, first_of(from->region, region, NULL), err));

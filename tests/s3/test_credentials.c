@@ -91,7 +91,7 @@ TEST(a_quoted_name_and_a_services_section_are_read_as_the_sdks_read_them) {
     REQUIRE_OK(cairn_profile_load("my ml", &profile, &err));
     EXPECT(profile.found);
     EXPECT_EQ_TEXT(cairn_profile_get(&profile, "region"), "lab-1");
-    EXPECT_EQ_TEXT(cairn_profile_get(&profile, "s3.endpoint_url"), "http://s3.lab");
+    EXPECT_EQ_TEXT(cairn_profile_get(&profile, "services.s3.endpoint_url"), "http://s3.lab");
     EXPECT_EQ_TEXT(cairn_profile_get(&profile, "endpoint_url"), "http://all");
 }
 

@@ -110,7 +110,8 @@ TEST(hosts_and_paths_follow_style_endpoint_and_region) {
 
 static const char *const variables[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION",
                                         "AWS_DEFAULT_REGION",  "AWS_CA_BUNDLE",    "AWS_PROFILE",
-                                        "AWS_DEFAULT_PROFILE"};
+                                        "AWS_DEFAULT_PROFILE",
+                                        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"};
 
 /* "NAME=value NAME=value": these are set, the others are not. */
 static void set_variables(const char *assignments) {
@@ -133,11 +134,23 @@ static void write_profiles(void) {
                          "ca_bundle = /default.pem\n"
                          "[profile other]\nregion = other-1\nendpoint_url = https://other\n"
                          "ca_bundle = /other.pem\n"
+                         "[profile deaf]\nregion = deaf-1\nendpoint_url = https://deaf\n"
+                         "ignore_configured_endpoint_urls = True\n"
+                         "[sso-session bare]\nregion = sso-1\nendpoint_url = https://sso\n"
+                         "[services bare]\ns3 =\n  endpoint_url = https://foreign\n"
                          "[profile bare]\noutput = json\n",
                          file) >= 0);
     if (file) EXPECT(fclose(file) == 0);
     setenv("AWS_CONFIG_FILE", path, 1);
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
+}
+
+/* A setting without a value is "", not NULL. */
+static void say_nothing_as_programs_do(struct cairn_store_s3_options *options) {
+    const char **const texts[] = {&options->endpoint, &options->region, &options->profile,
+                                  &options->ca_bundle};
+    for (size_t i = 0; i < CAIRN_COUNT(texts); i++)
+        if (!*texts[i]) *texts[i] = "";
 }
 
 TEST(option_goes_before_variable_before_profile_before_what_is_usual) {
@@ -151,6 +164,11 @@ TEST(option_goes_before_variable_before_profile_before_what_is_usual) {
         {"AWS_PROFILE=bare", {0}, "", "us-east-1", ""},
         {"AWS_DEFAULT_PROFILE=other AWS_PROFILE=bare", {0}, "", "us-east-1", ""},
         {"AWS_DEFAULT_PROFILE=other", {0}, "other", "other-1", "/other.pem"},
+        {"AWS_PROFILE=", {0}, "default", "default-1", "/default.pem"},
+        {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true AWS_ENDPOINT_URL=https://any", {0}, "",
+         "default-1", "/default.pem"},
+        {"AWS_PROFILE=deaf AWS_ENDPOINT_URL_S3=https://s3", {0}, "", "deaf-1", ""},
+        {"AWS_PROFILE=deaf", {.endpoint = "https://mine"}, "mine", "deaf-1", ""},
         {"AWS_PROFILE=other", {.profile = "bare"}, "", "us-east-1", ""},
         {"AWS_PROFILE=bare", {.profile = "other"}, "other", "other-1", "/other.pem"},
         {"AWS_ENDPOINT_URL=https://any", {0}, "any", "default-1", "/default.pem"},
@@ -173,18 +191,40 @@ TEST(option_goes_before_variable_before_profile_before_what_is_usual) {
          "other-1", "/mine.pem"},
     };
     write_profiles();
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    for (size_t i = 0; i < 2 * CAIRN_COUNT(cases); i++) {
+        struct cairn_store_s3_options options = cases[i / 2].options;
         struct cairn_s3_config config = {0};
         struct cairn_error err = {0};
-        set_variables(cases[i].set);
-        EXPECT_CODE(cairn_s3_config_init(&config, "s3://bucket", &cases[i].options, &err),
-                    CAIRN_OK);
+        set_variables(cases[i / 2].set);
+        if (i % 2) say_nothing_as_programs_do(&options);
+        EXPECT_CODE(cairn_s3_config_init(&config, "s3://bucket", &options, &err), CAIRN_OK);
         const char *bundle = config.options.ca_bundle ? config.options.ca_bundle : "";
-        EXPECT_EQ_TEXT(config.host, cases[i].host);
-        EXPECT(config.is_aws == !*cases[i].host);
-        EXPECT_EQ_TEXT(config.region, cases[i].region);
-        if (!EXPECT(!strcmp(bundle, cases[i].ca_bundle)))
-            fprintf(stderr, "\"%s\": %s\n", cases[i].set, bundle);
+        EXPECT_EQ_TEXT(config.host, cases[i / 2].host);
+        EXPECT(config.is_aws == !*cases[i / 2].host);
+        EXPECT_EQ_TEXT(config.region, cases[i / 2].region);
+        if (!EXPECT(!strcmp(bundle, cases[i / 2].ca_bundle)))
+            fprintf(stderr, "\"%s\": %s\n", cases[i / 2].set, bundle);
+        cairn_s3_config_release(&config);
+    }
+    set_variables("");
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+}
+
+TEST(a_profile_or_services_section_that_is_nowhere_is_refused_by_its_name) {
+    static const char *const wrong[][2] = {{"AWS_PROFILE=nowhere", "nowhere"},
+                                           {"AWS_PROFILE=served", "\"absent\""}};
+    char path[512];
+    snprintf(path, sizeof path, "%s/aws-config", cairn_test_folder());
+    FILE *file = fopen(path, "w");
+    EXPECT(file && fputs("[profile served]\nservices = absent\n", file) >= 0);
+    if (file) EXPECT(fclose(file) == 0);
+    setenv("AWS_CONFIG_FILE", path, 1);
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        struct cairn_s3_config config = {0};
+        struct cairn_error err = {0};
+        set_variables(wrong[i][0]);
+        EXPECT_CODE(cairn_s3_config_init(&config, "s3://bucket", NULL, &err), CAIRN_INVALID);
+        EXPECT(strstr(err.message, wrong[i][1]));
         cairn_s3_config_release(&config);
     }
     set_variables("");
