@@ -4,6 +4,7 @@
  * or COMPLETE, or by the journal's word that it was durable. Where none of these can be had, its
  * bytes are read and compared: equal length and checksum are as good as a token.
  */
+#include "common/rule.h"
 #include "store/multipart_inside.h"
 
 static uint64_t read_length(const struct cairn_multipart *mp) {
@@ -27,10 +28,14 @@ static void something_there(struct cairn_multipart *mp, const struct cairn_store
     mp->found_has_crc32c = request->object_has_crc32c;
     mp->found_crc32c = request->object_crc32c;
     mp->found_token = told;
-    bool known = mp->certain || mp->proven;
+    bool known = mp->certain || (mp->proven && CAIRN_RULE(Q46));
+    if (!told && !known && !CAIRN_RULE(Q46)) {
+        refuse(mp, request);
+        return;
+    }
     /* The death of a process that had put it at once may have come before the bytes that went out
      * were compared with those that were staged (O8); parts are completed after that alone. */
-    bool uncompared = mp->recovered && !mp->parts;
+    bool uncompared = mp->recovered && !mp->parts && CAIRN_RULE(Q42);
     mp->reads = !known && !mp->found_has_crc32c && (!told || uncompared);
     mp->read_bytes = 0;
     cairn_multipart_enter(mp, STATE_CHECK);

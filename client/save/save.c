@@ -9,6 +9,7 @@
 
 #include "api/meta.h"
 #include "client/session/process.h"
+#include "common/rule.h"
 
 #define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
 #define SKIP_WAIT_MS 1000
@@ -77,7 +78,7 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
         enum cairn_client_phase phase = save->state.phase;
         bool done = save->freed && !save->finishing &&
                     (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
-                     (phase == CAIRN_CLIENT_PHASE_FAILED && save->told));
+                     (phase == CAIRN_CLIENT_PHASE_FAILED && (save->told || !CAIRN_RULE(Q43))));
         if (!done) {
             at = &save->next;
             continue;

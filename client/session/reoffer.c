@@ -35,12 +35,13 @@ static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
     for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
         /* The next uploader numbers from the highest offered one on: the others lose theirs. */
-        bool over =
-            cairn_client_save_over(save) && save->state.phase != CAIRN_CLIENT_PHASE_CANCELLED;
+        bool cancelled = save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44);
+        bool over = cairn_client_save_over(save) && !cancelled;
         if (over && CAIRN_RULE(Q43)) save->id = save->owner = 0;
         if (over || !save->id) continue;
         bool owns =
-            save->generation >= 0 && cairn_client_save_owns(save, (uint32_t)save->generation);
+            save->generation >= 0 &&
+            (cairn_client_save_owns(save, (uint32_t)save->generation) || !CAIRN_RULE(Q41));
         json_t *slab = owns ? json_integer(save->generation) : json_null();
         json_array_append_new(
             saves,
@@ -127,7 +128,8 @@ static void take_tells(struct cairn_session *session) {
         tell->save = 0;
         for (const struct cairn_save *save = session->locked.saves; save; save = save->next) {
             if (save->step != tell->step || save->n != tell->n) continue;
-            if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED) tell->save = save->id;
+            if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44))
+                tell->save = save->id;
             committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
         }
         if (committed) {

@@ -184,7 +184,7 @@ static void submit(struct cairn_store_worker *base, struct cairn_store_request *
     write_letter(&flight->letter, request);
     flight->next = worker->flights;
     worker->flights = flight;
-    sim_spawn(sim_process_of(1), fly, flight);
+    sim_spawn_alone(sim_process_of(1), fly, flight);
 }
 
 static void take_lists(struct cairn_store_request *request, struct sim_answer *answer) {

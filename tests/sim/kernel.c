@@ -51,7 +51,7 @@ struct sim_fiber {
     struct sim_process *process;
     void *(*run)(void *);
     void *argument, *result;
-    bool joined, dead;
+    bool joined, dead, alone;
 };
 
 static struct {
@@ -180,6 +180,10 @@ struct sim_fiber *sim_spawn(struct sim_process *process, void *(*run)(void *), v
     sim.fibers[sim.fiber_count++] = fiber;
     if (!sim.first) sim.first = fiber;
     return fiber;
+}
+
+void sim_spawn_alone(struct sim_process *process, void *(*run)(void *), void *argument) {
+    sim_spawn(process, run, argument)->alone = true;
 }
 
 static void fiber_free(struct sim_fiber *fiber) {
@@ -340,7 +344,7 @@ static void reap(void) {
     size_t kept = 0;
     for (size_t i = 0; i < sim.fiber_count; i++) {
         struct sim_fiber *fiber = sim.fibers[i];
-        bool over = fiber->dead || (fiber->state == FINISHED && fiber->joined);
+        bool over = fiber->dead || (fiber->state == FINISHED && (fiber->joined || fiber->alone));
         if (over && fiber != sim.first)
             fiber_free(fiber);
         else

@@ -64,6 +64,8 @@ void sim_continue_all(void);
 struct sim_fiber;
 struct sim_fiber *sim_spawn(struct sim_process *process, void *(*run)(void *), void *argument);
 void *sim_join(struct sim_fiber *fiber);
+/* Nobody joins it: it is gone when it ends. */
+void sim_spawn_alone(struct sim_process *process, void *(*run)(void *), void *argument);
 void sim_yield(void);
 void sim_looked_at_clock(void);
 void sim_sleep_us(uint64_t us);

@@ -7,7 +7,7 @@
  *   sim ... --only UPLOADER_KILL,NO_CRC    with no other faults than these
  *   sim ... --never DISK_FULL              without these
  *   sim ... --at-once 2                    so many seeds at a time
- *   sim ... --until-found                  ends at the first seed that fails */
+ *   sim ... --until-found                  ends at the first seed that fails and says which */
 #include <ftw.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -36,6 +36,7 @@ struct totals {
 };
 #define AT_ONCE_MAX 64
 static struct totals *all_totals, *totals; /* shared with the children; this worker's */
+static _Atomic uint64_t *found;            /* shared: the lowest seed that failed */
 static char base[64];
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__clang__)
@@ -181,10 +182,10 @@ static void work(uint64_t number, const struct options *options) {
         totals->failed++;
         return;
     }
-    bool good = true;
-    for (uint64_t i = number; i < options->seeds && (good || !options->until_found);
-         i += options->at_once) {
-        good = run_seed(options->first + i, options);
+    for (uint64_t i = number; i < options->seeds; i += options->at_once) {
+        uint64_t seed = options->first + i;
+        if (options->until_found && seed > *found) break;
+        if (!run_seed(seed, options) && seed < *found) *found = seed;
         totals->seeds++;
     }
     (void)nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -197,9 +198,11 @@ int main(int argc, char **argv) {
         fprintf(stderr, "sim: no such option or value: %s\n", argv[i < argc ? i : argc - 1]);
         return 2;
     }
-    all_totals = mmap(NULL, sizeof *totals * (AT_ONCE_MAX + 1), PROT_READ | PROT_WRITE,
+    all_totals = mmap(NULL, sizeof *totals * (AT_ONCE_MAX + 2), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all_totals == MAP_FAILED) return 2;
+    found = (_Atomic uint64_t *)&all_totals[AT_ONCE_MAX + 1];
+    *found = UINT64_MAX;
     for (uint64_t i = 1; i < options.at_once; i++) {
         if (fork()) continue;
         work(i, &options);
@@ -210,5 +213,6 @@ int main(int argc, char **argv) {
     while (wait(NULL) > 0) continue;
     add_up(options.at_once);
     say_totals();
+    if (*found != UINT64_MAX) printf("the first that failed: %" PRIu64 "\n", *found);
     return totals->failed || totals->seeds < (options.until_found ? 1 : options.seeds);
 }

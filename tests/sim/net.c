@@ -149,7 +149,7 @@ static enum cairn_code travel(const struct sim_way *way, struct cairn_http_reque
     if (way->foreign) return answer_foreign(request, err);
     struct sim_exchange *exchange = copy_of(request);
     if (sim_chance(way->late)) {
-        sim_spawn(sim_process_of(1), deliver_late, exchange);
+        sim_spawn_alone(sim_process_of(1), deliver_late, exchange);
         return nothing_came(cairn_min_u64(until_us, sim_now_us() + CONNECT_US), err);
     }
     if (!sim_mhd_submit(exchange))

@@ -17,6 +17,7 @@
 struct kept {
     struct cairn_save *handle;
     struct sim_save *save;
+    bool given_up; /* and no uploader has answered: only at the end the handle must know */
 };
 struct rank {
     uint32_t number;
@@ -86,7 +87,8 @@ static bool can_kill_uploader(void) {
     return !sim_world.chaos_over && sim_plan.faults >> SIM_UPLOADER_KILL & 1;
 }
 
-static void give_up(struct rank *rank, struct cairn_save *handle, struct sim_save *save) {
+/* True: no uploader has answered yet. */
+static bool give_up(struct rank *rank, struct cairn_save *handle, struct sim_save *save) {
     struct cairn_error err = {0};
     sim_sleep_us(sim_below(30000));
     if (can_kill_uploader() && sim_chance(500))
@@ -98,6 +100,7 @@ static void give_up(struct rank *rank, struct cairn_save *handle, struct sim_sav
     save->gave_up = true;
     save->cancelled = code == CAIRN_OK;
     if (code != CAIRN_ALREADY_COMMITTED) save->told = true;
+    return code != CAIRN_OK && code != CAIRN_ALREADY_COMMITTED;
 }
 
 static void end_of_stage(struct rank *rank, struct cairn_save *handle, struct sim_save *save,
@@ -115,9 +118,10 @@ static void end_of_stage(struct rank *rank, struct cairn_save *handle, struct si
         sim_sleep_us(sim_below(60000)); /* sealed, being sent, not durable or not registered */
         sim_world_kill_uploader(sim_node_of(rank->number), sim_below(300000));
     }
-    if (sim_chance(sim_plan.cancels)) give_up(rank, handle, save);
-    if (sim_chance(sim_plan.keep_handles))
-        rank->kept[rank->kept_count++] = (struct kept){handle, save};
+    bool unanswered = sim_chance(sim_plan.cancels) && give_up(rank, handle, save);
+    bool keep = sim_chance(sim_plan.keep_handles);
+    if (keep || unanswered)
+        rank->kept[rank->kept_count++] = (struct kept){handle, save, unanswered};
     else
         cairn_save_free(handle);
 }
@@ -151,14 +155,29 @@ static void save_step(struct rank *rank, uint64_t step) {
 static bool knows_all(const struct rank *rank) {
     for (size_t i = 0; i < rank->own_count; i++)
         if (!rank->own[i]->told && !rank->own[i]->committed) return false;
+    for (size_t i = 0; i < rank->kept_count; i++)
+        if (rank->kept[i].given_up) return false;
     return true;
+}
+
+/* Q44: given up while no uploader answered; by now one has, and the handle says what holds. */
+static void ask_given_up(struct rank *rank) {
+    for (size_t i = 0; i < rank->kept_count; i++) {
+        struct kept *kept = &rank->kept[i];
+        if (!kept->given_up) continue;
+        enum cairn_code code = cairn_save_wait(kept->handle, CAIRN_COMMITTED, 100, NULL);
+        sim_note("rank %u gave step %" PRIu64 " up; in the end it is %s", rank->number,
+                 kept->save->step, code ? "given up" : "committed");
+        kept->save->committed = code == CAIRN_OK;
+        kept->save->cancelled = code != CAIRN_OK;
+    }
 }
 
 static void ask_kept(struct rank *rank) {
     for (size_t i = 0; i < rank->kept_count; i++) {
         struct kept *kept = &rank->kept[i];
         struct cairn_error err = {0};
-        if (!kept->handle) continue;
+        if (!kept->handle || kept->given_up) continue;
         enum cairn_code code = cairn_save_wait(kept->handle, CAIRN_COMMITTED, 100, &err);
         if (code == CAIRN_TIMEOUT || code == CAIRN_UPLOADER_GONE) continue;
         sim_note("rank %u, step %" PRIu64 " ended: %s", rank->number, kept->save->step,
@@ -183,6 +202,7 @@ static void listen_to_the_end(struct rank *rank) {
     }
     sim_sleep_us(LAST_WORDS_US); /* the uploader has said it, the socket brings it */
     ask_kept(rank);
+    ask_given_up(rank);
     listen(rank);
     for (size_t i = 0; i < rank->kept_count; i++) cairn_save_free(rank->kept[i].handle);
 }

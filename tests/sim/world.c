@@ -279,7 +279,7 @@ void *sim_world_play(void *unused) {
     make_folders();
     if (sim_plan.faults >> SIM_WRONG_MOUNT & 1) {
         sim_bucket_wrong_node = (int)sim_below(SIM_NODES);
-        sim_spawn(sim_self(), mount_comes_back, NULL);
+        sim_spawn_alone(sim_self(), mount_comes_back, NULL);
     }
     start_server();
     for (int i = 0; i < SIM_NODES; i++) start_uploader(i);
