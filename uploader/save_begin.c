@@ -42,6 +42,18 @@ static enum cairn_code admit(struct cairn_up *up, const struct cairn_up_begin *b
     return CAIRN_OK;
 }
 
+/* Q8: where the journal cannot take it, now or later, its rank is refused and the server hears from
+ * memory that the rank gives the save up: the others must not wait for it. */
+static bool remember(struct cairn_up *up, struct cairn_up_save *save,
+                     const struct cairn_up_record *records, size_t count) {
+    struct cairn_error why = {0};
+    if (cairn_up_save_post_locked(up, save, records, count, &why) == CAIRN_OK) return true;
+    save->why = why;
+    save->state.unjournaled = true;
+    cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_UNWRITTEN);
+    return false;
+}
+
 enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
                                     struct cairn_up_reply reply, struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
@@ -60,32 +72,26 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
     save->begin_reply = reply;
     CAIRN_AUTO_JSON json_t *message = cairn_up_save_begin_record(save);
     struct cairn_up_record record = {.entry = entry, .message = message};
-    enum cairn_code code = cairn_up_save_post_locked(up, save, &record, 1, err);
-    if (code != CAIRN_OK) cairn_up_save_drop_locked(up, save);
-    return code;
+    remember(up, save, &record, 1);
+    return CAIRN_OK;
 }
 
 /* ---- count ---- */
 
 /* Begin and fail go to the disk together. */
-static enum cairn_code count_new(struct cairn_up *up, struct cairn_up_save *save,
-                                 const char *reason, struct cairn_up_reply reply,
-                                 struct cairn_error *err) {
+static void count_new(struct cairn_up *up, struct cairn_up_save *save, const char *reason,
+                      struct cairn_up_reply reply) {
     CAIRN_AUTO_JSON json_t *began = cairn_up_save_begin_record(save);
     CAIRN_AUTO_JSON json_t *failed =
         json_pack("{s:s, s:s, s:s}", "t", "fail", "code", "cancelled", "reason", reason);
     struct cairn_up_record records[2] = {{.entry = save->entry, .message = began},
                                          {.entry = save->entry, .message = failed}};
-    enum cairn_code code = cairn_up_save_post_locked(up, save, records, 2, err);
-    if (code != CAIRN_OK) {
-        cairn_up_save_drop_locked(up, save);
-        return code;
-    }
-    cairn_fail(&save->why, CAIRN_CANCELLED, "%s", reason);
-    /* What is due by the table, the record of the fail, was posted with the begin's. */
-    (void)cairn_up_save_state_move(&save->state, CAIRN_UP_EVENT_FAIL);
     save->begin_reply = reply;
-    return CAIRN_OK;
+    if (!remember(up, save, records, 2)) return;
+    cairn_fail(&save->why, CAIRN_CANCELLED, "%s", reason);
+    /* What is due by the table, the record of the fail, was posted with the begin's. The answer
+     * waits for the journal. */
+    (void)cairn_up_save_state_move(&save->state, CAIRN_UP_EVENT_FAIL);
 }
 
 /* Q44: a save that this process knows is cancelled, also after its seal; then the server's word
@@ -117,8 +123,10 @@ enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_b
             !strcmp(at->place.id.text, save->place.id.text))
             known = at;
     }
-    if (!known) return count_new(up, save, reason, reply, err);
-    cairn_up_save_drop_locked(up, save);
-    count_known(up, known, reason, reply);
+    if (known) cairn_up_save_drop_locked(up, save);
+    if (known)
+        count_known(up, known, reason, reply);
+    else
+        count_new(up, save, reason, reply);
     return CAIRN_OK;
 }

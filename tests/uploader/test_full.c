@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A disk without room for the journal: who is told what. */
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "tests/uploader/trainer.h"
+
+/* The uploader can write no file longer than its journal is now; the save is through with files. */
+static bool fill(struct cairn_up_world *world, struct cairn_trainer *trainer,
+                 const struct trainer_save *save, struct rlimit *ret_before) {
+    struct stat status;
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(trainer, "durable", save->number, 5000);
+    if (!durable) return false;
+    if (stat(world->journal_path, &status)) return false;
+    struct rlimit none = {(rlim_t)status.st_size + 16, RLIM_INFINITY};
+    return !prlimit(world->uploader.pid, RLIMIT_FSIZE, &none, ret_before);
+}
+
+static bool drain(struct cairn_up_world *world, const struct rlimit *before) {
+    return !prlimit(world->uploader.pid, RLIMIT_FSIZE, before, NULL);
+}
+
+static bool open_pair(struct cairn_up_world *world, struct cairn_trainer *one,
+                      struct cairn_trainer *two) {
+    struct trainer_options options = {
+        .socket = world->socket_path, .job = "job-1", .world_size = 2, .local_world_size = 2};
+    if (!trainer_open(one, &options)) return false;
+    options.rank = 1;
+    return trainer_open(two, &options);
+}
+
+TEST(a_begin_that_the_journal_has_no_room_for_fails_for_all_ranks_at_once) /* Q8, P9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) one = {0};
+    CAIRN_AUTO(trainer) two = {0};
+    struct trainer_save first, second;
+    struct rlimit before;
+    char state[32];
+    signal(SIGXFSZ, SIG_IGN); /* the daemons inherit it: a write fails instead */
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(open_pair(&world, &one, &two));
+    REQUIRE(trainer_save(&one, 1, 0, 1, 5000, &first));
+    REQUIRE(fill(&world, &one, &first, &before));
+    EXPECT(!trainer_begin(&two, 1, 1, &second));
+    /* While the disk stays full. */
+    EXPECT_EQ_TEXT(trainer_verdict(&one, first.number, 5000, state), "aborted");
+    EXPECT(world_await_state(&world, first.version, "aborting", 2000));
+    REQUIRE(drain(&world, &before));
+    REQUIRE(trainer_save(&one, 2, 1, 1, 5000, &first));
+    REQUIRE(trainer_save(&two, 2, 0, 1, 5000, &second));
+    EXPECT_EQ_TEXT(trainer_verdict(&one, first.number, 10000, state), "committed");
+    EXPECT_EQ_TEXT(trainer_verdict(&two, second.number, 10000, state), "committed");
+}
+
+TEST(a_begin_that_never_came_and_finds_no_room_fails_for_all_ranks_at_once) /* Q8 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) one = {0};
+    CAIRN_AUTO(trainer) two = {0};
+    struct trainer_save first;
+    struct rlimit before;
+    char state[32];
+    signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(open_pair(&world, &one, &two));
+    REQUIRE(trainer_save(&one, 1, 0, 1, 5000, &first));
+    REQUIRE(fill(&world, &one, &first, &before));
+    json_t *answer = trainer_call(
+        &two, json_pack("{s:s, s:i, s:i, s:s}", "t", "count", "step", 1, "n", 1, "reason", "none"));
+    EXPECT(answer == NULL); /* nothing of it would outlive the uploader */
+    EXPECT_EQ_TEXT(trainer_verdict(&one, first.number, 5000, state), "aborted");
+    REQUIRE(drain(&world, &before));
+}
