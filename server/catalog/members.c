@@ -68,16 +68,18 @@ static enum cairn_code compare_incarnation(struct cairn_srv_tx *tx,
                       joining->job, known, joining->incarnation);
 }
 
-/* Q54: is there a known process that has ended? */
+/* Q54: is there a known process that has ended? *none_ended keeps the answer for a call's ranks. */
 static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_joining *joining, uint32_t rank,
-                                        struct cairn_error *err) {
+                                        bool *none_ended, struct cairn_error *err) {
+    if (*none_ended) return CAIRN_OK;
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_first_ended), SQL_I(joining->run_id),
                                  SQL_I(joining->attempt)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    if (!more || !CAIRN_RULE(Q54)) return CAIRN_OK;
+    *none_ended = !more || !CAIRN_RULE(Q54);
+    if (*none_ended) return CAIRN_OK;
     return cairn_fail(err, CAIRN_JOB_REUSED,
                       "rank %u is new to job \"%s\", whose rank %u (on node %s) has ended: it may "
                       "be another incarnation of the job, and that needs a job string of its own",
@@ -86,7 +88,7 @@ static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
 }
 
 static enum cairn_code join_rank(struct cairn_srv_tx *tx, const struct cairn_srv_joining *joining,
-                                 bool same_incarnation, uint32_t rank, const char *proc,
+                                 bool *none_ended, uint32_t rank, const char *proc,
                                  struct cairn_error *err) {
     {
         CAIRN_AUTO(srv_rows) rows = {0};
@@ -101,7 +103,7 @@ static enum cairn_code join_rank(struct cairn_srv_tx *tx, const struct cairn_srv
                               "every incarnation of a job needs a job string of its own",
                               joining->job, rank, cairn_srv_rows_text(&rows, 1));
     }
-    if (!same_incarnation) CAIRN_TRY(refuse_strangers(tx, joining, rank, err));
+    CAIRN_TRY(refuse_strangers(tx, joining, rank, none_ended, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(member_insert), SQL_I(joining->run_id),
                              SQL_I(joining->attempt), SQL_I(rank), SQL_T(proc),
                              SQL_T(joining->node));
@@ -113,9 +115,10 @@ enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
     bool same = false;
     CAIRN_TRY(cairn_srv_members_end(tx, joining, err));
     CAIRN_TRY(compare_incarnation(tx, joining, &same, err));
+    bool none_ended = same; /* the same incarnation is taken whoever has ended */
     for (size_t i = 0; i < json_array_size(joining->ranks); i++) {
         const json_t *item = json_array_get(joining->ranks, i);
-        CAIRN_TRY(join_rank(tx, joining, same,
+        CAIRN_TRY(join_rank(tx, joining, &none_ended,
                             (uint32_t)json_integer_value(json_object_get(item, "rank")),
                             json_string_value(json_object_get(item, "proc")), err));
     }

@@ -95,9 +95,17 @@ static enum cairn_code add(struct find *find, const struct row *row, struct cair
 static enum cairn_code list_rows(struct cairn_srv_tx *tx, struct find *find,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_page), SQL_T(find->version.id.text),
-                                 SQL_I(find->single), SQL_T(find->after), SQL_I(find->by_rank),
-                                 SQL_I(find->rank), SQL_I(find->limit + 1)));
+    const char *id = find->version.id.text;
+    if (find->single)
+        CAIRN_TRY(
+            cairn_srv_sql_open(tx, &rows, err, SQL(shard_shown), SQL_T(id), SQL_T(find->after)));
+    else if (find->by_rank)
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_page_of_rank), SQL_T(id),
+                                     SQL_I(find->rank), SQL_T(find->after),
+                                     SQL_I(find->limit + 1)));
+    else
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_page), SQL_T(id),
+                                     SQL_T(find->after), SQL_I(find->limit + 1)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

@@ -89,8 +89,7 @@ struct list {
     uint64_t limit;
     int64_t state; /* -1: all but gone */
     bool rising;
-    uint64_t attempt, step, n; /* of the cursor */
-    bool has_cursor;
+    uint64_t attempt, step, n; /* of the cursor, else before the first */
     json_t *items, *next;
 };
 
@@ -115,16 +114,29 @@ static enum cairn_code add_item(struct cairn_srv_tx *tx, struct list *list,
     return CAIRN_OK;
 }
 
+static const struct cairn_srv_statement *page_of(const struct list *list) {
+    const struct cairn_srv_statement *const pages[][2] = {
+        {SQL(versions_live_falling), SQL(versions_live_rising)},
+        [1 + CAIRN_STATE_OPEN] = {SQL(versions_open_falling), SQL(versions_open_rising)},
+        [1 + CAIRN_STATE_COMMITTED] = {SQL(versions_committed_falling),
+                                       SQL(versions_committed_rising)},
+        [1 +
+            CAIRN_STATE_DELETING] = {SQL(versions_deleting_falling), SQL(versions_deleting_rising)},
+        [1 +
+            CAIRN_STATE_ABORTING] = {SQL(versions_aborting_falling), SQL(versions_aborting_rising)},
+        [1 + CAIRN_STATE_GONE] = {SQL(versions_gone_falling), SQL(versions_gone_rising)},
+    };
+    return pages[1 + list->state][list->rising];
+}
+
 static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct list *list = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(
-        tx, &rows, err, list->rising ? SQL(versions_page_rising) : SQL(versions_page_falling),
-        SQL_I(run.id), SQL_I(list->state), SQL_I(list->has_cursor), SQL_I(list->attempt),
-        SQL_I(list->step), SQL_I(list->n), SQL_I(list->limit + 1)));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, page_of(list), SQL_I(run.id), SQL_I(list->attempt),
+                                 SQL_I(list->step), SQL_I(list->n), SQL_I(list->limit + 1)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
@@ -135,6 +147,7 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code parse_cursor(struct list *list, struct cairn_error *err) {
     char text[96];
     CAIRN_TRY(cairn_srv_cursor_read(list->request, text, sizeof(text), err));
+    if (!list->rising) list->attempt = list->step = list->n = INT64_MAX;
     if (!text[0]) return CAIRN_OK;
     uint64_t *numbers[] = {&list->attempt, &list->step, &list->n};
     const char *at = text;
@@ -144,7 +157,6 @@ static enum cairn_code parse_cursor(struct list *list, struct cairn_error *err) 
             return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
         at += size + (at[size] == '.');
     }
-    list->has_cursor = true;
     return CAIRN_OK;
 }
 

@@ -425,10 +425,15 @@ static enum cairn_code register_seal(struct cairn_srv_tx *tx, const struct batch
         CAIRN_TRY(seal_shard(tx, batch, seal, json_array_get(seal->shards, i), err));
     CAIRN_TRY(no_strangers(tx, batch, seal, err));
     if (seal->table_text) CAIRN_TRY(take_table(tx, batch, seal, err));
-    struct cairn_view digest = {seal->table_text ? seal->table : NULL, 32};
-    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_seal), SQL_T(batch->version.id.text),
-                             SQL_I(seal->rank), SQL_T(batch->node), SQL_B(digest),
-                             SQL_I(seal->bytes), SQL_T(seal->replicated_text.data));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(rank_seal), SQL_T(batch->version.id.text),
+                                SQL_I(seal->rank), SQL_T(batch->node),
+                                SQL_D(seal->table_text ? seal->table : NULL), SQL_I(seal->bytes),
+                                SQL_T(seal->replicated_text.data)));
+    uint64_t counted = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &counted, err, SQL(version_count_seal),
+                                SQL_T(batch->version.id.text)));
+    CAIRN_ASSERT(counted == 1); /* seals are final, so no rank is counted twice */
+    return CAIRN_OK;
 }
 
 /* ---- the call ---- */

@@ -10,6 +10,8 @@
 #include "server/request.h"
 #include "server/catalog/versions.h"
 
+#define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
+
 struct ask {
     struct cairn_srv_request *request;
     struct cairn_buf labels;
@@ -18,7 +20,7 @@ struct ask {
     /* the list */
     uint64_t limit;
     char project[CAIRN_NAME_BYTES_MAX + 1];
-    char after[2 * CAIRN_NAME_BYTES_MAX + 2]; /* "project/run" of the cursor */
+    struct cairn_run_name after; /* of the cursor; "" for none */
     json_t *next;
 };
 
@@ -134,8 +136,13 @@ static enum cairn_code list_page(struct cairn_srv_tx *tx, struct ask *ask,
                                  struct cairn_run_name *names, size_t *ret_count,
                                  struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_page), SQL_T(ask->project),
-                                 SQL_T(ask->after), SQL_I(ask->limit + 1)));
+    const struct cairn_run_name *after = &ask->after;
+    CAIRN_TRY(ask->project[0]
+                  ? cairn_srv_sql_open(tx, &rows, err, SQL(runs_page_of_project),
+                                       SQL_T(ask->project), SQL_T(after->run),
+                                       SQL_I(ask->limit + 1))
+                  : cairn_srv_sql_open(tx, &rows, err, SQL(runs_page), SQL_T(after->project),
+                                       SQL_T(after->run), SQL_I(ask->limit + 1)));
     for (bool more = true; *ret_count <= ask->limit; (*ret_count)++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
@@ -161,11 +168,23 @@ static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     }
     if (count > ask->limit) {
-        char text[sizeof(ask->after)];
+        char text[RUN_TEXT_BYTES];
         const struct cairn_run_name *last = &names[ask->limit - 1];
         snprintf(text, sizeof(text), "%s/%s", last->project, last->run);
         ask->next = cairn_srv_cursor_write(text);
     }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_cursor(struct ask *ask, struct cairn_error *err) {
+    char text[RUN_TEXT_BYTES];
+    CAIRN_TRY(cairn_srv_cursor_read(ask->request, text, sizeof(text), err));
+    size_t size = strcspn(text, "/");
+    if (!text[0]) return CAIRN_OK;
+    if (!text[size] || size >= sizeof(ask->after.project))
+        return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
+    snprintf(ask->after.project, sizeof(ask->after.project), "%.*s", (int)size, text);
+    snprintf(ask->after.run, sizeof(ask->after.run), "%.*s", CAIRN_NAME_BYTES_MAX, text + size + 1);
     return CAIRN_OK;
 }
 
@@ -176,7 +195,7 @@ enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_query_only(&request->query, allowed, CAIRN_COUNT(allowed), err));
     struct ask ask = {.request = request};
     CAIRN_TRY(cairn_srv_query_limit(request, &ask.limit, err));
-    CAIRN_TRY(cairn_srv_cursor_read(request, ask.after, sizeof(ask.after), err));
+    CAIRN_TRY(read_cursor(&ask, err));
     const char *project = cairn_query_get(&request->query, "project");
     if (project && !cairn_name_valid(cairn_view_of(project)))
         return cairn_fail(err, CAIRN_INVALID, "project is not a valid name");

@@ -114,9 +114,10 @@ static enum cairn_code load_ranks(struct cairn_srv_tx *tx, struct work *work,
     CAIRN_TRY(cairn_srv_replicas_new(&work->replicas, err));
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(ranks_of_version), SQL_T(work->id)));
-    for (bool more = true;;) {
+    uint32_t sealed = 0;
+    for (bool more = true;; sealed++) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
+        if (!more) break;
         uint32_t rank = (uint32_t)cairn_srv_rows_i64(&rows, 0);
         CAIRN_TRY(cairn_srv_replicas_add(work->replicas, rank, cairn_srv_rows_text(&rows, 2), err));
         struct cairn_view digest = cairn_srv_rows_blob(&rows, 1);
@@ -125,6 +126,8 @@ static enum cairn_code load_ranks(struct cairn_srv_tx *tx, struct work *work,
         table->rank = rank;
         memcpy(table->digest, digest.data, 32);
     }
+    CAIRN_ASSERT(sealed == work->version.world_size); /* what "whole" was counted from */
+    return CAIRN_OK;
 }
 
 static void digest_layout(struct work *work) {

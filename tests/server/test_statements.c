@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every statement's plan, over a catalog with rows of every kind: by an index, by the right one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "server/catalog/sql.h"
+#include "server/catalog/sqlite.h"
+#include "tests/harness.h"
+
+/* Tables that grow with runs and versions; the others hold a row, or what a person is told of. */
+static const char *const growing[] = {
+    "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
+    "shards", "tables",   "layouts",       "nodes",    "set_aside"};
+
+/* Indexes that hold only what still has to be done, so that all of it may be walked. */
+static const char *const short_indexes[] = {"versions_waiting", "versions_dead",
+                                            "versions_again",   "versions_unrecorded",
+                                            "layouts_leaving",  "layouts_kept"};
+
+/* What is meant to see each row. */
+static const struct {
+    const char *statement, *why;
+} walks[] = {
+    {"runs_names", "after a start each run is compared with the store once; hourly, temporaries"},
+    {"runs_count", "over an index, once a sweep: is there a run that was not compared yet?"},
+    {"runs_any", "the first row ends it"},
+    {"attempt_newest_recorded", "the first row of an index by time ends it"},
+};
+
+struct row {
+    const char *statement, *index;
+};
+/* The hot ones, by name of their index. */
+static const struct row wanted[] = {
+    {"version_latest", "versions_shown"},
+    {"run_totals", "versions_committed"},
+    {"run_owes_record", "versions_unrecorded"},
+    {"versions_live_falling", "versions_live"},
+    {"versions_live_rising", "versions_live"},
+    {"versions_gone_falling", "versions_gone"},
+    {"versions_committed_falling", "versions_committed"},
+    {"versions_open_of_attempt", "versions_open"},
+    {"versions_open_of_run", "versions_open"},
+    {"version_unfinished", "versions_open"},
+    {"versions_open", "versions_waiting"},
+    {"versions_dead", "versions_dead"},
+    {"versions_to_sweep_again", "versions_again"},
+    {"versions_trashed", "versions_trash"},
+    {"version_of_step", "versions_step"},
+    {"version_whole", "shards_due"},
+    {"shard_unsealed", "shards_rank"},
+    {"shards_count_of_rank", "shards_rank"},
+    {"shards_missing", "shards_due"},
+    {"shards_page_of_rank", "shards_rank"},
+    {"tables_drop_unused", "tables_used"},
+
+    {"attempt_newest_recorded", "attempts_recorded"},
+    {"layout_of_writer", "layouts_writer"},
+};
+
+static const char fill[] =
+    "WITH RECURSIVE i(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM i WHERE x < 60) INSERT INTO "
+    "runs(project, run, labels, created_ms) SELECT 'p' || x % 3, 'r' || x, '{}', x FROM i;"
+    "INSERT INTO attempts(run_id, attempt, nonce, job, world_size, resume, superseded, recorded, "
+    "created_ms) SELECT run_id, 1, 'n', 'j', 4, 'latest', '[]', run_id % 2, run_id FROM runs;"
+    "INSERT INTO attempt_ranks(run_id, attempt, rank, proc, node, ended) SELECT run_id, 1, "
+    "run_id % 4, 'p', 'node' || run_id, run_id % 7 = 0 FROM runs;"
+    "INSERT INTO nodes(node, uploader, last_tick, last_ms) SELECT 'node' || run_id, '{}', 1, 1 "
+    "FROM "
+    "runs;"
+    "WITH RECURSIVE i(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM i WHERE x < 3000) INSERT INTO "
+    "versions(version, run_id, attempt, step, n, nonce, state, recorded, superseded, trashed_tick, "
+    "world_size, on_exists, skip, format, labels, meta, layout, layout_writer, created_ms, "
+    "opened_tick, sweeps) SELECT 'v' || x, 1 + x % 60, 1, x, 1, 'n', x % 5, x % 11 > 0, x % 3 = 0, "
+    "CASE WHEN x % 13 = 0 THEN x END, 4, 0, 0, 'f', '{}', '{}', CAST('d' || x % 60 AS BLOB), 'w', "
+    "1, x, x % 6 "
+    "FROM i;"
+    "INSERT INTO version_ranks(version, rank, node, sealed, digest) SELECT version, step % 4, 'n', "
+    "step % 2, x'64' FROM versions WHERE state = 0;"
+    "INSERT INTO version_groups(version, name, digest, rank) SELECT version, 'g', 'd', 0 FROM "
+    "versions WHERE state = 0;"
+    "INSERT INTO shards(version, name, rank, registered, size) SELECT version, 's' || step, "
+    "step % 4, step % 2, 1 FROM versions WHERE state = 0;"
+    "INSERT INTO layouts(run_id, digest, writer, unused_tick, deleted) SELECT run_id, "
+    "CAST('d' || run_id AS BLOB), 'w', run_id % 3, run_id % 3 FROM runs;"
+    "INSERT INTO tables(digest, bytes, used_tick) SELECT CAST('d' || run_id AS BLOB), x'62', "
+    "run_id FROM runs;"
+    "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;";
+
+struct place {
+    struct cairn_srv_tx *tx;
+    char path[400];
+};
+
+static bool open_catalog(struct place *place, bool analysed) {
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    char folder[300];
+    snprintf(folder, sizeof(folder), "%s/%s", cairn_test_folder(), analysed ? "with" : "without");
+    snprintf(place->path, sizeof(place->path), "%s/catalog.db", folder);
+    if (cairn_srv_catalog_open(folder, &catalog, &err)) return false;
+    cairn_srv_catalog_free(catalog);
+    bool good = !cairn_srv_sqlite_open(place->path, false, &place->tx, &err) &&
+                !cairn_srv_sqlite_exec(place->tx, fill, &err) &&
+                (!analysed || !cairn_srv_sqlite_exec(place->tx, "ANALYZE", &err));
+    if (!good) fprintf(stderr, "%s\n", err.message);
+    if (!good && place->tx) cairn_srv_sqlite_free(place->tx);
+    return good;
+}
+
+static bool names(const char *const *list, size_t count, const char *text, size_t size) {
+    for (size_t i = 0; i < count; i++)
+        if (strlen(list[i]) == size && !strncmp(list[i], text, size)) return true;
+    return false;
+}
+
+/* The table behind an alias of one letter, from the statement's text: " versions v ". */
+static bool table_grows(const char *sql, const char *alias, size_t size) {
+    if (names(growing, CAIRN_COUNT(growing), alias, size)) return true;
+    for (size_t i = 0; i < CAIRN_COUNT(growing); i++) {
+        char text[64];
+        snprintf(text, sizeof(text), " %s %.*s ", growing[i], (int)size, alias);
+        if (strstr(sql, text)) return true;
+    }
+    return false;
+}
+
+static bool is_walk(const char *statement) {
+    for (size_t i = 0; i < CAIRN_COUNT(walks); i++)
+        if (!strcmp(walks[i].statement, statement)) return true;
+    return false;
+}
+
+/* "SCAN v", "SCAN runs USING COVERING INDEX sqlite_autoindex_runs_1", "SEARCH v USING INDEX ..." */
+static bool line_is_bad(const struct cairn_srv_statement *statement, const char *line) {
+    if (strncmp(line, "SCAN ", 5)) return strstr(line, "AUTOMATIC") != NULL;
+    const char *table = line + 5, *index = strstr(line, "INDEX ");
+    if (!table_grows(statement->sql, table, strcspn(table, " "))) return false;
+    if (index &&
+        names(short_indexes, CAIRN_COUNT(short_indexes), index + 6, strcspn(index + 6, " ")))
+        return false;
+    return !is_walk(statement->name);
+}
+
+static bool plan_of(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
+                    struct cairn_buf *ret) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) text = {0};
+    sqlite3_stmt *prepared = NULL;
+    bool good = !cairn_buf_printf(&text, &err, "EXPLAIN QUERY PLAN %s", statement->sql) &&
+                sqlite3_prepare_v2(tx->db, text.data, -1, &prepared, NULL) == SQLITE_OK;
+    if (good && sqlite3_bind_parameter_count(prepared) != (int)strlen(statement->types)) {
+        fprintf(stderr, "%s: %d parameters, types \"%s\"\n", statement->name,
+                sqlite3_bind_parameter_count(prepared), statement->types);
+        good = false;
+    }
+    while (good && sqlite3_step(prepared) == SQLITE_ROW)
+        good = !cairn_buf_printf(ret, &err, "%s\n", (const char *)sqlite3_column_text(prepared, 3));
+    if (!good) fprintf(stderr, "%s: %s\n", statement->name, sqlite3_errmsg(tx->db));
+    sqlite3_finalize(prepared);
+    return good;
+}
+
+static const char *wanted_index(const char *statement) {
+    for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)
+        if (!strcmp(wanted[i].statement, statement)) return wanted[i].index;
+    return NULL;
+}
+
+static void look_at(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement) {
+    CAIRN_AUTO(buf) plan = {0};
+    bool bad = !EXPECT(plan_of(tx, statement, &plan));
+    const char *index = wanted_index(statement->name);
+    if (index && (!plan.size || !strstr(plan.data, index))) {
+        fprintf(stderr, "%s: not by %s:\n%s", statement->name, index, plan.size ? plan.data : "");
+        bad = true;
+    }
+    char *rest = plan.data;
+    for (char *line = NULL; plan.size && (line = strsep(&rest, "\n"));) {
+        if (line_is_bad(statement, line)) {
+            fprintf(stderr, "%s: %s\n", statement->name, line);
+            bad = true;
+        }
+    }
+    EXPECT(!bad);
+}
+
+static void look_at_all(bool analysed) {
+    struct place place = {0};
+    REQUIRE(open_catalog(&place, analysed));
+    for (size_t i = 0; i < cairn_srv_statement_count; i++)
+        look_at(place.tx, &cairn_srv_statements[i]);
+    cairn_srv_sqlite_free(place.tx);
+}
+
+TEST(no_statement_scans_a_table_that_grows_and_hot_ones_use_their_index) {
+    look_at_all(false);
+}
+
+TEST(plans_are_the_same_when_the_catalog_was_analysed) {
+    look_at_all(true);
+}
+
+/* ---- the schema before ---- */
+
+static const struct {
+    unsigned number;
+    const char *sql;
+} steps[] = {
+#define MIGRATION(number, sql) {number, sql},
+#include "server/catalog/migrations.def"
+#undef MIGRATION
+};
+
+static enum cairn_code count_sealed(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    static const struct cairn_srv_statement statement = {
+        "test", "", "SELECT ranks_sealed FROM versions WHERE version = 'v'"};
+    bool found = false;
+    return cairn_srv_sql_number(tx, &found, argument, err, &statement);
+}
+
+TEST(seals_of_a_catalog_of_schema_4_are_counted_when_it_is_opened) {
+    struct cairn_error err = {0};
+    struct cairn_srv_tx *tx = NULL;
+    struct cairn_srv_catalog *catalog = NULL;
+    char path[400];
+    int64_t sealed = 0;
+    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
+    for (size_t i = 0; i < CAIRN_COUNT(steps); i++)
+        if (steps[i].number <= 4) EXPECT_CODE(cairn_srv_sqlite_exec(tx, steps[i].sql, &err), 0);
+    EXPECT_CODE(
+        cairn_srv_sqlite_exec(
+            tx,
+            "PRAGMA user_version=4;"
+            "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
+            "'{}', 1);"
+            "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, "
+            "world_size, on_exists, skip, format, labels, meta, created_ms, opened_tick) "
+            "VALUES('v', 1, 1, 1, 1, 'n', 0, 3, 0, 0, 'f', '{}', '{}', 1, 1);"
+            "INSERT INTO version_ranks(version, rank, node, sealed) VALUES('v', 0, 'n', 1), "
+            "('v', 1, 'n', 0), ('v', 2, 'n', 1);",
+            &err),
+        CAIRN_OK);
+    cairn_srv_sqlite_free(tx);
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    EXPECT_CODE(cairn_srv_catalog_read(catalog, count_sealed, &sealed, &err), CAIRN_OK);
+    EXPECT_EQ_U64(sealed, 2);
+    cairn_srv_catalog_free(catalog);
+}
+
+TEST(every_name_of_an_index_or_a_walk_is_a_statement) {
+    for (size_t i = 0; i < CAIRN_COUNT(wanted) + CAIRN_COUNT(walks); i++) {
+        size_t count = CAIRN_COUNT(wanted);
+        const char *name = i < count ? wanted[i].statement : walks[i - count].statement;
+        size_t found = 0;
+        for (size_t j = 0; j < cairn_srv_statement_count; j++)
+            found += !strcmp(cairn_srv_statements[j].name, name);
+        if (!EXPECT(found == 1)) fprintf(stderr, "%s\n", name);
+    }
+}
