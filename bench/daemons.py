@@ -16,8 +16,9 @@ RUN = "bench/stall"
 
 
 class Daemon:
-    def __init__(self, command, log, ready):
+    def __init__(self, command, log, ready, environment=None):
         self.command, self.log, self.ready = command, log, ready
+        self.environment = environment or peers.environment()
         self.child = None
 
     def start(self):
@@ -25,7 +26,7 @@ class Daemon:
             os.unlink(self.ready)
         with open(self.log, "ab") as log:
             self.child = subprocess.Popen(self.command, stderr=log, stdout=log,
-                                          env=peers.environment())
+                                          env=self.environment)
         until = time.monotonic() + 30
         while not os.path.exists(self.ready):
             if self.child.poll() is not None or time.monotonic() > until:

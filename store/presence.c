@@ -35,25 +35,59 @@ static void take_entry(struct cairn_store_presence *presence,
         presence->stray(presence->owner, entry->key, entry->size_bytes);
 }
 
+static void list_done(struct cairn_store_request *request) {
+    ((struct cairn_store_presence *)request->owner)->list_ready = true;
+}
+
+static void ask_page(struct cairn_store_presence *presence, struct cairn_store_worker *worker,
+                     char *take_page) {
+    free(presence->page);
+    presence->page = take_page;
+    presence->list_ready = false;
+    presence->list = (struct cairn_store_request){.op = CAIRN_STORE_LIST,
+                                                  .key = presence->prefix,
+                                                  .page = take_page,
+                                                  .listing = &presence->listing,
+                                                  .done = list_done,
+                                                  .owner = presence};
+    presence->requests++;
+    cairn_store_submit(worker, &presence->list);
+}
+
+static enum cairn_code await_page(struct cairn_store_presence *presence,
+                                  struct cairn_store_worker *worker, struct cairn_error *err) {
+    while (!presence->list_ready) {
+        enum cairn_code code = cairn_store_poll(worker, 1000, err);
+        if (code == CAIRN_OK) continue;
+        cairn_store_cancel(worker, &presence->list);
+        return code;
+    }
+    if (presence->list.code != CAIRN_OK && err) *err = presence->list.error;
+    return presence->list.code;
+}
+
+static enum cairn_code take_page(struct cairn_store_presence *presence, struct cairn_error *err) {
+    const struct cairn_store_listing *listing = &presence->listing;
+    for (size_t i = 0; i < listing->count; i++) {
+        if (!cairn_text_starts(listing->entries[i].key, presence->prefix))
+            return cairn_fail(err, CAIRN_STORE,
+                              "the store listed %s, which is not below %s that was asked for",
+                              listing->entries[i].key, presence->prefix);
+        take_entry(presence, &listing->entries[i]);
+    }
+    return CAIRN_OK;
+}
+
+/* The first page was asked for by the start. */
 static enum cairn_code list_all(struct cairn_store_presence *presence,
                                 struct cairn_store_worker *worker, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP char *page = NULL;
     for (size_t pages = 0; pages < PAGES_MAX; pages++) {
-        CAIRN_AUTO(store_listing) listing = {0};
-        struct cairn_store_request list = {
-            .op = CAIRN_STORE_LIST, .key = presence->prefix, .page = page, .listing = &listing};
-        presence->requests++;
-        CAIRN_TRY(cairn_store_perform(worker, &list, err));
-        for (size_t i = 0; i < listing.count; i++) {
-            if (!cairn_text_starts(listing.entries[i].key, presence->prefix))
-                return cairn_fail(err, CAIRN_STORE,
-                                  "the store listed %s, which is not below %s that was asked for",
-                                  listing.entries[i].key, presence->prefix);
-            take_entry(presence, &listing.entries[i]);
-        }
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
-        if (!page) return CAIRN_OK;
+        CAIRN_TRY(await_page(presence, worker, err));
+        CAIRN_TRY(take_page(presence, err));
+        char *next = CAIRN_TAKE(presence->listing.next_page);
+        cairn_store_listing_release(&presence->listing);
+        if (!next) return CAIRN_OK;
+        ask_page(presence, worker, next);
     }
     return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages of objects",
                       presence->prefix, PAGES_MAX);
@@ -127,20 +161,29 @@ static enum cairn_code head_rest(struct cairn_store_presence *presence,
 
 /* ---- the look ---- */
 
-enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
-                                          struct cairn_store_worker *worker,
-                                          struct cairn_error *err) {
+void cairn_store_presence_start(struct cairn_store_presence *presence,
+                                struct cairn_store_worker *worker) {
     presence->listed = false;
     presence->requests = 0;
     presence->there_count = 0;
+    presence->listing = (struct cairn_store_listing){0};
+    presence->page = NULL;
     for (size_t i = 0; i < presence->count; i++) {
         struct cairn_store_object *object = &presence->objects[i];
         CAIRN_ASSERT(cairn_text_starts(object->key, presence->prefix));
         CAIRN_ASSERT(!i || strcmp(object[-1].key, object->key) < 0);
         object->there = object->found = false;
     }
+    ask_page(presence, worker, NULL);
+}
+
+enum cairn_code cairn_store_presence_finish(struct cairn_store_presence *presence,
+                                            struct cairn_store_worker *worker,
+                                            struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = list_all(presence, worker, &why);
+    cairn_store_listing_release(&presence->listing);
+    free(CAIRN_TAKE(presence->page));
     presence->listed = code == CAIRN_OK;
     if (code != CAIRN_OK && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED) {
         if (err) *err = why;
@@ -152,4 +195,11 @@ enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
     for (size_t i = 0; i < presence->count; i++)
         presence->there_count += presence->objects[i].there;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) {
+    cairn_store_presence_start(presence, worker);
+    return cairn_store_presence_finish(presence, worker, err);
 }

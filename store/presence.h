@@ -9,9 +9,11 @@
  *          N2  one listing of the prefix, 1,000 keys a page (on a folder that is a stat of each);
  *              where the keys of this process may not list, a HEAD of each object, 32 at a time.
  *          N3  what else the prefix holds is told only by a listing, so only when asked for.
+ *          N4  between start and finish the worker may do other requests: the first page of the
+ *              listing is on its way meanwhile, so that a commit does not wait for it alone.
  * Limits:  one page of a listing in memory; 65,536 pages.
  * Threads: one owner of the worker.
- * Next:    server/jobs/commit_objects.c, server/check.c, cli/check.c.
+ * Next:    server/jobs/commit_objects.c, server/jobs/reconcile.c, store/audit.c.
  */
 #pragma once
 
@@ -39,7 +41,19 @@ struct cairn_store_presence {
     bool listed;        /* else strays are not known: these keys may not list */
     uint32_t requests;  /* that were sent */
     size_t there_count; /* objects that are there with their size */
+    /* the look's own, between start and finish; it must not move */
+    struct cairn_store_request list;
+    struct cairn_store_listing listing;
+    char *page; /* that was asked for; NULL: the first */
+    bool list_ready;
 };
+/* Every start has one finish, on the same worker; `presence` stays where it is until then. */
+void cairn_store_presence_start(struct cairn_store_presence *presence,
+                                struct cairn_store_worker *worker);
+enum cairn_code cairn_store_presence_finish(struct cairn_store_presence *presence,
+                                            struct cairn_store_worker *worker,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Both at once. */
 enum cairn_code cairn_store_presence_look(struct cairn_store_presence *presence,
                                           struct cairn_store_worker *worker,
                                           struct cairn_error *err) CAIRN_MUST_USE;

@@ -82,6 +82,10 @@ const char *cairn_store_url(const struct cairn_store *store) {
     return store->url;
 }
 
+bool cairn_store_may_move(const struct cairn_store *store) {
+    return store->vtable->moved != NULL;
+}
+
 bool cairn_store_moved(const struct cairn_store *store) {
     return store->vtable->moved && store->vtable->moved(store);
 }

@@ -166,6 +166,8 @@ const char *cairn_store_url(const struct cairn_store *store); /* no secret in it
 /* Is what the URL names no longer what was opened? A folder whose path is another folder by device
  * and inode: a mount came or went. Requests keep to what was opened. Any thread. */
 bool cairn_store_moved(const struct cairn_store *store);
+/* Can that ever be? Then a write may land in another store, and a look comes before it. */
+bool cairn_store_may_move(const struct cairn_store *store);
 /* Opens what the URL names now, for all that is submitted from now on. One thread at a time. */
 enum cairn_code cairn_store_follow(struct cairn_store *store,
                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -355,12 +355,18 @@ static enum cairn_code take_stored(struct work *work, const char *key, struct ca
     return CAIRN_OK;
 }
 
-static enum cairn_code write_manifest(struct work *work, struct cairn_error *err) {
+static enum cairn_code write_checksums(struct work *work, struct cairn_error *err) {
     struct cairn_version_place place = cairn_srv_version_place(&work->version);
     struct cairn_key key;
     cairn_key_checksums(&place, &key);
     CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(&work->checksums), err));
     CAIRN_CRASHPOINT("server.commit.after_checksums");
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_manifest(struct work *work, struct cairn_error *err) {
+    struct cairn_version_place place = cairn_srv_version_place(&work->version);
+    struct cairn_key key;
     cairn_key_manifest(&place, &key);
     cairn_sha256_of(cairn_buf_view(&work->text), work->manifest_sha256);
     enum cairn_code code =
@@ -424,33 +430,49 @@ static enum cairn_code prove_and_encode(struct work *work, struct cairn_buf *lay
     return encode_manifest(work, err);
 }
 
-/* Everything that may end the version, as work->final says; nothing of the store is changed. */
-static enum cairn_code judge(struct work *work, struct cairn_buf *layout_bytes,
-                             struct cairn_error *err) {
-    CAIRN_CRASHPOINT("server.commit.before_proof");
-    enum cairn_code code = prove_and_encode(work, layout_bytes, err);
-    work->final = is_verdict(code);
-    if (code) return code;
+/* What is no manifest yet: the sweep takes it away with a version that is given up (Q33). */
+static enum cairn_code write_parts(struct work *work, struct cairn_buf *layout_bytes,
+                                   struct cairn_error *err) {
+    if (work->table_count) CAIRN_TRY(write_layout(work, layout_bytes, err));
+    return write_checksums(work, err);
+}
+
+/* Q55 before the manifest: the store is asked for all objects, and layout and checksums are
+ * written while its answer is on the way; in a folder after it, since a folder whose mount is gone
+ * takes writes. Q53: nothing that is found while writing ends the version; the objects' verdict
+ * does. */
+static enum cairn_code look_and_write(struct work *work, struct cairn_buf *layout_bytes,
+                                      struct cairn_error *err) {
     struct cairn_srv_objects objects = {.server = work->server,
                                         .worker = work->worker,
                                         .place = cairn_srv_version_place(&work->version),
                                         .manifest = &work->manifest,
                                         .nodes = work->nodes};
-    return cairn_srv_objects_there(&objects, &work->final, err);
-}
-
-/* Q53: nothing that is found there while writing ends the version. */
-static enum cairn_code write_documents(struct work *work, struct cairn_buf *layout_bytes,
-                                       struct cairn_error *err) {
-    if (work->table_count) CAIRN_TRY(write_layout(work, layout_bytes, err));
+    CAIRN_TRY(cairn_srv_objects_start(&objects, err));
+    struct cairn_error why = {0};
+    bool look_first = cairn_store_may_move(work->server->store);
+    enum cairn_code written = look_first ? CAIRN_OK : write_parts(work, layout_bytes, &why);
+    CAIRN_TRY(cairn_srv_objects_finish(&objects, &work->final, err));
+    if (look_first) written = write_parts(work, layout_bytes, &why);
+    if (written) {
+        *err = why;
+        return written;
+    }
     return write_manifest(work, err);
 }
 
-static enum cairn_code commit(struct work *work, struct cairn_error *err) {
+/* Everything that may end the version sets work->final. */
+static enum cairn_code prove_and_write(struct work *work, struct cairn_error *err) {
     CAIRN_AUTO(buf) layout_bytes = {0};
-    enum cairn_code code = judge(work, &layout_bytes, &work->why);
+    CAIRN_CRASHPOINT("server.commit.before_proof");
+    enum cairn_code code = prove_and_encode(work, &layout_bytes, err);
+    work->final = is_verdict(code);
+    return code ? code : look_and_write(work, &layout_bytes, err);
+}
+
+static enum cairn_code commit(struct work *work, struct cairn_error *err) {
+    enum cairn_code code = prove_and_write(work, &work->why);
     if (code && work->final) return give_up(work, err);
-    if (!code) code = write_documents(work, &layout_bytes, &work->why);
     if (code == CAIRN_CONFLICT && !CAIRN_RULE(Q53)) return give_up(work, err);
     if (code) {
         *err = work->why;

@@ -9,7 +9,6 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "server/jobs/identity.h"
-#include "store/presence.h"
 
 static void release_keys(struct cairn_store_object *objects, size_t count) {
     for (size_t i = 0; i < count; i++) free(objects[i].key);
@@ -54,24 +53,37 @@ static enum cairn_code judge(const struct cairn_srv_objects *objects,
                       object->found_bytes);
 }
 
-enum cairn_code cairn_srv_objects_there(const struct cairn_srv_objects *objects, bool *ret_final,
+enum cairn_code cairn_srv_objects_start(struct cairn_srv_objects *objects,
                                         struct cairn_error *err) {
     size_t count = objects->manifest->shard_count;
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
     uint64_t from_ms = cairn_srv_mono_ms(objects->server);
-    struct cairn_key prefix;
-    cairn_key_version_prefix(&objects->place, &prefix);
-    struct cairn_store_presence presence = {.prefix = prefix.text, .count = count};
-    presence.objects = calloc(count + 1, sizeof(*presence.objects));
-    if (!presence.objects) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
-    enum cairn_code code = fill(objects, presence.objects, err);
-    if (!code) code = cairn_store_presence_look(&presence, objects->worker, err);
+    struct cairn_store_presence *presence = &objects->presence;
+    cairn_key_version_prefix(&objects->place, &objects->prefix);
+    *presence = (struct cairn_store_presence){.prefix = objects->prefix.text, .count = count};
+    presence->objects = calloc(count + 1, sizeof(*presence->objects));
+    if (!presence->objects) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
+    enum cairn_code code = fill(objects, presence->objects, err);
+    if (code)
+        release_keys(presence->objects, count);
+    else
+        cairn_store_presence_start(presence, objects->worker);
+    objects->waited_ms = cairn_srv_mono_ms(objects->server) - from_ms;
+    return code;
+}
+
+enum cairn_code cairn_srv_objects_finish(struct cairn_srv_objects *objects, bool *ret_final,
+                                         struct cairn_error *err) {
+    struct cairn_store_presence *presence = &objects->presence;
+    if (!CAIRN_RULE(Q55)) return CAIRN_OK;
+    uint64_t from_ms = cairn_srv_mono_ms(objects->server);
+    enum cairn_code code = cairn_store_presence_finish(presence, objects->worker, err);
     bool looked = !code;
-    if (!code) code = judge(objects, &presence, err);
+    if (!code) code = judge(objects, presence, err);
     *ret_final = looked && code == CAIRN_CORRUPT;
-    uint64_t took_ms = cairn_srv_mono_ms(objects->server) - from_ms;
-    cairn_log(DEBUG, "commit.objects", "version=%s shards=%zu requests=%u ms=%" PRIu64,
-              objects->place.id.text, count, presence.requests, took_ms);
-    release_keys(presence.objects, count);
+    objects->waited_ms += cairn_srv_mono_ms(objects->server) - from_ms;
+    cairn_log(DEBUG, "commit.objects", "version=%s shards=%zu requests=%u waited_ms=%" PRIu64,
+              objects->place.id.text, presence->count, presence->requests, objects->waited_ms);
+    release_keys(presence->objects, presence->count);
     return code;
 }
