@@ -47,7 +47,11 @@ class Daemon:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env={**os.environ, **(self.env or {})})
-        wait_until(lambda: self.ready.exists() or self.process.poll() is not None)
+        try:
+            wait_until(lambda: self.ready.exists() or self.process.poll() is not None)
+        except AssertionError:
+            self.kill()
+            raise
         if self.process.poll() is not None:
             raise AssertionError(f"{self.command[0]} ended: {self.log.read_text()[-2000:]}")
         return self
@@ -88,20 +92,27 @@ class Daemon:
 class World:
     """Temporary folder with server, uploaders (nodes) and store; all ended by close()."""
 
-    def __init__(self, nodes=1, store=None, server_arguments=(), uploader_arguments=(), env=None):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
+    def __init__(self, nodes=1, store=None, server_arguments=(), uploader_arguments=(), env=None,
+                 root=None):
+        self.root = root or pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
         self.store = store or str(self.root / "store")
         if not store:
-            (self.root / "store").mkdir()
+            (self.root / "store").mkdir(exist_ok=True)
         self.env = env or {}
         self.port = 0
         self.server_arguments = list(server_arguments)
         self.uploader_arguments = list(uploader_arguments)
         self.server = None
         self.uploaders = []
-        self.start_server()
-        for number in range(nodes):
-            self.uploaders.append(self.make_uploader(number).start())
+        try:
+            self.start_server()
+            for number in range(nodes):
+                self.uploaders.append(self.make_uploader(number))
+                self.uploaders[-1].start()
+        except BaseException:
+            for daemon in filter(None, (self.server, *self.uploaders)):
+                daemon.kill()
+            raise
 
     def start_server(self):
         ready = self.root / "server.port"
