@@ -123,6 +123,13 @@ void cairn_key_attempt(const struct cairn_run_name *name, uint64_t attempt, stru
               (unsigned long long)attempt);
 }
 
+void cairn_key_attempt_copy(const struct cairn_run_name *name, uint64_t attempt,
+                            struct cairn_key *ret) {
+    assert_run_name(name);
+    key_print(ret, "%s/%s/attempts/%012llu.copy.json", name->project, name->run,
+              (unsigned long long)attempt);
+}
+
 void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32],
                       const struct cairn_version_id *writer, struct cairn_key *ret) {
     assert_run_name(name);
@@ -170,4 +177,74 @@ void cairn_key_checksums(const struct cairn_version_place *place, struct cairn_k
 
 void cairn_key_committed(const struct cairn_version_place *place, struct cairn_key *ret) {
     key_in_version(place, "committed.json", ret);
+}
+
+void cairn_key_trashed(const struct cairn_version_place *place, struct cairn_key *ret) {
+    key_in_version(place, "trashed.json", ret);
+}
+
+void cairn_key_superseded(const struct cairn_version_place *place, uint64_t attempt,
+                          struct cairn_key *ret) {
+    char name[40];
+    snprintf(name, sizeof name, "superseded-%012llu.json", (unsigned long long)attempt);
+    key_in_version(place, name, ret);
+}
+
+/* ---- keys taken apart ---- */
+
+#define DIGITS 12 /* of a step and of an attempt's number */
+
+static bool take_number(const char **at, uint64_t *ret) {
+    uint64_t value = 0;
+    for (int i = 0; i < DIGITS; i++) {
+        char c = (*at)[i];
+        if (c < '0' || c > '9') return false;
+        value = value * 10 + (uint64_t)(c - '0');
+    }
+    *at += DIGITS;
+    *ret = value;
+    return true;
+}
+
+static bool take_text(const char **at, const char *text) {
+    size_t size = strlen(text);
+    if (strncmp(*at, text, size) != 0) return false;
+    *at += size;
+    return true;
+}
+
+/* "<step>/<version>/" */
+static bool take_version(const char **at, struct cairn_key_parts *ret) {
+    if (!take_number(at, &ret->step) || !take_text(at, "/")) return false;
+    const char *slash = strchr(*at, '/');
+    struct cairn_view id = {*at, slash ? (size_t)(slash - *at) : 0};
+    if (!cairn_version_id_valid(id)) return false;
+    memcpy(ret->id.text, id.data, id.size);
+    ret->id.text[id.size] = '\0';
+    *at = slash + 1;
+    return true;
+}
+
+static enum cairn_key_kind attempt_kind(const char *rest, uint64_t *ret_number) {
+    if (!take_number(&rest, ret_number) || !*ret_number) return CAIRN_KEY_OTHER;
+    if (!strcmp(rest, ".json")) return CAIRN_KEY_ATTEMPT;
+    return strcmp(rest, ".copy.json") == 0 ? CAIRN_KEY_ATTEMPT_COPY : CAIRN_KEY_OTHER;
+}
+
+static enum cairn_key_kind version_kind(const char *rest, uint64_t *ret_number) {
+    if (!strcmp(rest, "committed.json")) return CAIRN_KEY_COMMITTED;
+    if (!strcmp(rest, "manifest.json")) return CAIRN_KEY_MANIFEST;
+    if (!strcmp(rest, "trashed.json")) return CAIRN_KEY_TRASHED;
+    if (take_text(&rest, "superseded-") && take_number(&rest, ret_number) && *ret_number &&
+        !strcmp(rest, ".json"))
+        return CAIRN_KEY_SUPERSEDED;
+    return CAIRN_KEY_CONTENT;
+}
+
+void cairn_key_read(const char *rest, struct cairn_key_parts *ret) {
+    *ret = (struct cairn_key_parts){.kind = CAIRN_KEY_OTHER};
+    if (take_text(&rest, "attempts/"))
+        ret->kind = attempt_kind(rest, &ret->number);
+    else if (take_version(&rest, ret))
+        ret->kind = version_kind(rest, &ret->number);
 }

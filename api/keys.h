@@ -66,6 +66,9 @@ void cairn_key_store_json(struct cairn_key *ret); /* .cairn/store.json */
 /* .cairn/generations/<20 digits>: who creates it has that number */
 void cairn_key_generation(uint64_t number, struct cairn_key *ret);
 void cairn_key_attempt(const struct cairn_run_name *name, uint64_t attempt, struct cairn_key *ret);
+/* The same bytes once more: one lost object loses no attempt. */
+void cairn_key_attempt_copy(const struct cairn_run_name *name, uint64_t attempt,
+                            struct cairn_key *ret);
 void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32],
                       const struct cairn_version_id *writer, struct cairn_key *ret);
 void cairn_key_version_prefix(const struct cairn_version_place *place,
@@ -75,3 +78,26 @@ void cairn_key_shard(const struct cairn_version_place *place, struct cairn_view 
 void cairn_key_manifest(const struct cairn_version_place *place, struct cairn_key *ret);
 void cairn_key_checksums(const struct cairn_version_place *place, struct cairn_key *ret);
 void cairn_key_committed(const struct cairn_version_place *place, struct cairn_key *ret);
+/* Marks, beside committed.json: that they are there is what they say. */
+void cairn_key_trashed(const struct cairn_version_place *place, struct cairn_key *ret);
+void cairn_key_superseded(const struct cairn_version_place *place, uint64_t attempt,
+                          struct cairn_key *ret);
+
+/* What a key of a run is, taken apart strictly: what nobody here writes is of no kind. */
+enum cairn_key_kind {
+    CAIRN_KEY_OTHER,
+    CAIRN_KEY_ATTEMPT, /* number */
+    CAIRN_KEY_ATTEMPT_COPY,
+    CAIRN_KEY_COMMITTED, /* of a version: step and id, as all that follow */
+    CAIRN_KEY_MANIFEST,
+    CAIRN_KEY_TRASHED,
+    CAIRN_KEY_SUPERSEDED, /* number: of the attempt that did it */
+    CAIRN_KEY_CONTENT,    /* anything else below a version */
+};
+struct cairn_key_parts {
+    enum cairn_key_kind kind;
+    uint64_t number, step;
+    struct cairn_version_id id;
+};
+/* rest: the key without its "project/run/". */
+void cairn_key_read(const char *rest, struct cairn_key_parts *ret);

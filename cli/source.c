@@ -54,8 +54,6 @@ static enum cairn_code check_rest(struct cairn_cli_source *source, struct cairn_
                           source->checksums.size, (unsigned long long)manifest->block_count * 4);
     CAIRN_TRY(check_digest("checksums.bin", cairn_buf_view(&source->checksums),
                            manifest->checksums_sha256, err));
-    if (!manifest->has_layout) return CAIRN_OK;
-    CAIRN_TRY(cairn_layout_open(cairn_buf_view(&source->layout_bytes), &source->layout, err));
     return CAIRN_OK;
 }
 
@@ -92,10 +90,7 @@ static enum cairn_code open_from_server(struct cairn_cli_source *source,
     CAIRN_TRY(cairn_hex_decode(cairn_view_of(sha256), digest, sizeof digest, err));
     CAIRN_TRY(fetch(rest, &ref, "/manifest", &manifest, err));
     CAIRN_TRY(cairn_cli_source_check(source, cairn_buf_view(&manifest), digest, err));
-    CAIRN_TRY(fetch(rest, &ref, "/checksums", &source->checksums, err));
-    if (source->manifest.has_layout)
-        CAIRN_TRY(fetch(rest, &ref, "/layout", &source->layout_bytes, err));
-    return CAIRN_OK;
+    return fetch(rest, &ref, "/checksums", &source->checksums, err);
 }
 
 static enum cairn_code find_in_store(struct cairn_cli_source *source,
@@ -126,7 +121,6 @@ static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn
                                  struct cairn_cli_source *ret, struct cairn_error *err) {
     *ret = (struct cairn_cli_source){.cli = cli,
                                      .name = ref->name,
-                                     .layout_bytes = {.limit = CAIRN_LAYOUT_BYTES_MAX},
                                      .checksums = {.limit = CAIRN_GIB}};
     enum cairn_code code =
         cli->store ? open_from_store(ret, ref, err) : open_from_server(ret, ref, err);
@@ -152,8 +146,6 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
 }
 
 void cairn_cli_source_release(struct cairn_cli_source *source) {
-    cairn_layout_release(&source->layout);
-    cairn_buf_release(&source->layout_bytes);
     cairn_buf_release(&source->checksums);
     cairn_manifest_release(&source->manifest);
     cairn_store_tags_free(source->tags);

@@ -9,14 +9,15 @@
  *              CAIRN_CORRUPT naming run, step, shard, byte range, expected and found, after the
  *              bytes were read once more over another connection (S17).
  *          P4  after 5 s of waiting for a store a line on standard error says so.
- * Limits:  manifests 64 MiB, layouts 1 GiB.
+ *          P14  what belongs to the version and is missing or wrong is CAIRN_CORRUPT. Whole shards
+ *              need record, manifest and checksums.bin, and nothing else.
+ * Limits:  manifests 64 MiB.
  * Threads: immutable after open; each reader has one owner.
  * Next:    cli/fetch.h reads whole versions in parallel.
  */
 #pragma once
 
 #include "api/manifest.h"
-#include "api/table.h"
 #include "cli/ref.h"
 #include "cli/verb.h"
 #include "store/range.h"
@@ -28,11 +29,10 @@ struct cairn_cli_source {
     struct cairn_version_place place;
     struct cairn_manifest manifest;
     uint8_t manifest_sha256[32]; /* that it was checked against */
-    struct cairn_buf layout_bytes, checksums;
-    struct cairn_layout layout; /* opened when manifest.has_layout */
+    struct cairn_buf checksums;
     struct cairn_store_tags *tags; /* by shard; with a store only */
 };
-/* With --store the newest committed version is found by reading committed.json records. */
+/* With --store cli/history.h says which version is meant. */
 enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/table.h"
+#include "common/hash.h"
 #include "common/text.h"
 #include "store/presence.h"
 
@@ -68,14 +70,56 @@ static const char *judge_attempt(const struct cairn_store_audit *audit, struct c
     return same ? NULL : "it is of another attempt";
 }
 
+static const char *judge_digest(struct cairn_view text, const uint8_t wanted[32]) {
+    uint8_t found[CAIRN_SHA256_BYTES];
+    cairn_sha256_of(text, found);
+    return memcmp(found, wanted, sizeof found) ? "its SHA-256 is another" : NULL;
+}
+
+static const char *judge_manifest(const struct cairn_store_audit *audit, struct cairn_view text,
+                                  enum cairn_code *ret_code, struct cairn_error *err) {
+    (void)ret_code, (void)err;
+    return judge_digest(text, audit->manifest_sha256);
+}
+
+/* What has another size, or is not there, is told by the look at the objects. */
+static const char *judge_checksums(const struct cairn_store_audit *audit, struct cairn_view text,
+                                   enum cairn_code *ret_code, struct cairn_error *err) {
+    (void)ret_code, (void)err;
+    if (text.size != 4 * audit->manifest->block_count) return NULL;
+    return judge_digest(text, audit->manifest->checksums_sha256);
+}
+
+/* The layout's own digest is over its tables, so it is computed from them again. */
+static const char *judge_layout(const struct cairn_store_audit *audit, struct cairn_view text,
+                                enum cairn_code *ret_code, struct cairn_error *err) {
+    struct cairn_layout layout = {0};
+    uint8_t found[CAIRN_SHA256_BYTES];
+    *ret_code = cairn_layout_open(text, &layout, err);
+    if (*ret_code) return "it is no layout";
+    size_t count = layout.table_count;
+    CAIRN_AUTO_HEAP uint32_t *ranks = calloc(count + 1, sizeof *ranks);
+    CAIRN_AUTO_HEAP uint8_t(*digests)[32] = calloc(count + 1, sizeof *digests);
+    if (!ranks || !digests) *ret_code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a layout");
+    for (size_t i = 0; !*ret_code && i < count; i++) {
+        ranks[i] = layout.tables[i].rank;
+        cairn_table_digest(layout.tables[i].bytes, digests[i]);
+    }
+    cairn_layout_release(&layout);
+    if (*ret_code) return "no memory";
+    cairn_layout_digest(ranks, (const uint8_t(*)[32])digests, count, found);
+    return memcmp(found, audit->manifest->layout_digest, sizeof found) ? "it is another layout"
+                                                                        : NULL;
+}
+
 /* What does not match is read once more before it counts as damage (S17): the bytes may have come
  * wrong. *ret_fault NULL: it is as it should be. */
 static enum cairn_code look_at_document(struct cairn_store_audit *audit,
                                         struct cairn_store_worker *worker, const char *key,
-                                        judge_document *judge, const char **ret_fault,
+                                        size_t limit, judge_document *judge, const char **ret_fault,
                                         bool *ret_missing, struct cairn_error *err) {
     for (int look = 0; look < 2; look++) {
-        CAIRN_AUTO(buf) text = {.limit = 16 * CAIRN_MIB};
+        CAIRN_AUTO(buf) text = {.limit = limit};
         enum cairn_code state = CAIRN_OK, code = CAIRN_OK;
         struct cairn_error why = {0};
         CAIRN_TRY(load(worker, key, &text, &state, err));
@@ -96,7 +140,7 @@ static enum cairn_code look_at_record(struct cairn_store_audit *audit,
     struct cairn_key key;
     const char *fault = NULL;
     cairn_key_committed(&audit->place, &key);
-    CAIRN_TRY(look_at_document(audit, worker, key.text, judge_record, &fault,
+    CAIRN_TRY(look_at_document(audit, worker, key.text, CAIRN_MIB, judge_record, &fault,
                                &audit->record_missing, err));
     if (fault) tell(audit, CAIRN_STORE_FINDING_RECORD, key.text, "%s", fault);
     return CAIRN_OK;
@@ -108,21 +152,36 @@ static enum cairn_code look_at_attempt(struct cairn_store_audit *audit,
     const char *fault = NULL;
     bool missing = false;
     cairn_key_attempt(&audit->place.name, audit->manifest->origin.attempt, &key);
-    CAIRN_TRY(look_at_document(audit, worker, key.text, judge_attempt, &fault, &missing, err));
+    CAIRN_TRY(look_at_document(audit, worker, key.text, CAIRN_MANIFEST_BYTES_MAX, judge_attempt,
+                               &fault, &missing, err));
     if (fault) tell(audit, CAIRN_STORE_FINDING_ATTEMPT, key.text, "%s", fault);
     return CAIRN_OK;
 }
 
-static enum cairn_code look_at_layout(struct cairn_store_audit *audit,
-                                      struct cairn_store_worker *worker, struct cairn_error *err) {
+static enum cairn_code look_at_object(struct cairn_store_audit *audit,
+                                      struct cairn_store_worker *worker,
+                                      const struct cairn_key *key, size_t limit,
+                                      judge_document *judge, struct cairn_error *err) {
+    const char *fault = NULL;
+    bool missing = false;
+    CAIRN_TRY(look_at_document(audit, worker, key->text, limit, judge, &fault, &missing, err));
+    if (fault && !(missing && judge == judge_checksums))
+        tell(audit, CAIRN_STORE_FINDING_OBJECT, key->text, "%s", fault);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_documents(struct cairn_store_audit *audit,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    const struct cairn_manifest *manifest = audit->manifest;
     struct cairn_key key;
-    if (!audit->manifest->has_layout) return CAIRN_OK;
-    cairn_key_layout(&audit->place.name, audit->manifest->layout_digest,
-                     &audit->manifest->layout_writer, &key);
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
-    enum cairn_code code = cairn_store_perform(worker, &head, err);
-    if (code == CAIRN_NOT_FOUND) tell(audit, CAIRN_STORE_FINDING_OBJECT, key.text, "it is missing");
-    return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+    cairn_key_manifest(&audit->place, &key);
+    CAIRN_TRY(look_at_object(audit, worker, &key, CAIRN_MANIFEST_BYTES_MAX, judge_manifest, err));
+    cairn_key_checksums(&audit->place, &key);
+    CAIRN_TRY(look_at_object(audit, worker, &key, CAIRN_GIB, judge_checksums, err));
+    if (!manifest->has_layout) return CAIRN_OK;
+    cairn_key_layout(&audit->place.name, manifest->layout_digest, &manifest->layout_writer, &key);
+    return look_at_object(audit, worker, &key, CAIRN_LAYOUT_BYTES_MAX, judge_layout, err);
 }
 
 /* ---- shards, checksums.bin and what else there is ---- */
@@ -162,12 +221,18 @@ static enum cairn_code fill(struct objects *objects, const struct cairn_store_au
     return whole ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
 }
 
+static bool is_mark(const char *name) {
+    return !strcmp(name, "trashed.json") || cairn_text_starts(name, "superseded-");
+}
+
 static void take_stray(void *owner, const char *key, uint64_t size_bytes) {
     struct cairn_store_audit *audit = owner;
-    struct cairn_key manifest, record;
+    struct cairn_key manifest, record, prefix;
+    cairn_key_version_prefix(&audit->place, &prefix);
     cairn_key_manifest(&audit->place, &manifest);
     cairn_key_committed(&audit->place, &record);
-    if (!strcmp(key, manifest.text) || !strcmp(key, record.text)) return;
+    const char *name = key + strlen(prefix.text);
+    if (!strcmp(key, manifest.text) || !strcmp(key, record.text) || is_mark(name)) return;
     tell(audit, CAIRN_STORE_FINDING_STRAY, key, "an object of %llu bytes that nothing names",
          (unsigned long long)size_bytes);
 }
@@ -208,7 +273,7 @@ enum cairn_code cairn_store_audit_look(struct cairn_store_audit *audit,
     audit->damaged = audit->strays = 0;
     CAIRN_TRY(look_at_record(audit, worker, err));
     CAIRN_TRY(look_at_attempt(audit, worker, err));
-    CAIRN_TRY(look_at_layout(audit, worker, err));
+    CAIRN_TRY(look_at_documents(audit, worker, err));
     enum cairn_code code = look_at_objects(audit, worker, &objects, err);
     release_objects(&objects);
     return code;

@@ -7,11 +7,11 @@
  *          good that the next rebuild of the catalog would lose.
  * Promise: A1  each finding has a kind, a key and a sentence; damage is told from what is only
  *              superfluous.
- *          A2  looked at are committed.json (of this version, of the manifest's digest), the
- *              attempt's record (of the version's nonce), layout and checksums.bin, every shard's
- *              presence, size and, where a HEAD tells it, CRC32C; and what else is below the
- *              prefix.
- * Limits:  bytes are not read: that is the caller's (cli/fetch.h).
+ *          A2  read are committed.json (of this version, of the manifest's digest), the attempt's
+ *              record (of the version's nonce), manifest, checksums.bin and layout against their
+ *              digests; looked at are every shard's presence, size and, where a HEAD tells it,
+ *              CRC32C; and what else is below the prefix.
+ * Limits:  shards are not read: that is the caller's (cli/fetch.h).
  * Threads: one owner of the worker.
  * Next:    server/handlers/verify.c, cli/verbs/verify.c.
  */

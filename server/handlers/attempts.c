@@ -14,6 +14,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/catalog/frozen.h"
+#include "server/jobs/attempt_records.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/catalog/members.h"
@@ -352,56 +353,6 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_members_join(tx, &joining, err);
 }
 
-/* ---- Q5: the record, then the answer ---- */
-
-static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
-    struct ask *ask = argument;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(ask->run.id),
-                             SQL_I(ask->attempt));
-}
-
-static enum cairn_code encode_record(const struct ask *ask, struct cairn_buf *ret,
-                                     struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *ids = json_loads(ask->superseded, 0, NULL);
-    size_t count = json_array_size(ids);
-    CAIRN_AUTO_HEAP struct cairn_version_id *list = calloc(count + 1, sizeof(*list));
-    if (!list || !ids) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a record");
-    for (size_t i = 0; i < count; i++)
-        (void)cairn_text_copy(list[i].text, sizeof(list[i].text),
-                              json_string_value(json_array_get(ids, i)));
-    struct cairn_attempt_record record = {.name = *ask->name,
-                                          .attempt = ask->attempt,
-                                          .world_size = (uint32_t)ask->world_size,
-                                          .has_resume = ask->has_choice,
-                                          .resume_version = ask->choice,
-                                          .superseded = list,
-                                          .superseded_count = count};
-    (void)cairn_text_copy(record.nonce, sizeof(record.nonce), ask->nonce);
-    (void)cairn_text_copy(record.job, sizeof(record.job), ask->job);
-    ret->limit = CAIRN_MANIFEST_BYTES_MAX;
-    return cairn_attempt_record_encode(&record, ret, err);
-}
-
-static enum cairn_code write_record(struct cairn_srv_request *request, struct ask *ask,
-                                    struct cairn_error *err) {
-    CAIRN_CRASHPOINT("server.attempt.after_transaction");
-    CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(encode_record(ask, &text, err));
-    struct cairn_key key;
-    cairn_key_attempt(ask->name, ask->attempt, &key);
-    enum cairn_code code =
-        cairn_store_put_same(request->store, key.text, cairn_buf_view(&text), err);
-    if (code == CAIRN_CONFLICT) {
-        char why[96];
-        snprintf(why, sizeof(why), "the store already has another attempt %" PRIu64, ask->attempt);
-        return cairn_srv_run_freeze(ask->server, ask->name, why, err);
-    }
-    if (code) return cairn_within(err, code, "record of attempt %" PRIu64, ask->attempt);
-    CAIRN_CRASHPOINT("server.attempt.after_record");
-    return cairn_srv_catalog_write(ask->server->catalog, mark_recorded, ask, err);
-}
-
 static enum cairn_code answer(const struct ask *ask, struct cairn_srv_reply *reply,
                               struct cairn_error *err) {
     struct cairn_grant grant = {.name = *ask->name, .attempt = ask->attempt};
@@ -461,7 +412,8 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
     if (!ask->known) CAIRN_TRY(cairn_srv_identity_compare(server, request->store, err));
     CAIRN_TRY(open_or_join(request, ask, err));
     if (!ask->known) tell(ask, run_text);
-    if (!ask->recorded) CAIRN_TRY(write_record(request, ask, err));
+    if (!ask->recorded)
+        CAIRN_TRY(cairn_srv_attempt_records_write(server, request->store, ask->name, err));
     return answer(ask, reply, err);
 }
 

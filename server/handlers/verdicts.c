@@ -6,9 +6,11 @@
 
 #include "api/failure.h"
 #include "common/clock.h"
+#include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/jobs/jobs.h"
+#include "server/jobs/marks.h"
 #include "server/handlers/saves.h"
 #include "server/waiters.h"
 
@@ -21,6 +23,7 @@ struct verdict {
     char full_reason[CAIRN_SRV_REASON_BYTES];
     struct cairn_srv_version version;
     bool changed, whole;
+    const char *id; /* of a delete: what the reference meant when the mark was put */
     json_t *shown, *missing;
     uint64_t expected, present;
 };
@@ -247,8 +250,8 @@ static enum cairn_code needed_by_newest(struct cairn_srv_tx *tx,
 static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *verdict,
                                       struct cairn_error *err) {
     cairn_srv_version_release(&verdict->version);
-    struct cairn_srv_ref ref = {&verdict->request->params.run_name, verdict->request->params.ref,
-                                true};
+    struct cairn_srv_ref ref = {&verdict->request->params.run_name,
+                                verdict->id ? verdict->id : verdict->request->params.ref, true};
     CAIRN_TRY(cairn_srv_version_find(tx, &ref, &verdict->version, err));
     CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
     if (verdict->version.state == CAIRN_STATE_COMMITTED && verdict->version.recorded)
@@ -271,7 +274,8 @@ static enum cairn_code show_again(struct cairn_srv_tx *tx, struct verdict *verdi
     return cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err);
 }
 
-static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
     struct verdict *verdict = argument;
     CAIRN_TRY(find_deletable(tx, verdict, err));
     bool needed = false;
@@ -280,6 +284,17 @@ static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cai
         return cairn_fail(err, CAIRN_IN_USE,
                           "the newest attempt resumed from %s and has committed nothing since",
                           verdict->version.id.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_for_untrash(struct cairn_srv_tx *tx, void *argument,
+                                        struct cairn_error *err) {
+    return find_deletable(tx, argument, err);
+}
+
+static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(find_for_trash(tx, verdict, err));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(verdict->version.id.text),
                                 SQL_I(cairn_srv_tick(tx))));
     return show_again(tx, verdict, err);
@@ -293,12 +308,32 @@ static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct c
     return show_again(tx, verdict, err);
 }
 
+/* The store's mark first, then the row (marks.h, M1): a reader of the store alone sees no version
+ * that the server has called trashed, and no deletion ever follows a mark that is not there. */
+static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct cairn_error *err) {
+    struct cairn_srv_request *request = verdict->request;
+    struct cairn_srv *server = request->server;
+    struct cairn_version_id id;
+    struct cairn_error unused = {0};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, away ? find_for_trash : find_for_untrash,
+                                     verdict, err));
+    id = verdict->version.id;
+    verdict->id = id.text;
+    enum cairn_code code = cairn_srv_mark_trashed(request->store, &verdict->version, away, err);
+    CAIRN_CRASHPOINT("server.trash.after_mark");
+    if (!code)
+        code = cairn_srv_catalog_write(server->catalog, away ? trash : untrash, verdict, err);
+    enum cairn_code settled =
+        cairn_srv_mark_settle(server, request->store, id.text, code ? &unused : err);
+    verdict->id = NULL;
+    return code ? code : settled;
+}
+
 static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                    bool away, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     struct verdict verdict = {.request = request};
-    enum cairn_code code =
-        cairn_srv_catalog_write(request->server->catalog, away ? trash : untrash, &verdict, err);
+    enum cairn_code code = mark_and_move(&verdict, away, err);
     if (!code) {
         cairn_log(INFO, away ? "checkpoint.trashed" : "checkpoint.undeleted",
                   "version=%s step=%" PRIu64, verdict.version.id.text, verdict.version.step);

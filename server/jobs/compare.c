@@ -11,6 +11,8 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/catalog/frozen.h"
+#include "server/jobs/attempt_records.h"
+#include "server/jobs/marks.h"
 #include "server/jobs/record.h"
 #include "server/jobs/run_objects.h"
 #include "server/waiters.h"
@@ -248,6 +250,10 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
     CAIRN_TRY(judge_unknown(at, err));
     if (at->cause[0])
         return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
+    CAIRN_TRY(cairn_srv_marks_follow(at->server, &at->objects, err));
+    if (at->has_run)
+        CAIRN_TRY(
+            cairn_srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));
     /* Somebody may have been told of it: no older answer may come first (Q24, P7). */
     return at->unrecorded ? cairn_srv_record_write_missing(at->server, at->worker,
                                                            &at->objects.name, err)

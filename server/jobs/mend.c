@@ -11,6 +11,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/catalog/versions.h"
+#include "server/jobs/marks.h"
 #include "server/waiters.h"
 
 void cairn_srv_mend_release(struct cairn_srv_mend *mend) {
@@ -217,19 +218,31 @@ static enum cairn_code take_versions(struct cairn_srv_tx *tx, struct cairn_srv_m
     return CAIRN_OK;
 }
 
+/* What a save of that attempt superseded by on_exists. */
+static enum cairn_code replay_marks(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
+                                    uint64_t attempt, struct cairn_error *err) {
+    for (size_t i = 0; i < mend->objects.mark_count; i++)
+        if (mend->objects.marks[i].superseded_by == attempt)
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_supersede),
+                                        SQL_T(mend->objects.marks[i].id.text)));
+    return CAIRN_OK;
+}
+
 /* In the order of the attempts that this catalog did not know: each supersedes, and revives what it
  * resumed from (Q4). */
 static enum cairn_code replay(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                               uint64_t known_attempt, struct cairn_error *err) {
+    if (known_attempt) CAIRN_TRY(replay_marks(tx, mend, known_attempt, err));
     for (size_t i = 0; i < mend->attempt_count; i++) {
         const struct cairn_srv_mend_attempt *one = &mend->attempts[i];
-        if (!one->readable || one->number <= known_attempt) continue;
-        for (size_t j = 0; j < one->record.superseded_count; j++)
+        if (one->number <= known_attempt) continue;
+        for (size_t j = 0; one->readable && j < one->record.superseded_count; j++)
             CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_supersede),
                                         SQL_T(one->record.superseded[j].text)));
-        if (one->record.has_resume)
+        if (one->readable && one->record.has_resume)
             CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_revive),
                                         SQL_T(one->record.resume_version.text)));
+        CAIRN_TRY(replay_marks(tx, mend, one->number, err));
     }
     return CAIRN_OK;
 }
@@ -279,6 +292,8 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     CAIRN_TRY(take_attempts(tx, mend, &run, err));
     CAIRN_TRY(take_versions(tx, mend, run.id, err));
     CAIRN_TRY(replay(tx, mend, known_attempt, err));
+    for (size_t i = 0; i < mend->objects.version_count; i++)
+        CAIRN_TRY(cairn_srv_mark_take(tx, &mend->objects.versions[i], err));
     CAIRN_TRY(settle_missing(tx, mend, err));
     CAIRN_TRY(give_up_open(tx, mend, &run, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_drop), SQL_I(run.id));

@@ -12,6 +12,7 @@
 #include "common/text.h"
 #include "server/catalog/frozen.h"
 #include "server/handlers/saves.h"
+#include "server/jobs/marks.h"
 #include "server/jobs/sweep_objects.h"
 
 #define OWED_MAX 1000 /* of one run, at once */
@@ -57,6 +58,7 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
                                     "the store holds another committed.json of a version", err);
     if (code) return code;
     CAIRN_CRASHPOINT("server.commit.after_record");
+    CAIRN_TRY(cairn_srv_mark_superseded(server, worker, version, err));
     /* Before the row says recorded: a server that dies here is followed by one that does both. */
     cairn_srv_sweep_uploads(server, worker, version);
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, (void *)version, err));

@@ -10,40 +10,12 @@
 
 #define PAGES_MAX 1000000
 #define ITEMS_MAX 1000000
-#define DIGITS 12 /* of a step and of an attempt's number in a key */
 
 void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects) {
     free(objects->versions);
+    free(objects->marks);
     free(objects->attempts);
     *objects = (struct cairn_srv_run_objects){0};
-}
-
-/* ---- keys ---- */
-
-static bool take_number(const char **at, uint64_t *ret) {
-    struct cairn_view digits = {*at, DIGITS};
-    for (int i = 0; i < DIGITS; i++)
-        if ((*at)[i] < '0' || (*at)[i] > '9') return false;
-    *at += DIGITS;
-    return !cairn_parse_u64(digits, ret, NULL);
-}
-
-/* "<step>/<version id>/committed.json" */
-static bool is_record(const char *rest, struct cairn_srv_seen *ret) {
-    if (!take_number(&rest, &ret->step) || *rest++ != '/') return false;
-    if (strnlen(rest, CAIRN_VERSION_ID_BYTES) < CAIRN_VERSION_ID_BYTES - 1) return false;
-    struct cairn_view id = {rest, CAIRN_VERSION_ID_BYTES - 1};
-    if (!cairn_version_id_valid(id)) return false;
-    memcpy(ret->id.text, id.data, id.size);
-    ret->id.text[id.size] = '\0';
-    return !strcmp(rest + id.size, "/committed.json");
-}
-
-/* "attempts/<number>.json" */
-static bool is_attempt(const char *rest, uint64_t *ret) {
-    if (!cairn_text_starts(rest, "attempts/")) return false;
-    rest += strlen("attempts/");
-    return take_number(&rest, ret) && *ret && !strcmp(rest, ".json");
 }
 
 /* ---- the listing ---- */
@@ -63,23 +35,72 @@ static enum cairn_code make_room(void **items, size_t count, size_t *capacity, s
 
 static enum cairn_code take_key(struct cairn_srv_run_objects *objects, const char *rest,
                                 struct cairn_error *err) {
-    struct cairn_srv_seen seen;
-    uint64_t attempt = 0;
-    if (is_attempt(rest, &attempt)) {
+    struct cairn_key_parts parts;
+    cairn_key_read(rest, &parts);
+    struct cairn_srv_seen seen = {.id = parts.id, .step = parts.step};
+    switch (parts.kind) {
+    case CAIRN_KEY_ATTEMPT:
+    case CAIRN_KEY_ATTEMPT_COPY:
         CAIRN_TRY(make_room((void **)&objects->attempts, objects->attempt_count,
                             &objects->attempt_capacity, sizeof(*objects->attempts), err));
-        objects->attempts[objects->attempt_count++] = attempt;
-    } else if (is_record(rest, &seen)) {
+        objects->attempts[objects->attempt_count++] = parts.number;
+        return CAIRN_OK;
+    case CAIRN_KEY_COMMITTED:
         CAIRN_TRY(make_room((void **)&objects->versions, objects->version_count,
                             &objects->version_capacity, sizeof(*objects->versions), err));
         objects->versions[objects->version_count++] = seen;
+        return CAIRN_OK;
+    case CAIRN_KEY_TRASHED:
+    case CAIRN_KEY_SUPERSEDED:
+        seen.trashed = parts.kind == CAIRN_KEY_TRASHED;
+        seen.superseded_by = parts.number;
+        CAIRN_TRY(make_room((void **)&objects->marks, objects->mark_count, &objects->mark_capacity,
+                            sizeof(*objects->marks), err));
+        objects->marks[objects->mark_count++] = seen;
+        return CAIRN_OK;
+    default:
+        return CAIRN_OK;
     }
-    return CAIRN_OK;
 }
 
 static int by_number(const void *a, const void *b) {
     uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
     return left < right ? -1 : left > right;
+}
+
+static int by_id(const void *a, const void *b) {
+    return strcmp(((const struct cairn_srv_seen *)a)->id.text,
+                  ((const struct cairn_srv_seen *)b)->id.text);
+}
+
+/* Marks to their versions; an attempt and its copy are one. */
+static void put_together(struct cairn_srv_run_objects *objects) {
+    size_t kept = 0;
+    if (objects->version_count)
+        qsort(objects->versions, objects->version_count, sizeof(*objects->versions), by_id);
+    for (size_t i = 0; objects->version_count && i < objects->mark_count; i++) {
+        struct cairn_srv_seen *version =
+            bsearch(&objects->marks[i], objects->versions, objects->version_count,
+                    sizeof(*objects->versions), by_id);
+        if (!version) continue;
+        version->trashed |= objects->marks[i].trashed;
+        version->superseded_by =
+            cairn_max_u64(version->superseded_by, objects->marks[i].superseded_by);
+    }
+    if (objects->attempt_count)
+        qsort(objects->attempts, objects->attempt_count, sizeof(*objects->attempts), by_number);
+    for (size_t i = 0; i < objects->attempt_count; i++)
+        if (!kept || objects->attempts[kept - 1] != objects->attempts[i])
+            objects->attempts[kept++] = objects->attempts[i];
+    objects->attempt_count = kept;
+}
+
+const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_run_objects *objects,
+                                                        const char *id) {
+    struct cairn_srv_seen wanted = {0};
+    if (!objects->version_count || !cairn_text_copy(wanted.id.text, sizeof(wanted.id.text), id))
+        return NULL;
+    return bsearch(&wanted, objects->versions, objects->version_count, sizeof(wanted), by_id);
 }
 
 static enum cairn_code list_all(struct cairn_srv_run_objects *objects,
@@ -117,35 +138,51 @@ enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects
         if (err) *err = why;
         return code;
     }
-    if (objects->attempt_count)
-        qsort(objects->attempts, objects->attempt_count, sizeof(*objects->attempts), by_number);
+    put_together(objects);
     return CAIRN_OK;
 }
 
 /* ---- documents ---- */
 
-enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
+static enum cairn_code read_attempt_at(struct cairn_store_worker *worker, const char *key,
                                        const struct cairn_run_name *name, uint64_t attempt,
                                        struct cairn_attempt_record *ret, struct cairn_error *err) {
-    struct cairn_key key;
     struct cairn_error why = {0};
     CAIRN_AUTO(buf) text = {.limit = 16 * CAIRN_MIB};
     CAIRN_AUTO(attempt_record) record = {0};
-    cairn_key_attempt(name, attempt, &key);
-    enum cairn_code code = cairn_store_get_small(worker, key.text, &text, &why);
+    enum cairn_code code = cairn_store_get_small(worker, key, &text, &why);
     if (code && code != CAIRN_TOO_LARGE) {
         if (err) *err = why;
         return code;
     }
     if (!code) code = cairn_attempt_record_decode(cairn_buf_view(&text), &record, &why);
-    if (code) return cairn_fail(err, CAIRN_CORRUPT, "%s: %s", key.text, why.message);
+    if (code) return cairn_fail(err, CAIRN_CORRUPT, "%s: %s", key, why.message);
     if (strcmp(record.name.project, name->project) || strcmp(record.name.run, name->run) ||
         record.attempt != attempt)
-        return cairn_fail(err, CAIRN_CORRUPT, "%s is of attempt %llu of %s/%s", key.text,
+        return cairn_fail(err, CAIRN_CORRUPT, "%s is of attempt %llu of %s/%s", key,
                           (unsigned long long)record.attempt, record.name.project, record.name.run);
     *ret = record;
     record = (struct cairn_attempt_record){0};
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
+                                       const struct cairn_run_name *name, uint64_t attempt,
+                                       struct cairn_attempt_record *ret, struct cairn_error *err) {
+    struct cairn_key key;
+    struct cairn_error why = {0}, unused = {0};
+    cairn_key_attempt(name, attempt, &key);
+    enum cairn_code code = read_attempt_at(worker, key.text, name, attempt, ret, &why);
+    if (code != CAIRN_CORRUPT && code != CAIRN_NOT_FOUND) {
+        if (code && err) *err = why;
+        return code;
+    }
+    cairn_key_attempt_copy(name, attempt, &key);
+    enum cairn_code copied = read_attempt_at(worker, key.text, name, attempt, ret, &unused);
+    if (!copied) return CAIRN_OK;
+    if (code == CAIRN_NOT_FOUND) why = unused;
+    if (err) *err = why;
+    return code == CAIRN_NOT_FOUND ? copied : code;
 }
 
 /* What is there and is not what it should be is CAIRN_CORRUPT, whatever the decoder calls it. */

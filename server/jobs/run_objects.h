@@ -5,7 +5,8 @@
  * Why:     a catalog is compared with its store, and mended from it, by the same reading of it.
  * Promise: E1  keys are taken apart strictly: what this program would not have written is no
  *              attempt and no version.
- *          E2  a version is read as committed when its record and the manifest of the record's
+ *          E2  an attempt's record is read from its copy where it is not there or none itself.
+ *          E3  a version is read as committed when its record and the manifest of the record's
  *              digest are there and are of this version; anything less says why.
  * Limits:  1,000,000 versions and attempts of a run; one page of a listing at a time.
  * Threads: one owner.
@@ -19,16 +20,22 @@
 struct cairn_srv_seen {
     struct cairn_version_id id;
     uint64_t step;
+    bool trashed;           /* a mark says so */
+    uint64_t superseded_by; /* the newest attempt that a mark names; 0: none */
 };
 struct cairn_srv_run_objects {
     struct cairn_run_name name;
-    struct cairn_srv_seen *versions; /* with a committed.json; owned */
+    struct cairn_srv_seen *versions; /* with a committed.json, by id; owned */
     size_t version_count, version_capacity;
+    struct cairn_srv_seen *marks; /* one by one; owned */
+    size_t mark_count, mark_capacity;
     uint64_t *attempts; /* numbers of the attempt records, rising; owned */
     size_t attempt_count, attempt_capacity;
     bool listed; /* false: these keys may not list, nothing is known */
 };
 void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects);
+const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_run_objects *objects,
+                                                        const char *id);
 /* attempts_only: the versions are left out. */
 enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects,
                                            struct cairn_store_worker *worker, bool attempts_only,

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restore from a folder store by docs/format.md alone: no Cairn, only the standard library.
 
-  read_without_cairn.py STORE                          list committed versions, newest first
-  read_without_cairn.py STORE PROJECT/RUN[@STEP] OUT   check it, write OUT/shards/* and OUT/tensors/*
+  read_without_cairn.py STORE                        list committed versions, newest first
+  read_without_cairn.py STORE PROJECT/RUN[@REF]      print the version that REF means
+  read_without_cairn.py STORE PROJECT/RUN[@REF] OUT  check it, write OUT/shards/* and OUT/tensors/*
+
+REF is a step, a version id or latest, the default. Exit status 3: there is none; 7: damage.
 """
-import hashlib, json, math, pathlib, struct, sys
+import collections, hashlib, json, math, pathlib, re, struct, sys, uuid
 
 DTYPE_BITS = [0, 8, 8, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64, 4, 6, 6, 8, 8]
 DTYPES = (" BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 I16 U16 F16 BF16 I32 U32 F32 F64 I64 U64 C64 F4 F6_E2M3"
@@ -23,36 +26,160 @@ def crc32c(data):
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ 0xFFFFFFFF
 
+class Damage(Exception):
+    pass
+
 def must(good, what):
     if not good:
-        sys.exit(f"read_without_cairn: {what}")
+        raise Damage(what)
+
+def say(what):
+    print(f"read_without_cairn: {what}", file=sys.stderr)
+
+def document(path, kind):
+    """A JSON document of that kind, or Damage."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise Damage(f"{path}: {error}") from None
+    must(isinstance(found, dict) and found.get(kind) == 1, f"{path}: no {kind} of format 1")
+    return found
+
+# ---- which version ----
+
+def attempt_numbers(run):
+    names = (re.fullmatch(r"([0-9]{12})(\.copy)?\.json", p.name) for p in run.glob("attempts/*"))
+    return {int(name[1]) for name in names if name}
+
+def attempt_records(run):
+    """number -> record, from the copy where the record is lost."""
+    records = {}
+    for number in sorted(attempt_numbers(run)):
+        for name in (f"{number:012}.json", f"{number:012}.copy.json"):
+            try:
+                record = document(run / "attempts" / name, "cairn_attempt")
+                must(record["attempt"] == number, "another attempt")
+                records[number] = record
+                break
+            except (Damage, KeyError):
+                say(f"{run}/attempts/{name} is missing or damaged")
+    return records
+
+def superseded(run, records):
+    """Ids of the versions that do not count: the attempts in their order, then the marks."""
+    gone, changed = set(), collections.Counter()
+    for number, record in sorted(records.items()):
+        for version in record["superseded"]:
+            gone.add(version)
+            changed[version] = number
+        if record.get("resume_version"):
+            gone.discard(record["resume_version"])
+            changed[record["resume_version"]] = number
+    for mark in run.glob("*/ckpt_*/superseded-*.json"):
+        if int(mark.name[11:23]) >= changed[mark.parent.name]:
+            gone.add(mark.parent.name)
+    return gone
+
+def id_of(project, run, attempt, nonce, step, n):
+    text = f"cairn-version-1\n{project}\n{run}\n{attempt}\n{nonce}\n{step}\n{n}\n"
+    digest = bytearray(hashlib.sha256(text.encode()).digest()[:16])
+    digest[6], digest[8] = digest[6] & 0x0F | 0x80, digest[8] & 0x3F | 0x80
+    return f"ckpt_{uuid.UUID(bytes=bytes(digest))}"
+
+def order(folder, records):
+    """(attempt, step, n) of a committed version, and its record; None for what is damaged."""
+    run, version = folder.parent.parent, folder.name
+    name = (run.parent.name, run.name)
+    try:
+        record = document(folder / "committed.json", "cairn_committed")
+        must(record["version"] == version and record["step"] == int(folder.parent.name), "another")
+        attempt = records.get(record["attempt"]) or document(folder / "manifest.json", "cairn_manifest")
+        must(id_of(*name, record["attempt"], attempt["nonce"], record["step"], record["n"]) == version,
+             "another version's numbers")
+        return (record["attempt"], record["step"], record["n"]), record
+    except (Damage, KeyError):
+        pass
+    try:  # the manifest has the same numbers, and the id proves them
+        m = document(folder / "manifest.json", "cairn_manifest")
+        must(id_of(*name, m["attempt"], m["nonce"], m["step"], m["n"]) == version, "another version")
+        return (m["attempt"], m["step"], m["n"]), None
+    except (Damage, KeyError):
+        return None, None
+
+def committed(run):
+    """Folders of the committed versions: with a record, and not only that."""
+    return [p.parent for p in run.glob("*/ckpt_*/committed.json")
+            if (p.parent / "manifest.json").exists() or (p.parent / "checksums.bin").exists()
+            or (p.parent / "data").exists()]
+
+def tell_lost(records, orders, marks, best):
+    newest = max([0, *records, *marks, *(o[0] for o in orders if o)])
+    lost = [k for k in range(1, newest + 1) if k not in records]
+    if lost and not (best and best[0] >= lost[-1]):
+        say(f"warning: attempts {lost[-10:]} left no readable record: what they superseded or "
+            "revived is not known; name a version to be sure")
+
+def find(run, ref):
+    """The folder of the version that ref means, or None."""
+    if ref.startswith("ckpt_"):
+        return next((folder for folder in committed(run) if folder.name == ref), None)
+    records = attempt_records(run)
+    gone, best, chosen, orders = superseded(run, records), None, None, []
+    for folder in committed(run):
+        if ref != "latest" and int(folder.parent.name) != int(ref):
+            continue
+        key, record = order(folder, records)
+        orders.append(key)
+        if folder.name in gone or (folder / "trashed.json").exists():
+            continue
+        must(key, f"{folder}: damaged, and may be the newest; name another version to get that")
+        if best is None or key > best:
+            best, chosen = key, (folder, record)
+    marks = [int(m.name[11:23]) for m in run.glob("*/ckpt_*/superseded-*.json")]
+    tell_lost(records, orders, [*marks, *attempt_numbers(run)], best)
+    if not chosen:
+        return None
+    must(chosen[1], f"{chosen[0]}/committed.json: damaged")
+    return chosen[0]
+
+def manifest_of(folder):
+    """The manifest, proven by its record, which is proven by the id."""
+    record, path = document(folder / "committed.json", "cairn_committed"), folder / "manifest.json"
+    must(path.exists(), f"{path} is missing")
+    text = path.read_bytes()
+    must(hashlib.sha256(text).hexdigest() == record["manifest_sha256"], f"{path}: digest")
+    m = document(path, "cairn_manifest")
+    must(m["checksum"] == "crc32c" and m["block_bytes"] == 1 << 20, f"{path}: checksums")
+    must(m["version"] == folder.name == id_of(m["project"], m["run"], m["attempt"], m["nonce"], m["step"], m["n"])
+         and (record["attempt"], record["n"]) == (m["attempt"], m["n"]), f"{path}: of another version")
+    return m
 
 def versions(store):
-    """(manifest, its folder) of every committed version, newest first."""
-    must(json.loads((store / ".cairn/store.json").read_bytes())["cairn_store"] == 1, "store format")
-    gone, found = set(), []
-    for path in store.glob("*/*/attempts/*.json"):
-        gone.update(json.loads(path.read_bytes())["superseded"])
-    for path in store.glob("*/*/*/ckpt_*/committed.json"):
-        record, manifest = json.loads(path.read_bytes()), path.parent / "manifest.json"
-        if not manifest.exists():
-            continue  # what is left of a deletion
-        text = manifest.read_bytes()
-        must(hashlib.sha256(text).hexdigest() == record["manifest_sha256"], f"{manifest}: digest")
-        manifest = json.loads(text)
-        must(manifest["cairn_manifest"] == 1 and manifest["checksum"] == "crc32c", f"{path}: format")
-        manifest["superseded"] = manifest["version"] in gone
-        found.append((manifest, path.parent))
-    return sorted(found, key=lambda v: (not v[0]["superseded"], v[0]["attempt"], v[0]["step"], v[0]["n"]),
+    """(manifest, its folder) of every committed version, those that count first, newest first."""
+    found = []
+    for run in {p.parent.parent.parent for p in store.glob("*/*/*/ckpt_*/committed.json")}:
+        gone = superseded(run, attempt_records(run))
+        for folder in committed(run):
+            manifest = manifest_of(folder)
+            manifest["flags"] = ["superseded"] * (folder.name in gone)
+            manifest["flags"] += ["trashed"] * (folder / "trashed.json").exists()
+            found.append((manifest, folder))
+    return sorted(found, key=lambda v: (not v[0]["flags"], v[0]["attempt"], v[0]["step"], v[0]["n"]),
                   reverse=True)
+
+# ---- its bytes ----
+
+def read(path):
+    must(path.is_file(), f"{path} is missing")
+    return path.read_bytes()
 
 def shards(manifest, folder):
     """Every shard's bytes, each block checked."""
-    sums, block = (folder / "checksums.bin").read_bytes(), manifest["block_bytes"]
+    sums, block = read(folder / "checksums.bin"), manifest["block_bytes"]
     must(hashlib.sha256(sums).hexdigest() == manifest["checksums_sha256"], "checksums.bin: digest")
     for shard in manifest["shards"]:
         must(shard["extents"] == ([[0, shard["size"]]] if shard["size"] else []), "unknown extents")
-        data = (folder / "data" / shard["name"]).read_bytes()
+        data = read(folder / "data" / shard["name"])
         must(len(data) == shard["size"], f"{shard['name']}: size")
         for i in range(0, len(data), block):
             wanted = struct.unpack_from("<I", sums, 4 * (shard["first_block"] + i // block))[0]
@@ -84,7 +211,7 @@ def table_rows(table):
 
 def tables(manifest, run_folder):
     digest, writer = manifest["layout"]["digest"], manifest["layout"]["writer"]
-    layout = (run_folder / f"layouts/{digest}-{writer[5:].replace('-', '')[:16]}.layout").read_bytes()
+    layout = read(run_folder / f"layouts/{digest}-{writer[5:].replace('-', '')[:16]}.layout")
     must(layout[:8] == b"cairnLY1", "layout format")
     sha, rows = hashlib.sha256(), []
     for i in range(struct.unpack_from("<I", layout, 8)[0]):
@@ -111,53 +238,87 @@ def place(out, bits, shape, fragment, data):
         out[index * bits // 8:index * bits // 8 + run] = piece[row * run:(row + 1) * run]
     return size
 
+def replica(name, count):
+    """Which of the ranks that hold a whole copy is read: FNV-1a of the name, mixed."""
+    mask, value = (1 << 64) - 1, 0xCBF29CE484222325
+    for byte in name.encode():
+        value = (value ^ byte) * 0x100000001B3 & mask
+    value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & mask
+    return (value >> 33) % count
+
 def tensors(rows, data):
     """name -> (dtype, shape, bytes); local ones as name@rank; aliases as their targets."""
-    whole, filled, aliases = {}, {}, {}
+    whole, filled, aliases, copies = {}, {}, {}, {}
+    for rank, listed in rows:
+        for row in listed:
+            if row[2] == REPLICATED:
+                copies.setdefault(row[0], []).append(rank)
     for rank, listed in rows:
         for name, alias, kind, dtype, shape, fragments in listed:
             if kind == ALIAS:
-                aliases[name] = alias
+                aliases[name, rank] = alias
                 continue
             key = f"{name}@{rank}" if kind == LOCAL else name
-            if kind == REPLICATED and key in whole:
-                continue  # one copy is enough
+            if kind == REPLICATED and rank != copies[name][replica(name, len(copies[name]))]:
+                continue
             size = math.prod(shape) * DTYPE_BITS[dtype] // 8
             entry = whole.setdefault(key, (DTYPES[dtype], list(shape), bytearray(size)))
             for fragment in fragments:
                 filled[key] = filled.get(key, 0) + place(entry[2], DTYPE_BITS[dtype], shape, fragment, data)
     for key, (_, _, content) in whole.items():
         must(filled.get(key, 0) == len(content), f"tensor {key}: not covered exactly")
-    for name, target in aliases.items():
-        while target in aliases:
-            target = aliases[target]
-        for key in [k for k in whole if k == target or k.startswith(target + "@")]:
-            whole[name + key[len(target):]] = whole[key]
+    targets = {name: target for (name, _), target in aliases.items()}
+    for name, rank in list(aliases):
+        target, hops = targets[name], 0
+        while target in targets and hops < 16:
+            target, hops = targets[target], hops + 1
+        key = target if target in whole else f"{target}@{rank}"
+        must(key in whole, f"alias {name}: no tensor {target}")
+        whole[name + key[len(target):]] = whole[key]
     return whole
 
-def main():
-    must(len(sys.argv) in (2, 4), __doc__)
-    found = versions(pathlib.Path(sys.argv[1]))
-    if len(sys.argv) == 2:
-        for m, _ in found:
-            print(m["project"] + "/" + m["run"], m["step"], m["version"], m["bytes"], "superseded" * m["superseded"])
-        return
-    run, _, step = sys.argv[2].partition("@")
-    found = [v for v in found if f"{v[0]['project']}/{v[0]['run']}" == run and step in ("", str(v[0]["step"]))]
-    must(found and (step or not found[0][0]["superseded"]), "no such committed version")
-    (manifest, folder), out = found[0], pathlib.Path(sys.argv[3])
+def write_out(manifest, folder, out):
     data = dict(shards(manifest, folder))
     for name, content in data.items():
         (out / "shards" / name).parent.mkdir(parents=True, exist_ok=True)
         (out / "shards" / name).write_bytes(content)
-    if manifest["layout"]:
-        index = {}
-        (out / "tensors").mkdir(parents=True, exist_ok=True)
-        for i, (name, (dtype, shape, content)) in enumerate(sorted(tensors(tables(manifest, folder.parent.parent), data).items())):
-            (out / "tensors" / f"{i}.bin").write_bytes(content)
-            index[name] = {"file": f"{i}.bin", "dtype": dtype, "shape": shape}
-        (out / "tensors.json").write_text(json.dumps(index))
+    if not manifest["layout"]:
+        return
+    index = {}
+    found = tensors(tables(manifest, folder.parent.parent), data)
+    (out / "tensors").mkdir(parents=True, exist_ok=True)
+    for i, (name, (dtype, shape, content)) in enumerate(sorted(found.items())):
+        (out / "tensors" / f"{i}.bin").write_bytes(content)
+        index[name] = {"file": f"{i}.bin", "dtype": dtype, "shape": shape}
+    (out / "tensors.json").write_text(json.dumps(index))
+
+def main():
+    if not 2 <= len(sys.argv) <= 4:
+        say(__doc__)
+        return 2
+    store = pathlib.Path(sys.argv[1])
+    document(store / ".cairn/store.json", "cairn_store")
+    if len(sys.argv) == 2:
+        for m, _ in versions(store):
+            print(m["project"] + "/" + m["run"], m["step"], m["version"], m["bytes"], *m["flags"])
+        return 0
+    name, _, ref = sys.argv[2].partition("@")
+    if not re.fullmatch("(latest|[0-9]+|ckpt_[0-9a-f-]{36})?", ref) or name.count("/") != 1:
+        say(f"{sys.argv[2]} is not PROJECT/RUN[@STEP|@latest|@ckpt_...]")
+        return 2
+    folder = find(store / name, ref or "latest")
+    if not folder:
+        say("no such committed version")
+        return 3
+    manifest = manifest_of(folder)
     print(manifest["version"])
+    if len(sys.argv) == 4:
+        write_out(manifest, folder, pathlib.Path(sys.argv[3]))
+    return 0
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except (Damage, KeyError, IndexError, struct.error, UnicodeDecodeError) as error:
+        say(f"damaged: {error}")
+        sys.exit(7)

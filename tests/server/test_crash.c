@@ -115,6 +115,24 @@ TEST(an_attempt_whose_answer_was_lost_is_answered_again_with_its_record_there) /
     }
 }
 
+TEST(an_attempt_whose_job_died_before_its_answer_has_its_record_before_the_next) /* Q5 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(start_to_die(&world, "server.attempt.after_transaction"));
+    struct cairn_hand hand;
+    struct cairn_run_name name = {"llm", "seven"};
+    struct cairn_key keys[3];
+    EXPECT(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1) != CAIRN_OK);
+    REQUIRE(died(&world));
+    REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "latest", 1));
+    EXPECT_EQ_U64(hand.attempt, 2);
+    cairn_key_attempt(&name, 1, &keys[0]);
+    cairn_key_attempt_copy(&name, 1, &keys[1]);
+    cairn_key_attempt(&name, 2, &keys[2]);
+    for (size_t i = 0; i < CAIRN_COUNT(keys); i++) EXPECT(object_there(&world, &keys[i]));
+}
+
 TEST(a_sweep_that_was_killed_goes_on_and_takes_the_record_first) /* Q30, C05 */
 {
     static const char *const points[] = {"server.sweep.after_record", "server.sweep.after_manifest",

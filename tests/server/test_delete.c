@@ -46,7 +46,7 @@ TEST(a_deleted_checkpoint_is_in_the_trash_until_the_grace_is_over) { /* P8, P12 
     EXPECT(json_is_true(json_object_get(trashed, "trashed")));
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
     EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), one.id.text); /* V6 */
-    EXPECT_EQ_U64(objects_under(&world, &two), 4);
+    EXPECT_EQ_U64(objects_under(&world, &two), 5);
     REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints/2/undelete", NULL, &back));
     EXPECT(json_is_true(json_object_get(back, "latest")));
     REQUIRE_OK(cairn_world_call(&world, "DELETE", two.path, NULL, NULL));

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * marks: what the store itself is told of committed versions that do not count.
+ *
+ * Why:     who reads a store without its server must not take for the newest what is in the trash,
+ *          or what a later save of the same step has superseded.
+ * Promise: M1  while a version is in the trash its trashed.json is there: it is put before the row
+ *              changes and deleted before the row changes back. Where the two differ after a
+ *              death, or under a catalog that was put back, the row follows the store.
+ *          M2  what a save supersedes by `on_exists` has a mark of its attempt before that save's
+ *              row says recorded.
+ * Limits:  1,000 older versions of one step.
+ * Threads: any that owns the worker.
+ * Next:    server/handlers/verdicts.c, server/jobs/record.c, server/jobs/compare.c; docs/format.md.
+ */
+#pragma once
+
+#include "server/catalog/versions.h"
+#include "server/jobs/run_objects.h"
+#include "server/server.h"
+
+enum cairn_code cairn_srv_mark_trashed(struct cairn_store_worker *worker,
+                                       const struct cairn_srv_version *version, bool trashed,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* After the row changed, or did not: the mark is made what the row says, whoever changes it
+ * meanwhile. */
+enum cairn_code cairn_srv_mark_settle(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      const char *id, struct cairn_error *err) CAIRN_MUST_USE;
+/* Of what a committed version supersedes, if it does. */
+enum cairn_code cairn_srv_mark_superseded(struct cairn_srv *server,
+                                          struct cairn_store_worker *worker,
+                                          const struct cairn_srv_version *version,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* The rows of a run after what its store says; objects were listed whole. */
+enum cairn_code cairn_srv_marks_follow(struct cairn_srv *server,
+                                       const struct cairn_srv_run_objects *objects,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Inside a transaction: one version's row. */
+enum cairn_code cairn_srv_mark_take(struct cairn_srv_tx *tx, const struct cairn_srv_seen *seen,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
