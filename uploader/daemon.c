@@ -229,16 +229,6 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
 
 /* ---- stop ---- */
 
-static void free_left(struct cairn_up *up) {
-    CAIRN_HOLD(&up->lock);
-    while (up->locked.left) {
-        struct cairn_up_left *left = up->locked.left;
-        up->locked.left = left->next;
-        cairn_up_attempt_leave(up, left->attempt);
-        free(left);
-    }
-}
-
 void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_lock_take(&up->lock);
     up->locked.ending = up->locked.draining = true;
@@ -263,7 +253,6 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_fetch_free(up->fetch);
     if (up->send) cairn_up_save_free_all(up);
     cairn_up_slabs_free_all(up);
-    free_left(up);
     cairn_up_lost_free(up);
     cairn_up_send_free(up->send);
     if (up->store) cairn_store_free(up->store);

@@ -39,14 +39,6 @@ struct cairn_up_asking;
 struct cairn_up_attempt;
 struct cairn_up_lost;
 
-/* A session of the process before this one, whose trainer may come back. */
-struct cairn_up_left {
-    struct cairn_up_left *next;
-    uint64_t entry; /* in the journal */
-    struct cairn_up_attempt *attempt;
-    uint32_t rank;
-};
-
 struct cairn_up {
     struct cairn_up_settings settings;
     struct cairn_up_places places;
@@ -72,8 +64,7 @@ struct cairn_up {
         struct cairn_up_opening *openings; /* that wait for a call of their attempt to end */
         struct cairn_up_asking *asking;    /* calls under way */
         struct cairn_up_attempt *attempts; /* with users, and stale ones without */
-        struct cairn_up_left *left;
-        struct cairn_up_lost *lost; /* ranks whose process ended */
+        struct cairn_up_lost *lost; /* ranks that are connected no longer */
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
         char store_waits[256]; /* why nothing is sent now (send/meeting.h); "": nothing is wrong */
         uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */

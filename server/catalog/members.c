@@ -124,3 +124,24 @@ enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
     }
     return CAIRN_OK;
 }
+
+#define REASON_FORMAT "rank %u has ended without sealing this save (process %s on node %s)"
+
+enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_version *version,
+                                       char ret_reason[CAIRN_SRV_REASON_BYTES],
+                                       struct cairn_error *err) {
+    ret_reason[0] = 0;
+    if (!CAIRN_RULE(Q56)) return CAIRN_OK;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_gone), SQL_I(version->run_id),
+                                 SQL_I(version->attempt), SQL_T(version->id.text),
+                                 SQL_I(CAIRN_SRV_END_SETTLED), SQL_I(version->world_size)));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    if (more)
+        snprintf(ret_reason, CAIRN_SRV_REASON_BYTES, REASON_FORMAT,
+                 (unsigned)cairn_srv_rows_i64(&rows, 0), cairn_srv_rows_text(&rows, 1),
+                 cairn_srv_rows_text(&rows, 2));
+    return CAIRN_OK;
+}

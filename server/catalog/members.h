@@ -8,18 +8,27 @@
  *          Q54  an unknown process is CAIRN_JOB_REUSED once a known one of the attempt was reported
  *               ended by its own node. Where all carry an incarnation that alone decides: the same
  *               one is taken whoever has ended, another one never.
+ *          Q56  a version that needs a rank of which nothing can come any more is told apart.
  * Limits:  65,536 ranks a call; an incarnation of 128 bytes. Without incarnations a process whose
  *          end nobody has reported yet counts as alive.
  * Threads: inside a transaction.
- * Next:    server/handlers/attempts.c, server/catalog/nodes.c.
+ * Next:    server/handlers/attempts.c, server/handlers/ended.h.
  */
 #pragma once
 
 #include "common/json.h"
 #include "server/catalog/sql.h"
+#include "server/catalog/versions.h"
 
 #define CAIRN_SRV_RANKS_MAX 65536
 #define CAIRN_SRV_INCARNATION_BYTES_MAX 128
+
+/* attempt_ranks.ended */
+enum cairn_srv_end {
+    CAIRN_SRV_END_NONE,   /* as far as anybody knows it lives */
+    CAIRN_SRV_END_SEEN,   /* its process has ended */
+    CAIRN_SRV_END_SETTLED /* and whatever its node holds of it was told */
+};
 
 struct cairn_srv_joining {
     int64_t run_id;
@@ -41,3 +50,8 @@ enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_members_end(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_joining *joining,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Why an open version can never become whole: "" when no rank that it still needs has ended. */
+enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_version *version,
+                                       char ret_reason[CAIRN_SRV_REASON_BYTES],
+                                       struct cairn_error *err) CAIRN_MUST_USE;

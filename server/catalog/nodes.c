@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "server/catalog/members.h"
+#include "server/handlers/ended.h"
 #include "server/request.h"
 #include "server/waiters.h"
 
@@ -151,11 +151,10 @@ struct beat {
     struct cairn_buf uploader_text;
     struct cairn_grant *grants; /* those that are ours (Q49) */
     struct told *told;          /* one for each of them */
-    json_t **ended;             /* likewise; NULL: none */
-    bool write_ended;
     size_t told_count;
+    struct cairn_srv_ends ends;
     bool write_row, leaving;
-    json_t *fenced, *states, *unknown, *foreign; /* the answer */
+    json_t *fenced, *states, *unknown, *foreign, *taken; /* the answer */
 };
 
 /* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
@@ -163,16 +162,12 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
     const char *text = NULL;
     struct told *told = &beat->told[beat->told_count];
     struct cairn_grant *grant = &beat->grants[beat->told_count];
-    json_t *ended = NULL;
     struct cairn_json_field fields[] = {
         {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
         {"unsent", CAIRN_JSON_U64, true, &told->unsent, 0},
-        {"ended", CAIRN_JSON_ARRAY, false, &ended, 0},
     };
     CAIRN_TRY(cairn_json_read(json_array_get(beat->attempts, index), "/attempts", fields,
                               CAIRN_COUNT(fields), false, err));
-    if (json_array_size(ended) > CAIRN_SRV_RANKS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "/attempts/%zu/ended names too many", index);
     struct cairn_error why = {0};
     enum cairn_code code = cairn_srv_grant_judge(beat->request->server, text, grant, &why);
     if (code && !CAIRN_RULE(Q49)) return cairn_fail(err, code, "%s", why.message);
@@ -184,7 +179,6 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
     }
     snprintf(told->run, sizeof(told->run), "%s/%s", grant->name.project, grant->name.run);
     told->attempt = grant->attempt;
-    beat->ended[beat->told_count] = ended;
     beat->told_count++;
     return CAIRN_OK;
 }
@@ -195,8 +189,7 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
         return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
     beat->told = calloc(count + 1, sizeof(*beat->told));
     beat->grants = calloc(count + 1, sizeof(*beat->grants));
-    beat->ended = calloc(count + 1, sizeof(*beat->ended));
-    if (!beat->told || !beat->grants || !beat->ended)
+    if (!beat->told || !beat->grants)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
     return CAIRN_OK;
@@ -276,46 +269,12 @@ static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, 
     return CAIRN_OK;
 }
 
-/* Q54: does the beat say of anybody that it has ended, of whom that is news? */
-static enum cairn_code look_at_ended(struct cairn_srv_tx *tx, struct beat *beat, size_t at,
-                                     struct cairn_error *err) {
-    const struct cairn_grant *grant = &beat->grants[at];
-    for (size_t i = 0; i < json_array_size(beat->ended[at]) && !beat->write_ended; i++) {
-        int64_t one = 0;
-        CAIRN_TRY(cairn_srv_sql_number(
-            tx, &beat->write_ended, &one, err, SQL(member_lives), SQL_T(grant->name.project),
-            SQL_T(grant->name.run), SQL_I(grant->attempt),
-            SQL_I(json_integer_value(json_array_get(beat->ended[at], i))),
-            SQL_T(beat->request->params.node)));
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code write_ended(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct beat *beat = argument;
-    for (size_t i = 0; i < beat->told_count; i++) {
-        CAIRN_AUTO(srv_run) run = {0};
-        if (!beat->ended[i]) continue;
-        enum cairn_code code = cairn_srv_run_get(tx, &beat->grants[i].name, &run, err);
-        if (code == CAIRN_NOT_FOUND) continue;
-        if (code) return code;
-        struct cairn_srv_joining ended = {.run_id = run.id,
-                                          .attempt = beat->grants[i].attempt,
-                                          .node = beat->request->params.node,
-                                          .ended = beat->ended[i]};
-        CAIRN_TRY(cairn_srv_members_end(tx, &ended, err));
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct beat *beat = argument;
     for (size_t i = 0; i < beat->told_count; i++) {
         CAIRN_TRY(tell_fenced(tx, beat, &beat->grants[i], err));
         CAIRN_TRY(tell_open(tx, beat, &beat->grants[i], err));
-        CAIRN_TRY(look_at_ended(tx, beat, i, err));
     }
     for (size_t i = 0; i < json_array_size(beat->versions); i++)
         CAIRN_TRY(tell_version(tx, beat, json_array_get(beat->versions, i), err));
@@ -339,23 +298,45 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
         if (json_array_append(versions, value))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    json_t *json =
-        json_pack("{s:s, s:I, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid, "generation",
-                  (json_int_t)server->generation, "fenced", beat->fenced, "versions", versions,
-                  "unknown", beat->unknown, "foreign", beat->foreign);
+    json_t *json = json_pack(
+        "{s:s, s:I, s:O, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid, "generation",
+        (json_int_t)server->generation, "fenced", beat->fenced, "versions", versions, "unknown",
+        beat->unknown, "foreign", beat->foreign, "ended", beat->taken);
     return cairn_srv_reply_json(reply, 200, json, err);
+}
+
+/* The catalog of which the node was told last. */
+static enum cairn_code is_ours(const struct cairn_srv *server, const json_t *heard, bool *ret,
+                               struct cairn_error *err) {
+    const char *catalog = "";
+    uint64_t generation = 0;
+    struct cairn_json_field fields[] = {
+        {"catalog", CAIRN_JSON_TEXT, true, &catalog, CAIRN_UUID_TEXT_BYTES - 1},
+        {"generation", CAIRN_JSON_U64, true, &generation, 0},
+    };
+    *ret = false;
+    if (!heard) return CAIRN_OK;
+    CAIRN_TRY(cairn_json_read(heard, "/heard", fields, CAIRN_COUNT(fields), false, err));
+    *ret = generation == server->generation && !strcmp(catalog, server->store_uuid);
+    return CAIRN_OK;
 }
 
 static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = beat->request->server;
+    json_t *ended = NULL, *heard = NULL;
+    bool same_catalog = false;
     struct cairn_json_field fields[] = {
         {"uploader", CAIRN_JSON_OBJECT, true, &beat->uploader, 0},
         {"attempts", CAIRN_JSON_ARRAY, false, &beat->attempts, 0},
         {"versions", CAIRN_JSON_ARRAY, false, &beat->versions, 0},
+        {"ended", CAIRN_JSON_ARRAY, false, &ended, 0},
+        {"heard", CAIRN_JSON_OBJECT, false, &heard, 0},
         {"leaving", CAIRN_JSON_BOOL, false, &beat->leaving, 0},
     };
     CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    CAIRN_TRY(is_ours(server, heard, &same_catalog, err));
+    CAIRN_TRY(cairn_srv_ends_read(&beat->ends, ended, same_catalog, err));
     beat->uploader_text.limit = 4096;
     CAIRN_TRY(cairn_json_dump(beat->uploader, &beat->uploader_text, err));
     CAIRN_TRY(read_attempts(beat, err));
@@ -366,8 +347,7 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     memcpy(copy, beat->told, count * sizeof(*copy));
     remember(beat);
     for (size_t i = 0; i < count; i++) cairn_srv_waiters_tell(server->waiters, copy[i].run);
-    if (beat->write_ended)
-        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_ended, beat, err));
+    CAIRN_TRY(cairn_srv_ends_take(&beat->ends, beat->taken, beat->fenced, err));
     if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
     return reply_to(beat, reply, err);
 }
@@ -380,7 +360,9 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
                         .fenced = json_array(),
                         .states = json_object(),
                         .unknown = json_array(),
-                        .foreign = json_array()};
+                        .foreign = json_array(),
+                        .taken = json_array(),
+                        .ends.request = request};
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
     free(beat.told);
@@ -389,7 +371,8 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
     json_decref(beat.unknown);
     json_decref(beat.foreign);
     free(beat.grants);
-    free(beat.ended);
+    json_decref(beat.taken);
+    cairn_srv_ends_release(&beat.ends);
     return code;
 }
 

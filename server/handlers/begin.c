@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "server/catalog/members.h"
 #include "server/jobs/jobs.h"
 #include "server/handlers/saves.h"
 #include "server/waiters.h"
@@ -270,6 +271,18 @@ static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
     return cairn_srv_version_move(tx, &begin->version, &move, err);
 }
 
+/* Q56: it needs a rank whose end was reported before this begin came. */
+static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin,
+                                  struct cairn_error *err) {
+    char reason[CAIRN_SRV_REASON_BYTES];
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_members_gone(tx, &begin->version, reason, err));
+    if (!reason[0]) return CAIRN_OK;
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
 static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *batch,
                                  const struct cairn_srv_run *run, struct begin *begin,
                                  struct cairn_error *err) {
@@ -289,7 +302,8 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *ba
     }
     if (code) return code;
     if (begin->code) return refuse(tx, begin, err);
-    return join(tx, batch, begin, err);
+    CAIRN_TRY(join(tx, batch, begin, err));
+    return close_dead(tx, begin, err);
 }
 
 static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {

@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "server/jobs/compare.h"
 #include "server/catalog/frozen.h"
+#include "server/catalog/members.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/catalog/nodes.h"
@@ -143,7 +144,11 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
     CAIRN_TRY(cairn_srv_save_whole(tx, &fresh, &whole, err));
     if (whole) return CAIRN_OK;
     uint64_t open_max_ms = found->server->settings->open_max_ms;
-    if (cairn_srv_tick(tx) >= fresh.opened_tick + open_max_ms) {
+    enum cairn_code code = CAIRN_TIMEOUT;
+    CAIRN_TRY(cairn_srv_members_gone(tx, &fresh, found->reason, err));
+    if (found->reason[0]) {
+        code = CAIRN_SOURCE_GONE; /* Q56, of a run that was frozen when it was reported */
+    } else if (cairn_srv_tick(tx) >= fresh.opened_tick + open_max_ms) {
         char text[24];
         cairn_duration_text(open_max_ms, text);
         snprintf(found->reason, sizeof(found->reason), "it was open for more than %s", text);
@@ -151,7 +156,7 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
         CAIRN_TRY(silent_node(tx, found, err));
     }
     if (!found->reason[0]) return CAIRN_OK;
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_TIMEOUT, found->reason};
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, code, found->reason};
     found->changed = true;
     return cairn_srv_version_move(tx, &found->version, &move, err);
 }

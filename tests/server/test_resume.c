@@ -26,17 +26,18 @@ static enum cairn_code open_by(struct cairn_world *world, const struct call *cal
     return cairn_world_call(world, "POST", WORLD_RUN "/attempts", body, ret_reply);
 }
 
+/* proc: of rank 0, which has ended; NULL: nobody has. */
 static enum cairn_code beat(struct cairn_world *world, const char *node, const char *grant,
-                            int ended) {
+                            const char *proc) {
     char path[64];
     snprintf(path, sizeof(path), "/v1/nodes/%s", node);
-    json_t *told = json_pack("{s:s, s:i}", "grant", grant, "unsent", 0);
-    if (ended >= 0) json_object_set_new(told, "ended", json_pack("[i]", ended));
-    return cairn_world_call(
-        world, "PUT", path,
-        json_pack("{s:{s:s}, s:[o], s:[]}", "uploader", "version", "1", "attempts", told,
-                  "versions"),
-        NULL);
+    json_t *body = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                             "attempts", "grant", grant, "unsent", 0, "versions");
+    if (proc)
+        json_object_set_new(body, "ended",
+                            json_pack("[{s:s, s:i, s:s, s:b}]", "grant", grant, "rank", 0, "proc",
+                                      proc, "settled", 0));
+    return cairn_world_call(world, "PUT", path, body, NULL);
 }
 
 /* A save of two ranks that both have sealed, of which rank 1's shard is still being sent. */
@@ -114,9 +115,9 @@ TEST(an_attempt_takes_no_stranger_once_one_of_its_processes_has_ended) /* V38, Q
     CAIRN_AUTO_JSON json_t *answer = NULL;
     REQUIRE_OK(open_by(&world, &first, &answer));
     const char *grant = cairn_world_text(answer, "grant");
-    REQUIRE_OK(beat(&world, "node-a", grant, -1));
+    REQUIRE_OK(beat(&world, "node-a", grant, NULL));
     /* The first incarnation dies before its rank 1 has come; the second one has its job string. */
-    REQUIRE_OK(beat(&world, "node-a", grant, 0));
+    REQUIRE_OK(beat(&world, "node-a", grant, "old-0"));
     struct call second = {
         .job = "train", .proc = "new-1", .node = "node-b", .rank = 1, .after = 1, .ended = -1};
     EXPECT_CODE(open_by(&world, &second, NULL), CAIRN_JOB_REUSED);
@@ -196,7 +197,7 @@ TEST(an_incarnation_that_all_ranks_carry_settles_who_belongs_together) /* V38, Q
     EXPECT_CODE(open_by(&world, &late, NULL), CAIRN_JOB_REUSED); /* before anybody has ended */
     EXPECT(strstr(err.message, "4711.0"));
     /* One of its own comes late, after another has done its work and ended. */
-    REQUIRE_OK(beat(&world, "node-a", cairn_world_text(answer, "grant"), 0));
+    REQUIRE_OK(beat(&world, "node-a", cairn_world_text(answer, "grant"), "p-0"));
     late.incarnation = "4711.0";
     REQUIRE_OK(open_by(&world, &late, NULL));
 }

@@ -57,6 +57,8 @@ static const struct row wanted[] = {
     {"tables_drop_unused", "tables_used"},
 
     {"attempt_newest_recorded", "attempts_recorded"},
+    {"member_first_ended", "attempt_ranks_ended"},
+    {"member_gone", "attempt_ranks_ended"},
     {"layout_of_writer", "layouts_writer"},
 };
 

@@ -22,6 +22,7 @@
 #include "common/error.h"
 #include "common/id.h"
 #include "tests/sim/kernel.h"
+#include "uploader/trainers/process.h"
 
 #define PID_BASE 1000
 #define CONNECTS_MAX 256
@@ -122,6 +123,20 @@ int __wrap_pidfd_open(pid_t pid, unsigned flags) {
     process->ended_fds[process->ended_count++] = dup(fd);
     sim_fd_closed(process->ended_fds[process->ended_count - 1]);
     return fd;
+}
+
+/* What the journal calls a process: numbers are not used twice here. */
+void __wrap_cairn_up_process_name(pid_t pid, char ret[CAIRN_UP_PROCESS_BYTES]) {
+    snprintf(ret, CAIRN_UP_PROCESS_BYTES, "%d", (int)pid);
+}
+
+enum cairn_up_process __wrap_cairn_up_process_find(const char *name, int *ret_fd) {
+    pid_t pid = (pid_t)strtol(name, NULL, 10);
+    const struct sim_process *process = sim_process_of(pid - PID_BASE);
+    *ret_fd = -1;
+    if (!process || !process->alive) return CAIRN_UP_PROCESS_ENDED;
+    *ret_fd = __wrap_pidfd_open(pid, 0);
+    return *ret_fd < 0 ? CAIRN_UP_PROCESS_UNSEEN : CAIRN_UP_PROCESS_LIVES;
 }
 
 /* libcairn's is of the whole process; here several ranks are in one. */

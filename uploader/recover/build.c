@@ -11,6 +11,7 @@
 #include "common/rule.h"
 #include "uploader/recover/inside.h"
 #include "uploader/save.h"
+#include "uploader/trainers/lost.h"
 
 /* ---- one save ---- */
 
@@ -172,24 +173,22 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
 
 static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_past *past,
                                      struct cairn_error *err) {
-    const char *grant = NULL;
-    uint32_t rank = 0;
+    const char *grant = NULL, *proc = "", *name = "";
+    bool bye = false;
+    struct cairn_up_rank rank = {.world_size = UINT32_MAX, .entry = past->entry, .process = -1};
     const struct cairn_json_field fields[] = {
         {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
-        {"rank", CAIRN_JSON_U32, true, &rank, 0},
+        {"rank", CAIRN_JSON_U32, true, &rank.rank, 0},
+        {"world_size", CAIRN_JSON_U32, false, &rank.world_size, 0},
+        {"proc", CAIRN_JSON_TEXT, false, &proc, CAIRN_UUID_TEXT_BYTES - 1},
+        {"process", CAIRN_JSON_TEXT, false, &name, CAIRN_UP_PROCESS_BYTES - 1},
+        {"bye", CAIRN_JSON_BOOL, false, &bye, 0},
     };
     CAIRN_TRY(cairn_json_read(past->session, "", fields, CAIRN_COUNT(fields), true, err));
-    struct cairn_up_left *left = calloc(1, sizeof(*left));
-    if (!left) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
-    enum cairn_code code = cairn_up_attempt_join(up, grant, &left->attempt, err);
-    if (code != CAIRN_OK) {
-        free(left);
-        return code;
-    }
-    left->entry = past->entry;
-    left->rank = rank;
-    left->next = up->locked.left;
-    up->locked.left = left;
+    CAIRN_TRY(cairn_up_attempt_join(up, grant, &rank.attempt, err));
+    rank.proc = proc;
+    rank.ended = cairn_up_process_find(name, &rank.process) == CAIRN_UP_PROCESS_ENDED;
+    cairn_up_lost_recover_locked(up, &rank, bye);
     return CAIRN_OK;
 }
 
@@ -218,31 +217,6 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
 
 /* ---- the end of the wait ---- */
 
-static void left_close(struct cairn_up *up, struct cairn_up_left *left) {
-    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
-    struct cairn_up_record record = {.entry = left->entry, .closes = true, .message = message};
-    struct cairn_error error = {0};
-    CAIRN_ASSERT(message != NULL);
-    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "recover.left", "cause=\"%s\"", error.message);
-    cairn_up_attempt_leave(up, left->attempt);
-    free(left);
-}
-
-void cairn_up_recovery_left_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
-                                   uint32_t rank) {
-    struct cairn_up_left **at = &up->locked.left;
-    while (*at) {
-        struct cairn_up_left *left = *at;
-        if (attempt && (left->attempt != attempt || left->rank != rank)) {
-            at = &left->next;
-            continue;
-        }
-        *at = left->next;
-        left_close(up, left);
-    }
-}
-
 void cairn_up_recovery_tick(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     if (!up->locked.offers_until_ms || cairn_mono_ms() < up->locked.offers_until_ms) return;
@@ -256,5 +230,4 @@ void cairn_up_recovery_tick(struct cairn_up *up) {
         cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
                                   "the uploader restarted and the trainer did not come back");
     }
-    cairn_up_recovery_left_locked(up, NULL, 0);
 }

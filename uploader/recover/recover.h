@@ -28,9 +28,5 @@ enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_repl
 /* Make saves and rights of what was replayed. */
 enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-struct cairn_up_attempt;
-/* That rank of the old process' sessions is back; attempt NULL: none is waited for any more. */
-void cairn_up_recovery_left_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
-                                   uint32_t rank);
 /* Ends the wait for offers when its time has come; cheap. */
 void cairn_up_recovery_tick(struct cairn_up *up);

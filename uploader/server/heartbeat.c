@@ -38,11 +38,9 @@ static bool add_store(struct cairn_up *up, json_t *uploader) {
 
 static bool add_attempts(struct cairn_up *up, json_t *array) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
+        if (!cairn_up_lost_holds_locked(up, at)) continue;
         json_t *item =
             json_pack("{s:s, s:I}", "grant", at->text, "unsent", (json_int_t)unsent_of(up, at));
-        json_t *ended = cairn_up_lost_ranks_locked(up, at);
-        if (json_array_size(ended)) json_object_set(item, "ended", ended);
-        json_decref(ended);
         if (json_array_append_new(array, item)) return false;
     }
     return true;
@@ -94,7 +92,16 @@ static bool nothing_left(struct cairn_up *up) {
     return true;
 }
 
-static json_t *report(struct cairn_up *up, bool last) {
+/* Of which catalog what is said here was told (Q56). */
+static bool add_heard(const struct cairn_up_watch *watch, json_t *body) {
+    return !watch->heard.known ||
+           !json_object_set_new(body, "heard",
+                                json_pack("{s:s, s:I}", "catalog", watch->heard.catalog,
+                                          "generation", (json_int_t)watch->heard.generation));
+}
+
+static json_t *report(const struct cairn_up_watch *watch, bool last) {
+    struct cairn_up *up = watch->up;
     json_t *body =
         json_pack("{s:{s:s, s:I, s:s}, s:[], s:[]}", "uploader", "version", CAIRN_UP_VERSION, "pid",
                   (json_int_t)getpid(), "uuid", up->uuid, "attempts", "versions");
@@ -102,7 +109,8 @@ static json_t *report(struct cairn_up *up, bool last) {
     CAIRN_HOLD(&up->lock);
     if (add_store(up, json_object_get(body, "uploader")) &&
         add_attempts(up, json_object_get(body, "attempts")) &&
-        add_versions(up, json_object_get(body, "versions")) &&
+        add_versions(up, json_object_get(body, "versions")) && add_heard(watch, body) &&
+        !json_object_set_new(body, "ended", cairn_up_lost_report_locked(up)) &&
         (!last || !json_object_set_new(body, "leaving", json_boolean(nothing_left(up)))))
         return body;
     json_decref(body);
@@ -189,7 +197,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
     struct cairn_error error = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO_JSON json_t *body = report(up, last);
+    CAIRN_AUTO_JSON json_t *body = report(watch, last);
     CAIRN_AUTO(buf) path = {0};
     enum cairn_code code = cairn_buf_printf(&path, &error, "/v1/nodes/%s", up->places.node);
     if (code == CAIRN_OK && !body)
@@ -204,8 +212,11 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
         watch->heard.complained = true;
         return;
     }
+    bool first = !watch->heard.known;
     watch->heard.complained = false;
     bool changed = catalog_changed(watch, reply);
+    cairn_up_lost_taken(up, json_object_get(body, "ended"), json_object_get(reply, "ended"));
+    if (changed || first) cairn_up_lost_again(up);
     apply_foreign(up, json_object_get(reply, "foreign"), json_object_get(body, "attempts"));
     apply_fenced(up, json_object_get(reply, "fenced"));
     apply_versions(up, json_object_get(reply, "versions"));

@@ -184,6 +184,12 @@ enum cairn_up_tell cairn_up_save_state_tells(const struct cairn_up_save_state *s
     return all ? CAIRN_UP_TELL_NOTHING : CAIRN_UP_TELL_SHARDS;
 }
 
+bool cairn_up_save_state_owes_end(const struct cairn_up_save_state *save) {
+    if (save->phase == CAIRN_UP_PHASE_OVER) return false;
+    return must_fail(save->phase) ? save->told != CAIRN_UP_TOLD_FAIL
+                                  : save->told < CAIRN_UP_TOLD_SEAL;
+}
+
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save) {
     if (save->phase == CAIRN_UP_PHASE_OVER) return false;
     if (save->told == CAIRN_UP_TOLD_NOTHING) return true;

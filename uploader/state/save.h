@@ -148,6 +148,8 @@ bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save);
 enum cairn_up_tell cairn_up_save_state_tells(const struct cairn_up_save_state *save);
 /* Q9: its seal or fail is journaled and not told; younger saves of the rank are begun after it. */
 bool cairn_up_save_state_end_is_untold(const struct cairn_up_save_state *save);
+/* Q56: the server has heard neither of its seal nor of its fail. */
+bool cairn_up_save_state_owes_end(const struct cairn_up_save_state *save);
 /* Q3: what a heartbeat counts as unsent. */
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save);
 /* The server answered it. An answer that is overtaken by news (unknown, fail) changes nothing. */

@@ -1,35 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A short list: entries go when nobody else of this node is in the attempt (any more, or yet after
- * KEEP_MS: ranks open it one after the other). */
+/* A list, newest first. An entry goes when its rank is back, when its attempt is over, when its
+ * process cannot be seen, and when there are too many. */
 #include "uploader/trainers/lost.h"
 
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/pidfd.h>
 
 #include "common/file.h"
 #include "common/log.h"
+#include "common/text.h"
+#include "uploader/journal/journal.h"
 #include "uploader/save.h"
 #include "uploader/server/watch.h"
 
-#define KEEP_MS 2000
-#define REPORT_MS 15000 /* how long the server is told of an end, when nobody else is left */
-#define REASON "its process ended before it had begun this save"
+#define HOLD_MS 2000 /* ranks open an attempt one after the other */
+#define LOST_MAX 256 /* descriptors, too */
+
+enum said { SAID_NOTHING, SAID_ENDED, SAID_SETTLED };
 
 struct cairn_up_lost {
     struct cairn_up_lost *next;
     struct cairn_up_attempt *attempt; /* in use */
     uint32_t rank;
-    int process; /* -1: it has ended */
-    uint64_t keep_until_ms;
+    char proc[CAIRN_UUID_TEXT_BYTES];
+    uint64_t entry; /* in the journal; 0: closed */
+    int process;    /* -1: it has ended, or cannot be seen */
+    bool bye, ended;
+    bool taken;     /* the server knows, in its present catalog */
+    enum said said; /* for what a heartbeat was asked for */
+    uint64_t hold_until_ms;
 };
 
-int cairn_up_lost_watch(pid_t pid) {
-    return pid > 0 ? pidfd_open(pid, 0) : -1;
+/* ---- in and out ---- */
+
+static void close_entry(struct cairn_up *up, uint64_t *entry) {
+    if (!*entry) return;
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+    struct cairn_up_record record = {.entry = *entry, .closes = true, .message = message};
+    struct cairn_error error = {0};
+    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
+    *entry = 0;
 }
 
-static void drop(struct cairn_up *up, struct cairn_up_lost **at) {
+static void unlink_at(struct cairn_up *up, struct cairn_up_lost **at) {
     struct cairn_up_lost *lost = *at;
     *at = lost->next;
     if (lost->process >= 0) cairn_fd_close_at(&lost->process);
@@ -37,17 +52,73 @@ static void drop(struct cairn_up *up, struct cairn_up_lost **at) {
     free(lost);
 }
 
-void cairn_up_lost_add_locked(struct cairn_up *up, struct cairn_up_attempt *take_attempt,
-                              uint32_t rank, int take_process) {
-    struct cairn_up_lost *lost = take_process >= 0 ? calloc(1, sizeof(*lost)) : NULL;
+static void drop(struct cairn_up *up, struct cairn_up_lost **at) {
+    close_entry(up, &(*at)->entry);
+    unlink_at(up, at);
+}
+
+/* The oldest of which the server knows, else the oldest. */
+static void make_room(struct cairn_up *up) {
+    struct cairn_up_lost **oldest = NULL, **taken = NULL;
+    size_t count = 0;
+    for (struct cairn_up_lost **at = &up->locked.lost; *at; at = &(*at)->next, count++) {
+        oldest = at;
+        if ((*at)->taken) taken = at;
+    }
+    if (count >= LOST_MAX) drop(up, taken ? taken : oldest);
+}
+
+/* Nobody waits for the only rank of a world, and nobody else could join it. */
+static bool matters(const struct cairn_up_rank *rank) {
+    return rank->world_size > 1 && (rank->ended || rank->process >= 0);
+}
+
+static void add(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
+                uint64_t hold_until_ms) {
+    int process = take->process;
+    uint64_t entry = take->entry;
+    make_room(up);
+    struct cairn_up_lost *lost = calloc(1, sizeof(*lost));
+    if (process >= 0 && (!lost || !matters(take))) cairn_fd_close_at(&process);
     if (!lost) { /* then the others wait for their deadlines */
-        if (take_process >= 0) cairn_fd_close_at(&take_process);
-        cairn_up_attempt_leave(up, take_attempt);
+        close_entry(up, &entry);
+        cairn_up_attempt_leave(up, take->attempt);
         return;
     }
-    *lost = (struct cairn_up_lost){up->locked.lost, take_attempt, rank, take_process,
-                                   cairn_mono_ms() + KEEP_MS};
+    *lost = (struct cairn_up_lost){.next = up->locked.lost,
+                                   .attempt = take->attempt,
+                                   .rank = take->rank,
+                                   .entry = entry,
+                                   .process = matters(take) ? process : -1,
+                                   .bye = bye,
+                                   .ended = take->ended && matters(take),
+                                   .hold_until_ms = hold_until_ms};
+    (void)cairn_text_copy(lost->proc, sizeof(lost->proc), take->proc);
     up->locked.lost = lost;
+}
+
+/* After a restart, it does not hold the attempt. */
+static void record_bye(struct cairn_up *up, const struct cairn_up_rank *rank) {
+    CAIRN_AUTO_JSON json_t *message =
+        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:b}", "t", "session", "grant",
+                  rank->attempt->text, "rank", (json_int_t)rank->rank, "world_size",
+                  (json_int_t)rank->world_size, "proc", rank->proc, "process", rank->name, "bye",
+                  1);
+    struct cairn_up_record record = {.entry = rank->entry, .message = message};
+    struct cairn_error error = {0};
+    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
+}
+
+void cairn_up_lost_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {
+    struct cairn_up_rank rank = *take;
+    if (!matters(take)) close_entry(up, &rank.entry);
+    if (matters(take) && bye) record_bye(up, take);
+    add(up, &rank, bye, bye ? 0 : cairn_mono_ms() + HOLD_MS);
+}
+
+void cairn_up_lost_recover_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {
+    add(up, take, bye, bye || take->ended ? 0 : up->locked.offers_until_ms);
 }
 
 void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
@@ -60,105 +131,128 @@ void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attemp
     }
 }
 
-/* Does anybody else use its attempt? */
-static bool matters(const struct cairn_up *up, const struct cairn_up_lost *lost) {
-    uint32_t lost_users = 0;
+bool cairn_up_lost_holds_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
+    uint32_t left = 0;
+    uint64_t now_ms = cairn_mono_ms();
     for (const struct cairn_up_lost *at = up->locked.lost; at; at = at->next)
-        if (at->attempt == lost->attempt) lost_users++;
-    return !lost->attempt->stale &&
-           (lost->attempt->users > lost_users || cairn_mono_ms() < lost->keep_until_ms);
+        if (at->attempt == attempt && now_ms >= at->hold_until_ms) left++;
+    return attempt->users > left;
 }
 
-/* True when the end of a process was news. */
-static bool look(struct cairn_up *up) {
-    bool ended = false;
-    CAIRN_HOLD(&up->lock);
+/* ---- looking ---- */
+
+/* True when the end of its process was news. */
+static bool look(struct cairn_up_lost *lost) {
+    struct pollfd process = {.fd = lost->process, .events = POLLIN};
+    if (lost->process < 0 || poll(&process, 1, 0) <= 0) return false;
+    cairn_fd_close_at(&lost->process);
+    lost->process = -1;
+    lost->ended = true;
+    const struct cairn_up_attempt *attempt = lost->attempt;
+    if (lost->bye) /* the usual end */
+        cairn_log(INFO, "session.over", "run=%s attempt=%" PRIu64 " rank=%u", attempt->run_text,
+                  attempt->grant.attempt, lost->rank);
+    else
+        cairn_log(WARN, "session.lost", "run=%s attempt=%" PRIu64 " rank=%u", attempt->run_text,
+                  attempt->grant.attempt, lost->rank);
+    return true;
+}
+
+/* Q56: is nothing of that rank under way any more? */
+static bool is_settled(const struct cairn_up *up, const struct cairn_up_lost *lost) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        if (save->attempt == lost->attempt && save->rank == lost->rank &&
+            cairn_up_save_state_owes_end(&save->state))
+            return false;
+    }
+    return true;
+}
+
+static bool is_over(const struct cairn_up_lost *lost) {
+    bool unseen = !lost->ended && lost->process < 0;
+    return lost->attempt->stale || lost->attempt->foreign.code != CAIRN_OK ||
+           (unseen && cairn_mono_ms() >= lost->hold_until_ms);
+}
+
+void cairn_up_lost_tick(struct cairn_up *up) {
+    bool news = false;
+    cairn_lock_take(&up->lock);
     for (struct cairn_up_lost **at = &up->locked.lost; *at;) {
         struct cairn_up_lost *lost = *at;
-        if (!matters(up, lost)) {
+        if (is_over(lost)) {
             drop(up, at);
             continue;
         }
         at = &lost->next;
-        struct pollfd process = {.fd = lost->process, .events = POLLIN};
-        if (lost->process < 0 || poll(&process, 1, 0) <= 0) continue;
-        cairn_fd_close_at(&lost->process);
-        lost->process = -1;
-        lost->keep_until_ms = cairn_mono_ms() + REPORT_MS;
-        ended = true;
-        cairn_log(WARN, "session.lost", "run=%s attempt=%" PRIu64 " rank=%u",
-                  lost->attempt->run_text, lost->attempt->grant.attempt, lost->rank);
+        (void)look(lost);
+        if (!lost->ended || lost->taken) continue;
+        enum said say = is_settled(up, lost) ? SAID_SETTLED : SAID_ENDED;
+        news |= say > lost->said;
+        lost->said = say;
     }
-    return ended;
+    cairn_lock_give(&up->lock);
+    if (news) cairn_up_watch_beat(up->watch);
 }
+
+/* ---- reporting ---- */
 
 json_t *cairn_up_lost_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     json_t *ranks = json_array();
-    for (const struct cairn_up_lost *at = up->locked.lost; at; at = at->next)
-        if (at->process < 0 && !strcmp(at->attempt->run_text, attempt->run_text) &&
+    for (struct cairn_up_lost *at = up->locked.lost; at; at = at->next) {
+        (void)look(at);
+        if (at->ended && !strcmp(at->attempt->run_text, attempt->run_text) &&
             at->attempt->grant.attempt == attempt->grant.attempt)
             json_array_append_new(ranks, json_integer((json_int_t)at->rank));
+    }
     return ranks;
 }
 
-struct missing {
-    struct cairn_up_begin begin; /* one use of its attempt */
-    json_t *body;                /* owned; the begin's texts stand in it */
-};
-
-/* The begin of a rank that all others made alike (Q10). */
-static enum cairn_code copy_begin(const struct cairn_up_lost *lost,
-                                  const struct cairn_up_save *save, struct missing *ret,
-                                  struct cairn_error *err) {
-    ret->begin = (struct cairn_up_begin){
-        .rank = lost->rank, .n = save->n, .step = save->place.step, .session = ""};
-    const struct cairn_json_field fields[] = {
-        {"world_size", CAIRN_JSON_U32, true, &ret->begin.world_size, 0},
-        {"on_exists", CAIRN_JSON_TEXT, false, &ret->begin.on_exists, 0},
-        {"skip", CAIRN_JSON_BOOL, false, &ret->begin.skip, 0},
-        {"format", CAIRN_JSON_TEXT, false, &ret->begin.format, 0},
-    };
-    CAIRN_TRY(cairn_json_read(save->begin, "", fields, CAIRN_COUNT(fields), true, err));
-    ret->body = json_incref(save->begin);
-    ret->begin.attempt = save->attempt;
-    save->attempt->users++;
-    return CAIRN_OK;
-}
-
-/* A save of another rank whose version the lost one had not begun. */
-static bool find_missing(struct cairn_up *up, struct missing *ret) {
-    struct cairn_error error = {0};
-    CAIRN_HOLD(&up->lock);
-    for (const struct cairn_up_lost *lost = up->locked.lost; lost; lost = lost->next) {
-        for (size_t i = 0; lost->process < 0 && i < up->locked.save_count; i++) {
-            const struct cairn_up_save *save = up->locked.saves[i];
-            if (save->attempt == lost->attempt && cairn_up_save_state_is_begun(&save->state) &&
-                !cairn_up_save_known_locked(up, save->place.id.text, lost->rank))
-                return copy_begin(lost, save, ret, &error) == CAIRN_OK;
-        }
+json_t *cairn_up_lost_report_locked(struct cairn_up *up) {
+    json_t *report = json_array();
+    for (struct cairn_up_lost *at = up->locked.lost; at && report; at = at->next) {
+        (void)look(at);
+        if (!at->ended || at->taken || at->attempt->stale) continue;
+        json_t *item = json_pack("{s:s, s:I, s:s, s:b}", "grant", at->attempt->text, "rank",
+                                 (json_int_t)at->rank, "proc", at->proc, "settled",
+                                 is_settled(up, at));
+        if (!json_array_append_new(report, item)) continue;
+        json_decref(report);
+        return NULL;
     }
-    return false;
+    return report;
 }
 
-void cairn_up_lost_tick(struct cairn_up *up) {
-    struct missing missing = {0};
-    if (look(up)) cairn_up_watch_beat(up->watch);
-    while (find_missing(up, &missing)) {
-        struct cairn_error error = {0};
-        enum cairn_code code =
-            cairn_up_save_count(up, &missing.begin, REASON, (struct cairn_up_reply){0}, &error);
-        json_decref(missing.body);
-        cairn_lock_take(&up->lock);
-        cairn_up_attempt_leave(up, missing.begin.attempt);
-        cairn_lock_give(&up->lock);
-        if (code == CAIRN_OK) continue;
-        cairn_log(WARN, "session.passed", "step=%" PRIu64 " n=%u cause=\"%s\"", missing.begin.step,
-                  missing.begin.n, error.message);
-        return;
+static struct cairn_up_lost *find(struct cairn_up *up, const json_t *item) {
+    const char *grant = json_string_value(json_object_get(item, "grant"));
+    json_int_t rank = json_integer_value(json_object_get(item, "rank"));
+    struct cairn_up_lost *at = grant ? up->locked.lost : NULL;
+    while (at && (!at->ended || at->rank != rank || strcmp(at->attempt->text, grant) != 0))
+        at = at->next;
+    return at;
+}
+
+void cairn_up_lost_taken(struct cairn_up *up, const json_t *report, const json_t *indexes) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < json_array_size(indexes); i++) {
+        json_int_t index = json_integer_value(json_array_get(indexes, i));
+        struct cairn_up_lost *lost =
+            find(up, index < 0 ? NULL : json_array_get(report, (size_t)index));
+        if (!lost) continue;
+        lost->taken = true;
+        close_entry(up, &lost->entry);
+    }
+}
+
+void cairn_up_lost_again(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    for (struct cairn_up_lost *at = up->locked.lost; at; at = at->next) {
+        at->taken = false;
+        at->said = SAID_NOTHING;
     }
 }
 
 void cairn_up_lost_free(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
-    while (up->locked.lost) drop(up, &up->locked.lost);
+    while (up->locked.lost) unlink_at(up, &up->locked.lost);
 }

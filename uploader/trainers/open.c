@@ -153,8 +153,9 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct
     CAIRN_TRY(cairn_up_meeting_check(up, grant.store_uuid, err));
     opening->entry = cairn_up_journal_entry_new(up->journal);
     CAIRN_AUTO_JSON json_t *message =
-        json_pack("{s:s, s:s, s:I, s:s, s:s}", "t", "session", "grant", opening->grant, "rank",
-                  (json_int_t)opening->rank, "job", opening->job, "proc", opening->proc);
+        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "t", "session", "grant", opening->grant,
+                  "rank", (json_int_t)opening->rank, "world_size", (json_int_t)opening->world_size,
+                  "job", opening->job, "proc", opening->proc, "process", opening->process_name);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
     struct cairn_up_record record = {.entry = opening->entry, .message = message};
     CAIRN_TRY(cairn_up_journal_append(up->journal, &record, 1, err));
@@ -191,14 +192,16 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
 
 void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
     struct cairn_up *up = opening->up;
-    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
-    struct cairn_up_record record = {.entry = opening->entry, .closes = true, .message = message};
-    struct cairn_error error = {0};
-    if (up->journal && message &&
-        cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "session.abandon", "cause=\"%s\"", error.message);
+    const struct cairn_up_rank rank = {opening->attempt,
+                                       opening->rank,
+                                       opening->world_size,
+                                       opening->proc,
+                                       opening->process_name,
+                                       opening->entry,
+                                       opening->process,
+                                       false};
     CAIRN_HOLD(&up->lock);
-    cairn_up_lost_add_locked(up, opening->attempt, opening->rank, opening->process);
+    cairn_up_lost_add_locked(up, &rank, false);
     opening->attempt = NULL;
     opening->process = -1;
 }
@@ -342,6 +345,8 @@ struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *ses
     opening->world_size = session->world_size;
     (void)cairn_text_copy(opening->run_text, sizeof(opening->run_text), session->run_text);
     (void)cairn_text_copy(opening->proc, sizeof(opening->proc), session->proc);
+    (void)cairn_text_copy(opening->process_name, sizeof(opening->process_name),
+                          session->process_name);
     opening->job = strdup(job);
     opening->resume = strdup(resume);
     opening->incarnation = strdup(incarnation);

@@ -27,6 +27,7 @@ struct cairn_up_opening {
     char *job, *resume, *incarnation; /* owned; incarnation "": none is known */
     char proc[CAIRN_UUID_TEXT_BYTES];
     int process; /* as the session's; owned */
+    char process_name[CAIRN_UP_PROCESS_BYTES];
     uint64_t wait_ms;
     /* the answer */
     enum cairn_code code;

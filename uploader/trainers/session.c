@@ -12,7 +12,6 @@
 #include "uploader/journal/journal.h"
 #include "uploader/trainers/lost.h"
 #include "uploader/server/outbox.h"
-#include "uploader/recover/recover.h"
 
 /* ---- hello ---- */
 
@@ -56,7 +55,10 @@ static enum cairn_code on_hello(struct cairn_up_session *session, const struct c
     CAIRN_TRY(check_hello(session, min, max, err));
     CAIRN_TRY(cairn_up_admits(session->up, err));
     session->greeted = true;
-    if (!session->read_only) session->process = cairn_up_lost_watch(session->pid);
+    if (!session->read_only) {
+        session->process = cairn_up_process_watch(session->pid);
+        cairn_up_process_name(session->pid, session->process_name);
+    }
     cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn, run,
               session->rank, (int)session->pid);
     cairn_up_socket_answer(session->up->socket, session->conn, ask->request, "welcome",
@@ -214,7 +216,7 @@ static enum cairn_code on_mapped(struct cairn_up_session *session, const struct 
 static enum cairn_code on_bye(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                               struct cairn_error *err) {
     (void)err;
-    session->leaving = true;
+    session->leaving = session->said_bye = true;
     CAIRN_TRY(answer_ok(session, ask));
     cairn_up_socket_hang_up(session->up->socket, session->conn);
     return CAIRN_OK;
@@ -318,7 +320,6 @@ void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_at
     close_entry(session);
     session->attempt = take_attempt;
     session->entry = take_entry;
-    cairn_up_recovery_left_locked(session->up, take_attempt, session->rank);
     cairn_up_lost_back_locked(session->up, take_attempt, session->rank);
 }
 
@@ -330,10 +331,17 @@ void cairn_up_session_end(struct cairn_up_session *session) {
     if (!up->locked.ending) { /* at the process' own end the journal keeps all for the next start */
         cairn_up_save_orphan_locked(up, session->conn);
         cairn_up_slabs_orphan_locked(up, session->conn);
-        close_entry(session);
     }
-    if (session->attempt && !session->leaving && !up->locked.ending) {
-        cairn_up_lost_add_locked(up, session->attempt, session->rank, session->process);
+    if (session->attempt && !up->locked.ending) {
+        const struct cairn_up_rank rank = {session->attempt,
+                                           session->rank,
+                                           session->world_size,
+                                           session->proc,
+                                           session->process_name,
+                                           session->entry,
+                                           session->process,
+                                           false};
+        cairn_up_lost_add_locked(up, &rank, session->said_bye);
         session->process = -1;
     } else {
         cairn_up_attempt_leave(up, session->attempt);

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "uploader/trainers/process.h"
 #include "uploader/save.h"
 #include "uploader/trainers/socket.h"
 
@@ -28,8 +29,9 @@ struct cairn_up_session {
     uid_t uid;
     pid_t pid;
     int process; /* -1, or a descriptor that tells when the process ends */
+    char process_name[CAIRN_UP_PROCESS_BYTES];
     char uuid[CAIRN_UUID_TEXT_BYTES];
-    bool greeted, leaving, read_only;
+    bool greeted, leaving, said_bye, read_only;
     struct cairn_run_name name;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char proc[CAIRN_UUID_TEXT_BYTES];

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attempt_ranks.ended, and what follows from it; see ended.h. */
+#include "server/handlers/ended.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "common/text.h"
+#include "server/jobs/compare.h"
+#include "server/catalog/frozen.h"
+#include "server/jobs/jobs.h"
+#include "server/catalog/members.h"
+#include "server/handlers/saves.h"
+
+/* ---- reading ---- */
+
+/* Q49: a grant that is not ours keeps none of the others; its report need not come again. */
+static enum cairn_code read_one(struct cairn_srv_ends *ends, const json_t *item, size_t index,
+                                bool same_catalog, struct cairn_error *err) {
+    struct cairn_srv_ended *one = &ends->items[ends->count];
+    const char *text = NULL;
+    char pointer[32];
+    bool settled = false;
+    snprintf(pointer, sizeof(pointer), "/ended/%zu", index);
+    struct cairn_json_field fields[] = {
+        {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
+        {"rank", CAIRN_JSON_U32, true, &one->rank, 0},
+        {"proc", CAIRN_JSON_TEXT, true, &one->proc, 64},
+        {"settled", CAIRN_JSON_BOOL, true, &settled, 0},
+    };
+    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), false, err));
+    one->index = index;
+    one->end = settled && same_catalog ? CAIRN_SRV_END_SETTLED : CAIRN_SRV_END_SEEN;
+    one->taken = cairn_srv_grant_judge(ends->request->server, text, &one->grant, NULL) != CAIRN_OK;
+    ends->count++;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_ends_read(struct cairn_srv_ends *ends, const json_t *list,
+                                    bool same_catalog, struct cairn_error *err) {
+    size_t count = json_array_size(list);
+    if (count > CAIRN_SRV_RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/ended names more than %d", CAIRN_SRV_RANKS_MAX);
+    ends->items = calloc(count + 1, sizeof(*ends->items));
+    if (!ends->items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(read_one(ends, json_array_get(list, i), i, same_catalog, err));
+    return CAIRN_OK;
+}
+
+void cairn_srv_ends_release(struct cairn_srv_ends *ends) {
+    free(ends->items);
+    json_decref(ends->closed);
+}
+
+/* ---- what is known of it ---- */
+
+struct look {
+    struct cairn_srv_ends *ends;
+    json_t *fenced;
+    bool news;
+};
+
+static enum cairn_code name_fenced(const struct cairn_grant *grant, json_t *fenced,
+                                   struct cairn_error *err) {
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    snprintf(text, sizeof(text), "%s/%s", grant->name.project, grant->name.run);
+    if (!json_array_append_new(
+            fenced, json_pack("{s:s, s:I}", "run", text, "attempt", (json_int_t)grant->attempt)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+/* *ret_possible: the run is there, at this attempt, and may be written to. */
+static enum cairn_code admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
+                             struct cairn_srv_run *ret, bool *ret_possible, bool *ret_stale,
+                             struct cairn_error *err) {
+    struct cairn_error why = {0};
+    *ret_possible = *ret_stale = false;
+    enum cairn_code code = cairn_srv_admit(tx, grant, ret, &why);
+    if (!code) code = cairn_srv_tx_run_thawed(tx, ret->id, &why);
+    *ret_possible = !code;
+    *ret_stale = code == CAIRN_STALE_ATTEMPT;
+    if (!code || *ret_stale || code == CAIRN_NOT_FOUND || code == CAIRN_CATALOG_BEHIND)
+        return CAIRN_OK;
+    if (err) *err = why;
+    return code;
+}
+
+static enum cairn_code look_at_one(struct cairn_srv_tx *tx, struct look *look,
+                                   struct cairn_srv_ended *one, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    bool stale = false, known = false;
+    int64_t end = 0;
+    CAIRN_TRY(admit(tx, &one->grant, &run, &one->possible, &stale, err));
+    if (stale) {
+        one->taken = true;
+        return name_fenced(&one->grant, look->fenced, err);
+    }
+    if (!one->possible) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &known, &end, err, SQL(member_ended), SQL_I(run.id),
+                                   SQL_I(one->grant.attempt), SQL_I(one->rank), SQL_T(one->proc),
+                                   SQL_T(look->ends->request->params.node)));
+    if (known && end >= (int64_t)one->end)
+        one->possible = false;
+    else
+        look->news = true;
+    one->taken = known && end == CAIRN_SRV_END_SETTLED;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_all(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct look *look = argument;
+    for (size_t i = 0; i < look->ends->count; i++) {
+        if (look->ends->items[i].taken) continue;
+        CAIRN_TRY(look_at_one(tx, look, &look->ends->items[i], err));
+    }
+    return CAIRN_OK;
+}
+
+/* Q35: nothing is ended in a run that was not compared with its store in this life. */
+static void compare_runs(struct cairn_srv_ends *ends) {
+    for (size_t i = 0; i < ends->count; i++) {
+        struct cairn_srv_ended *one = &ends->items[i];
+        struct cairn_error why = {0};
+        bool busy = false;
+        if (!one->possible || one->end != CAIRN_SRV_END_SETTLED) continue;
+        enum cairn_code code = cairn_srv_compare(ends->request->server, ends->request->store,
+                                                 &one->grant.name, &busy, &why);
+        if (code || busy) one->end = CAIRN_SRV_END_SEEN;
+    }
+}
+
+/* ---- writing ---- */
+
+/* A rank that a reconcile has forgotten (its row is not in the store) is put in again. */
+static enum cairn_code write_one(struct cairn_srv_tx *tx, const struct cairn_srv_ends *ends,
+                                 const struct cairn_srv_ended *one, int64_t run_id,
+                                 struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(member_put_ended), SQL_I(run_id),
+                             SQL_I(one->grant.attempt), SQL_I(one->rank), SQL_T(one->proc),
+                             SQL_T(ends->request->params.node), SQL_I(one->end));
+}
+
+static enum cairn_code find_open(struct cairn_srv_tx *tx, int64_t run_id, json_t *ids,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_open_of_run), SQL_I(run_id)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        if (json_array_append_new(ids, json_string(cairn_srv_rows_text(&rows, 0))))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for versions");
+    }
+}
+
+static enum cairn_code close_open(struct cairn_srv_tx *tx, struct cairn_srv_ends *ends,
+                                  int64_t run_id, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *ids = json_array();
+    CAIRN_TRY(find_open(tx, run_id, ids, err));
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        CAIRN_AUTO(srv_version) version = {0};
+        char reason[CAIRN_SRV_REASON_BYTES];
+        CAIRN_TRY(
+            cairn_srv_version_get(tx, json_string_value(json_array_get(ids, i)), &version, err));
+        CAIRN_TRY(cairn_srv_members_gone(tx, &version, reason, err));
+        if (!reason[0]) continue;
+        struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
+        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+        if (json_array_append(ends->closed, json_array_get(ids, i)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for versions");
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_ends *ends = argument;
+    json_array_clear(ends->closed);
+    for (size_t i = 0; i < ends->count; i++) {
+        struct cairn_srv_ended *one = &ends->items[i];
+        CAIRN_AUTO(srv_run) run = {0};
+        bool stale = false;
+        if (!one->possible) continue;
+        CAIRN_TRY(admit(tx, &one->grant, &run, &one->possible, &stale, err));
+        if (!one->possible) continue;
+        CAIRN_TRY(write_one(tx, ends, one, run.id, err));
+        if (one->end == CAIRN_SRV_END_SETTLED)
+            CAIRN_TRY(close_open(tx, ends, run.id, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- telling ---- */
+
+static enum cairn_code read_closed(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct cairn_srv_version *version = argument;
+    char id[CAIRN_VERSION_ID_BYTES];
+    memcpy(id, version->id.text, sizeof(id));
+    return cairn_srv_version_get(tx, id, version, err);
+}
+
+static void tell_closed(struct cairn_srv_ends *ends) {
+    struct cairn_srv *server = ends->request->server;
+    for (size_t i = 0; i < json_array_size(ends->closed); i++) {
+        CAIRN_AUTO(srv_version) version = {0};
+        (void)cairn_text_copy(version.id.text, sizeof(version.id.text),
+                              json_string_value(json_array_get(ends->closed, i)));
+        if (cairn_srv_catalog_read(server->catalog, read_closed, &version, NULL)) continue;
+        cairn_log(WARN, "save.ended", "version=%s step=%" PRIu64 " reason=\"%s\"", version.id.text,
+                  version.step, version.reason);
+        cairn_srv_save_changed(server, &version);
+    }
+    if (json_array_size(ends->closed)) cairn_srv_jobs_sweep(server);
+}
+
+enum cairn_code cairn_srv_ends_take(struct cairn_srv_ends *ends, json_t *taken, json_t *fenced,
+                                    struct cairn_error *err) {
+    struct cairn_srv *server = ends->request->server;
+    struct look look = {.ends = ends, .fenced = fenced};
+    if (!ends->count || server->frozen) return CAIRN_OK;
+    ends->closed = json_array();
+    if (!ends->closed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_all, &look, err));
+    if (look.news) {
+        compare_runs(ends);
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_all, ends, err));
+        tell_closed(ends);
+    }
+    for (size_t i = 0; i < ends->count; i++) {
+        const struct cairn_srv_ended *one = &ends->items[i];
+        bool settled = one->possible && one->end == CAIRN_SRV_END_SETTLED;
+        if ((one->taken || settled) &&
+            json_array_append_new(taken, json_integer((json_int_t)one->index)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    return CAIRN_OK;
+}

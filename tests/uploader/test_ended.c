@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank whose process ends, alone on its node: the uploader reports it until the server has taken
+ * it, and nothing stays open for it (Q56, V41). Rank 1 is of another node, played by requests. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/uploader/trainer.h"
+#include "uploader/trainers/process.h"
+
+#define RUN "/v1/runs/llm/seven"
+#define TOLD_MS 5000
+
+static const struct trainer_options *opened(struct cairn_up_world *world, uint32_t rank) {
+    static struct trainer_options options;
+    options = (struct trainer_options){
+        .socket = world->socket_path, .job = "job-1", .world_size = 2, .rank = rank};
+    return &options;
+}
+
+/* ---- rank 0: a process of its own, which does what it is told by a byte ---- */
+
+struct child {
+    pid_t pid;
+    int told, says;
+};
+
+/* 's' saves step 1, 'b' says bye, 'o' opens again; each is answered by a byte. */
+static void live(const struct trainer_options *options, int told, int says) {
+    struct cairn_trainer trainer = {0};
+    struct trainer_save save;
+    bool good = trainer_open(&trainer, options);
+    for (char byte = 0; good && write(says, &byte, 1) == 1 && read(told, &byte, 1) == 1;) {
+        if (byte == 's') good = trainer_save(&trainer, 1, 0, 1, 1000, &save);
+        if (byte == 'b') {
+            CAIRN_AUTO_JSON json_t *ok = trainer_call(&trainer, json_pack("{s:s}", "t", "bye"));
+            good = ok && trainer_is_cut(&trainer, 2000);
+        }
+        if (byte == 'o') good = trainer_offer(&trainer, options, NULL, 0, false, NULL);
+    }
+    _exit(good ? 0 : 1);
+}
+
+static bool tell(struct child *child, char what) {
+    char byte = 0;
+    return write(child->told, &what, 1) == 1 && read(child->says, &byte, 1) == 1;
+}
+
+static bool child_start(struct child *child, const struct trainer_options *options) {
+    int told[2], says[2];
+    char byte = 0;
+    if (pipe(told) || pipe(says)) return false;
+    child->pid = fork();
+    if (child->pid == 0) {
+        close(told[1]);
+        close(says[0]);
+        live(options, told[0], says[1]);
+    }
+    close(told[0]);
+    close(says[1]);
+    child->told = told[1];
+    child->says = says[0];
+    return child->pid > 0 && read(child->says, &byte, 1) == 1;
+}
+
+static void child_end(struct child *child) {
+    if (child->pid > 0) {
+        kill(child->pid, SIGKILL);
+        waitpid(child->pid, NULL, 0);
+        close(child->told);
+        close(child->says);
+    }
+    child->pid = 0;
+}
+
+/* ---- rank 1: of node n2 ---- */
+
+struct other {
+    struct cairn_up_world *world;
+    char grant[600];
+};
+
+static json_t *post(struct cairn_up_world *world, const char *path, json_t *take_body) {
+    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    json_t *reply = NULL;
+    if (!cairn_rest_new(&options, &rest, &world->err))
+        (void)!cairn_rest_call(rest, "POST", path, take_body, 0, &reply, &world->err);
+    json_decref(take_body);
+    return reply;
+}
+
+static bool other_open(struct cairn_up_world *world, struct other *ret) {
+    CAIRN_AUTO_JSON json_t *reply =
+        post(world, RUN "/attempts",
+             json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "job-1",
+                       "world_size", 2, "resume", "latest", "after", 1, "wait_staged", "0s",
+                       "ranks", "rank", 1, "proc", "other", "node", "n2"));
+    const char *grant = json_string_value(json_object_get(reply, "grant"));
+    ret->world = world;
+    snprintf(ret->grant, sizeof(ret->grant), "%s", grant ? grant : "");
+    return grant != NULL;
+}
+
+static bool other_begin(const struct other *other, uint64_t step, char ret_version[48]) {
+    CAIRN_AUTO_JSON json_t *reply =
+        post(other->world, RUN "/checkpoints",
+             json_pack("{s:s, s:s, s:I, s:i, s:i, s:i}", "grant", other->grant, "node", "n2",
+                       "step", (json_int_t)step, "n", 1, "rank", 1, "world_size", 2));
+    const char *version = json_string_value(json_object_get(reply, "version"));
+    snprintf(ret_version, 48, "%s", version ? version : "");
+    return version != NULL;
+}
+
+static void expect_ended(struct cairn_up_world *world, const char *version) {
+    char path[200];
+    EXPECT(world_await_state(world, version, "aborting", TOLD_MS));
+    snprintf(path, sizeof(path), RUN "/checkpoints/%s", version);
+    CAIRN_AUTO_JSON json_t *shown = world_get(world, path);
+    const char *reason = json_string_value(json_object_get(shown, "reason"));
+    printf("  reason: %s\n", reason ? reason : "none");
+    EXPECT(reason && strstr(reason, "rank 0 has ended") && strstr(reason, "node n1"));
+}
+
+static bool stays_open(struct cairn_up_world *world, const char *version) {
+    return !world_await_state(world, version, "aborting", 1500);
+}
+
+static uint64_t entries_after_stop(struct cairn_up_world *world) {
+    EXPECT_EQ_U64(world_uploader_stop(world), 0);
+    return world_open_entries(world);
+}
+
+/* ---- the tests ---- */
+
+TEST(v41_a_rank_that_ends_alone_on_its_node_leaves_nothing_open) /* Q56, P9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct child child = {0};
+    struct other other;
+    char begun[48], later[48];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(child_start(&child, opened(&world, 0)));
+    REQUIRE(other_open(&world, &other));
+    REQUIRE(other_begin(&other, 1, begun));
+    EXPECT(stays_open(&world, begun));
+    child_end(&child);
+    expect_ended(&world, begun);
+    REQUIRE(other_begin(&other, 2, later));
+    expect_ended(&world, later);
+    EXPECT_EQ_U64(entries_after_stop(&world), 0);
+}
+
+TEST(v41_an_end_is_reported_although_server_and_uploader_were_away_when_it_came) /* Q56 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct child child = {0};
+    struct other other;
+    char begun[48];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(child_start(&child, opened(&world, 0)));
+    REQUIRE(other_open(&world, &other));
+    REQUIRE(other_begin(&other, 1, begun));
+    world_server_kill(&world);
+    child_end(&child);
+    (void)poll(NULL, 0, 500); /* it is noticed, and nobody can be told */
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    (void)poll(NULL, 0, 500);
+    REQUIRE(world_server_start(&world));
+    expect_ended(&world, begun);
+    EXPECT_EQ_U64(entries_after_stop(&world), 0);
+}
+
+TEST(v41_a_rank_that_ends_while_its_uploader_is_away_is_found_by_the_next_one) /* Q56 */
+{
+    static const char *const soon[] = {"--offer-wait=300ms", NULL};
+    CAIRN_AUTO(up_world) world = {0};
+    struct child child = {0};
+    struct other other;
+    char begun[48];
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = soon}));
+    REQUIRE(child_start(&child, opened(&world, 0)));
+    REQUIRE(other_open(&world, &other));
+    REQUIRE(other_begin(&other, 1, begun));
+    /* One that lives is not taken for dead, however long it stays away. */
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(stays_open(&world, begun));
+    world_uploader_kill(&world);
+    child_end(&child);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    expect_ended(&world, begun);
+    EXPECT_EQ_U64(entries_after_stop(&world), 0);
+}
+
+TEST(v41_a_rank_that_said_bye_is_watched_until_its_process_ends) /* Q56 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct child child = {0};
+    struct other other;
+    char begun[48];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(child_start(&child, opened(&world, 0)));
+    REQUIRE(other_open(&world, &other));
+    REQUIRE(tell(&child, 'b'));
+    REQUIRE(other_begin(&other, 1, begun));
+    EXPECT(stays_open(&world, begun)); /* it may come again */
+    REQUIRE(tell(&child, 'o'));
+    EXPECT(stays_open(&world, begun));
+    REQUIRE(tell(&child, 'b'));
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(stays_open(&world, begun));
+    child_end(&child);
+    expect_ended(&world, begun);
+    EXPECT_EQ_U64(entries_after_stop(&world), 0);
+}
+
+TEST(v38_a_process_that_ended_after_its_bye_keeps_strangers_out_too) /* Q54 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct child child = {0};
+    struct other stranger;
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(child_start(&child, opened(&world, 0)));
+    REQUIRE(tell(&child, 'b'));
+    child_end(&child);
+    (void)poll(NULL, 0, 2000); /* it is reported */
+    EXPECT(!other_open(&world, &stranger));
+    EXPECT_EQ_U64(world.err.code, CAIRN_JOB_REUSED);
+}
+
+TEST(what_an_ended_rank_had_staged_is_told_before_its_end_and_is_committed) /* Q3, Q16, Q56 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct child child = {0};
+    struct trainer_save one, two;
+    char state[32];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(child_start(&child, opened(&world, 0)));
+    REQUIRE(trainer_open(&trainer, opened(&world, 1)));
+    world_server_kill(&world);
+    REQUIRE(tell(&child, 's'));
+    child_end(&child);
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &one));
+    (void)poll(NULL, 0, 500);
+    REQUIRE(world_server_start(&world));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, one.number, 10000, state), "committed");
+    REQUIRE(trainer_begin(&trainer, 2, 1, &two));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, two.number, 5000, state), "aborted");
+}
+
+TEST(a_bye_lets_go_of_the_run_although_its_process_lives) /* Q7 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct child child = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(child_start(&child, opened(&world, 0)));
+    REQUIRE(tell(&child, 'b'));
+    CAIRN_AUTO_JSON json_t *reply =
+        post(&world, RUN "/attempts",
+             json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "put", "world_size",
+                       1, "resume", "keep", "after", 1, "wait_staged", "2s", "ranks", "rank", 0,
+                       "proc", "put", "node", "n2"));
+    EXPECT(reply != NULL);
+    child_end(&child);
+}
+
+TEST(a_process_is_told_apart_from_others_with_its_number) {
+    char name[CAIRN_UP_PROCESS_BYTES], other[2 * CAIRN_UP_PROCESS_BYTES];
+    int process = -1;
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;) pause();
+    REQUIRE(pid > 0);
+    cairn_up_process_name(pid, name);
+    EXPECT_EQ_U64(cairn_up_process_find(name, &process), CAIRN_UP_PROCESS_LIVES);
+    EXPECT(process >= 0);
+    close(process);
+    snprintf(other, sizeof(other), "%s0", name); /* started later: the number is used again */
+    EXPECT_EQ_U64(cairn_up_process_find(other, &process), CAIRN_UP_PROCESS_ENDED);
+    snprintf(other, sizeof(other), "%s", name);
+    other[0] = other[0] == 'a' ? 'b' : 'a'; /* of another boot */
+    EXPECT_EQ_U64(cairn_up_process_find(other, &process), CAIRN_UP_PROCESS_ENDED);
+    snprintf(other, sizeof(other), "%.36s 1%s", name, name + 37); /* numbers of another container */
+    EXPECT_EQ_U64(cairn_up_process_find(other, &process), CAIRN_UP_PROCESS_UNSEEN);
+    EXPECT_EQ_U64(cairn_up_process_find("", &process), CAIRN_UP_PROCESS_UNSEEN);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    EXPECT_EQ_U64(cairn_up_process_find(name, &process), CAIRN_UP_PROCESS_ENDED);
+    EXPECT_EQ_U64(process, -1);
+}
