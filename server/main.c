@@ -103,12 +103,15 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
 static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
     struct cairn_srv_pool_options requests = {server->store,
                                               (uint32_t)server->settings->request_workers, "work"};
+    struct cairn_srv_pool_options looks = {server->store,
+                                           (uint32_t)server->settings->request_workers, "look"};
     struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read"};
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
+    CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
     return cairn_srv_jobs_new(server, &server->jobs, err);
 }
@@ -146,6 +149,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_http_stop(server->http);
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_pool_free(server->requests);
+    cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);

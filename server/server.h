@@ -38,7 +38,8 @@ struct cairn_srv {
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
     uint64_t generation; /* of this start: what uploaders are told (Q19) */
     _Atomic uint64_t listening_ms; /* clock's mono: since when it has heard what was sent */
-    struct cairn_srv_pool *requests; /* handlers */
+    struct cairn_srv_pool *requests; /* handlers of what changes something */
+    struct cairn_srv_pool *looks;    /* handlers of GET and HEAD: no change is in their way */
     struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
     struct cairn_srv_waiters *waiters;
     struct cairn_srv_nodes *nodes;

@@ -26,7 +26,16 @@ static void run_handler(struct cairn_srv_exchange *exchange) {
     exchange->code = cairn_srv_handle(&exchange->request, &exchange->reply, &exchange->error);
 }
 
-/* ---- the pool's side ---- */
+/* ---- the pools' side ---- */
+
+/* A change may wait for others that share its commit, with its thread; what only looks never
+ * stands behind it. */
+static bool push(struct cairn_srv_exchange *exchange) {
+    const struct cairn_srv *server = exchange->http->server;
+    const char *method = exchange->request.route->method;
+    bool looks = !strcmp(method, "GET") || !strcmp(method, "HEAD");
+    return cairn_srv_pool_push(looks ? server->looks : server->requests, &exchange->task);
+}
 
 /* The event loop owns the exchange again when this returns. */
 static void finish(struct cairn_srv_exchange *exchange) {
@@ -44,8 +53,7 @@ static void refuse_stopping(struct cairn_srv_exchange *exchange) {
 static void wake_exchange(struct cairn_srv_waiter *waiter) {
     struct cairn_srv_exchange *exchange =
         (struct cairn_srv_exchange *)((char *)waiter - offsetof(struct cairn_srv_exchange, waiter));
-    if (!cairn_srv_pool_push(exchange->http->server->requests, &exchange->task))
-        refuse_stopping(exchange);
+    if (!push(exchange)) refuse_stopping(exchange);
 }
 
 static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
@@ -84,7 +92,7 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     exchange->task.run = run_exchange;
     cairn_srv_guard_set(exchange->guard, UINT64_MAX);
     MHD_suspend_connection(exchange->connection);
-    if (!cairn_srv_pool_push(server->requests, &exchange->task)) refuse_stopping(exchange);
+    if (!push(exchange)) refuse_stopping(exchange);
     return MHD_YES;
 }
 
@@ -233,6 +241,7 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     /* Suspended connections must all be resumed before the daemon may stop. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
     if (http->server->requests) cairn_srv_pool_stop(http->server->requests);
+    if (http->server->looks) cairn_srv_pool_stop(http->server->looks);
     if (http->server->reads) cairn_srv_pool_stop(http->server->reads);
     if (http->daemon) MHD_stop_daemon(http->daemon);
     cairn_srv_guard_stop(http);

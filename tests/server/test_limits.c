@@ -2,6 +2,7 @@
 /* What the server must not let through: too many at once, files that are damaged or in the wrong
  * place, shards that nobody sealed, and what a dead version leaves behind. */
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -119,6 +120,34 @@ TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
     EXPECT_EQ_U64((uint64_t)cairn_raw_ask(world.server.port, request, strlen(request), &reply),
                   502);
     EXPECT(strstr(reply.data, "checksums.bin") != NULL);
+}
+
+TEST(a_look_is_answered_while_every_change_waits_for_the_catalog) /* T2 */
+{
+    static const char put[] = "PUT " WORLD_RUN " HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    static const char get[] = "GET " WORLD_RUN " HTTP/1.1\r\nHost: a\r\n\r\n";
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    struct cairn_raw changes[4] = {{-1}, {-1}, {-1}, {-1}};
+    sqlite3 *other = NULL;
+    char path[400];
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--request-workers=2"), NULL));
+    EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
+    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
+    EXPECT_EQ_U64((uint64_t)sqlite3_open_v2(path, &other, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    EXPECT_EQ_U64((uint64_t)sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    for (size_t i = 0; i < CAIRN_COUNT(changes); i++)
+        EXPECT(cairn_raw_open(&changes[i], world.server.port) && cairn_raw_text(&changes[i], put));
+    EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&changes[0], 300, &reply), (uint64_t)-1);
+    CAIRN_AUTO(raw) look = {-1};
+    if (EXPECT(cairn_raw_open(&look, world.server.port) && cairn_raw_text(&look, get)))
+        EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&look, 2000, &reply), 200);
+    EXPECT_EQ_U64((uint64_t)sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    for (size_t i = 0; i < CAIRN_COUNT(changes); i++) {
+        EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&changes[i], 20000, &reply), 200);
+        cairn_raw_release(&changes[i]);
+    }
+    sqlite3_close(other);
 }
 
 static enum cairn_code fill(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
