@@ -4,17 +4,15 @@
 
 #define STATUS_MAX 999
 
-static void set(json_t *object, const char *key, json_t *take_value) {
-    int refused = json_object_set_new(object, key, take_value);
-    CAIRN_ASSERT(take_value != NULL);
-    CAIRN_ASSERT(refused == 0);
-}
-
-void cairn_failure_put(json_t *object, const char *text_key, const struct cairn_error *why) {
-    set(object, "code", json_string(cairn_code_info(why->code)->slug));
-    set(object, text_key, json_string(why->message));
-    if (why->http_status) set(object, "http_status", json_integer(why->http_status));
-    if (why->request_id[0]) set(object, "request_id", json_string(why->request_id));
+bool cairn_failure_put(json_t *object, const char *text_key, const struct cairn_error *why) {
+    int refused =
+        json_object_set_new(object, "code", json_string(cairn_code_info(why->code)->slug)) |
+        json_object_set_new(object, text_key, json_string(why->message));
+    if (why->http_status)
+        refused |= json_object_set_new(object, "http_status", json_integer(why->http_status));
+    if (why->request_id[0])
+        refused |= json_object_set_new(object, "request_id", json_string(why->request_id));
+    return !refused;
 }
 
 void cairn_failure_get(const json_t *object, const char *text_key, struct cairn_error *ret) {

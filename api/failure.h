@@ -6,7 +6,7 @@
  *          uploader to a rank; each hop that rebuilds it loses a part.
  * Promise: X1  code, text, http_status and request_id arrive as they left; os_errno and origin
  *              mean something in one process only and stay there.
- *          X2  put never fails: an error is valid UTF-8 (E6).
+ *          X2  put fails for want of memory alone: an error is valid UTF-8 (E6).
  * Limits:  http_status and request_id are left out when there are none; unknown codes read as
  *          CAIRN_INTERNAL, no code at all as CAIRN_OK.
  * Threads: stateless.
@@ -17,5 +17,6 @@
 #include "common/json.h"
 
 /* text_key: "reason" in the journal and over HTTP, "message" on the socket. */
-void cairn_failure_put(json_t *object, const char *text_key, const struct cairn_error *why);
+bool cairn_failure_put(json_t *object, const char *text_key,
+                       const struct cairn_error *why) CAIRN_MUST_USE;
 void cairn_failure_get(const json_t *object, const char *text_key, struct cairn_error *ret);

@@ -188,8 +188,13 @@ json_t *cairn_up_save_begun_body(const struct cairn_up_save *save) {
 
 static void post(struct cairn_up *up, const struct cairn_up_record *records, size_t count) {
     struct cairn_error error = {0};
-    for (size_t i = 0; i < count; i++) CAIRN_ASSERT(records[i].message != NULL);
-    if (cairn_up_journal_post(up->journal, records, count, NULL, NULL, &error) != CAIRN_OK)
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < count; i++)
+        if (!records[i].message)
+            code = cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a journal record");
+    if (code == CAIRN_OK)
+        code = cairn_up_journal_post(up->journal, records, count, NULL, NULL, &error);
+    if (code != CAIRN_OK)
         cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", records[0].entry,
                   error.message);
 }
@@ -197,9 +202,9 @@ static void post(struct cairn_up *up, const struct cairn_up_record *records, siz
 static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool with_begin) {
     CAIRN_AUTO_JSON json_t *begin = cairn_up_save_begin_record(save);
     CAIRN_AUTO_JSON json_t *fail = json_pack("{s:s}", "t", "fail");
-    cairn_failure_put(fail, "reason", &save->why);
+    bool whole = cairn_failure_put(fail, "reason", &save->why);
     struct cairn_up_record records[2] = {{.entry = save->entry, .message = begin},
-                                         {.entry = save->entry, .message = fail}};
+                                         {.entry = save->entry, .message = whole ? fail : NULL}};
     size_t first = with_begin ? 0 : 1;
     post(up, &records[first], 2 - first);
 }
@@ -249,7 +254,10 @@ static void say_verdict(struct cairn_up *up, const struct cairn_up_save *save) {
     if (!save->conn) return;
     json_t *message = json_pack("{s:s, s:I, s:s}", "t", "verdict", "save", (json_int_t)save->number,
                                 "state", end_text(save->end));
-    cairn_failure_put(message, "message", &save->why);
+    if (!cairn_failure_put(message, "message", &save->why)) {
+        json_decref(message);
+        message = NULL;
+    }
     cairn_up_socket_post(up->socket, save->conn, message);
 }
 

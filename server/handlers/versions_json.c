@@ -119,6 +119,7 @@ json_t *cairn_srv_version_brief(const struct cairn_srv_version *version) {
     struct cairn_error why = {.code = version->code, .http_status = version->http_status};
     (void)cairn_text_copy(why.message, sizeof(why.message), version->reason);
     (void)cairn_text_copy(why.request_id, sizeof(why.request_id), version->request_id);
-    cairn_failure_put(json, "reason", &why);
-    return json;
+    if (cairn_failure_put(json, "reason", &why)) return json;
+    json_decref(json);
+    return NULL;
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """K07: one allocation fails, at a place that the seed draws (tests/support/libfail.c).
 The command and the uploader end what they were doing with an error that says so, or go on; nothing
-leaks or is committed in part, and only the uploader may die of it, where it goes on after its start."""
+leaks or is committed in part, and the uploader goes on."""
 import os
 import pathlib
 import random
@@ -89,6 +89,16 @@ class Memory(unittest.TestCase):
                     self.world.cairn("verify", f"{run}@1", "--store", self.world.store)
         self.assertGreater(self.hits, PLACES // 2)
 
+    def started(self, uploader):
+        """False: the allocation was one of its start, which ended with an error."""
+        try:
+            uploader.start()
+        except AssertionError:
+            self.assertNotIn("broken promise", uploader.tail())
+            self.assertRegex(uploader.tail(), r"cairn-uploader: .*(memory|gives no)")
+            return False
+        return True
+
     def test_k07_an_uploader_whose_allocation_fails_goes_on_with_the_next_save(self):
         count, uploader = self.world.root / "count", self.world.uploaders[0]
         uploader.stop()
@@ -100,15 +110,14 @@ class Memory(unittest.TestCase):
         for number, place in enumerate(self.chance.sample(range(total // 4, total), PLACES // 2)):
             with self.subTest(seed=SEED, place=place):
                 uploader.env = failing(place)
-                uploader.start()
+                if not self.started(uploader):
+                    continue
                 said = self.world.cairn("put", self.source, f"k/up-{number}@1", status=None,
                                         timeout=90)
                 self.assertGreaterEqual(said.returncode, 0)
-                # A message that cannot be built ends the process on the spot; its journal goes on.
-                if uploader.process.poll() is None:
-                    self.assertEqual(uploader.stop(), 0, uploader.tail())
-                else:
-                    self.assertIn("broken promise", uploader.tail())
+                # A message that cannot be built ends its connection, not the process.
+                self.assertIsNone(uploader.process.poll(), uploader.tail())
+                self.assertEqual(uploader.stop(), 0, uploader.tail())
                 uploader.env = {}
                 uploader.start()
                 self.world.cairn("put", self.source, f"k/after-{number}@1", timeout=90)

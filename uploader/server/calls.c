@@ -210,8 +210,9 @@ enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_er
     CAIRN_AUTO_JSON json_t *body = request_body(batch);
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) tail = {0};
-    if (!body || json_object_set_new(body, "rank", json_integer(due->rank))) return no_memory(err);
-    cairn_failure_put(body, "reason", &due->why);
+    if (!body || json_object_set_new(body, "rank", json_integer(due->rank)) ||
+        !cairn_failure_put(body, "reason", &due->why))
+        return no_memory(err);
     CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s/fail", due->version));
     enum cairn_code code = call(batch, "POST", tail.data, body, &reply, err);
     if (code == CAIRN_OK) {

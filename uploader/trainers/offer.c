@@ -280,7 +280,7 @@ static void offer_task(struct cairn_up_helper *helper, void *owner) {
     opening->code = attach(offering, &opening->error);
     if (opening->code == CAIRN_OK) opening->code = find_right(helper, offering, &opening->error);
     CAIRN_CRASHPOINT("uploader.offer.checked");
-    cairn_up_socket_call(helper->up->socket, opening->conn, offer_done, offering);
+    cairn_up_socket_call(helper->up->socket, opening->conn, offer_done, offering, &opening->letter);
 }
 
 /* ---- the message ---- */

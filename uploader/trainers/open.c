@@ -291,7 +291,8 @@ static void attempt_task(struct cairn_up_helper *helper, void *owner) {
         for (struct cairn_up_opening *next; chain; chain = next) {
             next = chain->next;
             chain->next = NULL;
-            cairn_up_socket_call(helper->up->socket, chain->conn, attempt_done, chain);
+            cairn_up_socket_call(helper->up->socket, chain->conn, attempt_done, chain,
+                                 &chain->letter);
         }
     }
     asking_free(asking);
@@ -389,6 +390,7 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
 
 struct reserving {
     struct cairn_up_slab_wish wish; /* first: what is decided is found by it */
+    struct cairn_up_letter letter;
     struct cairn_up *up;
     int64_t request;
     struct cairn_up_slab *slabs[CAIRN_UP_GENERATIONS_MAX];
@@ -438,7 +440,8 @@ static void slabs_task(struct cairn_up_helper *helper, void *owner) {
     reserving->wish.code =
         cairn_up_slabs_make(helper->up, &reserving->wish, reserving->slabs, &reserving->wish.error);
     reserving->made = reserving->wish.code == CAIRN_OK;
-    cairn_up_socket_call(helper->up->socket, reserving->wish.conn, slabs_done, reserving);
+    cairn_up_socket_call(helper->up->socket, reserving->wish.conn, slabs_done, reserving,
+                         &reserving->letter);
 }
 
 static void slabs_drop(void *owner) { /* the process ends */
@@ -461,7 +464,7 @@ static void slabs_decided(struct cairn_up_slab_wish *wish) {
         wish->code = code;
         cairn_up_slabs_unmake(up, wish);
     }
-    cairn_up_socket_call(up->socket, wish->conn, slabs_done, reserving);
+    cairn_up_socket_call(up->socket, wish->conn, slabs_done, reserving, &reserving->letter);
 }
 
 enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,

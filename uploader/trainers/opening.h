@@ -20,6 +20,7 @@
 struct cairn_up_opening {
     struct cairn_up_opening *next; /* of those that ask in one call, or that wait for their turn */
     struct cairn_up *up;
+    struct cairn_up_letter letter;
     uint64_t conn;
     int64_t request;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];

@@ -15,6 +15,7 @@
 /* One question on its way through a helper. */
 struct asking {
     struct cairn_up *up;
+    struct cairn_up_letter letter;
     uint64_t conn;
     int64_t request;
     struct cairn_run_name name;
@@ -119,7 +120,7 @@ static void restore_task(struct cairn_up_helper *helper, void *owner) {
         asking->code = cairn_fail(
             &asking->error, CAIRN_UNSUPPORTED, "%s has format \"%.64s\", wanted: \"%s\"",
             asking->version->place.id.text, asking->version->manifest.format_tag, asking->format);
-    cairn_up_socket_call(helper->up->socket, asking->conn, restore_done, asking);
+    cairn_up_socket_call(helper->up->socket, asking->conn, restore_done, asking, &asking->letter);
 }
 
 enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
@@ -217,7 +218,7 @@ static void window_done(void *owner, struct cairn_up_session *session) {
 static void window_task(struct cairn_up_helper *helper, void *owner) {
     struct asking *asking = owner;
     asking->code = cairn_up_window_new(helper->up, asking->bytes, &asking->window, &asking->error);
-    cairn_up_socket_call(helper->up->socket, asking->conn, window_done, asking);
+    cairn_up_socket_call(helper->up->socket, asking->conn, window_done, asking, &asking->letter);
 }
 
 enum cairn_code cairn_up_on_window(struct cairn_up_session *session, const struct cairn_up_ask *ask,
@@ -329,7 +330,7 @@ static enum cairn_code ask_list(struct cairn_up_helper *helper, struct asking *a
 static void list_task(struct cairn_up_helper *helper, void *owner) {
     struct asking *asking = owner;
     asking->code = ask_list(helper, asking, &asking->error);
-    cairn_up_socket_call(helper->up->socket, asking->conn, list_done, asking);
+    cairn_up_socket_call(helper->up->socket, asking->conn, list_done, asking, &asking->letter);
 }
 
 enum cairn_code cairn_up_on_list(struct cairn_up_session *session, const struct cairn_up_ask *ask,

@@ -20,6 +20,7 @@
 #define FRAMES_MAX 64
 #define SWEEP_MS 1000
 #define ACCEPT_PAUSE_MS 200 /* after EMFILE: do not spin (K08) */
+#define UNTOLD_MAX 64
 
 struct out { /* one frame on its way */
     struct out *next;
@@ -40,14 +41,11 @@ struct conn {
     bool writing;              /* EPOLLOUT is asked for */
     bool hanging_up, dead;
 };
-struct mail {
-    struct mail *next;
-    uint64_t conn;
+struct mail { /* a letter of our own: a message, or the end of the connection */
+    struct cairn_up_letter letter;
     json_t *message;
     int fds[CAIRN_NET_FDS_MAX];
     size_t fd_count;
-    void (*run)(void *owner, struct cairn_up_session *session);
-    void *owner;
     bool hang_up;
 };
 struct cairn_up_socket {
@@ -61,7 +59,10 @@ struct cairn_up_socket {
     uint64_t accept_again_ms;
     struct cairn_lock lock; /* uploader_mail */
     struct {
-        struct mail *first, **last;
+        struct cairn_up_letter *first, **last;
+        uint64_t untold[UNTOLD_MAX]; /* connections for which there was no memory for a message */
+        size_t untold_count;
+        bool untold_all; /* more than fit */
         bool stopping, door_closed;
     } locked;
 };
@@ -80,35 +81,52 @@ static void mail_free(struct mail *mail) {
     free(mail);
 }
 
-static void deliver_later(struct cairn_up_socket *box, struct mail *mail) {
+static void deliver_later(struct cairn_up_socket *box, struct cairn_up_letter *letter) {
     cairn_lock_take(&box->lock);
-    *box->locked.last = mail;
-    box->locked.last = &mail->next;
+    letter->next = NULL;
+    *box->locked.last = letter;
+    box->locked.last = &letter->next;
     cairn_lock_give(&box->lock);
     wake(box);
 }
 
-/* Without memory for a letter no promise to a trainer can be kept any more. */
-static struct mail *mail_new(uint64_t conn) {
+/* U04: nobody may wait for an answer that will not come, and an event that is missing would be
+ * believed not to have happened. The end of the connection says that much, and needs no memory. */
+static void leave_untold(struct cairn_up_socket *box, uint64_t conn) {
+    if (!conn) return;
+    cairn_lock_take(&box->lock);
+    if (box->locked.untold_count < UNTOLD_MAX)
+        box->locked.untold[box->locked.untold_count++] = conn;
+    else
+        box->locked.untold_all = true;
+    cairn_lock_give(&box->lock);
+    wake(box);
+}
+
+/* NULL: no memory, and the connection will end. */
+static struct mail *mail_new(struct cairn_up_socket *box, uint64_t conn) {
     struct mail *mail = calloc(1, sizeof(*mail));
-    CAIRN_ASSERT(mail != NULL);
-    mail->conn = conn;
+    if (mail)
+        mail->letter.conn = conn;
+    else
+        leave_untold(box, conn);
     return mail;
 }
 
 void cairn_up_socket_post_fds(struct cairn_up_socket *box, uint64_t conn, json_t *take_message,
                               const int *take_fds, size_t fd_count) {
     CAIRN_ASSERT(fd_count <= CAIRN_NET_FDS_MAX);
-    CAIRN_ASSERT(take_message != NULL); /* every text of ours is UTF-8, so JSON takes it */
-    struct mail *mail = mail_new(conn);
+    struct mail *mail = conn && take_message ? mail_new(box, conn) : NULL;
+    if (!take_message) leave_untold(box, conn);
+    if (!mail) {
+        json_decref(take_message);
+        for (size_t i = 0; i < fd_count; i++) close(take_fds[i]);
+        return;
+    }
     mail->message = take_message;
     mail->fd_count = fd_count;
     if (fd_count) memcpy(mail->fds, take_fds, fd_count * sizeof(*take_fds));
-    if (!conn) {
-        mail_free(mail);
-        return;
-    }
-    deliver_later(box, mail);
+    deliver_later(box, &mail->letter);
 }
 
 void cairn_up_socket_post(struct cairn_up_socket *box, uint64_t conn, json_t *take_message) {
@@ -116,17 +134,17 @@ void cairn_up_socket_post(struct cairn_up_socket *box, uint64_t conn, json_t *ta
 }
 
 void cairn_up_socket_call(struct cairn_up_socket *box, uint64_t conn,
-                          void (*run)(void *owner, struct cairn_up_session *session), void *owner) {
-    struct mail *mail = mail_new(conn);
-    mail->run = run;
-    mail->owner = owner;
-    deliver_later(box, mail);
+                          void (*run)(void *owner, struct cairn_up_session *session), void *owner,
+                          struct cairn_up_letter *letter) {
+    *letter = (struct cairn_up_letter){.conn = conn, .run = run, .owner = owner};
+    deliver_later(box, letter);
 }
 
 void cairn_up_socket_hang_up(struct cairn_up_socket *box, uint64_t conn) {
-    struct mail *mail = mail_new(conn);
+    struct mail *mail = mail_new(box, conn);
+    if (!mail) return;
     mail->hang_up = true;
-    deliver_later(box, mail);
+    deliver_later(box, &mail->letter);
 }
 
 void cairn_up_socket_answer(struct cairn_up_socket *box, uint64_t conn, int64_t request,
@@ -134,7 +152,10 @@ void cairn_up_socket_answer(struct cairn_up_socket *box, uint64_t conn, int64_t 
     json_t *message = take_message ? take_message : json_object();
     int refused = json_object_set_new(message, "t", json_string(name)) |
                   json_object_set_new(message, "id", json_integer(request));
-    CAIRN_ASSERT(refused == 0);
+    if (refused) {
+        json_decref(message);
+        message = NULL;
+    }
     cairn_up_socket_post(box, conn, message);
 }
 
@@ -142,7 +163,11 @@ void cairn_up_socket_refuse(struct cairn_up_socket *box, uint64_t conn, int64_t 
                             const struct cairn_error *why) {
     const struct cairn_code_info *info = cairn_code_info(why->code);
     json_t *message = json_pack("{s:b}", "retryable", info->retryable);
-    cairn_failure_put(message, "message", why);
+    if (!cairn_failure_put(message, "message", why)) {
+        json_decref(message);
+        cairn_up_socket_post(box, conn, NULL);
+        return;
+    }
     cairn_up_socket_answer(box, conn, request, "error", message);
 }
 
@@ -209,14 +234,16 @@ static void flush(struct cairn_up_socket *box, struct conn *conn) {
 /* The frame goes out; its descriptors are closed behind it. */
 static void queue(struct cairn_up_socket *box, struct conn *conn, struct mail *mail) {
     struct out *out = calloc(1, sizeof(*out));
-    CAIRN_ASSERT(out != NULL);
-    out->bytes.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64;
-    struct cairn_error error;
-    if (cairn_frame_encode(mail->message, (struct cairn_view){NULL, 0}, &out->bytes, &error) !=
-        CAIRN_OK) {
-        cairn_log(ERROR, "socket.encode", "cause=\"%s\"", error.message);
+    struct cairn_error error = {0};
+    if (out) out->bytes.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64;
+    enum cairn_code code =
+        out ? cairn_frame_encode(mail->message, (struct cairn_view){NULL, 0}, &out->bytes, &error)
+            : cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a frame");
+    if (code != CAIRN_OK) {
+        cairn_log(ERROR, "socket.encode", "conn=%" PRIu64 " cause=\"%s\"", conn->number,
+                  error.message);
         conn->dead = true;
-        out_free(out);
+        if (out) out_free(out);
         return;
     }
     memcpy(out->fds, mail->fds, sizeof(out->fds));
@@ -325,27 +352,53 @@ static void read_conn(struct conn *conn) {
     if (closed) conn->dead = true;
 }
 
+static void end_untold(struct cairn_up_socket *box) {
+    uint64_t untold[UNTOLD_MAX];
+    cairn_lock_take(&box->lock);
+    size_t count = box->locked.untold_count;
+    bool all = box->locked.untold_all;
+    memcpy(untold, box->locked.untold, count * sizeof(*untold));
+    box->locked.untold_count = 0;
+    box->locked.untold_all = false;
+    cairn_lock_give(&box->lock);
+    for (struct conn *conn = box->conns; conn && (all || count); conn = conn->next) {
+        bool named = all;
+        for (size_t i = 0; i < count; i++) named |= untold[i] == conn->number;
+        if (!named || conn->dead) continue;
+        cairn_log(ERROR, "socket.untold", "conn=%" PRIu64 " cause=\"no memory for a message\"",
+                  conn->number);
+        conn->dead = true;
+    }
+}
+
+static void carry_out(struct cairn_up_socket *box, struct mail *mail, struct conn *conn) {
+    if (conn && mail->hang_up) {
+        conn->hanging_up = true;
+        flush(box, conn);
+    } else if (conn) {
+        queue(box, conn, mail);
+    }
+    mail_free(mail);
+}
+
 static void read_mail(struct cairn_up_socket *box) {
     uint64_t count;
     ssize_t ignored = read(box->wake_fd, &count, sizeof(count));
     (void)ignored;
     cairn_lock_take(&box->lock);
-    struct mail *first = box->locked.first;
+    struct cairn_up_letter *first = box->locked.first;
     box->locked.first = NULL;
     box->locked.last = &box->locked.first;
     cairn_lock_give(&box->lock);
-    for (struct mail *mail = first, *next; mail; mail = next) {
-        next = mail->next;
-        struct conn *conn = conn_find(box, mail->conn);
-        if (mail->run)
-            mail->run(mail->owner, conn ? conn->session : NULL);
-        else if (conn && mail->hang_up) {
-            conn->hanging_up = true;
-            flush(box, conn);
-        } else if (conn)
-            queue(box, conn, mail);
-        mail_free(mail);
+    for (struct cairn_up_letter *letter = first, *next; letter; letter = next) {
+        next = letter->next;
+        struct conn *conn = conn_find(box, letter->conn);
+        if (letter->run)
+            letter->run(letter->owner, conn ? conn->session : NULL); /* it is the owner's */
+        else
+            carry_out(box, (struct mail *)letter, conn);
     }
+    end_untold(box);
 }
 
 static void sweep(struct cairn_up_socket *box) {
