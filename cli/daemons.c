@@ -45,8 +45,10 @@ static enum cairn_code spawn(const char *path, char *const *argv, pid_t *ret_pid
 }
 
 bool cairn_cli_daemon_ended(struct cairn_cli_daemon *daemon, int *ret_status) {
-    if (!daemon->pid) return true;
-    if (waitpid(daemon->pid, ret_status, WNOHANG) != daemon->pid) return false;
+    pid_t pid = daemon->pid; /* an interrupt's thread may stop it meanwhile */
+    if (pid <= 0) return true;
+    pid_t ended = waitpid(pid, ret_status, WNOHANG);
+    if (ended != pid && !(ended < 0 && errno == ECHILD)) return false;
     daemon->pid = 0;
     return true;
 }
@@ -93,14 +95,15 @@ enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const ch
 
 void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {
     int status = 0;
-    if (!daemon->pid) return;
-    kill(daemon->pid, SIGTERM);
+    pid_t pid = daemon->pid;
+    if (pid <= 0) return;
+    kill(pid, SIGTERM);
     uint64_t deadline = cairn_deadline_in(&cairn_clock_real, STOP_PATIENCE_MS);
     while (!cairn_cli_daemon_ended(daemon, &status)) {
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline)) {
             fprintf(stderr, "cairn: %s did not stop within 30 s; killing it\n", daemon->name);
-            kill(daemon->pid, SIGKILL);
-            waitpid(daemon->pid, &status, 0);
+            kill(pid, SIGKILL);
+            waitpid(pid, &status, 0);
             daemon->pid = 0;
             return;
         }

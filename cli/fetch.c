@@ -68,6 +68,13 @@ static void failed(struct job *job, const struct piece *piece, enum cairn_code c
 static enum cairn_code do_piece(struct job *job, struct cairn_cli_reader *reader,
                                 const struct piece *piece, void *memory, struct cairn_error *err) {
     struct cairn_cli_fetch *fetch = job->fetch;
+    bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
+    if (fetch->have && piece->size &&
+        fetch->have(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
+                    piece->size)) {
+        cairn_cli_meter_add(fetch->meter, piece->size, last);
+        return CAIRN_OK;
+    }
     if (fetch->stat_only) {
         uint64_t found = 0;
         CAIRN_TRY(cairn_cli_stat(reader, piece->shard, &found, err));
@@ -87,7 +94,6 @@ static enum cairn_code do_piece(struct job *job, struct cairn_cli_reader *reader
     if (fetch->sink)
         CAIRN_TRY(fetch->sink(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
                               piece->size, err));
-    bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
     cairn_cli_meter_add(fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size,
                         last);
     return CAIRN_OK;

@@ -26,6 +26,8 @@ struct cairn_cli_fetch {
     /* NULL: bytes are only checked. */
     enum cairn_code (*sink)(void *owner, uint32_t shard, uint64_t offset, const void *bytes,
                             size_t size, struct cairn_error *err);
+    /* NULL, or: are these bytes there already? memory is room for them. */
+    bool (*have)(void *owner, uint32_t shard, uint64_t offset, void *memory, size_t size);
     void *owner;
     uint64_t ret_bad_shards;
 };

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn get: a version, one rank's shards or one shard, verified, into a folder or a pipe. */
-#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/fetch.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/target.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/text.h"
 
 static const struct cairn_cli_flag flags[] = {
     {"directory", 'd', CAIRN_CLI_TEXT, CAIRN_CLI_AT(directory), 0, "DIR",
-     "Where the tree is written; must not hold files of the same names."},
+     "Where the tree is written; default ./RUN-STEP. - is standard output, for one shard."},
     {"shard", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(shard), 0, "NAME", "Only this shard."},
     {"rank", 'r', CAIRN_CLI_NUMBER, CAIRN_CLI_AT(rank), CAIRN_CLI_AT(rank_given), "N",
      "Only the shards that rank N wrote."},
@@ -24,55 +23,19 @@ static const struct cairn_cli_flag flags[] = {
      "Readers at work at once; default 4."},
 };
 
-struct target {
-    const struct cairn_manifest *manifest;
-    int root_fd;
-    int *fds; /* one per shard of the manifest; -1 not chosen */
-};
+/* What an interrupted get says; made before anything is written. */
+static char interrupted[3 * PATH_MAX] = "cairn get: interrupted; nothing was written\n";
+
+static void take_signal(void *owner, int signal) {
+    (void)owner;
+    fputs(interrupted, stderr);
+    cairn_cli_interrupt_exit(signal);
+}
+static struct cairn_cli_interrupt interrupt = {.take = take_signal};
 
 static bool chosen(const struct cairn_cli *cli, const struct cairn_manifest_shard *shard) {
     if (cli->shard) return !strcmp(cli->shard, shard->name);
     return !cli->rank_given || shard->rank == cli->rank;
-}
-
-/* Folders on the way to name, below root_fd; the manifest's decoder checked each component. */
-static enum cairn_code make_folders(int root_fd, const char *name, struct cairn_error *err) {
-    char path[CAIRN_SHARD_NAME_BYTES_MAX + 1];
-    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {
-        memcpy(path, name, (size_t)(slash - name));
-        path[slash - name] = '\0';
-        if (mkdirat(root_fd, path, 0777) && errno != EEXIST)
-            return cairn_fail_errno(err, "folder %s", path);
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code create_file(struct target *target, uint32_t index, struct cairn_error *err) {
-    const struct cairn_manifest_shard *shard = &target->manifest->shards[index];
-    CAIRN_TRY(make_folders(target->root_fd, shard->name, err));
-    int fd = openat(target->root_fd, shard->name,
-                    O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0 && errno == EEXIST)
-        return cairn_fail(err, CAIRN_CONFLICT, "%s is already there; give an empty folder with -d",
-                          shard->name);
-    if (fd < 0) return cairn_fail_errno(err, "%s", shard->name);
-    target->fds[index] = fd;
-    if (shard->size_bytes && ftruncate(fd, (off_t)shard->size_bytes))
-        return cairn_fail_errno(err, "%s", shard->name);
-    return CAIRN_OK;
-}
-
-static enum cairn_code write_piece(void *owner, uint32_t shard, uint64_t offset, const void *bytes,
-                                   size_t size, struct cairn_error *err) {
-    struct target *target = owner;
-    for (size_t done = 0; done < size;) {
-        ssize_t wrote = pwrite(target->fds[shard], (const char *)bytes + done, size - done,
-                               (off_t)(offset + done));
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) return cairn_fail_errno(err, "%s", target->manifest->shards[shard].name);
-        done += (size_t)wrote;
-    }
-    return CAIRN_OK;
 }
 
 /* Standard output takes one shard, in order: one worker. */
@@ -83,47 +46,26 @@ static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset
     return CAIRN_OK;
 }
 
-static enum cairn_code sync_files(struct target *target, struct cairn_error *err) {
-    for (size_t i = 0; i < target->manifest->shard_count; i++) {
-        int fd = target->fds[i];
-        if (fd < 0) continue;
-        target->fds[i] = -1;
-        bool synced = fdatasync(fd) == 0 || errno == EINVAL;
-        if (close(fd) || !synced)
-            return cairn_fail_errno(err, "%s", target->manifest->shards[i].name);
-    }
-    return CAIRN_OK;
-}
-
-/* What was begun and is not whole must not look like a checkpoint. */
-static void remove_files(struct target *target) {
-    for (size_t i = 0; i < target->manifest->shard_count; i++) {
-        if (target->fds[i] < 0) continue;
-        close(target->fds[i]);
-        target->fds[i] = -1;
-        unlinkat(target->root_fd, target->manifest->shards[i].name, 0);
-    }
+/* What damage refuses must not look like a checkpoint, nor be gone on with. */
+static bool worth_keeping(enum cairn_code code) {
+    return code != CAIRN_CORRUPT && code != CAIRN_CONFLICT;
 }
 
 static enum cairn_code get_tree(const struct cairn_cli *cli, struct cairn_cli_fetch *fetch,
-                                struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &fetch->source->manifest;
-    const char *folder = cli->directory ? cli->directory : ".";
-    CAIRN_TRY(cairn_dir_make(folder, 0777, err));
-    CAIRN_AUTO_FD root_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (root_fd < 0) return cairn_fail_errno(err, "%s", folder);
-    CAIRN_AUTO_HEAP int *fds = calloc(manifest->shard_count + 1, sizeof *fds);
-    if (!fds) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of files");
-    for (size_t i = 0; i < manifest->shard_count; i++) fds[i] = -1;
-    struct target target = {.manifest = manifest, .root_fd = root_fd, .fds = fds};
-    enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; code == CAIRN_OK && i < fetch->shard_count; i++)
-        code = create_file(&target, fetch->shards[i], err);
-    fetch->sink = write_piece;
-    fetch->owner = &target;
-    if (code == CAIRN_OK) code = cairn_cli_fetch(fetch, err);
-    if (code == CAIRN_OK) code = sync_files(&target, err);
-    if (code != CAIRN_OK) remove_files(&target);
+                                const char *folder, struct cairn_error *err) {
+    struct cairn_cli_target target = {.source = fetch->source,
+                                      .shards = fetch->shards,
+                                      .shard_count = fetch->shard_count,
+                                      .whole = !cli->shard && !cli->rank_given};
+    enum cairn_code code = cairn_cli_target_open(&target, folder, err);
+    if (code == CAIRN_OK) {
+        fetch->sink = cairn_cli_target_write;
+        fetch->have = cairn_cli_target_have;
+        fetch->owner = &target;
+        code = cairn_cli_fetch(fetch, err);
+    }
+    if (code == CAIRN_OK) code = cairn_cli_target_finish(&target, err);
+    cairn_cli_target_close(&target, code != CAIRN_OK && worth_keeping(code));
     return code;
 }
 
@@ -174,27 +116,40 @@ static enum cairn_code get_source(const struct cairn_cli *cli, struct cairn_cli_
                                     .workers = (uint32_t)cairn_min_u64(cli->workers, 64),
                                     .meter = &meter};
     bool stream = cli->directory && !strcmp(cli->directory, "-");
-    enum cairn_code code = stream ? get_stream(&fetch, err) : get_tree(cli, &fetch, err);
+    char folder[PATH_MAX];
+    if (cli->directory)
+        cairn_text_copy(folder, sizeof folder, cli->directory);
+    else
+        snprintf(folder, sizeof folder, "%s-%llu", source->name.run,
+                 (unsigned long long)source->place.step);
+    if (!stream)
+        snprintf(interrupted, sizeof interrupted,
+                 "\ncairn get: interrupted; what was read is kept in %s, and no file has its name "
+                 "before it is verified. To go on: cairn get %s/%s@%s -d %s\n",
+                 folder, source->name.project, source->name.run, source->manifest.id.text, folder);
+    enum cairn_code code = stream ? get_stream(&fetch, err) : get_tree(cli, &fetch, folder, err);
     cairn_cli_meter_end(&meter, code == CAIRN_OK);
     if (code != CAIRN_OK || stream) return code;
     char size[24];
     cairn_size_text(bytes, size);
     if (cli->output == CAIRN_CLI_TABLE)
-        printf("restored %s/%s step %llu: %zu shards, %s, every block verified, %.1fs\n",
+        printf("restored %s/%s step %llu into %s: %zu shards, %s, every block verified, %.1fs\n",
                source->name.project, source->name.run, (unsigned long long)source->place.step,
-               count, size, (double)(cairn_mono_ms() - started_ms) / 1000);
-    else
-        printf(
-            "{\"version\":\"%s\",\"step\":%llu,\"shards\":%zu,\"bytes\":%llu,\"verified\":true}\n",
-            source->manifest.id.text, (unsigned long long)source->place.step, count,
-            (unsigned long long)bytes);
-    return CAIRN_OK;
+               folder, count, size, (double)(cairn_mono_ms() - started_ms) / 1000);
+    if (cli->output == CAIRN_CLI_TABLE) return CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *answer =
+        json_pack("{s:s, s:I, s:I, s:I, s:s, s:b}", "version", source->manifest.id.text, "step",
+                  (json_int_t)source->place.step, "shards", (json_int_t)count, "bytes",
+                  (json_int_t)bytes, "folder", folder, "verified", 1);
+    if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
+    return cairn_cli_print_json(answer, false, err);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     struct cairn_cli_source source;
     CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
+    CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
     CAIRN_TRY(cairn_cli_source_open(cli, &ref, &source, err));
     enum cairn_code code = get_source(cli, &source, err);
     cairn_cli_source_release(&source);

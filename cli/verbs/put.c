@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn put: a directory becomes a checkpoint, every file as it is. */
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "cli/daemons.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/ref.h"
@@ -16,6 +19,10 @@
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 #define READY_MS 20000
 #define WAIT_STEP_MS 200
+#define LOOK_EVERY_MS 50
+#define BUSY_MS 25000 /* an uploader tells the end of a rank for 15 s, and by heartbeats */
+#define BUSY_EVERY_MS 500
+#define GIVE_UP_MS 15000 /* for an interrupted save, before the command ends without it */
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
 
 static const struct cairn_cli_flag flags[] = {
@@ -26,6 +33,8 @@ static const struct cairn_cli_flag flags[] = {
     {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
     {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
      "If the step is there already, keep both versions instead of refusing."},
+    {"detach", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(detach), 0, NULL,
+     "Return when the node's uploader has the files open; it goes on. See cairn wait."},
 };
 
 /* An uploader of this command alone. */
@@ -34,6 +43,39 @@ struct own_uploader {
     char folder[64];
     char socket[128];
 };
+
+/* Ctrl-C gives the save up, so that the same command can be given again at once. While nothing was
+ * begun the thread of the signals ends the command itself, since the main one may wait for long. */
+static struct {
+    _Atomic int signal;
+    _Atomic bool saving;
+    struct own_uploader own;
+} now;
+
+static void remove_own(void) {
+    if (!now.own.folder[0]) return;
+    cairn_cli_daemon_stop(&now.own.daemon);
+    cairn_cli_remove_folder(now.own.folder);
+}
+
+static bool again(void) {
+    sigset_t waiting;
+    return !sigpending(&waiting) &&
+           (sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM));
+}
+
+static void take_signal(void *owner, int signal) {
+    (void)owner;
+    now.signal = signal;
+    for (int i = 0; now.saving && i < GIVE_UP_MS / LOOK_EVERY_MS && !again(); i++)
+        (void)poll(NULL, 0, LOOK_EVERY_MS);
+    fputs(now.saving ? "\ncairn put: interrupted; whether the save is given up cairn show tells\n"
+                     : "\ncairn put: interrupted; nothing was begun\n",
+          stderr);
+    remove_own();
+    cairn_cli_interrupt_exit(signal);
+}
+static struct cairn_cli_interrupt interrupt = {.take = take_signal};
 
 static const char *uploader_socket(const struct cairn_cli *cli) {
     const char *socket = cli->socket ? cli->socket : getenv("CAIRN_SOCKET");
@@ -74,15 +116,9 @@ static enum cairn_code start_own(const struct cairn_cli *cli, struct own_uploade
                                   ready, READY_MS, err);
 }
 
-static void remove_own(struct own_uploader *own) {
-    if (!own->folder[0]) return;
-    cairn_cli_daemon_stop(&own->daemon);
-    cairn_cli_remove_folder(own->folder);
-}
-
 static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli_tree *tree,
                                  struct cairn_error *err) {
-    for (size_t i = 0; i < tree->count; i++) {
+    for (size_t i = 0; i < tree->count && !now.signal; i++) {
         CAIRN_AUTO_FD fd = -1;
         CAIRN_TRY(cairn_cli_tree_file(tree, i, &fd, err));
         CAIRN_TRY(cairn_save_file(save, tree->files[i].name, fd, tree->files[i].bytes, err));
@@ -100,9 +136,23 @@ static enum cairn_code wait_committed(const struct cairn_cli *cli, struct cairn_
         cairn_save_status(save, &status);
         cairn_cli_meter_set(meter, status.durable_bytes,
                             status.reached >= CAIRN_DURABLE ? "committing" : NULL);
-        if (code != CAIRN_TIMEOUT) return code;
+        if (code != CAIRN_TIMEOUT || now.signal) return code;
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline)) return code;
     }
+}
+
+static enum cairn_code give_up(const struct cairn_cli *cli, struct cairn_save *save,
+                               struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_save_fail(save, "cairn put was interrupted", &why);
+    if (code == CAIRN_ALREADY_COMMITTED)
+        return cairn_fail(err, CAIRN_INTERRUPTED, "interrupted; %s is committed all the same",
+                          cli->arguments[1]);
+    if (code != CAIRN_OK) return cairn_fail(err, CAIRN_INTERRUPTED, "interrupted; %s", why.message);
+    return cairn_fail(err, CAIRN_INTERRUPTED,
+                      "interrupted; the save of %s was given up, and the same command begins it "
+                      "anew (--detach lets it go on)",
+                      cli->arguments[1]);
 }
 
 static enum cairn_code put_tree(const struct cairn_cli *cli, struct cairn_session *session,
@@ -121,10 +171,12 @@ static enum cairn_code put_tree(const struct cairn_cli *cli, struct cairn_sessio
     cairn_cli_meter_init(&meter, cli, job, tree->total_bytes, 0);
     enum cairn_code code = add_files(save, tree, err);
     if (code == CAIRN_OK) code = cairn_cli_describe_tensors(save, tree, ret_tensors, err);
-    if (code == CAIRN_OK) code = cairn_save_stage(save, err);
-    if (code == CAIRN_OK)
-        code = wait_committed(cli, save, &meter, err);
-    else
+    if (code == CAIRN_OK && !now.signal) code = cairn_save_stage(save, err);
+    bool staged = code == CAIRN_OK && !now.signal;
+    if (staged && !cli->detach) code = wait_committed(cli, save, &meter, err);
+    if (now.signal && !(staged && (cli->detach || code == CAIRN_OK)))
+        code = give_up(cli, save, err);
+    else if (!staged)
         (void)cairn_save_fail(save, err ? err->message : "put failed", NULL);
     cairn_save_status(save, ret_status);
     cairn_cli_meter_end(&meter, code == CAIRN_OK);
@@ -137,6 +189,10 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
                               struct cairn_error *err) {
     if (cli->output == CAIRN_CLI_NAME) {
         puts(status->version);
+    } else if (cli->output == CAIRN_CLI_TABLE && cli->detach) {
+        printf("handed over %s as %s: the uploader goes on, the files must stay as they are; "
+               "cairn wait %s\n",
+               cli->arguments[1], status->version, cli->arguments[1]);
     } else if (cli->output == CAIRN_CLI_TABLE) {
         char size[24];
         cairn_size_text(tree->total_bytes, size);
@@ -152,23 +208,40 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     return CAIRN_OK;
 }
 
+/* A put that was killed before it could say so counts as a writer for a while. */
+static enum cairn_code open_patiently(const struct cairn_open_options *options,
+                                      struct cairn_session **ret, struct cairn_error *err) {
+    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, BUSY_MS);
+    for (bool told = false;; told = true) {
+        struct cairn_resume resume;
+        enum cairn_code code = cairn_open(options, ret, &resume, err);
+        if (code != CAIRN_RUN_BUSY || now.signal ||
+            !cairn_deadline_left_ms(&cairn_clock_real, deadline))
+            return code;
+        if (!told) fprintf(stderr, "note: %s; looking again for 25 s\n", err->message);
+        (void)poll(NULL, 0, BUSY_EVERY_MS);
+    }
+}
+
 static enum cairn_code open_session(struct cairn_cli *cli, const char *run,
                                     struct own_uploader *own, struct cairn_session **ret,
                                     struct cairn_error *err) {
-    struct cairn_resume resume;
     struct cairn_open_options options = {
         .run = run, .resume = "keep", .socket = uploader_socket(cli)};
-    enum cairn_code code = cairn_open(&options, ret, &resume, err);
+    enum cairn_code code = open_patiently(&options, ret, err);
     if (code != CAIRN_UPLOADER_GONE) return code;
+    if (cli->detach)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "no uploader listens on %s, and --detach needs one that stays",
+                          uploader_socket(cli));
     CAIRN_TRY(start_own(cli, own, err));
     options.socket = own->socket;
-    return cairn_open(&options, ret, &resume, err);
+    return open_patiently(&options, ret, err);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     struct cairn_cli_tree tree;
-    struct own_uploader own = {0};
     struct cairn_session *session = NULL;
     struct cairn_save_status status = {0};
     uint64_t step = 0, tensors = 0;
@@ -178,11 +251,18 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         return cairn_fail(err, CAIRN_INVALID, "put wants a step: %s/%s@1000", ref.name.project,
                           ref.name.run);
     snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
+    CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
     CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], &tree, err));
-    enum cairn_code code = open_session(cli, name, &own, &session, err);
+    enum cairn_code code = open_session(cli, name, &now.own, &session, err);
+    now.saving = code == CAIRN_OK;
+    while (now.signal && !now.saving) (void)poll(NULL, 0, LOOK_EVERY_MS); /* it ends by itself */
     if (code == CAIRN_OK) code = put_tree(cli, session, &tree, step, &status, &tensors, err);
     (void)cairn_close(session, NULL);
-    remove_own(&own);
+    remove_own();
+    if (code == CAIRN_INTERRUPTED) {
+        fprintf(stderr, "\ncairn put: %s\n", err->message);
+        cairn_cli_interrupt_exit(now.signal);
+    }
     if (code == CAIRN_OK) code = report(cli, &tree, &status, tensors, err);
     cairn_cli_tree_release(&tree);
     return code;

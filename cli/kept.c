@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "cairn_tree" of a manifest's meta; see kept.h. */
+#include "cli/kept.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/keys.h"
+#include "common/text.h"
+
+#define MODE_MAX 0777
+#define TARGET_BYTES_MAX 1024
+
+void cairn_cli_kept_release(struct cairn_cli_kept *kept) {
+    json_decref(kept->modes);
+    json_decref(kept->links);
+    json_decref(kept->folders);
+    *kept = (struct cairn_cli_kept){0};
+}
+
+static bool name_good(const char *name) {
+    return name && cairn_shard_name_check(cairn_view_of(name), NULL) == CAIRN_OK;
+}
+
+bool cairn_cli_link_stays(const char *name, const char *target) {
+    size_t depth = 0;
+    if (!*target || *target == '/' || strlen(target) > TARGET_BYTES_MAX) return false;
+    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) depth++;
+    bool down = false;
+    while (*target) {
+        size_t size = strcspn(target, "/");
+        bool up = size == 2 && !strncmp(target, "..", 2);
+        if (up && (down || !depth--)) return false;
+        if (!up && size && !(size == 1 && *target == '.')) down = true;
+        target += size;
+        target += strspn(target, "/");
+    }
+    return true;
+}
+
+/* ---- reading ---- */
+
+static bool mode_of(const char *text, unsigned *ret) {
+    char *end = NULL;
+    bool octal = text && *text >= '0' && *text <= '7';
+    unsigned long value = octal ? strtoul(text, &end, 8) : MODE_MAX + 1;
+    *ret = (unsigned)value;
+    return end && !*end && value <= MODE_MAX;
+}
+
+static bool read_modes(const json_t *json, struct cairn_cli_kept *ret) {
+    const char *text = NULL;
+    json_t *names = NULL, *name = NULL;
+    size_t index = 0;
+    json_object_foreach((json_t *)(uintptr_t)json, text, names) {
+        unsigned mode = 0;
+        if (!mode_of(text, &mode) || !json_is_array(names)) return false;
+        json_array_foreach(names, index, name) {
+            if (!name_good(json_string_value(name)) ||
+                json_object_set_new(ret->modes, json_string_value(name),
+                                    json_integer((json_int_t)mode)))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool read_links(const json_t *json, struct cairn_cli_kept *ret) {
+    const char *name = NULL;
+    json_t *target = NULL;
+    json_object_foreach((json_t *)(uintptr_t)json, name, target) {
+        const char *text = json_string_value(target);
+        if (!name_good(name) || !text || !cairn_cli_link_stays(name, text) ||
+            json_object_set(ret->links, name, target))
+            return false;
+    }
+    return true;
+}
+
+static bool read_folders(const json_t *json, struct cairn_cli_kept *ret) {
+    json_t *name = NULL;
+    size_t index = 0;
+    json_array_foreach((json_t *)(uintptr_t)json, index, name) {
+        if (!name_good(json_string_value(name)) || json_array_append(ret->folders, name))
+            return false;
+    }
+    return true;
+}
+
+static bool read_tree(const json_t *tree, struct cairn_cli_kept *ret) {
+    ret->modes = json_object();
+    ret->links = json_object();
+    ret->folders = json_array();
+    ret->there = true;
+    return ret->modes && ret->links && ret->folders &&
+           mode_of(json_string_value(json_object_get(tree, "file_mode")), &ret->file_mode) &&
+           mode_of(json_string_value(json_object_get(tree, "folder_mode")), &ret->folder_mode) &&
+           read_modes(json_object_get(tree, "modes"), ret) &&
+           read_links(json_object_get(tree, "links"), ret) &&
+           read_folders(json_object_get(tree, "folders"), ret);
+}
+
+enum cairn_code cairn_cli_kept_read(const char *meta_json, struct cairn_cli_kept *ret,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *meta = NULL;
+    *ret = (struct cairn_cli_kept){.file_mode = 0666, .folder_mode = 0777};
+    struct cairn_json_limits limits = {CAIRN_MIB, 1000000};
+    CAIRN_TRY(cairn_json_parse(cairn_view_of(meta_json), limits, &meta, err));
+    const json_t *tree = json_object_get(meta, CAIRN_CLI_KEPT);
+    if (!tree || read_tree(tree, ret)) return CAIRN_OK;
+    fputs("note: the modes and links of this tree are not understood and left out\n", stderr);
+    cairn_cli_kept_release(ret);
+    *ret = (struct cairn_cli_kept){.file_mode = 0666, .folder_mode = 0777};
+    return CAIRN_OK;
+}
+
+unsigned cairn_cli_kept_mode(const struct cairn_cli_kept *kept, const char *name, bool folder) {
+    const json_t *mode = kept->there ? json_object_get(kept->modes, name) : NULL;
+    if (mode) return (unsigned)json_integer_value(mode);
+    return folder ? kept->folder_mode : kept->file_mode;
+}
+
+/* ---- writing ---- */
+
+json_t *cairn_cli_kept_write(const struct cairn_cli_kept *kept) {
+    char text[16], folder[16];
+    json_t *modes = json_object(), *mode = NULL;
+    const char *name = NULL;
+    json_object_foreach(kept->modes, name, mode) {
+        snprintf(text, sizeof text, "%o", (unsigned)json_integer_value(mode));
+        json_t *names = json_object_get(modes, text);
+        if (!names && !json_object_set_new(modes, text, json_array()))
+            names = json_object_get(modes, text);
+        if (json_array_append_new(names, json_string(name))) {
+            json_decref(modes);
+            return NULL;
+        }
+    }
+    snprintf(text, sizeof text, "%o", kept->file_mode);
+    snprintf(folder, sizeof folder, "%o", kept->folder_mode);
+    return json_pack("{s:s, s:s, s:o, s:O, s:O}", "file_mode", text, "folder_mode", folder, "modes",
+                     modes, "links", kept->links, "folders", kept->folders);
+}

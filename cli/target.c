@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that are being restored; see target.h. */
+#include "cli/target.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "common/text.h"
+
+#define PART_FLAGS (O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+
+static const struct cairn_manifest_shard *shard_at(const struct cairn_cli_target *target,
+                                                   uint32_t index) {
+    return &target->source->manifest.shards[index];
+}
+
+/* ---- folders ---- */
+
+/* The folder that holds name, below the root; *ret_last is name's last component. */
+static enum cairn_code open_parent(const struct cairn_cli_target *target, const char *name,
+                                   bool make, int *ret_fd, const char **ret_last,
+                                   struct cairn_error *err) {
+    char component[NAME_MAX + 1];
+    CAIRN_AUTO_FD fd = fcntl(target->root_fd, F_DUPFD_CLOEXEC, 0);
+    const char *at = name;
+    for (const char *slash; (slash = strchr(at, '/')); at = slash + 1) {
+        CAIRN_ASSERT((size_t)(slash - at) < sizeof component);
+        memcpy(component, at, (size_t)(slash - at));
+        component[slash - at] = '\0';
+        if (make && mkdirat(fd, component, 0777) && errno != EEXIST)
+            return cairn_fail_errno(err, "folder of %s", name);
+        int next = openat(fd, component, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (next < 0 && !make && errno == ENOENT)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
+        if (next < 0 && (errno == ELOOP || errno == ENOTDIR))
+            return cairn_fail(err, CAIRN_CONFLICT,
+                              "%s: %s is a link or no folder; it is not followed", name, component);
+        if (next < 0) return cairn_fail_errno(err, "folder of %s", name);
+        close(fd);
+        fd = next;
+    }
+    *ret_last = at;
+    *ret_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+/* ---- what is there ---- */
+
+static const uint8_t *checksums_of(const struct cairn_cli_target *target, uint32_t index,
+                                   uint64_t offset) {
+    uint64_t block = shard_at(target, index)->first_block + offset / CAIRN_BLOCK_BYTES;
+    return (const uint8_t *)target->source->checksums.data + 4 * block;
+}
+
+/* Are these bytes of the file those of the shard? */
+static bool same_bytes(const struct cairn_cli_target *target, int fd, uint32_t index,
+                       uint64_t offset, void *memory, size_t size) {
+    for (size_t done = 0; done < size;) {
+        ssize_t got = pread(fd, (char *)memory + done, size - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        done += (size_t)got;
+    }
+    struct cairn_view bytes = {memory, size};
+    return cairn_store_blocks_check(checksums_of(target, index, offset), offset, bytes, NULL) ==
+           CAIRN_OK;
+}
+
+static bool same_file(const struct cairn_cli_target *target, int fd, uint32_t index) {
+    uint64_t size = shard_at(target, index)->size_bytes;
+    struct stat status;
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || (uint64_t)status.st_size != size)
+        return false;
+    CAIRN_AUTO_HEAP void *memory = malloc(CAIRN_BLOCK_BYTES);
+    for (uint64_t at = 0; at < size; at += CAIRN_BLOCK_BYTES) {
+        size_t some = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, size - at);
+        if (!memory || !same_bytes(target, fd, index, at, memory, some)) return false;
+    }
+    return true;
+}
+
+static enum cairn_code look_at_name(struct cairn_cli_target *target, uint32_t index,
+                                    struct cairn_error *err) {
+    const char *name = shard_at(target, index)->name, *last = NULL;
+    CAIRN_AUTO_FD parent_fd = -1;
+    struct cairn_error why = {0};
+    enum cairn_code code = open_parent(target, name, false, &parent_fd, &last, &why);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (code != CAIRN_OK && err) *err = why;
+    CAIRN_TRY(code);
+    CAIRN_AUTO_FD fd = openat(parent_fd, last, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return CAIRN_OK;
+    target->in_place[index] = fd >= 0 && same_file(target, fd, index);
+    if (target->in_place[index]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "%s is already there with other content; give an empty folder with -d", name);
+}
+
+/* ---- being read ---- */
+
+static void part_name(uint32_t index, char ret[16]) {
+    snprintf(ret, 16, "%u", index);
+}
+
+bool cairn_cli_target_have(void *owner, uint32_t shard, uint64_t offset, void *memory,
+                           size_t size) {
+    const struct cairn_cli_target *target = owner;
+    char name[16];
+    if (target->in_place[shard]) return true;
+    if (!target->resumed) return false;
+    part_name(shard, name);
+    CAIRN_AUTO_FD fd = openat(target->part_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && same_bytes(target, fd, shard, offset, memory, size);
+}
+
+enum cairn_code cairn_cli_target_write(void *owner, uint32_t shard, uint64_t offset,
+                                       const void *bytes, size_t size, struct cairn_error *err) {
+    const struct cairn_cli_target *target = owner;
+    char name[16];
+    if (target->in_place[shard]) return CAIRN_OK;
+    part_name(shard, name);
+    CAIRN_AUTO_FD fd = openat(target->part_fd, name, PART_FLAGS, 0666);
+    if (fd < 0) return cairn_fail_errno(err, "%s/%s", target->part_name, name);
+    for (size_t done = 0; done < size;) {
+        ssize_t wrote =
+            pwrite(fd, (const char *)bytes + done, size - done, (off_t)(offset + done));
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return cairn_fail_errno(err, "%s", shard_at(target, shard)->name);
+        done += (size_t)wrote;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_part(struct cairn_cli_target *target, struct cairn_error *err) {
+    snprintf(target->part_name, sizeof target->part_name, ".cairn-get-%s",
+             target->source->manifest.id.text);
+    target->resumed = mkdirat(target->root_fd, target->part_name, 0700) != 0;
+    if (target->resumed && errno != EEXIST) return cairn_fail_errno(err, "%s", target->part_name);
+    target->part_fd = openat(target->root_fd, target->part_name,
+                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (target->part_fd < 0) return cairn_fail_errno(err, "%s", target->part_name);
+    if (flock(target->part_fd, LOCK_EX | LOCK_NB))
+        return cairn_fail(err, CAIRN_CONFLICT, "another cairn get writes to this folder");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const char *folder,
+                                      struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &target->source->manifest;
+    target->root_fd = target->part_fd = -1;
+    CAIRN_TRY(cairn_cli_kept_read(manifest->meta_json, &target->kept, err));
+    target->in_place = calloc(manifest->shard_count + 1, sizeof *target->in_place);
+    if (!target->in_place) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of files");
+    CAIRN_TRY(cairn_dir_make(folder, 0777, err));
+    target->root_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (target->root_fd < 0) return cairn_fail_errno(err, "%s", folder);
+    for (size_t i = 0; i < target->shard_count; i++)
+        CAIRN_TRY(look_at_name(target, target->shards[i], err));
+    return open_part(target, err);
+}
+
+/* ---- under their names ---- */
+
+static unsigned umask_now(void) {
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    return mask;
+}
+
+static enum cairn_code move_file(struct cairn_cli_target *target, uint32_t index, unsigned mask,
+                                 struct cairn_error *err) {
+    const char *name = shard_at(target, index)->name, *last = NULL;
+    char part[16];
+    CAIRN_AUTO_FD parent_fd = -1;
+    if (target->in_place[index]) return CAIRN_OK;
+    part_name(index, part);
+    CAIRN_AUTO_FD fd = openat(target->part_fd, part, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return cairn_fail_errno(err, "%s", name);
+    unsigned mode = cairn_cli_kept_mode(&target->kept, name, false) & ~mask;
+    if (ftruncate(fd, (off_t)shard_at(target, index)->size_bytes) || fchmod(fd, mode))
+        return cairn_fail_errno(err, "%s", name);
+    if (fdatasync(fd) && errno != EINVAL) return cairn_fail_errno(err, "%s", name);
+    CAIRN_TRY(open_parent(target, name, true, &parent_fd, &last, err));
+    if (!linkat(target->part_fd, part, parent_fd, last, 0)) {
+        (void)unlinkat(target->part_fd, part, 0);
+        return CAIRN_OK;
+    }
+    if (errno == EEXIST) return cairn_fail(err, CAIRN_CONFLICT, "%s is there now", name);
+    /* A file system without second names: nothing was there a moment ago. */
+    if (renameat(target->part_fd, part, parent_fd, last)) return cairn_fail_errno(err, "%s", name);
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_folder(struct cairn_cli_target *target, const char *name,
+                                   struct cairn_error *err) {
+    const char *last = NULL;
+    CAIRN_AUTO_FD parent_fd = -1;
+    CAIRN_TRY(open_parent(target, name, true, &parent_fd, &last, err));
+    if (mkdirat(parent_fd, last, 0777) && errno != EEXIST)
+        return cairn_fail_errno(err, "folder %s", name);
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_link(struct cairn_cli_target *target, const char *name,
+                                 const char *to, struct cairn_error *err) {
+    const char *last = NULL;
+    char there[PATH_MAX];
+    CAIRN_AUTO_FD parent_fd = -1;
+    CAIRN_TRY(open_parent(target, name, true, &parent_fd, &last, err));
+    if (!symlinkat(to, parent_fd, last)) return CAIRN_OK;
+    if (errno != EEXIST) return cairn_fail_errno(err, "link %s", name);
+    ssize_t size = readlinkat(parent_fd, last, there, sizeof there);
+    if (size == (ssize_t)strlen(to) && !memcmp(there, to, (size_t)size)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT, "%s is already there and is another", name);
+}
+
+/* Of the folders on the way to name; those that nobody may enter come last of all, so the deepest
+ * is done first. */
+static enum cairn_code set_folder_modes(struct cairn_cli_target *target, const char *name,
+                                        bool itself, unsigned mask, struct cairn_error *err) {
+    char path[CAIRN_SHARD_NAME_BYTES_MAX + 1];
+    size_t size = strlen(name);
+    CAIRN_ASSERT(size < sizeof path);
+    memcpy(path, name, size + 1);
+    for (bool first = itself;; first = false) {
+        char *slash = first ? path + size : strrchr(path, '/');
+        const char *last = NULL;
+        if (!slash) return CAIRN_OK;
+        *slash = '\0';
+        if (!json_object_get(target->kept.modes, path)) continue;
+        CAIRN_AUTO_FD parent_fd = -1;
+        CAIRN_TRY(open_parent(target, path, false, &parent_fd, &last, err));
+        unsigned mode = cairn_cli_kept_mode(&target->kept, path, true) & ~mask;
+        if (fchmodat(parent_fd, last, mode, 0)) return cairn_fail_errno(err, "folder %s", path);
+    }
+}
+
+static enum cairn_code make_rest(struct cairn_cli_target *target, unsigned mask,
+                                 struct cairn_error *err) {
+    size_t index = 0;
+    json_t *value = NULL;
+    const char *name = NULL;
+    if (!target->whole || !target->kept.there) return CAIRN_OK;
+    json_array_foreach(target->kept.folders, index, value)
+        CAIRN_TRY(make_folder(target, json_string_value(value), err));
+    json_object_foreach(target->kept.links, name, value)
+        CAIRN_TRY(make_link(target, name, json_string_value(value), err));
+    for (size_t i = target->shard_count; i > 0; i--)
+        CAIRN_TRY(set_folder_modes(target, shard_at(target, target->shards[i - 1])->name, false,
+                                   mask, err));
+    json_array_foreach(target->kept.folders, index, value)
+        CAIRN_TRY(set_folder_modes(target, json_string_value(value), true, mask, err));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_target_finish(struct cairn_cli_target *target, struct cairn_error *err) {
+    unsigned mask = umask_now();
+    for (size_t i = 0; i < target->shard_count; i++)
+        CAIRN_TRY(move_file(target, target->shards[i], mask, err));
+    CAIRN_TRY(make_rest(target, mask, err));
+    return cairn_dir_sync(target->root_fd, err);
+}
+
+void cairn_cli_target_close(struct cairn_cli_target *target, bool keep) {
+    for (size_t i = 0; !keep && target->part_fd >= 0 && i < target->shard_count; i++) {
+        char name[16];
+        part_name(target->shards[i], name);
+        (void)unlinkat(target->part_fd, name, 0);
+    }
+    if (target->part_fd >= 0) (void)unlinkat(target->root_fd, target->part_name, AT_REMOVEDIR);
+    if (target->part_fd >= 0) close(target->part_fd);
+    if (target->root_fd >= 0) close(target->root_fd);
+    free(target->in_place);
+    cairn_cli_kept_release(&target->kept);
+}

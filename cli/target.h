@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * target: the folder that `get` fills, and what of it is there already.
+ *
+ * Why:     whatever interrupts a restore, nothing may look like a checkpoint that is none, and what
+ *          was read must not be read again.
+ * Promise: G1  a file has its own name only when every block of it was verified and is on the disk;
+ *              until then it lies in `.cairn-get-<version>` in the folder, under its number.
+ *          G2  what lies there, or has its final name already, is compared block by block; what
+ *              is right is not read again. Other content under a final name is never replaced.
+ *          G3  below the folder no symbolic link is followed; links are made last.
+ * Limits:  one `get` of a version into a folder at a time.
+ * Threads: have and write from any; the others one owner.
+ * Next:    cli/verbs/get.c, cli/kept.h.
+ */
+#pragma once
+
+#include "cli/kept.h"
+#include "cli/source.h"
+
+struct cairn_cli_target {
+    const struct cairn_cli_source *source;
+    const uint32_t *shards; /* indexes into the manifest */
+    size_t shard_count;
+    bool whole; /* links and empty folders, too */
+    int root_fd, part_fd;
+    char part_name[64];
+    bool resumed; /* an earlier get left something */
+    bool *in_place; /* by number in the manifest: its final name is there, with these bytes */
+    struct cairn_cli_kept kept;
+};
+enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const char *folder,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_cli_target_have(void *target, uint32_t shard, uint64_t offset, void *memory,
+                           size_t size);
+enum cairn_code cairn_cli_target_write(void *target, uint32_t shard, uint64_t offset,
+                                       const void *bytes, size_t size, struct cairn_error *err);
+/* Everything under its name. */
+enum cairn_code cairn_cli_target_finish(struct cairn_cli_target *target,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* keep: what was read stays for the next get. */
+void cairn_cli_target_close(struct cairn_cli_target *target, bool keep);

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an interrupted get or put leaves, and that the same command goes on."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+from test_tree import tree_of
+from world import BIN, World, wait_until
+
+MIB = 1 << 20
+
+
+class Interrupt(unittest.TestCase):
+    def setUp(self):
+        self.world = World()
+        self.tree = self.world.root / "tree"
+        (self.tree / "sub").mkdir(parents=True)
+        for i in range(6):
+            (self.tree / f"sub/{i}.bin").write_bytes(os.urandom(20 * MIB + i))
+
+    def tearDown(self):
+        self.world.close()
+
+    def start(self, *arguments, env=None):
+        return subprocess.Popen(
+            [str(BIN / "cairn"), *map(str, arguments)], stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "CAIRN_URL": self.world.url, "CAIRN_SOCKET": self.world.socket(),
+                 "CAIRN_PROGRESS": "none", **(env or {})})
+
+    def interrupted_get(self, back, how, *flags):
+        get = self.start("get", "i/run@1", "-d", back, "-j", "1", *flags)
+        parts = lambda: list(back.glob(".cairn-get-*/1"))  # the second file is being read
+        wait_until(lambda: parts() or get.poll() is not None, every=0.001)
+        get.send_signal(how)
+        _, said = get.communicate(timeout=30)
+        return get.returncode, said
+
+    def test_an_interrupted_get_leaves_no_file_under_its_name_and_goes_on(self):
+        self.world.cairn("put", self.tree, "i/run@1")
+        for number, (how, status, flags) in enumerate((
+                (signal.SIGINT, 130, ()), (signal.SIGTERM, 143, ()),
+                (signal.SIGTERM, 143, ("--store", self.world.store)))):
+            back = self.world.root / f"back-{number}"
+            back.mkdir()
+            returned, said = self.interrupted_get(back, how, *flags)
+            self.assertEqual(returned, status, said)
+            self.assertEqual([p for p in back.rglob("*.bin")], [])
+            self.assertIn(f"cairn get i/run@ckpt_", said)
+            self.assertIn(str(back), said)
+            kept = next(back.glob(".cairn-get-*/0"))
+            self.assertEqual(kept.read_bytes(), (self.tree / "sub/0.bin").read_bytes())
+            # What was read is not read again: the store's object of it may be gone.
+            stored = [p for p in self.world.stored("0.bin") if "data" in p.parts][0]
+            stored.rename(self.world.root / "aside")
+            try:
+                self.world.cairn("get", "i/run@1", "-d", back, *flags)
+            finally:
+                (self.world.root / "aside").rename(stored)
+            self.assertEqual(tree_of(back), tree_of(self.tree))
+            self.assertEqual(list(back.glob(".cairn*")), [])
+
+    def test_a_get_that_is_killed_hard_goes_on_too_and_does_not_believe_what_it_finds(self):
+        self.world.cairn("put", self.tree, "i/run@1")
+        back = self.world.root / "back"
+        back.mkdir()
+        self.assertEqual(self.interrupted_get(back, signal.SIGKILL)[0], -signal.SIGKILL)
+        part = next(back.glob(".cairn-get-*/0"))
+        with open(part, "r+b") as file:
+            file.seek(3 * MIB)
+            file.write(b"other")
+        self.world.cairn("get", "i/run@1", "-d", back)
+        self.assertEqual(tree_of(back), tree_of(self.tree))
+        self.world.cairn("get", "i/run@1", "-d", back)  # all is there already: nothing to do
+        (back / "sub/3.bin").write_bytes(b"mine")
+        self.world.cairn("get", "i/run@1", "-d", back, status=6)
+        self.assertEqual((back / "sub/3.bin").read_bytes(), b"mine")
+
+    def test_get_without_a_folder_makes_one_named_by_run_and_step(self):
+        self.world.cairn("put", self.tree / "sub", "i/run@7")
+        here = self.world.root / "here"
+        here.mkdir()
+        said = subprocess.run([BIN / "cairn", "get", "i/run@7", "--json"], cwd=here, check=True,
+                              capture_output=True, text=True,
+                              env={**os.environ, "CAIRN_URL": self.world.url})
+        self.assertEqual(json.loads(said.stdout)["folder"], "run-7")
+        self.assertEqual([p.name for p in here.iterdir()], ["run-7"])
+        self.assertEqual(tree_of(here / "run-7"), tree_of(self.tree / "sub"))
+
+    # ---- put ----
+
+    def own_daemons(self):
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+            except OSError:
+                continue
+            if b"cairn-uploader" in line and str(self.world.store).encode() in line \
+                    and b"/tmp/cairn-put-" in line:
+                found.append(entry.name)
+        return found
+
+    def stop_world(self, how=signal.SIGSTOP):
+        self.world.server.process.send_signal(how)
+
+    def test_an_interrupted_put_is_given_up_and_a_retry_at_once_works(self):
+        for number, (how, status) in enumerate(((signal.SIGINT, 130), (signal.SIGTERM, 143))):
+            step = 10 + number
+            # The server is slow: the save is begun and sealed, and not committed.
+            put = self.start("put", self.tree, f"i/run@{step}")
+            wait_until(lambda: self.world.version("i/run", step) or put.poll() is not None,
+                       every=0.005)
+            put.send_signal(how)
+            _, said = put.communicate(timeout=60)
+            if put.returncode == 0:
+                continue  # it was faster
+            self.assertEqual(put.returncode, status, said)
+            self.assertRegex(said, "given up|is committed all the same")
+            if "given up" in said:
+                wait_until(lambda: (self.world.version("i/run", step) or {}).get("state")
+                           != "open", 20)
+                self.world.cairn("put", self.tree, f"i/run@{step}")
+            self.assertEqual(self.world.version("i/run", step)["state"], "committed")
+
+    def test_an_interrupted_put_that_waits_for_the_server_ends_at_once(self):
+        self.stop_world()
+        try:
+            put = self.start("put", self.tree, "i/run@1")
+            time.sleep(0.5)
+            begun = time.monotonic()
+            put.send_signal(signal.SIGINT)
+            _, said = put.communicate(timeout=20)
+            self.assertEqual(put.returncode, 130, said)
+            self.assertIn("nothing was begun", said)
+            self.assertLess(time.monotonic() - begun, 5)
+        finally:
+            self.stop_world(signal.SIGCONT)
+        self.world.cairn("put", self.tree, "i/run@1")
+
+    def test_an_interrupted_put_takes_its_own_uploader_and_journal_with_it(self):
+        none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock")}
+        for how, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            before = set(pathlib.Path("/tmp").glob("cairn-put-*"))
+            put = self.start("put", self.tree, "i/own@1", "--store", self.world.store, env=none)
+            wait_until(lambda: self.own_daemons() or put.poll() is not None, every=0.005)
+            put.send_signal(how)
+            _, said = put.communicate(timeout=60)
+            self.assertEqual(put.returncode, status, said)
+            self.assertEqual(self.own_daemons(), [])
+            self.assertEqual(set(pathlib.Path("/tmp").glob("cairn-put-*")) - before, set())
+        self.world.cairn("put", self.tree, "i/own@1", "--store", self.world.store, env=none)
+        self.world.cairn("verify", "i/own@1")
+
+    def test_a_detached_put_goes_on_without_the_command(self):
+        said = self.world.cairn("put", self.tree, "i/run@5", "--detach")
+        self.assertIn("cairn wait i/run@5", said.stdout)
+        self.world.cairn("wait", "i/run@5", "--timeout", "30s")
+        self.world.cairn("verify", "i/run@5")
+        none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock")}
+        said = self.world.cairn("put", self.tree, "i/run@6", "--detach", "--store",
+                                self.world.store, env=none, status=5)
+        self.assertIn("--detach", said.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
