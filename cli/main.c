@@ -7,6 +7,7 @@
 
 #include <cairn/cairn.h>
 
+#include "cli/output.h"
 #include "cli/verb.h"
 #include "common/json.h"
 #include "store/store.h"
@@ -87,6 +88,7 @@ int main(int argc, char **argv) {
     enum cairn_code code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) {
+        cairn_cli_clean(err.message); /* it may quote what a stranger wrote */
         fprintf(stderr, "cairn %s: %s\n", verb->name, err.message);
         if (err.request_id[0]) fprintf(stderr, "  the store's request id: %s\n", err.request_id);
     }

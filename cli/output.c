@@ -35,9 +35,12 @@ enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty, struct cai
     return flushed(err);
 }
 
-static void clean(char *cell) {
-    for (; *cell; cell++)
-        if ((unsigned char)*cell < 0x20 || *cell == 0x7f) *cell = '?';
+void cairn_cli_clean(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        bool two = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 to U+009F */
+        if (*at < 0x20 || *at == 0x7f || two) *at = '?';
+        if (two) at[1] = '?';
+    }
 }
 
 static void print_row(const struct cairn_cli_column *columns, size_t column_count,
@@ -73,7 +76,7 @@ static enum cairn_code print_table(const json_t *items, const struct cairn_cli_c
         for (size_t c = 0; c < column_count; c++) {
             cells[c][0] = '\0';
             columns[c].cell(item, cells[c], CELL_BYTES);
-            clean(cells[c]);
+            cairn_cli_clean(cells[c]);
         }
         print_row(columns, column_count, widths, cells);
     }
@@ -99,7 +102,7 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
         json_array_foreach((json_t *)(uintptr_t)items, index, item) {
             char name[CELL_BYTES * 4];
             snprintf(name, sizeof name, "%s", cairn_cli_text_of(item, name_key));
-            clean(name);
+            cairn_cli_clean(name);
             puts(name);
         }
         return flushed(err);

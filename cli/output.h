@@ -28,6 +28,9 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
 enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
+/* Control bytes, those of two bytes too, become '?': what a stranger wrote may be printed then. */
+void cairn_cli_clean(char *text);
+
 /* Fields of an item, "" or 0 when absent. */
 const char *cairn_cli_text_of(const json_t *item, const char *key);
 uint64_t cairn_cli_number_of(const json_t *item, const char *key);

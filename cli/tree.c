@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 
 #define FILES_MAX 1048576
 #define DEPTH_MAX 64
+#define NO_FILE "neither a file nor a folder (device, socket or pipe)"
 
 static void refuse(struct cairn_cli_tree *tree, const char *name, const char *why) {
     char clean[256];
@@ -31,49 +33,91 @@ static void refuse(struct cairn_cli_tree *tree, const char *name, const char *wh
     tree->refused++;
 }
 
-static enum cairn_code add(struct cairn_cli_tree *tree, const char *name, uint64_t bytes,
-                           struct cairn_error *err) {
-    struct cairn_error why = {0};
-    if (cairn_shard_name_check(cairn_view_of(name), &why) != CAIRN_OK) {
-        refuse(tree, name, why.message);
-        return CAIRN_OK;
-    }
-    if (tree->count == FILES_MAX)
+static enum cairn_code append(struct cairn_cli_file **items, size_t *count, size_t *capacity,
+                              const struct cairn_cli_file *item, struct cairn_error *err) {
+    if (*count == FILES_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d files", FILES_MAX);
-    if (tree->count == tree->capacity) {
-        size_t capacity = tree->capacity ? 2 * tree->capacity : 64;
-        struct cairn_cli_file *files = realloc(tree->files, capacity * sizeof *files);
-        if (!files) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of files");
-        tree->files = files;
-        tree->capacity = capacity;
+    if (*count == *capacity) {
+        size_t wanted = *capacity ? 2 * *capacity : 64;
+        struct cairn_cli_file *grown = realloc(*items, wanted * sizeof *grown);
+        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of files");
+        *items = grown;
+        *capacity = wanted;
     }
-    char *copy = strdup(name);
+    char *copy = strdup(item->name);
     if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of files");
-    tree->files[tree->count++] = (struct cairn_cli_file){.name = copy, .bytes = bytes};
-    tree->total_bytes += bytes;
+    (*items)[*count] = *item;
+    (*items)[(*count)++].name = copy;
     return CAIRN_OK;
+}
+
+static bool can_be_kept(struct cairn_cli_tree *tree, const char *name) {
+    struct cairn_error why = {0};
+    if (cairn_shard_name_check(cairn_view_of(name), &why) == CAIRN_OK) return true;
+    refuse(tree, name, why.message);
+    return false;
+}
+
+static enum cairn_code add(struct cairn_cli_tree *tree, const char *name, const struct stat *status,
+                           struct cairn_error *err) {
+    const struct cairn_cli_file file = {.name = (char *)(uintptr_t)name,
+                                        .bytes = (uint64_t)status->st_size,
+                                        .mode = status->st_mode & 0777};
+    if (!can_be_kept(tree, name)) return CAIRN_OK;
+    tree->total_bytes += file.bytes;
+    return append(&tree->files, &tree->count, &tree->capacity, &file, err);
 }
 
 static enum cairn_code walk(struct cairn_cli_tree *tree, const char *folder, unsigned depth,
                             struct cairn_error *err);
 
-static enum cairn_code take_entry(struct cairn_cli_tree *tree, const char *name, unsigned depth,
-                                  struct cairn_error *err) {
-    struct stat own, target;
-    if (fstatat(tree->root_fd, name, &own, AT_SYMLINK_NOFOLLOW))
-        return cairn_fail_errno(err, "%s", name);
-    if (S_ISDIR(own.st_mode)) return walk(tree, name, depth + 1, err);
-    bool is_link = S_ISLNK(own.st_mode);
-    if (is_link && fstatat(tree->root_fd, name, &target, 0)) {
+static enum cairn_code take_folder(struct cairn_cli_tree *tree, const char *name,
+                                   const struct stat *status, unsigned depth,
+                                   struct cairn_error *err) {
+    const struct cairn_cli_file folder = {.name = (char *)(uintptr_t)name,
+                                          .mode = status->st_mode & 0777};
+    CAIRN_TRY(append(&tree->folders, &tree->folder_count, &tree->folder_capacity, &folder, err));
+    return walk(tree, name, depth + 1, err);
+}
+
+/* Links that stay in the tree are kept as links, whether what they name is there or not. */
+static enum cairn_code take_link(struct cairn_cli_tree *tree, const char *name, unsigned depth,
+                                 struct cairn_error *err) {
+    char target[PATH_MAX];
+    struct stat status;
+    ssize_t size = readlinkat(tree->root_fd, name, target, sizeof target - 1);
+    if (size < 0) return cairn_fail_errno(err, "%s", name);
+    target[size] = '\0';
+    if (cairn_utf8_valid(cairn_view_of(target)) && cairn_cli_link_stays(name, target)) {
+        if (!can_be_kept(tree, name)) return CAIRN_OK;
+        if (json_object_set_new(tree->kept.links, name, json_string(target)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of links");
+        return CAIRN_OK;
+    }
+    if (!tree->follow) {
+        refuse(tree, name,
+               "a link that points out of the tree; --follow keeps what it points to");
+        return CAIRN_OK;
+    }
+    if (fstatat(tree->root_fd, name, &status, 0)) {
         refuse(tree, name, "a link to nothing");
         return CAIRN_OK;
     }
-    if (!is_link) target = own;
-    if (S_ISREG(target.st_mode)) return add(tree, name, (uint64_t)target.st_size, err);
-    refuse(tree, name,
-           is_link && S_ISDIR(target.st_mode)
-               ? "a link to a folder"
-               : "neither a file nor a folder (device, socket or pipe)");
+    if (S_ISDIR(status.st_mode)) return take_folder(tree, name, &status, depth, err);
+    if (S_ISREG(status.st_mode)) return add(tree, name, &status, err);
+    refuse(tree, name, NO_FILE);
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_entry(struct cairn_cli_tree *tree, const char *name, unsigned depth,
+                                  struct cairn_error *err) {
+    struct stat status;
+    if (fstatat(tree->root_fd, name, &status, AT_SYMLINK_NOFOLLOW))
+        return cairn_fail_errno(err, "%s", name);
+    if (S_ISDIR(status.st_mode)) return take_folder(tree, name, &status, depth, err);
+    if (S_ISLNK(status.st_mode)) return take_link(tree, name, depth, err);
+    if (S_ISREG(status.st_mode)) return add(tree, name, &status, err);
+    refuse(tree, name, NO_FILE);
     return CAIRN_OK;
 }
 
@@ -98,8 +142,10 @@ static enum cairn_code walk(struct cairn_cli_tree *tree, const char *folder, uns
         if (code == CAIRN_OK) code = take_entry(tree, name.data, depth, err);
     }
     closedir(stream);
-    if (!entries && *folder) tree->empty_folders++;
-    return code;
+    if (entries || !*folder || code != CAIRN_OK || !can_be_kept(tree, folder)) return code;
+    if (json_array_append_new(tree->kept.folders, json_string(folder)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of folders");
+    return CAIRN_OK;
 }
 
 static int by_name(const void *a, const void *b) {
@@ -124,12 +170,46 @@ static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path,
         CAIRN_TRY(cairn_buf_append_text(&folder, ".", err));
     tree->root_fd = open(folder.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", folder.data);
-    return take_entry(tree, slash ? slash + 1 : path, 0, err);
+    const char *name = slash ? slash + 1 : path;
+    /* What is named on the command line may be a link. */
+    if (S_ISREG(status.st_mode)) return add(tree, name, &status, err);
+    refuse(tree, name, NO_FILE);
+    return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_tree_open(const char *path, struct cairn_cli_tree *ret,
+/* The mode that most have; the others are named. */
+static unsigned common_mode(const struct cairn_cli_file *items, size_t count, unsigned otherwise) {
+    size_t counts[01000] = {0};
+    unsigned best = otherwise;
+    for (size_t i = 0; i < count; i++)
+        if (++counts[items[i].mode] > counts[best]) best = items[i].mode;
+    return best;
+}
+
+static enum cairn_code note_modes(struct cairn_cli_kept *kept, const struct cairn_cli_file *items,
+                                  size_t count, unsigned common, struct cairn_error *err) {
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].mode == common) continue;
+        if (json_object_set_new(kept->modes, items[i].name,
+                                json_integer((json_int_t)items[i].mode)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of modes");
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code finish_kept(struct cairn_cli_tree *tree, struct cairn_error *err) {
+    struct cairn_cli_kept *kept = &tree->kept;
+    kept->file_mode = common_mode(tree->files, tree->count, 0644);
+    kept->folder_mode = common_mode(tree->folders, tree->folder_count, 0755);
+    CAIRN_TRY(note_modes(kept, tree->files, tree->count, kept->file_mode, err));
+    return note_modes(kept, tree->folders, tree->folder_count, kept->folder_mode, err);
+}
+
+enum cairn_code cairn_cli_tree_open(const char *path, bool follow, struct cairn_cli_tree *ret,
                                     struct cairn_error *err) {
-    *ret = (struct cairn_cli_tree){.root_fd = -1};
+    *ret = (struct cairn_cli_tree){.root_fd = -1, .follow = follow};
+    ret->kept = (struct cairn_cli_kept){
+        .there = true, .modes = json_object(), .links = json_object(), .folders = json_array()};
     enum cairn_code code = open_root(ret, path, err);
     if (code == CAIRN_OK && ret->refused)
         code =
@@ -137,20 +217,21 @@ enum cairn_code cairn_cli_tree_open(const char *path, struct cairn_cli_tree *ret
                        "%zu names cannot be kept (listed above); nothing was sent", ret->refused);
     if (code == CAIRN_OK && !ret->count)
         code = cairn_fail(err, CAIRN_INVALID, "%s holds no file", path);
+    if (code == CAIRN_OK) code = finish_kept(ret, err);
     if (code != CAIRN_OK) {
         cairn_cli_tree_release(ret);
         return code;
     }
     qsort(ret->files, ret->count, sizeof *ret->files, by_name);
-    if (ret->empty_folders)
-        fprintf(stderr, "note: %zu empty folders are not kept; a checkpoint holds files\n",
-                ret->empty_folders);
     return CAIRN_OK;
 }
 
 void cairn_cli_tree_release(struct cairn_cli_tree *tree) {
     for (size_t i = 0; i < tree->count; i++) free(tree->files[i].name);
+    for (size_t i = 0; i < tree->folder_count; i++) free(tree->folders[i].name);
     free(tree->files);
+    free(tree->folders);
+    cairn_cli_kept_release(&tree->kept);
     if (tree->root_fd >= 0) close(tree->root_fd);
     *tree = (struct cairn_cli_tree){.root_fd = -1};
 }

@@ -4,8 +4,9 @@
  *
  * Why:     `put` must know every name and refuse the impossible ones before it sends a byte.
  * Promise: T1  every name that cannot be kept is listed, with the reason, not only the first.
- *          T2  files are found in the order of their names; links to files are followed, links to
- *              folders, devices, sockets and broken links are refused by name.
+ *          T2  files are found in the order of their names; modes, links and empty folders are
+ *              noted (cli/kept.h). A link that points out of the tree is refused by name, or with
+ *              follow kept as what it points to; devices, sockets and pipes are refused.
  * Limits:  1,048,576 files; 64 folders deep.
  * Threads: one owner.
  * Next:    cli/verbs/put.c.
@@ -14,22 +15,28 @@
 
 #include <cairn/cairn.h>
 
+#include "cli/kept.h"
 #include "common/buf.h"
 
 struct cairn_cli_file {
     char *name; /* relative to the root, '/' between components */
     uint64_t bytes;
+    unsigned mode;
 };
 struct cairn_cli_tree {
     int root_fd;
     struct cairn_cli_file *files;
     size_t count, capacity;
     uint64_t total_bytes;
-    size_t refused, empty_folders;
+    size_t refused;
+    bool follow;
+    struct cairn_cli_file *folders; /* with their modes, bytes unused */
+    size_t folder_count, folder_capacity;
+    struct cairn_cli_kept kept;
 };
 /* path: a folder, or one file (then it is the only one, under its own name). CAIRN_INVALID after
  * listing every refused name on standard error. */
-enum cairn_code cairn_cli_tree_open(const char *path, struct cairn_cli_tree *ret,
+enum cairn_code cairn_cli_tree_open(const char *path, bool follow, struct cairn_cli_tree *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_tree_release(struct cairn_cli_tree *tree);
 /* An open file of the tree, for reading. */

@@ -31,7 +31,11 @@ static enum cairn_code call(struct cairn_cli *cli, const char *method, const cha
 }
 
 static void print_field(const char *name, const char *value) {
-    if (*value) printf("%-12s %s\n", name, value);
+    char text[4200];
+    if (!*value) return;
+    snprintf(text, sizeof text, "%s", value);
+    cairn_cli_clean(text);
+    printf("%-12s %s\n", name, text);
 }
 
 static void print_version(const json_t *version) {
@@ -126,7 +130,10 @@ static enum cairn_code run_show(struct cairn_cli *cli, struct cairn_error *err) 
     char tail[64];
     snprintf(tail, sizeof tail, "/shards?limit=%d", TENSORS_SHOWN);
     CAIRN_TRY(print_list(cli, tail, shard_columns, CAIRN_COUNT(shard_columns), err));
-    if (!*cairn_cli_text_of(version, "layout")) return CAIRN_OK;
+    if (!*cairn_cli_text_of(version, "layout")) {
+        puts("\nopaque content: no shard is described as tensors, only names and bytes are known");
+        return CAIRN_OK;
+    }
     snprintf(tail, sizeof tail, "/tensors?limit=%d", TENSORS_SHOWN);
     return print_list(cli, tail, tensor_columns, CAIRN_COUNT(tensor_columns), err);
 }

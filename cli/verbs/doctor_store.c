@@ -2,6 +2,7 @@
 /* What doctor finds out about the store, by using it. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "cli/verbs/doctor.h"
 #include "common/clock.h"
@@ -393,6 +394,13 @@ static void try_all(struct trial *trial) {
     try_rights(trial);
 }
 
+/* A store makes its folder; who asks whether one is well has mistyped it, or it is not mounted. */
+static enum cairn_code look_for_folder(const char *url, struct cairn_error *err) {
+    const char *path = cairn_text_starts(url, "file://") ? url + strlen("file://") : url;
+    if (cairn_text_starts(url, "s3://") || !access(path, F_OK)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "there is no folder %s", path);
+}
+
 void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
     struct cairn_store_s3_environment said;
     struct trial trial = {.doctor = doctor};
@@ -406,7 +414,8 @@ void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
         return;
     said.choice.options.learn_ms = TEST_MS;
     struct cairn_store_options options = {.url = doctor->url, .s3 = &said.choice.options};
-    code = cairn_store_open(&options, &trial.store, &trial.err);
+    code = look_for_folder(doctor->url, &trial.err);
+    if (code == CAIRN_OK) code = cairn_store_open(&options, &trial.store, &trial.err);
     if (code == CAIRN_OK) code = cairn_store_worker_new(trial.store, &trial.worker, &trial.err);
     if (judge(&trial, code, CAIRN_CLI_FAIL, "store", "give a folder that is there, or s3://bucket",
               trial.store ? cairn_store_url(trial.store) : ""))

@@ -51,6 +51,10 @@ static void cell_flags(const json_t *item, char *ret, size_t capacity) {
         if (cairn_cli_flag_of(item, names[i]) && used < capacity)
             used +=
                 (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", names[i]);
+    bool opaque = !strcmp(cairn_cli_text_of(item, "state"), "committed") &&
+                  !*cairn_cli_text_of(item, "layout");
+    if (opaque && used < capacity)
+        used += (size_t)snprintf(ret + used, capacity - used, "%sopaque", used ? " " : "");
     const char *reason = cairn_cli_text_of(item, "reason");
     if (*reason && used < capacity)
         snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", cairn_short(reason).text);

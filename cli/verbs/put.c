@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/meta.h"
 #include "cli/daemons.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
@@ -33,6 +34,10 @@ static const struct cairn_cli_flag flags[] = {
     {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
     {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
      "If the step is there already, keep both versions instead of refusing."},
+    {"follow", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
+     "Keep what links out of the tree point to; otherwise they are refused."},
+    {"files-only", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(files_only), 0, NULL,
+     "Leave out modes, links and empty folders."},
     {"detach", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(detach), 0, NULL,
      "Return when the node's uploader has the files open; it goes on. See cairn wait."},
 };
@@ -141,6 +146,20 @@ static enum cairn_code wait_committed(const struct cairn_cli *cli, struct cairn_
     }
 }
 
+/* What the tree has besides its files' bytes, for meta. */
+static enum cairn_code describe_tree(const struct cairn_cli_tree *tree, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *meta =
+        json_pack("{s:o}", CAIRN_CLI_KEPT, cairn_cli_kept_write(&tree->kept));
+    if (!meta) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
+    CAIRN_TRY(cairn_json_dump(meta, ret, err));
+    if (ret->size <= CAIRN_META_BYTES_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE,
+                      "modes, links and empty folders of this tree take %zu bytes, at most %zu can "
+                      "be kept; --files-only leaves them out",
+                      ret->size, (size_t)CAIRN_META_BYTES_MAX);
+}
+
 static enum cairn_code give_up(const struct cairn_cli *cli, struct cairn_save *save,
                                struct cairn_error *err) {
     struct cairn_error why = {0};
@@ -159,10 +178,13 @@ static enum cairn_code put_tree(const struct cairn_cli *cli, struct cairn_sessio
                                 const struct cairn_cli_tree *tree, uint64_t step,
                                 struct cairn_save_status *ret_status, uint64_t *ret_tensors,
                                 struct cairn_error *err) {
+    CAIRN_AUTO(buf) meta = {0};
+    if (!cli->files_only) CAIRN_TRY(describe_tree(tree, &meta, err));
     struct cairn_save_options options = {.on_exists = cli->force ? CAIRN_EXISTS_NEW_VERSION
                                                                  : CAIRN_EXISTS_ERROR,
                                          .format = cli->format,
-                                         .labels_json = cli->labels};
+                                         .labels_json = cli->labels,
+                                         .meta_json = meta.size ? meta.data : NULL};
     struct cairn_save *save = NULL;
     struct cairn_cli_meter meter;
     char job[320];
@@ -196,8 +218,12 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     } else if (cli->output == CAIRN_CLI_TABLE) {
         char size[24];
         cairn_size_text(tree->total_bytes, size);
-        printf("committed %s as %s: %zu files, %s, %llu tensors\n", cli->arguments[1],
-               status->version, tree->count, size, (unsigned long long)tensors);
+        printf("committed %s as %s: %zu files, %s, ", cli->arguments[1], status->version,
+               tree->count, size);
+        if (tensors)
+            printf("%llu tensors\n", (unsigned long long)tensors);
+        else
+            puts("opaque content (no safetensors file, so no tensor is known by name)");
     } else {
         CAIRN_AUTO_JSON json_t *answer =
             json_pack("{s:s, s:I, s:I, s:I, s:I}", "version", status->version, "step",
@@ -252,7 +278,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                           ref.name.run);
     snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
     CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
-    CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], &tree, err));
+    CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], cli->follow, &tree, err));
     enum cairn_code code = open_session(cli, name, &now.own, &session, err);
     now.saving = code == CAIRN_OK;
     while (now.signal && !now.saving) (void)poll(NULL, 0, LOOK_EVERY_MS); /* it ends by itself */

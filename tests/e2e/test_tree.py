@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import unittest
+import urllib.request
 
 from world import BIN, World
 
@@ -52,11 +53,122 @@ class Tree(unittest.TestCase):
         tree = self.make_tree()
         said = self.world.cairn("put", tree, "t/tree@1", "--json")
         version = json.loads(said.stdout)
-        self.assertEqual(version["files"], 7)
+        self.assertEqual(version["files"], 6)
         back = self.folder("back")
         self.world.cairn("get", "t/tree@1", "-d", back)
         self.assertEqual(tree_of(tree), tree_of(back))
         self.world.cairn("verify", "t/tree@latest")
+
+    @staticmethod
+    def shape_of(folder):
+        """{name: what it is} of everything below folder: modes, links, folders."""
+        shape = {}
+        for path in sorted(folder.rglob("*")):
+            name = str(path.relative_to(folder))
+            mode = oct(path.lstat().st_mode & 0o777)
+            shape[name] = ("link", os.readlink(path)) if path.is_symlink() else \
+                ("folder" if path.is_dir() else "file", mode)
+        return shape
+
+    def make_shaped(self, name):
+        tree = self.folder(name)
+        (tree / "bin").mkdir()
+        (tree / "bin/run").write_bytes(b"#!/bin/sh\n")
+        (tree / "bin/run").chmod(0o755)
+        (tree / "private").mkdir()
+        (tree / "private/key").write_bytes(b"secret")
+        (tree / "private/key").chmod(0o600)
+        (tree / "private").chmod(0o700)
+        for i in range(3):
+            (tree / f"weights-{i}").write_bytes(os.urandom(1000))
+        (tree / "none/of/it").mkdir(parents=True)
+        (tree / "latest").symlink_to("weights-2")
+        (tree / "bin/up").symlink_to("../weights-0")
+        (tree / "tools").symlink_to("bin")
+        (tree / "later").symlink_to("not-there-yet")
+        return tree
+
+    def test_modes_links_and_empty_folders_come_back(self):
+        tree = self.make_shaped("shaped")
+        self.world.cairn("put", tree, "t/shaped@1")
+        for number, flags in enumerate(((), ("--store", self.world.store))):
+            back = self.world.root / f"shaped-back-{number}"
+            self.world.cairn("get", "t/shaped@1", "-d", back, *flags)
+            self.assertEqual(self.shape_of(back), self.shape_of(tree))
+            self.assertEqual(tree_of(back), tree_of(tree))
+        before = os.umask(0o077)
+        try:
+            self.world.cairn("get", "t/shaped@1", "-d", self.world.root / "shaped-private")
+        finally:
+            os.umask(before)
+        modes = {kind[1] for kind in self.shape_of(self.world.root / "shaped-private").values()
+                 if kind[0] == "file"}
+        self.assertEqual(modes, {"0o700", "0o600"})
+        self.world.cairn("put", tree, "t/plain@1", "--files-only")
+        self.world.cairn("get", "t/plain@1", "-d", self.world.root / "plain-back")
+        self.assertFalse((self.world.root / "plain-back/latest").exists())
+
+    def test_links_out_of_the_tree_are_refused_unless_they_are_followed(self):
+        tree, outside = self.folder("linked"), self.folder("outside")
+        (tree / "file").write_bytes(b"x")
+        (outside / "data").write_bytes(b"outside")
+        (tree / "to-file").symlink_to(outside / "data")
+        (tree / "to-folder").symlink_to("../outside")
+        (tree / "inside-and-out").symlink_to("file/../../outside/data")
+        said = self.world.cairn("put", tree, "t/linked@1", status=2)
+        for name in ("to-file", "to-folder", "inside-and-out", "--follow"):
+            self.assertIn(name, said.stderr)
+        self.assertIsNone(self.world.version("t/linked"))
+        (tree / "inside-and-out").unlink()
+        self.world.cairn("put", tree, "t/linked@1", "--follow")
+        back = self.world.root / "linked-back"
+        self.world.cairn("get", "t/linked@1", "-d", back)
+        self.assertEqual((back / "to-folder/data").read_bytes(), b"outside")
+        self.assertFalse((back / "to-file").is_symlink())
+
+    def test_get_follows_no_link_below_its_folder(self):
+        source, elsewhere = self.folder("sub-source"), self.folder("elsewhere")
+        (source / "sub").mkdir()
+        (source / "sub/f").write_bytes(b"x")
+        self.world.cairn("put", source, "t/sub@1")
+        back = self.folder("sub-back")
+        (back / "sub").symlink_to(elsewhere)
+        said = self.world.cairn("get", "t/sub@1", "-d", back, status=6)
+        self.assertIn("not followed", said.stderr)
+        self.assertEqual(list(elsewhere.iterdir()), [])
+
+    def test_no_escape_that_somebody_wrote_reaches_a_terminal(self):
+        def post(path, **body):
+            request = urllib.request.Request(
+                self.world.url + "/v1/runs/t/esc" + path, json.dumps(body).encode(),
+                {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                return json.loads(reply.read())
+        grant = post("/attempts", job="j", world_size=1, after=0, node="n", wait_staged="0s",
+                     ranks=[{"rank": 0, "proc": "ab" * 16}])["grant"]
+        version = post("/checkpoints", grant=grant, node="n", step=1, n=1, rank=0, world_size=1,
+                       on_exists="error", skip=False, format="", labels={}, meta={})["version"]
+        post(f"/checkpoints/{version}/abort", reason="\x1b[31mred\u009b1m end", grant=grant)
+        for said in (self.world.cairn("show", f"t/esc@{version}").stdout,
+                     self.world.cairn("wait", f"t/esc@{version}", status=None).stderr,
+                     self.world.cairn("get", "t/\x1b[31mred", status=2).stderr):
+            self.assertIn("red", said)
+            self.assertNotRegex(said, "[\x00-\x09\x0b-\x1f\x7f\u0080-\u009f]")
+
+    def test_content_without_known_tensors_is_called_opaque(self):
+        source = self.folder("opaque") / "model.pt"
+        source.write_bytes(b"PK\x03\x04" + bytes(100))
+        said = self.world.cairn("put", source, "t/opaque@1")
+        self.assertIn("opaque", said.stdout)
+        self.assertIn("opaque", self.world.cairn("ls", "t/opaque").stdout)
+        said = self.world.cairn("show", "t/opaque@1")
+        self.assertIn("opaque", said.stdout)
+
+    def test_doctor_makes_no_folder(self):
+        nowhere = self.world.root / "nowhere"
+        said = self.world.cairn("doctor", nowhere, status=1)
+        self.assertIn("no folder", said.stdout)
+        self.assertFalse(nowhere.exists())
 
     def test_one_file_and_one_shard(self):
         source = self.folder("one") / "weights.bin"
@@ -76,7 +188,8 @@ class Tree(unittest.TestCase):
         (tree / "back\\slash").write_bytes(b"x")
         (tree / ("long" * 60)).write_bytes(b"x")
         (tree / "control\x01byte").write_bytes(b"x")
-        (tree / "broken-link").symlink_to("nowhere")
+        (tree / "out-link").symlink_to("/etc/passwd")
+        (tree / "up-link").symlink_to("../over/f")
         (tree / "folder-link").symlink_to("/tmp")
         with open(os.fsencode(tree) + b"/not-utf8-\xff", "wb") as file:
             file.write(b"x")
@@ -84,9 +197,10 @@ class Tree(unittest.TestCase):
         listener.bind(str(tree / "socket"))
         said = self.world.cairn("put", tree, "t/bad@1", status=2)
         listener.close()
-        for name in ("back", "long", "control", "broken-link", "folder-link", "not-utf8", "socket"):
+        for name in ("back", "long", "control", "out-link", "up-link", "folder-link", "not-utf8",
+                     "socket"):
             self.assertIn(name, said.stderr)
-        self.assertIn("7 names", said.stderr)
+        self.assertIn("8 names", said.stderr)
         self.assertNotIn("cannot keep good", said.stderr)
         self.assertIsNone(self.world.version("t/bad"))
 
@@ -141,6 +255,7 @@ class Tree(unittest.TestCase):
         back = self.folder("python-back")
         subprocess.run([sys.executable, reader, self.world.store, "t/python@1", back],
                        check=True, capture_output=True)
+        (tree / "link-to-file").unlink()  # no shard: it stands in meta
         self.assertEqual(tree_of(tree), tree_of(back / "shards"))
 
 
