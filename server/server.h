@@ -47,6 +47,7 @@ struct cairn_srv {
     struct cairn_srv_jobs *jobs; /* commits and sweeps */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
+    char taker[CAIRN_UUID_TEXT_BYTES]; /* this life, in the numbers of generations that it takes */
     _Atomic uint64_t raising_to; /* the store's generation: from this start's to here it is ours */
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs; /* rows of frozen_runs */

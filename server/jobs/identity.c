@@ -169,16 +169,15 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
 }
 
 /* Compare-and-set on a store that has none for an object that is replaced: whoever creates the
- * object of a number has that number. Where a put cannot be told not to replace, two servers that
+ * object of a number has that number, also when the answer was lost or store.json refused it: then
+ * the object bears this life's name. Where a put cannot be told not to replace, two servers that
  * raise at the same moment are told apart by reading store.json again, and no better. */
 static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    uint64_t number, struct cairn_error *err) {
     if (!cairn_store_profile(server->store)->create_only_put) return CAIRN_OK;
-    char uuid[CAIRN_UUID_TEXT_BYTES];
     struct cairn_key key;
-    cairn_uuid_random(uuid);
     cairn_key_generation(number, &key);
-    return cairn_store_put_small(worker, key.text, cairn_view_of(uuid), true, err);
+    return cairn_store_put_same(worker, key.text, cairn_view_of(server->taker), err);
 }
 
 /* The last one stays: it is what the next server must not create. */
@@ -214,8 +213,9 @@ static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_sto
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
     identity->generation = cairn_max_u64(identity->generation, record->generation);
-    enum cairn_code code = CAIRN_PRECONDITION;
-    for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_PRECONDITION; i++)
+    enum cairn_code code = CAIRN_CONFLICT;
+    cairn_uuid_random(server->taker);
+    for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_CONFLICT; i++)
         code = take_number(server, worker, ++identity->generation, err);
     CAIRN_TRY(code);
     return set_generation(server, worker, record, identity, err);
@@ -233,7 +233,7 @@ enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
     identity.generation = record.generation + 1;
     enum cairn_code code = take_number(server, worker, identity.generation, &why);
     if (!code) code = set_generation(server, worker, &record, &identity, &why);
-    if (code == CAIRN_PRECONDITION || code == CAIRN_CONFLICT) {
+    if (code == CAIRN_CONFLICT) {
         cairn_srv_freeze(server, "another server raises this store's generation");
         return cairn_srv_thawed(server, err);
     }

@@ -220,6 +220,35 @@ TEST(a_generation_that_another_server_took_freezes_before_anything_is_deleted_Q3
                 CAIRN_CATALOG_BEHIND);
 }
 
+TEST(a_number_that_store_json_did_not_get_freezes_nothing_Q35) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_key key, number, object;
+    cairn_key_store_json(&key);
+    CAIRN_AUTO(buf) before = {0};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &before, &err));
+    cairn_inside_pass(&world.inside, 11 * MINUTE_MS);
+    cairn_key_generation(world.inside.server.raising_to, &number);
+    REQUIRE(object_there(&world, &number));
+    /* As after a put of store.json that the store refused: number and catalog are ahead of it. */
+    REQUIRE_OK(cairn_store_put_small(world.worker, key.text, cairn_buf_view(&before), false, &err));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
+    char path[256];
+    snprintf(path, sizeof(path), "%s/abort", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+    cairn_inside_pass(&world.inside, MINUTE_MS);
+    struct cairn_version_place place = {seven, 1, save.id};
+    cairn_key_shard(&place, CAIRN_VIEW("x"), &object);
+    EXPECT(!object_there(&world, &object));
+    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
+                CAIRN_NOT_FOUND);
+}
+
 /* ---- what ends it ---- */
 
 static enum cairn_code reconcile(struct cairn_world *world, bool *ret_frozen) {
