@@ -134,6 +134,11 @@ TEST(v31_a_save_that_is_being_staged_outlives_a_restarted_server) /* Q47 */
 }
 
 /* The server lost its key: what it signed before is foreign to it. */
+static bool never(void *owner) {
+    (void)owner;
+    return false;
+}
+
 TEST(v33_a_foreign_grant_ends_its_saves_loudly_and_the_others_go_on) /* Q49 */
 {
     NEEDS_POINTS();
@@ -161,4 +166,11 @@ TEST(v33_a_foreign_grant_ends_its_saves_loudly_and_the_others_go_on) /* Q49 */
     REQUIRE(trainer_open(&fresh, &other));
     REQUIRE(trainer_save(&fresh, 1, 0, 1, 1000, &next));
     EXPECT_EQ_TEXT(trainer_verdict(&fresh, next.number, 10000, state), "committed");
+    /* What is counted under the foreign grant later ends like what was there. */
+    CAIRN_AUTO_JSON json_t *counted = trainer_call(
+        &old, json_pack("{s:s, s:i, s:i, s:s}", "t", "count", "step", 2, "n", 1, "reason", "none"));
+    EXPECT(counted != NULL);
+    (void)world_await(never, NULL, 1000);
+    world_uploader_kill(&world);
+    EXPECT_EQ_U64(world_open_entries(&world), 2); /* the two sessions */
 }

@@ -144,13 +144,15 @@ void cairn_up_verdict_foreign_locked(struct cairn_up *up, const char *grant,
                                      const struct cairn_error *why) {
     struct cairn_up_attempt *attempt = up->locked.attempts;
     while (attempt && strcmp(attempt->text, grant) != 0) attempt = attempt->next;
-    if (!attempt || attempt->foreign.code != CAIRN_OK) return;
+    if (!attempt) return;
+    if (attempt->foreign.code == CAIRN_OK)
+        cairn_log(ERROR, "attempt.foreign", "run=%s attempt=%" PRIu64 " cause=\"%s\"",
+                  attempt->run_text, attempt->grant.attempt, why->message);
     attempt->foreign = *why;
-    cairn_log(ERROR, "attempt.foreign", "run=%s attempt=%" PRIu64 " cause=\"%s\"",
-              attempt->run_text, attempt->grant.attempt, why->message);
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
+        /* Also one that was counted since; nobody takes it from this node. */
         if (save->attempt == attempt && save->state.phase != CAIRN_UP_PHASE_OVER)
             cairn_up_save_end_locked(up, save, CAIRN_UP_ABORTED, why);
     }
