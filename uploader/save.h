@@ -157,10 +157,10 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
 enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
                                    struct cairn_view table, struct cairn_up_reply reply,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number, const char *reason,
-                                   struct cairn_up_reply reply,
+enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
+                                   const struct cairn_error *why, struct cairn_up_reply reply,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* A begin that never came: begin and fail in one. */
 enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                    const char *reason, struct cairn_up_reply reply,
+                                    const struct cairn_error *why, struct cairn_up_reply reply,
                                     struct cairn_error *err) CAIRN_MUST_USE;

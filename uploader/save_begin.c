@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/failure.h"
 #include "common/rule.h"
 #include "uploader/journal/journal.h"
 #include "uploader/save.h"
@@ -79,16 +80,16 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
 /* ---- count ---- */
 
 /* Begin and fail go to the disk together. */
-static void count_new(struct cairn_up *up, struct cairn_up_save *save, const char *reason,
-                      struct cairn_up_reply reply) {
+static void count_new(struct cairn_up *up, struct cairn_up_save *save,
+                      const struct cairn_error *why, struct cairn_up_reply reply) {
     CAIRN_AUTO_JSON json_t *began = cairn_up_save_begin_record(save);
-    CAIRN_AUTO_JSON json_t *failed =
-        json_pack("{s:s, s:s, s:s}", "t", "fail", "code", "cancelled", "reason", reason);
+    CAIRN_AUTO_JSON json_t *failed = json_pack("{s:s}", "t", "fail");
+    bool whole = cairn_failure_put(failed, "reason", why);
     struct cairn_up_record records[2] = {{.entry = save->entry, .message = began},
-                                         {.entry = save->entry, .message = failed}};
+                                         {.entry = save->entry, .message = whole ? failed : NULL}};
     save->begin_reply = reply;
     if (!remember(up, save, records, 2)) return;
-    cairn_fail(&save->why, CAIRN_CANCELLED, "%s", reason);
+    save->why = *why;
     /* What is due by the table, the record of the fail, was posted with the begin's. The answer
      * waits for the journal. */
     (void)cairn_up_save_state_move(&save->state, CAIRN_UP_EVENT_FAIL);
@@ -96,21 +97,21 @@ static void count_new(struct cairn_up *up, struct cairn_up_save *save, const cha
 
 /* Q44: a save that this process knows is cancelled, also after its seal; then the server's word
  * answers. What a rank has merely passed (nobody asks) is left alone once it is sealed. */
-static void count_known(struct cairn_up *up, struct cairn_up_save *known, const char *reason,
-                        struct cairn_up_reply reply) {
+static void count_known(struct cairn_up *up, struct cairn_up_save *known,
+                        const struct cairn_error *why, struct cairn_up_reply reply) {
     enum cairn_up_phase phase = known->state.phase;
     bool sealed = phase == CAIRN_UP_PHASE_SEALING || cairn_up_save_state_is_sealed(&known->state);
     if (reply.conn && sealed && CAIRN_RULE(Q44)) {
         known->fail_reply = reply;
-        cairn_up_save_fail_locked(up, known, CAIRN_CANCELLED, reason);
+        cairn_up_save_fail_for_locked(up, known, why);
         return;
     }
-    if (!sealed) cairn_up_save_fail_locked(up, known, CAIRN_CANCELLED, reason);
+    if (!sealed) cairn_up_save_fail_for_locked(up, known, why);
     if (reply.conn) cairn_up_socket_answer(up->socket, reply.conn, reply.request, "ok", NULL);
 }
 
 enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                    const char *reason, struct cairn_up_reply reply,
+                                    const struct cairn_error *why, struct cairn_up_reply reply,
                                     struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = NULL;
@@ -125,8 +126,8 @@ enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_b
     }
     if (known) cairn_up_save_drop_locked(up, save);
     if (known)
-        count_known(up, known, reason, reply);
+        count_known(up, known, why, reply);
     else
-        count_new(up, save, reason, reply);
+        count_new(up, save, why, reply);
     return CAIRN_OK;
 }

@@ -145,7 +145,7 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
         if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
             cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
         cairn_lock_give(&save->session->lock);
-        cairn_client_tell(save->session, save->id, save->step, save->n, why->message);
+        cairn_client_tell(save->session, save->id, save->step, save->n, why);
         return cairn_client_save_named(save, code, err);
     }
     /* The version was over before: its verdict explains the error, not the other way round. */
@@ -335,15 +335,16 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     if (step > CAIRN_STEP_MAX)
         return cairn_fail(err, CAIRN_INVALID, "step %" PRIu64 ": the largest is %" PRIu64, step,
                           CAIRN_STEP_MAX);
+    struct cairn_error own = {0};
+    if (!err) err = &own;
     const struct cairn_client_counter counter = {session->nonce, session->rank};
     CAIRN_TRY(cairn_client_process_count(&counter, step, &n, err));
     struct cairn_save *save = save_new(session, step, n);
     if (!save) {
-        cairn_client_tell(session, 0, step, n, "no memory");
-        return cairn_fail(err, CAIRN_NO_MEMORY, "step %" PRIu64 ": no memory for a save", step);
+        (void)cairn_fail(err, CAIRN_NO_MEMORY, "step %" PRIu64 ": no memory for a save", step);
+        cairn_client_tell(session, 0, step, n, err);
+        return CAIRN_NO_MEMORY;
     }
-    struct cairn_error own = {0};
-    if (!err) err = &own;
     enum cairn_code code = begin(save, options ? options : &defaults, err);
     save->stall_us = cairn_mono_us() - started_us;
     if (code) {
@@ -385,8 +386,8 @@ void cairn_save_free(struct cairn_save *save) {
         save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !owed && !cairn_client_save_over(save);
     uint64_t id = save->id, step = save->step;
     uint32_t n = save->n;
+    struct cairn_error why = {0};
     if (unsealed) {
-        struct cairn_error why = {0};
         (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
         cairn_client_save_end(save, &why);
         save->told = true;
@@ -395,5 +396,5 @@ void cairn_save_free(struct cairn_save *save) {
     save->freed = true;
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);
-    if (unsealed) cairn_client_tell(session, id, step, n, "freed before it was staged");
+    if (unsealed) cairn_client_tell(session, id, step, n, &why);
 }

@@ -379,7 +379,7 @@ static enum cairn_code finish_owed(struct cairn_client_stager *stager, uint64_t 
     save->finishing = false;
     if (later) save->owed = stager;
     cairn_lock_give(&session->lock);
-    if (failed) cairn_client_tell(session, id, step, n, why.message);
+    if (failed) cairn_client_tell(session, id, step, n, &why);
     if (!later) cairn_client_stager_free(stager);
     if (later && err) *err = why;
     return later ? code : CAIRN_OK;

@@ -50,9 +50,7 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     CAIRN_TRY(cairn_client_save_enter(save, err));
     struct cairn_session *session = save->session;
     struct cairn_error why = {0};
-    char told[CAIRN_CLIENT_REASON_BYTES];
-    cairn_client_reason(reason && reason[0] ? reason : "given up", told);
-    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", told);
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", reason && reason[0] ? reason : "given up");
     cairn_lock_take(&session->lock);
     bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
     bool over = cairn_client_save_over(save);
@@ -62,11 +60,9 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
         return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
                           session->run, save->step);
     if (over) return CAIRN_OK;
-    const struct cairn_client_ask ask = {
-        .take_message =
-            json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)id, "reason", told),
-        .wanted = "ok",
-        .deadline_ms = cairn_client_deadline(session, 0)};
+    const struct cairn_client_ask ask = {.take_message = cairn_client_fail_message(id, &why),
+                                         .wanted = "ok",
+                                         .deadline_ms = cairn_client_deadline(session, 0)};
     enum cairn_code code = id ? cairn_client_call(session, &ask, NULL, err) : CAIRN_UPLOADER_GONE;
     if (!id) json_decref(ask.take_message);
     if (code == CAIRN_ALREADY_COMMITTED) {

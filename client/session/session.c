@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/failure.h"
 #include "common/encode.h"
 #include "common/text.h"
 
@@ -158,13 +159,26 @@ enum cairn_code cairn_client_call(struct cairn_session *session, const struct ca
 
 /* ---- what must still be told ---- */
 
+static json_t *with_failure(json_t *take_message, const struct cairn_error *why) {
+    if (cairn_failure_put(take_message, "reason", why)) return take_message;
+    json_decref(take_message);
+    return NULL;
+}
+
+json_t *cairn_client_fail_message(uint64_t save, const struct cairn_error *why) {
+    return with_failure(json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save), why);
+}
+
 static json_t *tell_message(const struct cairn_client_tell *tell) {
-    if (tell->save)
-        return json_pack("{s:s, s:I, s:I, s:s}", "t", "fail", "id", (json_int_t)tell->request,
-                         "save", (json_int_t)tell->save, "reason", tell->reason);
-    return json_pack("{s:s, s:I, s:I, s:I, s:s}", "t", "count", "id", (json_int_t)tell->request,
-                     "step", (json_int_t)tell->step, "n", (json_int_t)tell->n, "reason",
-                     tell->reason);
+    json_t *message =
+        tell->save ? cairn_client_fail_message(tell->save, &tell->why)
+                   : with_failure(json_pack("{s:s, s:I, s:I}", "t", "count", "step",
+                                            (json_int_t)tell->step, "n", (json_int_t)tell->n),
+                                  &tell->why);
+    if (!json_object_set_new(message, "id", json_integer((json_int_t)tell->request)))
+        return message;
+    json_decref(message);
+    return NULL;
 }
 
 void cairn_client_tells_send(struct cairn_session *session) {
@@ -173,29 +187,22 @@ void cairn_client_tells_send(struct cairn_session *session) {
         if (tell->request || session->locked.state != CAIRN_CLIENT_UP) continue;
         tell->request = session->next_id++;
         CAIRN_AUTO_JSON json_t *body = tell_message(tell);
-        CAIRN_ASSERT(body != NULL);
-        if (cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message, NULL) ==
-            CAIRN_OK)
+        if (body && cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message,
+                                             NULL) == CAIRN_OK)
             enqueue(session, message);
         else
-            tell->request = 0;
+            tell->request = 0; /* with the next one, or the next link */
     }
 }
 
-void cairn_client_reason(const char *text, char ret_reason[CAIRN_CLIENT_REASON_BYTES]) {
-    struct cairn_error told = {0}; /* valid text, whatever the trainer gave */
-    (void)cairn_fail(&told, CAIRN_CANCELLED, "%s", text);
-    memcpy(ret_reason, told.message, CAIRN_CLIENT_REASON_BYTES);
-}
-
 void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
-                       const char *reason) {
+                       const struct cairn_error *why) {
     struct cairn_client_tell *tell = calloc(1, sizeof *tell);
     if (!tell) return;
     tell->save = save;
     tell->step = step;
     tell->n = n;
-    cairn_client_reason(reason, tell->reason);
+    tell->why = *why;
     cairn_lock_take(&session->lock);
     struct cairn_client_tell **end = &session->locked.tells;
     while (*end) end = &(*end)->next;

@@ -34,8 +34,7 @@
 
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
-#define CAIRN_CLIENT_REASON_BYTES 320 /* a message whole */
-#define CAIRN_CLIENT_SLOTS 4          /* reads under way at once */
+#define CAIRN_CLIENT_SLOTS 4 /* reads under way at once */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
 #define CAIRN_CLIENT_WAIT_STAGED_MS 30000
 /* Room for a tensors header and the padding between shards, on top of the session's `bytes`. */
@@ -58,7 +57,7 @@ struct cairn_client_tell {
     uint64_t step;
     uint32_t n;
     uint64_t request; /* id it was sent under on this link; 0: not sent */
-    char reason[CAIRN_CLIENT_REASON_BYTES];
+    struct cairn_error why;
 };
 enum cairn_client_state {
     CAIRN_CLIENT_UP,
@@ -161,7 +160,7 @@ enum cairn_code cairn_client_reach(struct cairn_session *session, uint64_t deadl
 /* Remember that begin n of a step must be told as failed. Never fails: without memory the
  * uploader's Q12 closes the gap. The lock is not held. */
 void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
-                       const char *reason);
+                       const struct cairn_error *why);
 
 /* For our own bugs: a debug build aborts; a release build marks the session broken and every later
  * call on it returns CAIRN_BROKEN, since ending a training run is worse than a failed save. */
@@ -177,8 +176,8 @@ enum cairn_code cairn_client_broken(struct cairn_session *session, const char *c
 #define CAIRN_CLIENT_PROMISE(session, condition, err) CAIRN_ASSERT(condition)
 #endif
 
-/* What a frame can carry of a reason: cut, and UTF-8. */
-void cairn_client_reason(const char *text, char ret_reason[CAIRN_CLIENT_REASON_BYTES]);
+/* `fail` of a save that the uploader knows. NULL: no memory. */
+json_t *cairn_client_fail_message(uint64_t save, const struct cairn_error *why);
 
 /* ---- between the parts of the session ---- */
 enum cairn_code cairn_client_thread_start(struct cairn_session *session,

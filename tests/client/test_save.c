@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "api/failure.h"
 #include "api/manifest.h"
 #include "api/table.h"
 #include "common/clock.h"
@@ -421,6 +422,28 @@ TEST(meta_is_measured_by_its_canonical_bytes_before_anything_is_sent) /* V34, Q5
     options.meta_json = spaces.data;
     REQUIRE_OK(cairn_save_begin(rank.session, 2, &options, &save, &err));
     cairn_save_free(save);
+}
+
+/* A refusal reaches the other ranks as it was: by `count` for a begin, by `fail` after it. */
+TEST(what_ended_a_save_is_told_with_its_code_status_and_request_id) { /* P9 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message told;
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    static const char *const messages[][2] = {{"begin", "count"}, {"stage", "fail"}};
+    for (uint64_t i = 0; i < CAIRN_COUNT(messages); i++) {
+        cairn_fake_uploader_script(rank.fake, messages[i][0], "no-space");
+        EXPECT_CODE(rank_save(rank.session, i + 1, &save, &err), CAIRN_NO_SPACE);
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, messages[i][1], 1, &told));
+        struct cairn_error why = {0};
+        cairn_failure_get(told.message, "reason", &why);
+        EXPECT_EQ_U64(why.code, CAIRN_NO_SPACE);
+        EXPECT_EQ_U64(why.http_status, 507);
+        EXPECT_EQ_TEXT(why.request_id, "script-1");
+        EXPECT(strstr(why.message, "as the script says") != NULL);
+        if (i) cairn_save_free(save);
+    }
 }
 
 TEST(n_counts_every_begin_of_a_step_also_over_sessions_of_one_process) {

@@ -263,6 +263,8 @@ static bool scripted(struct cairn_fake_uploader *fake, struct connection *connec
     json_t *message = answer(frame->message, "error");
     json_object_set_new(message, "code", json_string(fake->locked.script_what));
     json_object_set_new(message, "message", json_string("as the script says"));
+    json_object_set_new(message, "http_status", json_integer(507));
+    json_object_set_new(message, "request_id", json_string("script-1"));
     send_message(connection, message, NULL, 0);
     return true;
 }

@@ -76,6 +76,52 @@ TEST(a_refused_put_of_a_shard_with_a_long_name_is_told_whole_and_the_rank_goes_o
     for (uint32_t i = 0; i < 2; i++) cairn_trainer_release(&ranks[i]);
 }
 
+/* One rank cannot save; the other has staged and hears why. */
+static void expect_told(struct cairn_trainer ranks[2], uint64_t step, json_t *take_message,
+                        const char *code) {
+    static const struct cairn_view none = {NULL, 0};
+    struct trainer_save save;
+    char reason[sizeof(((struct cairn_error *)0)->message)];
+    memset(reason, 'x', sizeof(reason)); /* as long as a message of libcairn can be */
+    memcpy(reason, "順 no room ", strlen("順 no room "));
+    reason[sizeof(reason) - 1] = '\0';
+    REQUIRE(trainer_save(&ranks[0], step, (uint32_t)(step % ranks[0].slab_count), 1, 1000, &save));
+    json_object_set_new(take_message, "code", json_string(code));
+    json_object_set_new(take_message, "reason", json_string(reason));
+    json_object_set_new(take_message, "http_status", json_integer(507));
+    json_object_set_new(take_message, "request_id", json_string("request-7"));
+    EXPECT(trainer_ask(&ranks[1], take_message, none, NULL, 0, NULL) == CAIRN_OK);
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&ranks[0], "verdict", save.number, 10000);
+    REQUIRE(verdict != NULL);
+    EXPECT_EQ_TEXT(text_of(verdict, "state"), "aborted");
+    EXPECT(strstr(text_of(verdict, "message"), "順 no room") != NULL);
+    EXPECT_EQ_U64(json_integer_value(json_object_get(verdict, "http_status")), 507);
+    EXPECT_EQ_TEXT(text_of(verdict, "request_id"), "request-7");
+    /* One that may be asked again would say that the save is not over. */
+    EXPECT_EQ_TEXT(text_of(verdict, "code"), strcmp(code, "timeout") ? code : "checkpoint-aborted");
+}
+
+TEST(what_a_trainer_says_of_a_save_it_cannot_make_reaches_the_other_ranks_whole) /* P9, Q8 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct cairn_trainer ranks[2] = {{0}, {0}};
+    struct trainer_save save;
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    for (uint32_t i = 0; i < 2; i++) {
+        struct trainer_options options = rank_of(&world, i);
+        REQUIRE(trainer_open(&ranks[i], &options));
+    }
+    expect_told(ranks, 1, json_pack("{s:s, s:i, s:i}", "t", "count", "step", 1, "n", 1),
+                "no-memory");
+    REQUIRE(trainer_begin(&ranks[1], 2, 1, &save));
+    expect_told(ranks, 2, json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save.number),
+                "source-changed");
+    REQUIRE(trainer_begin(&ranks[1], 3, 1, &save));
+    expect_told(ranks, 3, json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save.number),
+                "timeout");
+    for (uint32_t i = 0; i < 2; i++) cairn_trainer_release(&ranks[i]);
+}
+
 TEST(what_could_not_be_sent_is_failed_and_what_was_not_answered_is_sent_again) /* Q6, P9 */
 {
     EXPECT_EQ_U64(cairn_up_refusal_of(CAIRN_TOO_LARGE, 0, false), CAIRN_UP_MUST_FAIL);

@@ -406,8 +406,9 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
 
 /* ---- fail ---- */
 
-enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number, const char *reason,
-                                   struct cairn_up_reply reply, struct cairn_error *err) {
+enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
+                                   const struct cairn_error *why, struct cairn_up_reply reply,
+                                   struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, number);
     if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %u", number);
@@ -418,7 +419,7 @@ enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number, const c
     /* Q40: after the seal only the server knows which came first. */
     bool waits = cairn_up_save_state_is_sealed(&save->state) && !save->fail_reply.conn;
     if (waits) save->fail_reply = reply;
-    cairn_up_save_fail_locked(up, save, CAIRN_CANCELLED, reason);
+    cairn_up_save_fail_for_locked(up, save, why);
     if (!waits) cairn_up_socket_answer(up->socket, reply.conn, reply.request, "ok", NULL);
     return CAIRN_OK;
 }

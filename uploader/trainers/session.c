@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/failure.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/trainers/lost.h"
 #include "uploader/server/outbox.h"
+#include "uploader/trainers/lost.h"
 
 /* ---- hello ---- */
 
@@ -76,8 +77,7 @@ static struct cairn_up_reply reply_of(const struct cairn_up_session *session,
 }
 
 static enum cairn_code read_begin(struct cairn_up_session *session, const json_t *message,
-                                  struct cairn_up_begin *ret, const char **ret_reason,
-                                  struct cairn_error *err) {
+                                  struct cairn_up_begin *ret, struct cairn_error *err) {
     const struct cairn_json_field fields[] = {
         {"step", CAIRN_JSON_U64, true, &ret->step, CAIRN_STEP_MAX},
         {"n", CAIRN_JSON_U32, true, &ret->n, INT32_MAX},
@@ -87,7 +87,6 @@ static enum cairn_code read_begin(struct cairn_up_session *session, const json_t
         {"labels", CAIRN_JSON_OBJECT, false, &ret->labels, 0},
         {"meta", CAIRN_JSON_OBJECT, false, &ret->meta, 0},
         {"split", CAIRN_JSON_OBJECT, false, &ret->split, 0},
-        {"reason", CAIRN_JSON_TEXT, false, ret_reason, 256},
     };
     CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
     if (!ret->n) return cairn_fail(err, CAIRN_INVALID, "/n counts from 1");
@@ -119,23 +118,31 @@ static uint32_t note_seen(struct cairn_up_session *session, uint64_t step, uint3
 /* Q12: begins that this rank has passed and nobody heard of are failed for it. */
 static void fail_passed(struct cairn_up_session *session, const struct cairn_up_begin *begin,
                         uint32_t before) {
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "the rank went on without this save");
     for (uint32_t n = before + 1; before && n < begin->n && n < before + 64; n++) {
         struct cairn_up_begin passed = *begin;
         struct cairn_error error = {0};
         passed.n = n;
         passed.conn = 0;
-        if (cairn_up_save_count(session->up, &passed, "the rank went on without this save",
-                                (struct cairn_up_reply){0}, &error) != CAIRN_OK)
+        if (cairn_up_save_count(session->up, &passed, &why, (struct cairn_up_reply){0}, &error) !=
+            CAIRN_OK)
             cairn_log(WARN, "session.passed", "step=%" PRIu64 " n=%u cause=\"%s\"", begin->step, n,
                       error.message);
     }
 }
 
+/* A code that says "ask again" would tell the other ranks that the save is not over. */
+static void read_why(const json_t *message, const char *fallback, struct cairn_error *ret) {
+    cairn_failure_get(message, "reason", ret);
+    if (ret->code == CAIRN_OK || cairn_code_info(ret->code)->retryable) ret->code = CAIRN_CANCELLED;
+    if (!ret->message[0]) (void)cairn_fail(ret, ret->code, "%s", fallback);
+}
+
 static enum cairn_code on_begin(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                 struct cairn_error *err) {
     struct cairn_up_begin begin = {0};
-    const char *reason = NULL;
-    CAIRN_TRY(read_begin(session, ask->frame->message, &begin, &reason, err));
+    CAIRN_TRY(read_begin(session, ask->frame->message, &begin, err));
     begin.number = ++session->save_last;
     fail_passed(session, &begin, note_seen(session, begin.step, begin.n));
     return cairn_up_save_begin(session->up, &begin, reply_of(session, ask), err);
@@ -144,11 +151,12 @@ static enum cairn_code on_begin(struct cairn_up_session *session, const struct c
 static enum cairn_code on_count(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                 struct cairn_error *err) {
     struct cairn_up_begin begin = {0};
-    const char *reason = "the save could not be begun";
-    CAIRN_TRY(read_begin(session, ask->frame->message, &begin, &reason, err));
+    struct cairn_error why;
+    CAIRN_TRY(read_begin(session, ask->frame->message, &begin, err));
+    read_why(ask->frame->message, "the save could not be begun", &why);
     begin.conn = 0; /* no event is due */
     (void)note_seen(session, begin.step, begin.n);
-    return cairn_up_save_count(session->up, &begin, reason, reply_of(session, ask), err);
+    return cairn_up_save_count(session->up, &begin, &why, reply_of(session, ask), err);
 }
 
 static enum cairn_code answer_ok(struct cairn_up_session *session, const struct cairn_up_ask *ask) {
@@ -191,13 +199,11 @@ static enum cairn_code on_seal(struct cairn_up_session *session, const struct ca
 static enum cairn_code on_fail(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                struct cairn_error *err) {
     uint32_t number = 0;
-    const char *reason = "given up by the trainer";
-    const struct cairn_json_field fields[] = {
-        {"save", CAIRN_JSON_U32, true, &number, 0},
-        {"reason", CAIRN_JSON_TEXT, false, &reason, 256},
-    };
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
-    return cairn_up_save_fail(session->up, number, reason, reply_of(session, ask), err);
+    struct cairn_error why;
+    const struct cairn_json_field field = {"save", CAIRN_JSON_U32, true, &number, 0};
+    CAIRN_TRY(cairn_json_read(ask->frame->message, "", &field, 1, true, err));
+    read_why(ask->frame->message, "given up by the trainer", &why);
+    return cairn_up_save_fail(session->up, number, &why, reply_of(session, ask), err);
 }
 
 static enum cairn_code on_mapped(struct cairn_up_session *session, const struct cairn_up_ask *ask,
