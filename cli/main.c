@@ -60,6 +60,12 @@ static void find_program_folder(char *ret, size_t capacity) {
     if (slash) *slash = '\0';
 }
 
+/* Of all that a store may refuse, a bucket that is not there has a status of its own. */
+static int status_of(enum cairn_code code, const struct cairn_error *err) {
+    bool no_bucket = code == CAIRN_STORE && err->http_status == 404;
+    return cairn_code_info(no_bucket ? CAIRN_NOT_FOUND : code)->exit_status;
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     cairn_json_watch_memory();
@@ -92,5 +98,5 @@ int main(int argc, char **argv) {
         fprintf(stderr, "cairn %s: %s\n", verb->name, err.message);
         if (err.request_id[0]) fprintf(stderr, "  the store's request id: %s\n", err.request_id);
     }
-    return cairn_code_info(code)->exit_status;
+    return status_of(code, &err);
 }

@@ -11,7 +11,8 @@
  *              record (of the version's nonce), manifest, checksums.bin and layout against their
  *              digests; looked at are every shard's presence, size and, where a HEAD tells it,
  *              CRC32C; and what else is below the prefix.
- * Limits:  shards are not read: that is the caller's (cli/fetch.h).
+ * Limits:  shards are read only where a HEAD tells another CRC32C than the manifest; the rest is
+ *          the caller's (cli/fetch.h).
  * Threads: one owner of the worker.
  * Next:    server/handlers/verify.c, cli/verbs/verify.c.
  */

@@ -329,6 +329,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
     CAIRN_ASSERT(part->state == CAIRN_PART_SENDING && mp->parts_sending > 0);
     mp->parts_sending--;
     if (request->code == CAIRN_OK) {
+        mp->disputed |= request->disputed;
         part->state = CAIRN_PART_ACKED;
         part->sent = (struct cairn_store_part){.number = action->part_number,
                                                .size_bytes = action->length,
@@ -376,6 +377,7 @@ static void publishing_result(struct cairn_multipart *mp,
     enum cairn_code code = request->code;
     bool parts_refused = code == CAIRN_INVALID || code == CAIRN_CORRUPT || code == CAIRN_INCOMPLETE;
     mp->certain = code == CAIRN_OK;
+    mp->disputed |= request->disputed;
     if (complete && code == CAIRN_NOT_FOUND) mp->upload_gone = true; /* S06 */
     if (code == CAIRN_OK || code == CAIRN_PRECONDITION || request->ambiguous ||
         (complete && code == CAIRN_NOT_FOUND)) {

@@ -59,6 +59,7 @@ struct cairn_multipart {
     char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX];
     uint32_t rounds; /* times the whole shard was begun anew */
     bool give_up;
+    bool misstated;           /* DURABLE, though the store stated another checksum */
     struct cairn_error error; /* FAILED */
     /* Private to multipart.c. */
     unsigned state;
@@ -67,6 +68,7 @@ struct cairn_multipart {
     bool proven;      /* it was durable once, says the journal */
     bool recovered;   /* by a process before this one, perhaps to the end */
     bool reads;       /* what is there proves itself by its bytes */
+    bool disputed;    /* the store stated another checksum than ours, so its bytes decide */
     uint64_t read_bytes;
     bool upload_gone; /* the upload of upload_id is no longer there */
     bool parts_doubted, parts_resent;

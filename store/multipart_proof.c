@@ -2,7 +2,8 @@
 /*
  * What an object that is there proves (R3). Ours it is by its token, by a plain OK of our own PUT
  * or COMPLETE, or by the journal's word that it was durable. Where none of these can be had, its
- * bytes are read and compared: equal length and checksum are as good as a token.
+ * bytes are read and compared: equal length and checksum are as good as a token. The same where the
+ * store states another checksum than ours: some state wrong ones of bytes that are right.
  */
 #include "common/rule.h"
 #include "store/multipart_inside.h"
@@ -36,7 +37,7 @@ static void something_there(struct cairn_multipart *mp, const struct cairn_store
     /* The death of a process that had put it at once may have come before the bytes that went out
      * were compared with those that were staged (O8); parts are completed after that alone. */
     bool uncompared = mp->recovered && !mp->parts && CAIRN_RULE(Q42);
-    mp->reads = !known && !mp->found_has_crc32c && (!told || uncompared);
+    mp->reads = mp->disputed || (!known && !mp->found_has_crc32c && (!told || uncompared));
     mp->read_bytes = 0;
     cairn_multipart_enter(mp, STATE_CHECK);
 }
@@ -63,7 +64,8 @@ void cairn_multipart_read_result(struct cairn_multipart *mp,
         mp->tries = 0;
         return;
     }
-    FAIL(mp, mp->found_token ? CAIRN_CORRUPT : CAIRN_CONFLICT,
+    bool ours = mp->found_token || mp->disputed;
+    FAIL(mp, ours ? CAIRN_CORRUPT : CAIRN_CONFLICT,
          "an object of our length is there with other bytes: from %" PRIu64 " on, %" PRIu64
          " of them have checksum %08" PRIx32 ", ours have %08" PRIx32,
          action->offset, action->length, request->got_crc32c, action->crc32c);
@@ -82,15 +84,12 @@ void cairn_multipart_next_check(struct cairn_multipart *mp, struct cairn_multipa
         if (!mp->has_source) ret->kind = CAIRN_MULTIPART_NEED_SOURCE;
         return;
     }
-    bool differs = mp->found_has_crc32c && mp->found_crc32c != mp->crc32c;
-    if (!differs && mp->reads && mp->read_bytes < mp->size_bytes) {
+    if (mp->found_has_crc32c && mp->found_crc32c != mp->crc32c) mp->disputed = true;
+    if ((mp->reads || mp->disputed) && mp->read_bytes < mp->size_bytes) {
         take_read(mp, ret);
         return;
     }
-    if (differs)
-        FAIL(mp, CAIRN_CORRUPT, "the object has checksum %08" PRIx32 ", the source has %08" PRIx32,
-             mp->found_crc32c, mp->crc32c);
-    else
-        cairn_multipart_enter(mp, STATE_DURABLE);
+    mp->misstated = mp->disputed;
+    cairn_multipart_enter(mp, STATE_DURABLE);
     cairn_multipart_next(mp, ret);
 }

@@ -126,11 +126,14 @@ struct cairn_store_request {
     const char *page;                       /* LIST, UPLOADS: NULL = first */
     struct cairn_store_listing *listing;
     uint64_t deadline_ms;  /* mono clock; 0 = the store's own default */
+    bool settles; /* PUT, PART: an answer that states another checksum again and again is
+                     `disputed`, and the caller reads the object back */
     bool fresh_connection; /* never over a kept connection: bytes came wrong over one (S17) */
     void (*done)(struct cairn_store_request *request);
     void *owner;
     /* set before done() */
     enum cairn_code code;
+    bool disputed;  /* OK, but the store states another checksum than our memory has */
     bool ambiguous; /* it may have been applied: settle by HEAD (rule R3) */
     char etag[128];
     char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX];

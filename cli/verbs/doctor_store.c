@@ -101,6 +101,9 @@ static const struct {
      "nothing to do: shards above 1,000 parts get larger parts"},
     {"a complete can be told not to replace (If-None-Match)", "conditional complete",
      "nothing to do: keys are never reused"},
+    {"the checksums that the store states are right", "stated checksums",
+     "nothing to do: none of them is believed, and parts are sent with Content-MD5 if the store "
+     "checks that, else with none; every restore compares Cairn's own checksums"},
     {"listings hold only what was asked for", "listing",
      "do not use this store: a clean-up deletes what a listing returns"},
 };

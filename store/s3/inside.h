@@ -44,7 +44,7 @@ struct cairn_s3_lesson {
     int64_t tested_ms;                   /* wall clock of who tested; 0: nobody has */
     enum cairn_store_s3_checksum method; /* auto: not tested */
     enum cairn_s3_honour create_put;
-    bool create_complete, keeps_token, lists_uploads, lists_part_checksums;
+    bool create_complete, keeps_token, lists_uploads, lists_part_checksums, misstates;
     uint64_t part_bytes_min, part_bytes_max;
     uint32_t part_count_max;
 };
@@ -62,6 +62,7 @@ struct cairn_s3_store {
     atomic_int checksum;                /* enum cairn_store_s3_checksum in use */
     atomic_int upload_checksum;
     atomic_bool no_create_only; /* If-None-Match was refused with 501 */
+    atomic_bool misstates;      /* checksums that it states are wrong: none is believed */
     atomic_bool no_delete_many; /* DeleteObjects is not there */
     _Atomic int64_t clock_offset_ms;
     struct cairn_lock lock; /* store_state */
@@ -104,6 +105,7 @@ struct cairn_s3_task {
     uint32_t hedges, renewals, redirects, pages, tries;
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
     bool clock_fixed, may_be_applied;
+    uint32_t malformed, disputes, disputed_crc32c; /* the last: what was stated how often */
     bool one_by_one; /* DELETE_MANY: by one DELETE a key; `deletion` is the one of this try */
     size_t deletion;
     uint32_t deletion_rounds;

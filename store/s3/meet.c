@@ -148,7 +148,7 @@ bool cairn_store_s3_profile_wrong(struct cairn_store *base) {
     cairn_s3_profile_take(store, &now);
     bool md5 = now.method == CAIRN_S3_CHECKSUM_MD5 && store->lesson.method != now.method;
     bool refused = now.create_put == CAIRN_S3_REFUSED && store->lesson.create_put != now.create_put;
-    return md5 || refused;
+    return md5 || refused || (now.misstates && !store->lesson.misstates);
 }
 
 static enum cairn_code put_document(struct cairn_s3_store *store, struct cairn_view text,

@@ -29,12 +29,13 @@ enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_lesson *lesson, st
     const char *method = lesson->method == CAIRN_S3_CHECKSUM_AUTO ? NULL : methods[lesson->method];
     cairn_time_text(lesson->tested_ms, false, tested_at);
     CAIRN_AUTO_JSON json_t *json = json_pack(
-        "{si ss ss ss ss ss ss? ss sb sb sb sb sI sI sI}", KIND, MAJOR, "endpoint",
+        "{si ss ss ss ss ss ss? ss sb sb sb sb sb sI sI sI}", KIND, MAJOR, "endpoint",
         lesson->endpoint, "region", lesson->region, "addressing", lesson->addressing, "tested_at",
         tested_at, "tested_by", lesson->by, "upload_check", method, "create_only_put",
         honours[lesson->create_put], "create_only_complete", lesson->create_complete, "keeps_token",
         lesson->keeps_token, "lists_uploads", lesson->lists_uploads, "lists_part_checksums",
-        lesson->lists_part_checksums, "part_bytes_min", (json_int_t)lesson->part_bytes_min,
+        lesson->lists_part_checksums, "misstates_checksums", lesson->misstates,
+        "part_bytes_min", (json_int_t)lesson->part_bytes_min,
         "part_bytes_max", (json_int_t)lesson->part_bytes_max, "part_count_max",
         (json_int_t)lesson->part_count_max);
     if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for profile.json");
@@ -68,6 +69,7 @@ static enum cairn_code read_fields(const json_t *json, struct cairn_s3_lesson *r
         {"keeps_token", CAIRN_JSON_BOOL, true, &ret->keeps_token, 0},
         {"lists_uploads", CAIRN_JSON_BOOL, true, &ret->lists_uploads, 0},
         {"lists_part_checksums", CAIRN_JSON_BOOL, true, &ret->lists_part_checksums, 0},
+        {"misstates_checksums", CAIRN_JSON_BOOL, false, &ret->misstates, 0},
         {"part_bytes_min", CAIRN_JSON_U64, true, &ret->part_bytes_min, 5 * CAIRN_GIB},
         {"part_bytes_max", CAIRN_JSON_U64, true, &ret->part_bytes_max, 0},
         {"part_count_max", CAIRN_JSON_U32, true, &ret->part_count_max, 10000},
@@ -142,6 +144,7 @@ void cairn_s3_profile_take(struct cairn_s3_store *store, struct cairn_s3_lesson 
         .keeps_token = profile->head_has_token,
         .lists_uploads = profile->lists_uploads,
         .lists_part_checksums = profile->lists_part_checksums,
+        .misstates = atomic_load(&store->misstates),
         .part_bytes_min = profile->part_bytes_min,
         .part_bytes_max = profile->part_bytes_max,
         .part_count_max = profile->part_count_max,
@@ -164,6 +167,9 @@ void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_
             found != CAIRN_S3_CHECKSUM_NONE && wanted != CAIRN_S3_CHECKSUM_NONE;
     if (automatic && found == CAIRN_S3_CHECKSUM_MD5)
         atomic_store(&store->checksum, CAIRN_S3_CHECKSUM_MD5);
+    if (lesson->misstates) atomic_store(&store->misstates, true);
+    if (lesson->misstates && automatic && found == CAIRN_S3_CHECKSUM_NONE)
+        atomic_store(&store->checksum, CAIRN_S3_CHECKSUM_NONE);
     profile->create_only_put = lesson->create_put == CAIRN_S3_HONOURED;
     if (lesson->create_put == CAIRN_S3_REFUSED) atomic_store(&store->no_create_only, true);
     profile->create_only_complete = lesson->create_complete;

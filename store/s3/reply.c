@@ -17,6 +17,8 @@
 #define RENEWALS_MAX 2
 #define REDIRECTS_MAX 2
 #define PAGES_MAX 64
+#define DISPUTES_MAX 3
+#define MALFORMED_MAX 3
 /* Stores accept 15 minutes; below this the clock is not what is wrong. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
@@ -62,7 +64,9 @@ void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view na
 }
 
 /* A CRC32C of a whole object; "...-3" is one made of parts' checksums and no use here. */
-static bool seen_crc32c(const struct cairn_s3_seen *seen, uint32_t *ret) {
+static bool seen_crc32c(const struct cairn_s3_task *task, uint32_t *ret) {
+    const struct cairn_s3_seen *seen = &task->seen;
+    if (atomic_load(&cairn_s3_store_of(task)->misstates)) return false;
     CAIRN_AUTO(buf) raw = {.limit = 64};
     if (!seen->crc32c[0] || !strcasecmp(seen->checksum_type, "COMPOSITE")) return false;
     if (cairn_base64_decode(cairn_view_of(seen->crc32c), &raw, NULL) != CAIRN_OK) return false;
@@ -158,19 +162,37 @@ static enum cairn_s3_verdict fail_with(struct cairn_s3_task *task, enum cairn_s3
 
 /* ---- success ---- */
 
+/* S20: the store's checksum and ours differ; who is right? */
+static bool source_changed(const struct cairn_store_request *request) {
+    return request->has_crc32c && request->body.size &&
+           cairn_crc32c(0, request->body.data, request->body.size) != request->crc32c;
+}
+
+/* Bytes changed on their way are not changed alike each time. Reading them back decides. */
+static bool is_disputed(struct cairn_s3_task *task, uint32_t stated) {
+    if (task->disputed_crc32c != stated) task->disputes = 0;
+    task->disputed_crc32c = stated;
+    return ++task->disputes >= DISPUTES_MAX && task->request->settles &&
+           !source_changed(task->request);
+}
+
 static enum cairn_s3_verdict take_etag(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     const struct cairn_store_profile *profile = &cairn_s3_store_of(task)->base.profile;
     uint32_t crc32c;
-    bool told = request->has_crc32c && seen_crc32c(&task->seen, &crc32c);
+    bool told = request->has_crc32c && seen_crc32c(task, &crc32c);
     if (!task->seen.etag[0])
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL,
              "the store took it and gave no ETag"); /* S19 */
-    if (told && crc32c != request->crc32c)
+    bool differs = told && crc32c != request->crc32c;
+    if (differs && !is_disputed(task, crc32c))
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_CORRUPT,
-             "the store has checksum %08" PRIx32 ", sent was %08" PRIx32, crc32c, request->crc32c);
+             "the store has checksum %08" PRIx32 ", sent was %08" PRIx32
+             "; if it is right otherwise, set checksum = md5 or none",
+             crc32c, request->crc32c);
+    request->disputed = differs;
     /* Some repeat the header without looking at the bytes; a test has shown who compares. */
-    task->confirmed = told && task->used_checksum && profile->part_checksum;
+    task->confirmed = told && !differs && task->used_checksum && profile->part_checksum;
     memcpy(request->etag, task->seen.etag, sizeof request->etag);
     request->code = CAIRN_OK;
     return CAIRN_S3_DONE;
@@ -183,7 +205,7 @@ static enum cairn_s3_verdict take_head(struct cairn_s3_task *task) {
     request->object_bytes = task->http.content_length;
     memcpy(request->etag, task->seen.etag, sizeof request->etag);
     memcpy(request->object_token, task->seen.token, sizeof request->object_token);
-    request->object_has_crc32c = seen_crc32c(&task->seen, &request->object_crc32c);
+    request->object_has_crc32c = seen_crc32c(task, &request->object_crc32c);
     request->code = CAIRN_OK;
     return CAIRN_S3_DONE;
 }
@@ -259,11 +281,18 @@ static enum cairn_s3_verdict take_document(struct cairn_s3_task *task) {
         bool complete = request->op == CAIRN_STORE_UPLOAD_COMPLETE;
         task->may_be_applied |= complete;
         bool is_final = complete || error.code == CAIRN_STORE; /* it would say so again */
+        if (request->op == CAIRN_STORE_UPLOAD_PARTS && ++task->malformed == MALFORMED_MAX) {
+            error.code = CAIRN_UNSUPPORTED; /* it is no portal's page that passes */
+            is_final = true;
+        }
         return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &error);
     }
     if (request->op == CAIRN_STORE_UPLOAD_PARTS) {
         if (task->parts.next_marker) return CAIRN_S3_MORE;
         request->part_count = task->parts.count;
+        bool wrong = atomic_load(&cairn_s3_store_of(task)->misstates);
+        for (size_t i = 0; i < request->part_count && wrong; i++)
+            request->parts[i].has_crc32c = false;
     }
     request->code = CAIRN_OK;
     return CAIRN_S3_DONE;
@@ -390,12 +419,6 @@ static bool correct(struct cairn_s3_task *task, const struct cairn_s3_meaning *m
 static bool is_removal(const struct cairn_s3_task *task) {
     enum cairn_store_op op = task->request->op;
     return op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_ABORT;
-}
-
-/* S20: the store's checksum and ours differ; who is right? */
-static bool source_changed(const struct cairn_store_request *request) {
-    return request->has_crc32c && request->body.size &&
-           cairn_crc32c(0, request->body.data, request->body.size) != request->crc32c;
 }
 
 /* A Content-MD5 and a hash in the signature are made of the memory that is sent: they prove nothing

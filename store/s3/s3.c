@@ -138,19 +138,27 @@ bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place 
 
 /* ---- what was found out while running ---- */
 
+bool cairn_store_s3_misstates(struct cairn_store *base) {
+    struct cairn_s3_store *store = NULL;
+    return s3_of(base, &store, NULL) == CAIRN_OK && !atomic_exchange(&store->misstates, true);
+}
+
 bool cairn_store_s3_degraded(struct cairn_store *base, char ret_text[256]) {
     struct cairn_s3_store *store = NULL;
     if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
     bool md5 = store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO &&
                atomic_load(&store->checksum) == CAIRN_S3_CHECKSUM_MD5;
     bool overwrites = atomic_load(&store->no_create_only);
-    snprintf(ret_text, 256, "%s%s%s",
+    bool misstates = atomic_load(&store->misstates);
+    snprintf(ret_text, 256, "%s%s%s%s%s",
              md5 ? "the store refused x-amz-checksum-crc32c, so Content-MD5 is sent instead" : "",
              md5 && overwrites ? "; " : "",
              overwrites ? "the store refused If-None-Match, so it does not guard against two "
                           "writers of one key"
-                        : "");
-    return md5 || overwrites;
+                        : "",
+             misstates && (md5 || overwrites) ? "; " : "",
+             misstates ? "the checksums that the store states are wrong, so none is believed" : "");
+    return md5 || overwrites || misstates;
 }
 
 /* ---- presigned URLs ---- */

@@ -67,6 +67,9 @@ enum cairn_code cairn_store_s3_credentials(struct cairn_store *store, char ret_t
                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Do the keys come from a file that others on this machine may read? "FILE has mode 0644" */
 bool cairn_store_s3_exposed(struct cairn_store *store, char ret_text[540]);
+/* What was read back was right though the store states another checksum: from now on none of its
+ * checksums is believed. true: that is news. Any thread; nothing for other stores. */
+bool cairn_store_s3_misstates(struct cairn_store *store);
 /* What the store turned out not to do, found while running (true: something). Any thread. */
 bool cairn_store_s3_degraded(struct cairn_store *store, char ret_text[256]);
 /* Where requests go: a bucket's name is in the host where addressing is "virtual". Any thread. */

@@ -102,7 +102,9 @@ class Doctor(unittest.TestCase):
                        "part checksums": "ok", "list parts": "ok"},
                 "parts1000": {"part count": "WARN", "multipart": "ok"},
                 "radosgw": {"upload checksum": "WARN", "conditional complete": "WARN",
-                            "list parts": "ok", "degraded": "ok"}}.items():
+                            "list parts": "ok", "degraded": "ok"},
+                "moto": {"stated checksums": "WARN", "upload checksum": "ok",
+                         "list parts": "WARN", "degraded": "WARN"}}.items():
             with self.subTest(profile):
                 s3 = self.store(profile)
                 found = self.ask(s3)
@@ -244,14 +246,15 @@ class Profile(unittest.TestCase):
             self.s3.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, *s3_arguments, nodes=1, doctor=False):
+    def start(self, *s3_arguments, nodes=1, doctor=False, arguments=()):
         self.s3 = self.s3 or S3Fault(self.folder, s3_arguments)
         if doctor:
             said = run([BIN / "cairn", "doctor", "s3://lab/cairn"],
                        env={**os.environ, **self.s3.env()})
             self.assertIn("profile.json", said.stdout)
-        self.world = S3World(self.s3, nodes=nodes, server_arguments=["--sweep-interval", "200ms"],
-                             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
+        self.world = S3World(self.s3, nodes=nodes, server_arguments=["--sweep-interval", "200ms", *arguments],
+                             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms",
+                                                 *arguments])
 
     def log(self, name):
         return (self.world.root / f"{name}.log").read_text()
@@ -358,6 +361,29 @@ class Profile(unittest.TestCase):
         self.world.uploaders[0] = self.world.make_uploader(0).start()
         wait_until(lambda: self.log("uploader-0").count("store.degraded") == 2, 10)
         self.put("p/run@2")
+        self.world.cairn("verify", "p/run@2")
+        self.world.audit()
+
+    def test_a_store_that_states_wrong_checksums_is_used_and_named(self):
+        self.start("--profile", "moto")
+        for name in ("server", "uploader-0"):
+            wait_until(lambda name=name: "store.degraded" in self.log(name), 10)
+            self.assertIn("checksums that the store states are wrong", self.log(name))
+        self.put(mib=20)  # parts
+        self.assertNotIn("store.misstates", self.log("uploader-0"))
+        self.assertTrue(self.s3.journal(op="part"))
+        self.world.cairn("verify", "p/run@1")
+        self.world.audit()
+
+    def test_a_store_that_states_wrong_checksums_untested_is_found_by_the_first_upload(self):
+        self.start("--profile", "moto", arguments=("--test-store=false",))
+        self.put(mib=20)
+        self.assertIn("store.misstates", self.log("uploader-0"))
+        before = len(self.s3.journal(op="get"))
+        self.put("p/run@2", mib=20)  # known now: nothing is read back
+        self.assertEqual(self.log("uploader-0").count("store.misstates"), 1)
+        data = [line for line in self.s3.journal(op="get")[before:] if "/data/" in line["key"]]
+        self.assertEqual(data, [])
         self.world.cairn("verify", "p/run@2")
         self.world.audit()
 

@@ -178,6 +178,52 @@ TEST(s05_a_lost_reply_to_complete_is_success_when_the_object_is_ours) { /* R3 */
     EXPECT_NEXT(&run, DURABLE);
 }
 
+/* R3: moto's HEAD, for one, states the CRC32 of an object made of parts as its CRC32C. */
+TEST(r3_a_stated_checksum_that_differs_is_settled_by_reading_the_object_back) {
+    for (int right = 0; right < 2; right++) {
+        CAIRN_AUTO(run) run = {0};
+        REQUIRE(start(&run, CAIRN_MIB));
+        REQUIRE(send_parts(&run));
+        EXPECT_NEXT(&run, COMPLETE);
+        answer(&run, CAIRN_OK);
+        EXPECT_NEXT(&run, HEAD);
+        answer_head(&run, TOKEN, SIZE, whole_crc32c() ^ 1);
+        EXPECT_NEXT(&run, READ);
+        run.request.got_crc32c = run.action.crc32c ^ (right ? 0 : 1);
+        answer(&run, CAIRN_OK);
+        if (right) {
+            EXPECT_NEXT(&run, DURABLE);
+            EXPECT(run.mp.misstated);
+            continue;
+        }
+        EXPECT_NEXT(&run, ABORT);
+        answer(&run, CAIRN_OK);
+        EXPECT_FAILED(&run, CORRUPT);
+    }
+}
+
+TEST(r3_an_object_whose_parts_answers_were_disputed_is_read_back) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    EXPECT_NEXT(&run, CREATE);
+    snprintf(run.request.upload_id, sizeof run.request.upload_id, "upload-1");
+    answer(&run, CAIRN_OK);
+    for (uint32_t i = 1; i <= PARTS; i++) {
+        EXPECT_NEXT(&run, PART);
+        run.request.disputed = i == 2;
+        answer(&run, CAIRN_OK);
+    }
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, HEAD);
+    answer_head_plain(&run, TOKEN, SIZE);
+    EXPECT_NEXT(&run, READ);
+    run.request.got_crc32c = run.action.crc32c;
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, DURABLE);
+    EXPECT(run.mp.misstated);
+}
+
 TEST(r3_an_object_with_another_token_length_or_checksum_proves_nothing) {
     struct {
         const char *token;
@@ -196,6 +242,11 @@ TEST(r3_an_object_with_another_token_length_or_checksum_proves_nothing) {
         answer_ambiguous(&run);
         EXPECT_NEXT(&run, HEAD);
         answer_head(&run, cases[i].token, cases[i].size, whole_crc32c() ^ cases[i].flip);
+        if (cases[i].flip) {
+            EXPECT_NEXT(&run, READ);
+            run.request.got_crc32c = run.action.crc32c ^ 1;
+            answer(&run, CAIRN_OK);
+        }
         EXPECT_NEXT(&run, ABORT);
         answer(&run, CAIRN_OK);
         EXPECT_NEXT(&run, FAILED);
@@ -395,10 +446,14 @@ TEST(a_found_object_without_known_checksums_waits_for_them) {
         cairn_multipart_source(&run.mp);
         EXPECT_NEXT(&run, WAIT);
         REQUIRE_OK(cairn_multipart_ready(&run.mp, SIZE, blocks, 0, PARTS, &err));
-        if (flip)
+        if (flip) {
+            EXPECT_NEXT(&run, READ);
+            run.request.got_crc32c = run.action.crc32c ^ 1;
+            answer(&run, CAIRN_OK);
             EXPECT_FAILED(&run, CORRUPT);
-        else
+        } else {
             EXPECT_NEXT(&run, DURABLE);
+        }
     }
 }
 

@@ -38,6 +38,7 @@ struct world {
     bool keeps_token, keeps_crc32c, create_only, lists, lists_crc32c;
     /* What it holds. */
     bool there, foreign, rots; /* rots: what is published is damaged */
+    bool misstates;            /* HEAD says another checksum than that of the bytes */
     uint64_t object_size;
     uint32_t object_crc32c;
     struct world_upload uploads[UPLOADS_MAX]; /* id: index from 1 */
@@ -154,7 +155,7 @@ static enum cairn_code look(struct world *w, const struct world_order *order,
             snprintf(request->object_token, sizeof request->object_token, "%s", token);
         }
         request->object_has_crc32c = w->keeps_crc32c;
-        request->object_crc32c = w->keeps_crc32c ? w->object_crc32c : 0;
+        request->object_crc32c = w->keeps_crc32c ? w->object_crc32c ^ (w->misstates ? 2 : 0) : 0;
         return CAIRN_OK;
     }
     if (order->action.kind == CAIRN_MULTIPART_READ) {
@@ -394,8 +395,11 @@ static void check_end(struct world *w, struct cairn_multipart *mp, enum cairn_mu
         bool ours = w->there && !w->foreign && w->object_size == w->size &&
                     w->object_crc32c == crc_of(w, 0, w->size);
         /* Without tokens equal bytes are ours, and no bytes are equal to no bytes. */
-        ours |= w->there && !w->keeps_token && !w->size && !w->object_size;
+        bool whose = !w->keeps_token || !w->foreign;
+        ours |= w->there && whose && !w->size && !w->object_size;
         if (end == CAIRN_MULTIPART_DURABLE && !ours) broken(w, "durable, but not there");
+        if (end == CAIRN_MULTIPART_DURABLE && mp->misstated && !w->misstates && w->size)
+            broken(w, "a right statement is called wrong");
         if (w->there && !w->foreign && !w->rots && !ours) broken(w, "a wrong object");
         while (w->late_count) {
             struct cairn_store_request nobody = {0};
@@ -425,6 +429,7 @@ static void world_draw(struct world *w, uint64_t seed) {
 
 static void world_trouble(struct world *w) {
     w->fail = happens(w, 50) ? (unsigned)draw(w, 40) : 0;
+    w->misstates = happens(w, 10);
     w->lose = happens(w, 60) ? (unsigned)draw(w, 50) : 0;
     w->vanish = happens(w, 40) ? (unsigned)draw(w, 15) : 0;
     if (happens(w, 5)) w->vanish = 95;

@@ -9,6 +9,7 @@
 
 #include "common/crashpoint.h"
 #include "common/log.h"
+#include "store/s3/s3.h"
 #include "uploader/journal/journal.h"
 #include "uploader/save.h"
 #include "uploader/send/inside.h"
@@ -119,6 +120,7 @@ static void fill_request(struct cairn_up_sending *sending) {
     request->into = sending->read_into;
     request->wants_crc32c = action->kind == CAIRN_MULTIPART_READ;
     sending->carries = is_body(action->kind);
+    request->settles = sending->carries;
     if (!sending->carries) return;
     const uint8_t *data = sending->buffer     ? sending->buffer->data
                           : shard->queue.data ? shard->queue.data + action->offset
@@ -343,6 +345,9 @@ static void tell_end(struct cairn_up_sender *sender, struct cairn_up_sending *se
     struct cairn_up_shard *shard = sending->shard;
     uint64_t entry = shard->entry;
     bool durable = sending->action.kind == CAIRN_MULTIPART_DURABLE && !journal_error;
+    if (durable && shard->queue.mp.misstated && cairn_store_s3_misstates(send->up->store))
+        cairn_log(WARN, "store.misstates", "url=%s shard=%s hint=\"run cairn doctor\"",
+                  cairn_store_url(send->up->store), shard->name);
     struct cairn_error why = journal_error ? *journal_error : shard->queue.mp.error;
     cairn_up_save_shard_ended(send->up, entry, shard->index, durable ? NULL : &why);
     cairn_lock_take(&send->lock);

@@ -44,7 +44,7 @@ void cairn_s3f_do_create(const struct cairn_s3f_call *call) {
     cairn_s3f_metadata_of(request, &metadata);
     struct cairn_s3f_upload *upload =
         cairn_s3f_upload_new(&call->server->state, request->bucket, request->key, metadata.data);
-    upload->checksums = algorithm && profile->checksums;
+    upload->checksums = algorithm && (profile->checksums || profile->tells_crc32);
     upload->checksum_full = upload->checksums && full;
     cairn_s3f_begin_xml(call->reply, "InitiateMultipartUploadResult");
     if (upload->checksums)
@@ -218,18 +218,30 @@ static struct cairn_s3f_object *join(const struct completion *completion) {
     return object;
 }
 
+/* CRC-32 of IEEE 802.3, which is not CRC32C. */
+static uint32_t crc32_of(const struct cairn_s3f_object *object) {
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < object->body_count; i++)
+        for (uint64_t at = 0; at < object->bodies[i]->size && object->bodies[i]->bytes; at++) {
+            crc ^= object->bodies[i]->bytes[at];
+            for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? UINT32_C(0xedb88320) : 0);
+        }
+    return ~crc;
+}
+
 /* What the store tells of the whole: its own checksum, or that of the parts' checksums. */
 static void tell_checksum(const struct completion *completion, struct cairn_s3f_object *object) {
     const struct cairn_s3f_upload *upload = completion->upload;
+    bool broken = completion->call->server->options.profile->tells_crc32;
     if (!upload->checksums) return;
-    uint32_t crc32c = object->crc32c;
-    for (size_t i = 0; i < object->body_count && !upload->checksum_full; i++) {
+    uint32_t crc32c = broken ? crc32_of(object) : object->crc32c;
+    for (size_t i = 0; i < object->body_count && !upload->checksum_full && !broken; i++) {
         uint8_t bytes[4];
         for (int j = 0; j < 4; j++) bytes[j] = (uint8_t)(object->bodies[i]->crc32c >> (24 - 8 * j));
         crc32c = cairn_crc32c(i ? crc32c : 0, bytes, 4);
     }
     cairn_s3f_checksum_text(crc32c, object->checksum);
-    if (upload->checksum_full) return;
+    if (upload->checksum_full || broken) return;
     object->checksum_type = "COMPOSITE";
     snprintf(object->checksum + 8, sizeof object->checksum - 8, "-%zu", object->body_count);
 }
@@ -340,7 +352,9 @@ void cairn_s3f_do_parts(const struct cairn_s3f_call *call) {
         return;
     }
     most = cairn_min_u64(most, call->server->options.page_max);
-    cairn_s3f_begin_xml(call->reply, "ListPartsResult");
+    const char *broken = call->server->options.profile->parts_root;
+    const char *root = *broken ? broken : "ListPartsResult";
+    cairn_s3f_begin_xml(call->reply, root);
     cairn_s3f_say(body, "<Bucket>%s</Bucket>", upload->bucket);
     cairn_s3f_say_key(call, "Key", upload->key);
     cairn_s3f_say(body, "<UploadId>%s</UploadId><PartNumberMarker>%" PRIu64 "</PartNumberMarker>",
@@ -373,9 +387,8 @@ void cairn_s3f_do_parts(const struct cairn_s3f_call *call) {
     if (more)
         cairn_s3f_say(body, "<NextPartNumberMarker>%" PRIu64 "</NextPartNumberMarker>", marker);
     cairn_s3f_say(body,
-                  "<MaxParts>%" PRIu64 "</MaxParts><IsTruncated>%s</IsTruncated>"
-                  "</ListPartsResult>",
-                  most, more ? "true" : "false");
+                  "<MaxParts>%" PRIu64 "</MaxParts><IsTruncated>%s</IsTruncated></%s>", most,
+                  more ? "true" : "false", root);
 }
 
 /* Behind the marker: a later key, or the same with a later upload. */

@@ -42,6 +42,8 @@ struct cairn_s3f_profile {
     bool pages_repeat;                                 /* broken: a listing begins anew for ever */
     bool equal_parts;     /* all but the last must have one size */
     bool region_checked;
+    bool tells_crc32;       /* broken: CRC32 as the CRC32C of an object made of parts */
+    const char *parts_root; /* broken: the name around a list of parts; "": the right one */
     const char *gone; /* code of ListParts after an abort */
 };
 const struct cairn_s3f_profile *cairn_s3f_profile_find(const char *name); /* or NULL */

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole chain on moto, an S3 of Python that people test with: it states the CRC32 of an object made
+of parts as its CRC32C, and names its list of parts otherwise than S3 does.
+
+moto is fetched from PyPI into an environment of its own below the temporary folder; where that does
+not work the tests are skipped by name."""
+import filecmp
+import functools
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+import reports
+from world import BIN, wait_until
+
+KEPT = pathlib.Path(tempfile.gettempdir()) / "cairn-clients" / "moto-5.2"
+MIB = 1 << 20
+
+
+@functools.lru_cache
+def moto_server():
+    program = KEPT / "bin" / "moto_server"
+    if not program.exists():
+        try:
+            subprocess.run([sys.executable, "-m", "venv", KEPT], check=True, capture_output=True)
+            subprocess.run([KEPT / "bin" / "python3", "-m", "pip", "install", "--quiet",
+                            "--disable-pip-version-check", "moto[server,s3]==5.2.*"],
+                           check=True, timeout=300, capture_output=True)
+        except (OSError, subprocess.SubprocessError) as problem:
+            shutil.rmtree(KEPT, ignore_errors=True)
+            said = (getattr(problem, "stderr", b"") or b"").decode().strip()[-200:]
+            raise unittest.SkipTest(f"no moto 5.2, and it cannot be fetched: {problem} {said}") \
+                from None
+    return program
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+class OnMoto(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        program = moto_server()
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-moto-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.url = f"http://127.0.0.1:{port}"
+        with open(cls.folder / "moto.log", "wb") as log:
+            cls.moto = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=log,
+                                        stderr=log)
+        cls.addClassCleanup(cls.moto.wait)
+        cls.addClassCleanup(cls.moto.kill)
+        wait_until(lambda: answers(cls.url), 60)
+        cls.env = {**{name: value for name, value in os.environ.items()
+                      if not name.startswith("AWS_")},
+                   "AWS_ENDPOINT_URL": cls.url, "AWS_ACCESS_KEY_ID": "a",
+                   "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+                   "AWS_EC2_METADATA_DISABLED": "true", "CAIRN_PROGRESS": "none"}
+
+    def setUp(self):
+        self.bucket = re.sub(r"[^a-z]+", "-", self.id().rsplit(".", 1)[1].lower())[:40].strip("-")
+        with urllib.request.urlopen(urllib.request.Request(
+                f"{self.url}/{self.bucket}", method="PUT"), timeout=30):
+            pass
+        self.addCleanup(reports.check)
+        self.store, self.up = f"s3://{self.bucket}/cairn", None
+        self.home = self.folder / self.bucket
+        self.home.mkdir()
+        self.addCleanup(self.stop)
+
+    def start(self, **settings):
+        """`cairn up` with its own time-out of 30 s, and the variables that it says."""
+        log = self.home / "up.log"
+        with open(log, "wb") as out:
+            self.up = subprocess.Popen([BIN / "cairn", "up", self.home / "up", "--store", self.store],
+                                       stdout=out, stderr=out, env={**self.env, **settings})
+        wait_until(lambda: b"Ctrl-C stops both" in log.read_bytes() or self.up.poll() is not None, 60)
+        self.assertIsNone(self.up.poll(), log.read_text())
+        said = dict(re.findall(r"export (CAIRN_\w+)=(\S+)", log.read_text()))
+        self.env_up = {**self.env, **said}
+
+    def stop(self):
+        if self.up and self.up.poll() is None:
+            self.up.terminate()
+            self.up.wait(60)
+
+    def log(self):
+        return "".join(path.read_text() for path in self.home.rglob("*.log"))
+
+    def cairn(self, *arguments, status=0, env=None):
+        done = subprocess.run([BIN / "cairn", *arguments], env=env or self.env_up, text=True,
+                              capture_output=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr + self.log())
+        return done
+
+    def save_and_restore(self, step):
+        source, back = self.home / f"model-{step}", self.home / f"back-{step}"
+        source.mkdir()
+        (source / "large").write_bytes(os.urandom(40 * MIB + 7))
+        (source / "small").write_bytes(b"small")
+        self.cairn("put", source, f"p/run@{step}")
+        self.cairn("get", f"p/run@{step}", "-d", back)
+        match, differ, missing = filecmp.cmpfiles(source, back, ["large", "small"], shallow=False)
+        self.assertEqual((len(match), differ, missing), (2, [], []))
+        self.cairn("verify", f"p/run@{step}")
+
+    def test_up_put_get_and_verify(self):
+        self.start()
+        self.save_and_restore(1)
+        self.assertIn("checksums that the store states are wrong", self.log())
+        self.stop()
+        self.start()  # what was found stands in profile.json
+        self.save_and_restore(2)
+        self.cairn("get", "p/run@latest", "--store", self.store, "-d", self.home / "alone")
+
+    def test_untested_the_first_upload_finds_it(self):
+        self.start(CAIRN_TEST_STORE="false")
+        self.save_and_restore(1)
+        self.assertEqual(self.log().count("store.misstates"), 1, self.log())
+
+    def test_doctor_names_it(self):
+        said = self.cairn("doctor", self.store, env=self.env).stdout
+        self.assertRegex(said, r"WARN +stated checksums")
+        self.assertRegex(said, r"WARN +list parts .*ListPartsResponse")
+
+    def test_a_bucket_that_is_not_there_is_not_found(self):
+        done = self.cairn("get", "p/run@latest", "--store", "s3://no-such-bucket/x", "-d",
+                          self.home / "none", status=3, env=self.env)
+        self.assertIn("NoSuchBucket", done.stderr)
+
+
+if __name__ == "__main__":
+    outcome = unittest.main(exit=False).result
+    for _, why in outcome.skipped:
+        print(f"SKIPPED: {why}")
+    sys.exit(77 if outcome.skipped else not outcome.wasSuccessful())
