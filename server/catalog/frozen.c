@@ -100,6 +100,11 @@ enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
     return cairn_fail(err, CAIRN_CATALOG_BEHIND, "the run is frozen until it is reconciled");
 }
 
+enum cairn_code cairn_srv_aside_there(struct cairn_srv_tx *tx, const char *key, bool *ret,
+                                      struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(aside_there), SQL_T(key));
+}
+
 static enum cairn_code first_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct row *row = argument;
     CAIRN_TRY(count_rows(tx, row, err));

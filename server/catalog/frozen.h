@@ -29,6 +29,9 @@ enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cair
 /* The same inside a transaction, for what must not slip in between. */
 enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Was this object of the store set aside by a reconcile? */
+enum cairn_code cairn_srv_aside_there(struct cairn_srv_tx *tx, const char *key, bool *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* For people: how many runs are frozen, and the first of them. */
 #define CAIRN_SRV_FROZEN_BYTES 720
 uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZEN_BYTES]);

@@ -21,11 +21,16 @@ void cairn_srv_version_release(struct cairn_srv_version *version) {
     version->labels = version->meta = version->warnings = NULL;
 }
 
-uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
+enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret, struct cairn_error *err) {
     bool found = false;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, ret, err, SQL(tick)));
+    CAIRN_ASSERT(found); /* the first migration made the row */
+    return CAIRN_OK;
+}
+
+uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
     int64_t value = 0;
-    if (cairn_srv_sql_number(tx, &found, &value, NULL, SQL(tick))) return 0;
-    return (uint64_t)value;
+    return cairn_srv_tick_get(tx, &value, NULL) ? 0 : (uint64_t)value;
 }
 
 /* ---- runs ---- */
@@ -228,6 +233,85 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
                              SQL_I(version->code),
                              SQL_T(version->reason[0] ? version->reason : NULL),
                              SQL_I(version->http_status), SQL_T(version->request_id));
+}
+
+/* ---- what a version is, and what it becomes beside its state ---- */
+
+enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version, bool *ret,
+                                        struct cairn_error *err) {
+    bool found = false;
+    int64_t whole = 0;
+    CAIRN_TRY(
+        cairn_srv_sql_number(tx, &found, &whole, err, SQL(version_whole), SQL_T(version->id.text)));
+    *ret = found && whole;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version *version, bool *ret,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_needs_version), SQL_I(version->run_id),
+                               SQL_T(version->id.text));
+}
+
+enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version,
+                                        struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
+    CAIRN_ASSERT(version->recorded);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(version->id.text),
+                             SQL_I(cairn_srv_tick(tx)));
+}
+
+enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_version *version,
+                                          struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(version->id.text));
+}
+
+enum cairn_code cairn_srv_version_supersede(struct cairn_srv_tx *tx, const char *id,
+                                            struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_supersede), SQL_T(id));
+}
+
+enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_revive), SQL_T(id));
+}
+
+enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
+                                               const struct cairn_srv_version *version,
+                                               uint64_t *ret_changed, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, ret_changed, err, SQL(version_set_recorded),
+                                SQL_T(version->id.text)));
+    CAIRN_ASSERT(*ret_changed <= 1);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
+                                            const struct cairn_srv_version *version, bool first,
+                                            struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_GONE);
+    if (first)
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_gone), SQL_T(version->id.text),
+                                    SQL_I(cairn_srv_tick(tx))));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_swept_again), SQL_T(version->id.text));
+}
+
+enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                          const char *nonce, struct cairn_error *err) {
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_set_attempt), SQL_I(run_id),
+                                SQL_I(attempt), SQL_T(nonce)));
+    CAIRN_ASSERT(changed == 1);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_owes_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                          struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_owes_record), SQL_I(run_id));
 }
 
 enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version) {

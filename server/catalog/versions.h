@@ -114,6 +114,40 @@ struct cairn_srv_move {
 enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
                                        const struct cairn_srv_move *move,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Q22: all ranks sealed and every sealed shard registered? */
+enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version, bool *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Q29: what the newest attempt resumed from is needed until that attempt has committed. */
+enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version *version, bool *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a committed version; a second time changes nothing. The struct stays as it was read. */
+enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_version *version,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_supersede(struct cairn_srv_tx *tx, const char *id,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Q24: its record is in the store; *ret_changed 0 when that was known. */
+enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
+                                               const struct cairn_srv_version *version,
+                                               uint64_t *ret_changed,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* Q30: of a version that is gone: one more sweep of its prefix; the first starts its times. */
+enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
+                                            const struct cairn_srv_version *version, bool first,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                          const char *nonce,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Q52: has the run a committed version that lacks its record? */
+enum cairn_code cairn_srv_run_owes_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* The state that is shown: open until recorded (Q24). */
 enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version);
 /* The REST form; NULL when memory is short. */
@@ -127,4 +161,6 @@ enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version);
 
+enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* Q34: catalog time in ms; 0 when unreadable */

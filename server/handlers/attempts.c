@@ -261,8 +261,7 @@ static enum cairn_code supersede(struct cairn_srv_tx *tx, struct ask *ask,
                 return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
         }
     }
-    if (ask->has_choice)
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_revive), SQL_T(ask->choice.text)));
+    if (ask->has_choice) CAIRN_TRY(cairn_srv_version_revive(tx, ask->choice.text, err));
     ask->superseded = ids ? json_dumps(ids, JSON_COMPACT) : NULL;
     if (!ask->superseded) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     return CAIRN_OK;
@@ -303,15 +302,14 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
     cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
     ask->attempt = ask->run.attempt + 1;
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, ask->run.id, err));
-    if (CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_owed(tx, ask->run.id, &ask->owed, err));
+    if (CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_run_owes_record(tx, ask->run.id, &ask->owed, err));
     if (ask->owed)
         return cairn_fail(err, CAIRN_BUSY, "%s/%s has a commit whose record is being written",
                           ask->name->project, ask->name->run);
     CAIRN_TRY(choose(tx, ask, err));
     CAIRN_TRY(supersede(tx, ask, err));
     CAIRN_TRY(abort_open(tx, ask, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_attempt), SQL_I(ask->run.id),
-                                SQL_I(ask->attempt), SQL_T(ask->nonce)));
+    CAIRN_TRY(cairn_srv_run_set_attempt(tx, ask->run.id, ask->attempt, ask->nonce, err));
     return cairn_srv_sql_run(
         tx, NULL, err, SQL(attempt_insert), SQL_I(ask->run.id), SQL_I(ask->attempt),
         SQL_T(ask->nonce), SQL_T(ask->job), SQL_I(ask->world_size), SQL_T(ask->resume),

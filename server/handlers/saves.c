@@ -7,17 +7,6 @@
 
 #include "server/waiters.h"
 
-enum cairn_code cairn_srv_save_whole(struct cairn_srv_tx *tx,
-                                     const struct cairn_srv_version *version, bool *ret,
-                                     struct cairn_error *err) {
-    bool found = false;
-    int64_t whole = 0;
-    CAIRN_TRY(
-        cairn_srv_sql_number(tx, &found, &whole, err, SQL(version_whole), SQL_T(version->id.text)));
-    *ret = found && whole;
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_request *request,
                                        struct cairn_srv_version *ret, struct cairn_error *err) {

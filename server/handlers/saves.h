@@ -16,10 +16,6 @@
 #include "server/request.h"
 #include "server/catalog/versions.h"
 
-/* All ranks sealed and every sealed shard registered? */
-enum cairn_code cairn_srv_save_whole(struct cairn_srv_tx *tx,
-                                     const struct cairn_srv_version *version, bool *ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* The version that a write's path names: by id, of this run. */
 enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_request *request,

@@ -51,8 +51,7 @@ enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cai
 }
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, SQL(tick));
+    return cairn_srv_tick_get(tx, argument, err);
 }
 
 static enum cairn_code check_store(struct cairn_srv_request *request, struct cairn_error *err) {

@@ -3,6 +3,7 @@
  * layout did not change sends 32 bytes (rule Q33). */
 #include "api/table.h"
 #include "common/encode.h"
+#include "server/catalog/layouts.h"
 #include "server/handlers/saves.h"
 
 struct put {
@@ -16,11 +17,9 @@ static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cair
     struct put *put = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
-    uint64_t changed = 0;
-    struct cairn_view digest = {put->digest, sizeof(put->digest)};
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(table_insert), SQL_B(digest),
-                                SQL_B(put->request->body), SQL_I(cairn_srv_tick(tx))));
-    put->there = changed == 0;
+    bool made = false;
+    CAIRN_TRY(cairn_srv_table_keep(tx, put->digest, put->request->body, &made, err));
+    put->there = !made;
     return CAIRN_OK;
 }
 
@@ -47,9 +46,7 @@ enum cairn_code cairn_srv_on_table_put(struct cairn_srv_request *request,
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct put *put = argument;
-    int64_t one = 0;
-    struct cairn_view digest = {put->digest, sizeof(put->digest)};
-    return cairn_srv_sql_number(tx, &put->there, &one, err, SQL(table_there), SQL_B(digest));
+    return cairn_srv_table_there(tx, put->digest, &put->there, err);
 }
 
 enum cairn_code cairn_srv_on_table_head(struct cairn_srv_request *request,

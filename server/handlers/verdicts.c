@@ -9,9 +9,10 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/catalog/shards.h"
+#include "server/handlers/saves.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/marks.h"
-#include "server/handlers/saves.h"
 #include "server/waiters.h"
 
 struct verdict {
@@ -129,48 +130,17 @@ enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cai
 
 #define MISSING_SHOWN 100
 
-static enum cairn_code list_missing(struct cairn_srv_tx *tx, struct verdict *verdict,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(shards_missing), SQL_T(verdict->version.id.text)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
-        json_t *item = json_pack("{s:s, s:I, s:s, s:s}", "shard", cairn_srv_rows_text(&rows, 0),
-                                 "rank", (json_int_t)cairn_srv_rows_i64(&rows, 1), "node",
-                                 cairn_srv_rows_text(&rows, 2), "state", "sealed");
-        if (json_array_append_new(verdict->missing, item))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code list_unsealed(struct cairn_srv_tx *tx, struct verdict *verdict,
                                      struct cairn_error *err) {
     for (uint32_t rank = 0; rank < verdict->version.world_size; rank++) {
         if (json_array_size(verdict->missing) >= MISSING_SHOWN) return CAIRN_OK;
         bool sealed = false;
-        int64_t one = 0;
-        CAIRN_TRY(cairn_srv_sql_number(tx, &sealed, &one, err, SQL(rank_sealed),
-                                       SQL_T(verdict->version.id.text), SQL_I(rank)));
+        CAIRN_TRY(cairn_srv_rank_sealed(tx, verdict->version.id.text, rank, &sealed, err));
         if (!sealed &&
             json_array_append_new(verdict->missing, json_pack("{s:i, s:s}", "rank", (int)rank,
                                                               "state", "not sealed")))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    return CAIRN_OK;
-}
-
-static enum cairn_code count_present(struct cairn_srv_tx *tx, struct verdict *verdict,
-                                     struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(shards_counts), SQL_T(verdict->version.id.text)));
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    verdict->expected = cairn_srv_rows_u64(&rows, 0);
-    verdict->present = cairn_srv_rows_u64(&rows, 1);
     return CAIRN_OK;
 }
 
@@ -182,11 +152,12 @@ static enum cairn_code look_at_commit(struct cairn_srv_tx *tx, void *argument,
     CAIRN_TRY(cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err));
     if (verdict->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, &verdict->version, err));
-    CAIRN_TRY(cairn_srv_save_whole(tx, &verdict->version, &verdict->whole, err));
+    CAIRN_TRY(cairn_srv_version_whole(tx, &verdict->version, &verdict->whole, err));
     if (verdict->whole) return CAIRN_OK;
     verdict->missing = json_array();
-    CAIRN_TRY(count_present(tx, verdict, err));
-    CAIRN_TRY(list_missing(tx, verdict, err));
+    const char *id = verdict->version.id.text;
+    CAIRN_TRY(cairn_srv_shards_count(tx, id, &verdict->expected, &verdict->present, err));
+    CAIRN_TRY(cairn_srv_shards_missing(tx, id, verdict->missing, err));
     return list_unsealed(tx, verdict, err);
 }
 
@@ -238,15 +209,6 @@ enum cairn_code cairn_srv_on_commit(struct cairn_srv_request *request,
 
 /* ---- delete and undelete ---- */
 
-/* Q29: what the newest attempt resumed from stays until that attempt has committed something. */
-static enum cairn_code needed_by_newest(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_version *version, bool *ret,
-                                        struct cairn_error *err) {
-    int64_t one = 0;
-    return cairn_srv_sql_number(tx, ret, &one, err, SQL(run_needs_version), SQL_I(version->run_id),
-                                SQL_T(version->id.text));
-}
-
 static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *verdict,
                                       struct cairn_error *err) {
     cairn_srv_version_release(&verdict->version);
@@ -279,7 +241,7 @@ static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
     struct verdict *verdict = argument;
     CAIRN_TRY(find_deletable(tx, verdict, err));
     bool needed = false;
-    CAIRN_TRY(needed_by_newest(tx, &verdict->version, &needed, err));
+    CAIRN_TRY(cairn_srv_version_needed(tx, &verdict->version, &needed, err));
     if (needed)
         return cairn_fail(err, CAIRN_IN_USE,
                           "the newest attempt resumed from %s and has committed nothing since",
@@ -295,16 +257,14 @@ static enum cairn_code find_for_untrash(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verdict *verdict = argument;
     CAIRN_TRY(find_for_trash(tx, verdict, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(verdict->version.id.text),
-                                SQL_I(cairn_srv_tick(tx))));
+    CAIRN_TRY(cairn_srv_version_trash(tx, &verdict->version, err));
     return show_again(tx, verdict, err);
 }
 
 static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verdict *verdict = argument;
     CAIRN_TRY(find_deletable(tx, verdict, err));
-    CAIRN_TRY(
-        cairn_srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(verdict->version.id.text)));
+    CAIRN_TRY(cairn_srv_version_untrash(tx, &verdict->version, err));
     return show_again(tx, verdict, err);
 }
 

@@ -16,12 +16,14 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "plan/cover.h"
-#include "server/jobs/commit_objects.h"
 #include "server/catalog/frozen.h"
+#include "server/catalog/layouts.h"
+#include "server/catalog/shards.h"
+#include "server/handlers/saves.h"
+#include "server/jobs/commit_objects.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/record.h"
 #include "server/jobs/replicas.h"
-#include "server/handlers/saves.h"
 
 struct rank_table {
     uint32_t rank;
@@ -143,21 +145,25 @@ static void digest_layout(struct work *work) {
                         work->layout_digest);
 }
 
+static struct cairn_srv_layout layout_of(const struct work *work,
+                                         const struct cairn_version_id *writer) {
+    struct cairn_srv_layout layout = {.run_id = work->version.run_id, .writer = *writer};
+    memcpy(layout.digest, work->layout_digest, 32);
+    return layout;
+}
+
 /* Which object holds the layout is chosen once and kept in the row: the manifest names it and must
  * come out the same whoever writes it again. The choice is the reference of Q33. */
 static enum cairn_code choose_layout(struct cairn_srv_tx *tx, struct work *work,
                                      struct cairn_error *err) {
-    struct cairn_view digest = {work->layout_digest, 32};
     if (!work->version.has_writer) {
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_choose_layout), SQL_T(work->id),
-                                    SQL_B(digest), SQL_I(work->version.run_id)));
+        CAIRN_TRY(
+            cairn_srv_layout_choose(tx, work->id, work->version.run_id, work->layout_digest, err));
         cairn_srv_version_release(&work->version);
         CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
     }
-    int64_t one = 0;
-    return cairn_srv_sql_number(tx, &work->layout_known, &one, err, SQL(layout_there),
-                                SQL_I(work->version.run_id), SQL_B(digest),
-                                SQL_T(work->version.layout_writer.text));
+    struct cairn_srv_layout layout = layout_of(work, &work->version.layout_writer);
+    return cairn_srv_layout_there(tx, &layout, &work->layout_known, err);
 }
 
 /* Tables are only needed for a layout that was not proven before. */
@@ -165,15 +171,11 @@ static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
                                    struct cairn_error *err) {
     for (size_t i = 0; i < work->table_count; i++) {
         struct rank_table *table = &work->tables[i];
-        CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(table_get), SQL_D(table->digest)));
-        bool more = false;
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more)
-            return cairn_fail(err, CAIRN_INTERNAL, "the table of rank %u is gone", table->rank);
-        struct cairn_view bytes = cairn_srv_rows_blob(&rows, 0);
+        bool there = false;
         table->bytes.limit = CAIRN_TABLE_BYTES_MAX;
-        CAIRN_TRY(cairn_buf_append(&table->bytes, bytes.data, bytes.size, err));
+        CAIRN_TRY(cairn_srv_table_get(tx, table->digest, &table->bytes, &there, err));
+        if (!there)
+            return cairn_fail(err, CAIRN_INTERNAL, "the table of rank %u is gone", table->rank);
     }
     return CAIRN_OK;
 }
@@ -182,7 +184,7 @@ static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
 static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
-    CAIRN_TRY(cairn_srv_save_whole(tx, &work->version, &work->whole, err));
+    CAIRN_TRY(cairn_srv_version_whole(tx, &work->version, &work->whole, err));
     if (!work->whole) return CAIRN_OK;
     CAIRN_TRY(load_shards(tx, work, err));
     CAIRN_TRY(load_ranks(tx, work, err));
@@ -298,20 +300,17 @@ static enum cairn_code encode_manifest(struct work *work, struct cairn_error *er
 static enum cairn_code take_choice(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct work *work = argument;
-    struct cairn_view digest = {work->layout_digest, 32};
     const char *chosen = work->manifest.layout_writer.text;
-    int64_t run_id = work->version.run_id, one = 0;
+    struct cairn_srv_layout stored = layout_of(work, &work->manifest.layout_writer);
+    struct cairn_srv_layout ours = layout_of(work, &work->version.layout_writer);
     bool swept = false;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &swept, &one, err, SQL(layout_swept), SQL_I(run_id),
-                                   SQL_B(digest), SQL_T(chosen)));
+    CAIRN_TRY(cairn_srv_layout_swept(tx, &stored, &swept, err));
     if (swept)
         return cairn_fail(err, CAIRN_CONFLICT,
                           "its manifest is there and names a layout object of %s that was swept",
                           chosen);
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(layout_insert), SQL_I(run_id), SQL_B(digest),
-                                SQL_T(work->version.layout_writer.text)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_layout_writer), SQL_T(work->id),
-                             SQL_T(chosen));
+    CAIRN_TRY(cairn_srv_layout_add(tx, &ours, err));
+    return cairn_srv_layout_rechoose(tx, work->id, chosen, err);
 }
 
 /* Nothing, unless the rows say what `stored` says once they name its object for the layout. */
@@ -383,14 +382,10 @@ static enum cairn_code take_effect(struct cairn_srv_tx *tx, struct work *work,
                                    struct cairn_error *err) {
     const struct cairn_srv_version *version = &work->version;
     if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, version, err));
-    if (work->table_count)
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(layout_use), SQL_I(version->run_id),
-                                    SQL_D(work->layout_digest),
-                                    SQL_T(version->layout_writer.text)));
+    struct cairn_srv_layout layout = layout_of(work, &version->layout_writer);
+    if (work->table_count) CAIRN_TRY(cairn_srv_layout_use(tx, &layout, err));
     /* From here the manifest alone knows the shards. */
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(work->id)));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(work->id)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(work->id));
+    return cairn_srv_shards_drop(tx, work->id, err);
 }
 
 static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {

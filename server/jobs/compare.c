@@ -127,12 +127,6 @@ static enum cairn_code probe(struct comparison *at, uint64_t known, struct cairn
     return code;
 }
 
-static enum cairn_code was_set_aside(struct cairn_srv_tx *tx, const char *key, bool *ret,
-                                     struct cairn_error *err) {
-    int64_t one = 0;
-    return cairn_srv_sql_number(tx, ret, &one, err, SQL(aside_there), SQL_T(key));
-}
-
 static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparison *at,
                                         const struct cairn_srv_run *run, struct cairn_error *err) {
     if (!at->newest || at->newest < run->attempt) return CAIRN_OK;
@@ -145,7 +139,7 @@ static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparis
     struct cairn_key key;
     bool aside = false;
     cairn_key_attempt(&at->objects.name, at->newest, &key);
-    CAIRN_TRY(was_set_aside(tx, key.text, &aside, err));
+    CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &aside, err));
     if (aside) return CAIRN_OK;
     if (!at->readable)
         snprintf(at->cause, sizeof(at->cause), "the record of the newest attempt is no record: %s",
@@ -172,7 +166,7 @@ static enum cairn_code is_news(struct cairn_srv_tx *tx, struct comparison *at,
     if (known) at->unrecorded |= !shown;
     if (known) return CAIRN_OK;
     cairn_key_committed(&place, &key);
-    CAIRN_TRY(was_set_aside(tx, key.text, &aside, err));
+    CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &aside, err));
     *ret = !aside;
     return CAIRN_OK;
 }

@@ -10,6 +10,8 @@
 
 #include "common/encode.h"
 #include "common/text.h"
+#include "server/catalog/layouts.h"
+#include "server/catalog/shards.h"
 #include "server/catalog/versions.h"
 #include "server/jobs/marks.h"
 #include "server/waiters.h"
@@ -145,8 +147,7 @@ static enum cairn_code take_attempts(struct cairn_srv_tx *tx, struct cairn_srv_m
         CAIRN_TRY(is_taken(tx, run->id, &one->record, &taken, err));
         if (!taken) CAIRN_TRY(insert_attempt(tx, mend, run->id, &one->record, err));
     }
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_attempt), SQL_I(run->id),
-                             SQL_I(run->attempt), SQL_T(run->nonce));
+    return cairn_srv_run_set_attempt(tx, run->id, run->attempt, run->nonce, err);
 }
 
 static int64_t wall_ms_of(const struct cairn_record *record) {
@@ -179,9 +180,7 @@ static enum cairn_code set_committed(struct cairn_srv_tx *tx,
                           SQL_I(manifest->total_bytes), SQL_I(manifest->shard_count), SQL_B(layout),
                           SQL_T(manifest->has_layout ? manifest->layout_writer.text : NULL),
                           SQL_D(one->record.manifest_sha256), SQL_I(wall_ms_of(&one->record))));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(id)));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(id)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(id));
+    return cairn_srv_shards_drop(tx, id, err);
 }
 
 static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
@@ -195,9 +194,9 @@ static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_me
     CAIRN_TRY(set_committed(tx, one, err));
     mend->taken++;
     if (!one->manifest.has_layout) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(layout_take), SQL_I(run_id),
-                             SQL_D(one->manifest.layout_digest),
-                             SQL_T(one->manifest.layout_writer.text));
+    struct cairn_srv_layout layout = {.run_id = run_id, .writer = one->manifest.layout_writer};
+    memcpy(layout.digest, one->manifest.layout_digest, 32);
+    return cairn_srv_layout_take(tx, &layout, err);
 }
 
 static enum cairn_code take_versions(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
@@ -223,8 +222,7 @@ static enum cairn_code replay_marks(struct cairn_srv_tx *tx, const struct cairn_
                                     uint64_t attempt, struct cairn_error *err) {
     for (size_t i = 0; i < mend->objects.mark_count; i++)
         if (mend->objects.marks[i].superseded_by == attempt)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_supersede),
-                                        SQL_T(mend->objects.marks[i].id.text)));
+            CAIRN_TRY(cairn_srv_version_supersede(tx, mend->objects.marks[i].id.text, err));
     return CAIRN_OK;
 }
 
@@ -237,11 +235,9 @@ static enum cairn_code replay(struct cairn_srv_tx *tx, const struct cairn_srv_me
         const struct cairn_srv_mend_attempt *one = &mend->attempts[i];
         if (one->number <= known_attempt) continue;
         for (size_t j = 0; one->readable && j < one->record.superseded_count; j++)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_supersede),
-                                        SQL_T(one->record.superseded[j].text)));
+            CAIRN_TRY(cairn_srv_version_supersede(tx, one->record.superseded[j].text, err));
         if (one->readable && one->record.has_resume)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_revive),
-                                        SQL_T(one->record.resume_version.text)));
+            CAIRN_TRY(cairn_srv_version_revive(tx, one->record.resume_version.text, err));
         CAIRN_TRY(replay_marks(tx, mend, one->number, err));
     }
     return CAIRN_OK;

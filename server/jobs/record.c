@@ -38,8 +38,7 @@ static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     const struct cairn_srv_version *version = argument;
     uint64_t changed = 0;
-    CAIRN_TRY(
-        cairn_srv_sql_run(tx, &changed, err, SQL(version_set_recorded), SQL_T(version->id.text)));
+    CAIRN_TRY(cairn_srv_version_set_recorded(tx, version, &changed, err));
     return changed && CAIRN_RULE(Q52) ? cairn_srv_record_supersede(tx, version, err) : CAIRN_OK;
 }
 
@@ -71,12 +70,6 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
 }
 
 /* ---- those of one run ---- */
-
-enum cairn_code cairn_srv_record_owed(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                      struct cairn_error *err) {
-    int64_t one = 0;
-    return cairn_srv_sql_number(tx, ret, &one, err, SQL(run_owes_record), SQL_I(run_id));
-}
 
 struct owed {
     const struct cairn_run_name *name;

@@ -25,9 +25,6 @@ enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
                                                struct cairn_store_worker *worker,
                                                const struct cairn_run_name *name,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Inside a transaction: has the run a committed version without its record? */
-enum cairn_code cairn_srv_record_owed(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Inside a transaction, where the version supersedes: the older ones of its step. A save that was
  * begun later stays, since it is this one that it superseded. */
 enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,

@@ -141,7 +141,7 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
     if (fresh.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     /* Q53: a whole version waits for a store or a release that can commit it, however long. */
     bool whole = false;
-    CAIRN_TRY(cairn_srv_save_whole(tx, &fresh, &whole, err));
+    CAIRN_TRY(cairn_srv_version_whole(tx, &fresh, &whole, err));
     if (whole) return CAIRN_OK;
     uint64_t open_max_ms = found->server->settings->open_max_ms;
     enum cairn_code code = CAIRN_TIMEOUT;

@@ -9,8 +9,10 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/frozen.h"
-#include "server/jobs/identity.h"
+#include "server/catalog/layouts.h"
+#include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
+#include "server/jobs/identity.h"
 
 #define PAGES_MAX 1000000
 
@@ -32,15 +34,11 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     const struct cairn_srv_version *version = &dead->version;
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
-    int64_t aside = 0;
     cairn_key_committed(&place, &key);
-    CAIRN_TRY(cairn_srv_sql_number(tx, &dead->record_aside, &aside, err, SQL(aside_there),
-                                   SQL_T(key.text)));
+    CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &dead->record_aside, err));
     if (!version->has_layout || strcmp(version->layout_writer.text, dead->id)) return CAIRN_OK;
     bool named = false;
-    int64_t one = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &named, &one, err, SQL(layout_of_writer),
-                                   SQL_I(version->run_id), SQL_T(dead->id)));
+    CAIRN_TRY(cairn_srv_layout_written_by(tx, version->run_id, dead->id, &named, err));
     dead->own_layout = !named;
     return CAIRN_OK;
 }
@@ -174,24 +172,17 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
     return dead->refused;
 }
 
-static enum cairn_code drop_rows(struct cairn_srv_tx *tx, const char *id, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(id)));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(id)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(id));
-}
-
 static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct dead *dead = argument;
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &version, err));
-    if (version.state != CAIRN_STATE_GONE) {
+    bool first = version.state != CAIRN_STATE_GONE;
+    if (first) {
         struct cairn_srv_move move = {.event = CAIRN_EVENT_SWEPT};
         CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
-        CAIRN_TRY(drop_rows(tx, dead->id, err));
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_gone), SQL_T(dead->id),
-                                    SQL_I(cairn_srv_tick(tx))));
+        CAIRN_TRY(cairn_srv_shards_drop(tx, dead->id, err));
     }
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_swept_again), SQL_T(dead->id));
+    return cairn_srv_version_set_swept(tx, &version, first, err);
 }
 
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
@@ -224,72 +215,21 @@ void cairn_srv_sweep_uploads(struct cairn_srv *server, struct cairn_store_worker
 
 /* ---- layouts and tables ---- */
 
-#define LAYOUTS_MAX 100
 struct unused {
     uint64_t unused_ms;
-    struct {
-        int64_t run_id;
-        struct cairn_run_name name;
-        uint8_t digest[32];
-        struct cairn_version_id writer;
-    } layouts[LAYOUTS_MAX];
+    struct cairn_srv_layout layouts[CAIRN_SRV_LAYOUTS_MAX];
     size_t count;
 };
 
-/* Rows are only touched when that changes. */
-static enum cairn_code mark_unused(struct cairn_srv_tx *tx, uint64_t tick,
-                                   struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(layouts_mark_used)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(layouts_mark_unused), SQL_I(tick));
-}
-
-static enum cairn_code take_unused(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
+static enum cairn_code retire(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct unused *unused = argument;
-    uint64_t tick = cairn_srv_tick(tx);
-    unused->count = 0;
-    CAIRN_TRY(mark_unused(tx, tick, err));
-    if (tick < unused->unused_ms) return CAIRN_OK;
-    int64_t before = (int64_t)(tick - unused->unused_ms);
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tables_drop_unused), SQL_I(before)));
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(layouts_unused), SQL_I(before)));
-    for (bool more = true; unused->count < LAYOUTS_MAX; unused->count++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
-        __typeof__(unused->layouts[0]) *one = &unused->layouts[unused->count];
-        one->run_id = cairn_srv_rows_i64(&rows, 0);
-        (void)cairn_text_copy(one->name.project, sizeof(one->name.project),
-                              cairn_srv_rows_text(&rows, 1));
-        (void)cairn_text_copy(one->name.run, sizeof(one->name.run), cairn_srv_rows_text(&rows, 2));
-        struct cairn_view digest = cairn_srv_rows_blob(&rows, 3);
-        if (digest.size == 32) memcpy(one->digest, digest.data, 32);
-        (void)cairn_text_copy(one->writer.text, sizeof(one->writer.text),
-                              cairn_srv_rows_text(&rows, 4));
-    }
-    return CAIRN_OK;
-}
-
-/* The row stays, so that nobody refers to that object again (V20): 1 = no longer to be referred to,
- * 2 = its object is deleted too. */
-static enum cairn_code set_deleted(struct cairn_srv_tx *tx, const struct unused *unused,
-                                   int64_t value, struct cairn_error *err) {
-    for (size_t i = 0; i < unused->count; i++)
-        CAIRN_TRY(cairn_srv_sql_run(
-            tx, NULL, err, SQL(layout_set_deleted), SQL_I(unused->layouts[i].run_id),
-            SQL_D(unused->layouts[i].digest), SQL_T(unused->layouts[i].writer.text), SQL_I(value)));
-    return CAIRN_OK;
-}
-
-static enum cairn_code take_and_forget(struct cairn_srv_tx *tx, void *argument,
-                                       struct cairn_error *err) {
-    CAIRN_TRY(take_unused(tx, argument, err));
-    return set_deleted(tx, argument, 1, err);
+    return cairn_srv_layouts_retire(tx, unused->unused_ms, unused->layouts, &unused->count, err);
 }
 
 static enum cairn_code mark_deleted(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
-    return set_deleted(tx, argument, 2, err);
+    const struct unused *unused = argument;
+    return cairn_srv_layouts_deleted(tx, unused->layouts, unused->count, err);
 }
 
 enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
@@ -297,7 +237,7 @@ enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_s
     CAIRN_AUTO_HEAP struct unused *unused = calloc(1, sizeof(*unused));
     if (!unused) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
     unused->unused_ms = unused_ms;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_and_forget, unused, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, retire, unused, err));
     if (unused->count) CAIRN_TRY(cairn_srv_identity_raise(server, worker, err)); /* Q35 */
     for (size_t i = 0; i < unused->count; i++) {
         struct cairn_key key;

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shards: the shards, ranks and seals of an open version.
+ *
+ * Why:     what a node says of its shards is compared with all that was said before, in one
+ *          transaction (Q16, Q33); from the commit on the manifest alone knows the shards.
+ * Promise: SH1  a batch is taken whole, or refused in words that name what does not hold.
+ *          SH2  a seal is final and counted once a rank: the same again is no change, another one
+ *               is a conflict.
+ *          SH3  the cost of a batch does not depend on how many ranks and shards there are.
+ * Limits:  lists of missing shards name 100.
+ * Threads: inside a transaction.
+ * Next:    server/handlers/register.c, server/catalog/layouts.h.
+ */
+#pragma once
+
+#include "common/buf.h"
+#include "common/json.h"
+#include "server/catalog/versions.h"
+
+/* As a node says it; the texts live as long as the call's body. */
+struct cairn_srv_shard_said {
+    const char *name, *crc_text, *blocks_text, *token;
+    uint64_t rank, size, part_bytes;
+    uint32_t crc32c;
+    struct cairn_buf blocks;
+};
+struct cairn_srv_seal_said {
+    uint64_t rank, bytes;
+    const char *table_text; /* NULL: no tensors */
+    uint8_t table[32];
+    json_t *shards, *replicated;
+    struct cairn_buf replicated_text;
+};
+struct cairn_srv_registration {
+    const struct cairn_srv_version *version; /* an open one */
+    const char *node;
+    const struct cairn_srv_shard_said *shards;
+    size_t shard_count;
+    const struct cairn_srv_seal_said *seals;
+    size_t seal_count;
+};
+enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_registration *batch,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                      bool *ret, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,
+                                       uint64_t *ret_known, uint64_t *ret_registered,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Appends {shard, rank, node, state} for those that are sealed and not registered. */
+enum cairn_code cairn_srv_shards_missing(struct cairn_srv_tx *tx, const char *version, json_t *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a version that is no longer open: its shards, ranks and replica groups. */
+enum cairn_code cairn_srv_shards_drop(struct cairn_srv_tx *tx, const char *version,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
