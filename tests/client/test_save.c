@@ -491,3 +491,39 @@ TEST(each_of_two_saves_of_one_step_is_told_as_the_one_it_is) {
         (void)poll(NULL, 0, 10);
     EXPECT(strstr(err.message, "llm/7b step 4711 rank 3: the server says so") != NULL);
 }
+
+/* Durable, so its generation is forgotten; the next uploader must not be told that it is lent. */
+TEST(a_slab_is_offered_for_the_save_that_owns_it_and_for_no_other) /* Q41, V26 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message offer;
+    struct cairn_save *durable = NULL, *staged = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &durable, &err));
+    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i}", "t", "durable", "save", 1));
+    REQUIRE_OK(cairn_save_wait(durable, CAIRN_DURABLE, 2000, &err));
+    REQUIRE_OK(rank_save(rank.session, 2, &staged, &err));
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, &offer));
+    const json_t *saves = json_object_get(offer.message, "saves"), *save;
+    const json_t *slabs = json_object_get(offer.message, "slabs");
+    REQUIRE(json_array_size(saves) == 2 && json_array_size(slabs) == 2);
+    size_t i;
+    json_array_foreach(saves, i, save) {
+        const json_t *slab = json_object_get(save, "slab");
+        if (json_integer_value(json_object_get(save, "step")) == 1) {
+            EXPECT(json_is_null(slab));
+            continue;
+        }
+        const json_t *owned = json_array_get(slabs, (size_t)json_integer_value(slab));
+        EXPECT_EQ_U64(json_integer_value(json_object_get(owned, "owner")), 2);
+        EXPECT_EQ_U64(json_integer_value(
+                          json_object_get(json_array_get(slabs, json_integer_value(slab) == 0),
+                                          "owner")),
+                      0);
+    }
+    cairn_save_free(durable);
+    cairn_save_free(staged);
+}

@@ -70,6 +70,19 @@ class Jobs(unittest.TestCase):
         self.assertEqual(self.world.version("j/run")["step"], 3)
         self.assertEqual(self.world.version("j/run")["attempt"], 2)
 
+    def test_v5_no_attempt_is_asked_for_a_process_that_ended_while_the_server_was_away(self):
+        self.world.server.stop()
+        dead = Job(self.world, "dead", 1, [1])
+        time.sleep(1)  # its call is tried again and again
+        dead.kill()
+        self.world.start_server()
+        for status, lines, said in Job(self.world, "living", 1, [2]).end():
+            self.assertEqual((status, lines[0]["attempt"]), (0, 1), said)
+            self.assertEqual(lines[-1], {"step": 2, "code": "ok"}, said)
+        time.sleep(1)
+        _, _, body = self.world.get("/v1/runs/j/run")
+        self.assertEqual(json.loads(body)["attempt"], 1)
+
     def test_v2_one_job_string_used_by_two_incarnations_is_refused(self):
         first = Job(self.world, "same", 2, [1])
         for status, _, said in first.end():

@@ -50,6 +50,30 @@ TEST(a_job_string_used_by_two_incarnations_is_refused) /* V2 */
                 CAIRN_ATTEMPT_DIFFERS);
 }
 
+TEST(a_call_that_lists_ranks_takes_all_of_them_or_none) /* Q2, Q54 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    const char *path = WORLD_RUN "/attempts";
+    json_t *many = body_of("j", 0, "latest", 3, 0, "p0");
+    json_array_append_new(json_object_get(many, "ranks"),
+                          json_pack("{s:i, s:s}", "rank", 3, "proc", "p3"));
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, many, NULL), CAIRN_INVALID);
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM attempt_ranks"), 0);
+    many = body_of("j", 0, "latest", 3, 0, "p0");
+    json_array_append_new(json_object_get(many, "ranks"),
+                          json_pack("{s:i, s:s}", "rank", 2, "proc", "p2"));
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, many, NULL));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM attempt_ranks"), 2);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, body_of("j", 1, "latest", 3, 2, "q2"), NULL),
+                CAIRN_JOB_REUSED);
+    many = body_of("j", 1, "latest", 3, 1, "p1"); /* rank 1 is new, rank 2 another process */
+    json_array_append_new(json_object_get(many, "ranks"),
+                          json_pack("{s:i, s:s}", "rank", 2, "proc", "q2"));
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, many, NULL), CAIRN_JOB_REUSED);
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM attempt_ranks"), 2);
+}
+
 TEST(a_delayed_call_of_a_dead_job_does_not_fence_the_living_one) /* V5 */
 {
     CAIRN_AUTO(world) world = {0};

@@ -16,10 +16,10 @@ static struct trainer_options options_of(const struct cairn_up_world *world) {
     return (struct trainer_options){.socket = world->socket_path, .job = "job-1"};
 }
 
-/* An ingress whose backend is gone: every request gets a page of its own. */
+/* An ingress whose backend is gone: every request gets the same page. */
 struct ingress {
     int fd;
-    const char *status;
+    const char *status, *body;
     _Atomic bool stop;
     _Atomic unsigned answered;
     pthread_t thread;
@@ -27,11 +27,12 @@ struct ingress {
 
 static void *ingress_main(void *argument) {
     struct ingress *ingress = argument;
-    char head[4096], page[160];
+    char head[4096], page[600];
     snprintf(page, sizeof(page),
-             "HTTP/1.1 %s\r\nContent-Type: text/html\r\nConnection: close\r\n"
-             "Content-Length: 6\r\n\r\n<html>",
-             ingress->status);
+             "HTTP/1.1 %s\r\nContent-Type: %s\r\nConnection: close\r\n"
+             "Content-Length: %zu\r\n\r\n%s",
+             ingress->status, ingress->body[0] == '{' ? "application/json" : "text/html",
+             strlen(ingress->body), ingress->body);
     while (!ingress->stop) {
         struct pollfd waiting = {.fd = ingress->fd, .events = POLLIN};
         if (poll(&waiting, 1, 50) <= 0) continue;
@@ -46,12 +47,14 @@ static void *ingress_main(void *argument) {
     return NULL;
 }
 
-static bool ingress_start(struct ingress *ingress, uint16_t port, const char *status) {
+static bool ingress_start(struct ingress *ingress, uint16_t port, const char *status,
+                          const char *body) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int one = 1;
     *ingress = (struct ingress){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     ingress->status = status;
+    ingress->body = body;
     (void)setsockopt(ingress->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     return !bind(ingress->fd, (struct sockaddr *)&at, sizeof(at)) && !listen(ingress->fd, 16) &&
            !pthread_create(&ingress->thread, NULL, ingress_main, ingress);
@@ -82,7 +85,7 @@ static void outlive(const char *status) {
     CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", before.number, 10000);
     REQUIRE(durable != NULL);
     world_server_kill(&world);
-    REQUIRE(ingress_start(&ingress, world.port, status));
+    REQUIRE(ingress_start(&ingress, world.port, status, "<html>"));
     REQUIRE(trainer_save(&trainer, 2, 1, 1, 1000, &during));
     EXPECT(world_await(answered_some, &ingress, 20000));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, UINT32_MAX, 200, state), "none");
@@ -131,6 +134,39 @@ TEST(v31_a_save_that_is_being_staged_outlives_a_restarted_server) /* Q47 */
     (void)poll(NULL, 0, 700); /* some heartbeats: the generation is another one */
     EXPECT(trainer_seal(&trainer, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+}
+
+/* The row of its version is lost, of which a heartbeat's answer speaks before the seal. */
+TEST(v31_a_save_that_is_being_staged_outlives_a_server_that_does_not_know_it) /* Q47 */
+{
+    static const char *const often[] = {"--heartbeat=100ms", NULL};
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    struct ingress ingress;
+    char state[32], answer[400];
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = often}));
+    struct trainer_options options = options_of(&world);
+    REQUIRE(trainer_open(&trainer, &options));
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    REQUIRE(trainer_stage(&trainer, &save, 0, 2, 1000));
+    for (int i = 0; i < 2; i++) {
+        CAIRN_AUTO_JSON json_t *released = trainer_event(&trainer, "released", save.number, 5000);
+        REQUIRE(released != NULL);
+    }
+    REQUIRE(world_await_state(&world, save.version, "open", 5000));
+    (void)poll(NULL, 0, 300); /* both shards are durable */
+    world_server_kill(&world);
+    snprintf(answer, sizeof(answer),
+             "{\"catalog\":\"c\",\"fenced\":[],\"foreign\":[],\"generation\":1,"
+             "\"unknown\":[\"%s\"],\"versions\":[]}",
+             save.version);
+    REQUIRE(ingress_start(&ingress, world.port, "200 OK", answer));
+    EXPECT(world_await(answered_some, &ingress, 20000));
+    ingress_stop(&ingress);
+    REQUIRE(world_server_start(&world));
+    EXPECT(trainer_seal(&trainer, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
 }
 
 /* The server lost its key: what it signed before is foreign to it. */
