@@ -177,10 +177,10 @@ class OnS3(unittest.TestCase):
         try:
             # An uploader whose server speaks of another store than the one that it was given.
             strange.store = self.world.store
-            strange.uploaders.append(strange.make_uploader(0).start())
+            strange.uploaders.append(strange.make_uploader(7).start())
             source = strange.root / "f"
             source.write_bytes(b"x" * 100)
-            said = strange.cairn("put", source, "x/run@1", "--timeout", "5s", status=None)
+            said = strange.cairn("put", source, "x/run@1", "--timeout", "5s", node=7, status=None)
             self.assertNotEqual(said.returncode, 0)
             self.assertRegex(said.stderr + strange.logs(), "the server writes to store|speaks of store")
             # A server whose catalog belongs to another store.
