@@ -76,6 +76,15 @@ TEST(a_missing_committed_json_is_never_all_good_and_is_written_again_once_P13_P1
     EXPECT(finds(&world, &save, "record", "/committed.json", true));
 }
 
+static bool flip_last_byte(const char *path) {
+    FILE *file = fopen(path, "r+b");
+    if (!file) return false;
+    bool done = !fseek(file, -1, SEEK_END);
+    int byte = done ? fgetc(file) : EOF;
+    done = byte != EOF && !fseek(file, -1, SEEK_END) && fputc(byte ^ 1, file) != EOF;
+    return !fclose(file) && done;
+}
+
 TEST(attempt_records_shards_checksums_and_strays_are_looked_at_P14) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -107,8 +116,14 @@ TEST(attempt_records_shards_checksums_and_strays_are_looked_at_P14) {
     place = place_of(&four);
     cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &key);
     path_in_store(&world, &key, path);
-    if (!setxattr(path, "user.cairn.crc32c", "00000001", 8, XATTR_REPLACE))
+    /* The bytes decide: a wrong statement alone is no damage, with other bytes it is. */
+    if (!setxattr(path, "user.cairn.crc32c", "00000001", 8, XATTR_REPLACE)) {
+        CAIRN_AUTO_JSON json_t *stated = NULL;
+        REQUIRE_OK(verify(&world, &four, &stated));
+        EXPECT(json_is_true(json_object_get(stated, "ok")));
+        REQUIRE(flip_last_byte(path));
         EXPECT(finds(&world, &four, "object", "rank-00000/x", true));
+    }
     struct cairn_run_name name = {"llm", "seven"};
     cairn_key_attempt(&name, 1, &key);
     REQUIRE_OK(cairn_store_delete(world.worker, key.text, &err));
