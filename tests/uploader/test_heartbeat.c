@@ -17,7 +17,7 @@ struct script {
     pthread_t thread;
     _Atomic bool stop;
     _Atomic unsigned begins, listings, generation;
-    _Atomic bool unknown, fenced;
+    _Atomic bool unknown, fenced, deaf; /* deaf: to heartbeats */
     char version[48];
 };
 
@@ -32,6 +32,11 @@ static void answer_heartbeat(struct script *script, int fd) {
     char body[512], unknown[64] = "", fenced[64] = "";
     if (script->unknown) snprintf(unknown, sizeof(unknown), "\"%s\"", script->version);
     if (script->fenced) snprintf(fenced, sizeof(fenced), "{\"run\":\"llm/seven\",\"attempt\":1}");
+    if (script->deaf) {
+        dprintf(fd, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
+                    "Content-Length: 0\r\n\r\n");
+        return;
+    }
     script->unknown = false; /* said once */
     snprintf(body, sizeof(body),
              "{\"catalog\":\"%s\",\"generation\":%u,\"fenced\":[%s],\"versions\":[],"
@@ -157,6 +162,22 @@ TEST(a_catalog_of_another_generation_is_told_everything_sealed_again) /* Q19, V3
     EXPECT(world_await(told_once, &script, 10000));
     (void)poll(NULL, 0, 300); /* it was heard once */
     script.generation = 8;
+    EXPECT(world_await(told_twice, &script, 10000));
+    script_stop(&script);
+}
+
+/* It cannot know to which catalog that was told: a backup may have been put back since. */
+TEST(what_was_told_before_the_first_answer_to_a_heartbeat_is_told_again) /* Q19, Q43 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct script script = {.deaf = true};
+    char state[32];
+    REQUIRE(set_up(&world, &trainer, &script, NULL, state));
+    EXPECT(world_await(told_once, &script, 10000));
+    (void)poll(NULL, 0, 300);
+    EXPECT_EQ_U64(script.begins, 1);
+    script.deaf = false;
     EXPECT(world_await(told_twice, &script, 10000));
     script_stop(&script);
 }

@@ -176,11 +176,32 @@ static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json
     }
 }
 
-/* True when the catalog is not the one that was told before (Q19). */
+/* Was anything told by this process yet? The outbox waits for the first heartbeat's end. */
+static bool has_told(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++)
+        if (up->locked.saves[i]->state.told != CAIRN_UP_TOLD_NOTHING) return true;
+    return false;
+}
+
+static void note_beaten(struct cairn_up *up) {
+    bool first = false;
+    {
+        CAIRN_HOLD(&up->lock);
+        first = !up->locked.beaten;
+        up->locked.beaten = true;
+    }
+    if (first) cairn_up_outbox_wake(up->outbox);
+}
+
+/* True when the catalog is not the one that was told before, or may not be it: what was told before
+ * any answer was heard may have been told to the life of the server before, and a backup of its
+ * catalog put back since (Q19). */
 static bool catalog_changed(struct cairn_up_watch *watch, const json_t *reply) {
     const char *catalog = json_string_value(json_object_get(reply, "catalog"));
     const json_t *generation = json_object_get(reply, "generation");
     if (!catalog || !json_is_integer(generation)) return false;
+    bool unknown = !watch->heard.known && has_told(watch->up);
     uint64_t number = (uint64_t)json_integer_value(generation);
     bool changed = watch->heard.known && (strcmp(catalog, watch->heard.catalog) != 0 ||
                                           number != watch->heard.generation);
@@ -190,7 +211,7 @@ static bool catalog_changed(struct cairn_up_watch *watch, const json_t *reply) {
     if (changed)
         cairn_log(WARN, "heartbeat.catalog_changed", "catalog=%s generation=%" PRIu64, catalog,
                   number);
-    return changed;
+    return changed || unknown;
 }
 
 void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
@@ -210,6 +231,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
             cairn_log(WARN, "heartbeat.unanswered", "server=%s cause=\"%s\"", up->settings.server,
                       error.message);
         watch->heard.complained = true;
+        note_beaten(up);
         return;
     }
     bool first = !watch->heard.known;
@@ -221,5 +243,6 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     apply_fenced(up, json_object_get(reply, "fenced"));
     apply_versions(up, json_object_get(reply, "versions"));
     apply_unknown(up, json_object_get(reply, "unknown"), changed);
+    note_beaten(up);
     cairn_up_outbox_wake(up->outbox);
 }

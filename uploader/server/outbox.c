@@ -120,12 +120,20 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_t
     return result;
 }
 
+/* Nothing is told before the first heartbeat is over: one that is answered says to which catalog
+ * (Q19), and otherwise nothing need be told twice. */
+static bool has_begun(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    return up->locked.beaten;
+}
+
 /* CAIRN_OK: everything that was due was answered. */
 static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
                             struct cairn_error *err) {
     static const enum cairn_up_tell kinds[] = {CAIRN_UP_TELL_BEGIN, CAIRN_UP_TELL_FAIL,
                                                CAIRN_UP_TELL_SHARDS};
     enum cairn_code result = CAIRN_OK;
+    if (!has_begun(outbox->up)) return CAIRN_OK;
     for (size_t i = 0; i < CAIRN_COUNT(kinds); i++) {
         enum cairn_code code = pass_kind(outbox, kinds[i], ret_did, err);
         if (code != CAIRN_OK) result = code;
