@@ -233,14 +233,19 @@ TEST(v38_a_process_that_ended_after_its_bye_keeps_strangers_out_too) /* Q54 */
     EXPECT_EQ_U64(world.err.code, CAIRN_JOB_REUSED);
 }
 
+/* Some heartbeats pass between the begin's answer and the seal, which say nothing of the end. */
 TEST(what_an_ended_rank_had_staged_is_told_before_its_end_and_is_committed) /* Q3, Q16, Q56 */
 {
+    NEEDS_POINTS();
+    static const char *const often[] = {"--heartbeat=100ms", NULL};
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct child child = {0};
     struct trainer_save one, two;
     char state[32];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(
+        &world, &(struct world_options){.uploader_args = often,
+                                        .crash_at = "uploader.begin.told:1:delay=1000"}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(trainer_open(&trainer, opened(&world, 1)));
     world_server_kill(&world);
