@@ -152,6 +152,11 @@ static uint64_t part_length(const struct cairn_multipart *mp, uint32_t index) {
     return cairn_min_u64(mp->part_bytes, mp->size_bytes - offset);
 }
 
+void cairn_multipart_doubt(struct cairn_multipart *mp) {
+    bool sent = mp->parts_acked > 0 && (mp->state == STATE_PARTS || mp->state == STATE_COMPLETE);
+    if (!mp->give_up && !mp->busy && sent) cairn_multipart_enter(mp, STATE_LIST);
+}
+
 /* ---- failing ---- */
 
 /* The first reason stays. What was begun is aborted before FAILED. */

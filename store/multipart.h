@@ -113,6 +113,9 @@ void cairn_multipart_source(struct cairn_multipart *mp);
 /* After a recovery without one: the source is there and is staged once more, so its bytes become
  * ready from the front again, with the checksums that they had. */
 void cairn_multipart_restage(struct cairn_multipart *mp);
+/* The store was away, and what was acknowledged may be lost with it: the parts are listed before
+ * the upload goes on. */
+void cairn_multipart_doubt(struct cairn_multipart *mp);
 /* Abort what was begun, then FAILED with this code and message. */
 void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_error *why);
 

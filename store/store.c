@@ -82,6 +82,12 @@ const char *cairn_store_url(const struct cairn_store *store) {
     return store->url;
 }
 
+bool cairn_store_is_away(int os_errno) {
+    /* NFS; FUSE without its helper; Lustre after an eviction; a server that is down. */
+    return os_errno == ESTALE || os_errno == ENOTCONN || os_errno == ESHUTDOWN ||
+           os_errno == EHOSTDOWN;
+}
+
 bool cairn_store_may_move(const struct cairn_store *store) {
     return store->vtable->moved != NULL;
 }

@@ -171,6 +171,9 @@ const char *cairn_store_url(const struct cairn_store *store); /* no secret in it
 bool cairn_store_moved(const struct cairn_store *store);
 /* Can that ever be? Then a write may land in another store, and a look comes before it. */
 bool cairn_store_may_move(const struct cairn_store *store);
+/* Is it an error of a mount that is away, not of the file? The same file may be good again, or gone
+ * with all that was not synced. */
+bool cairn_store_is_away(int os_errno);
 /* Opens what the URL names now, for all that is submitted from now on. One thread at a time. */
 enum cairn_code cairn_store_follow(struct cairn_store *store,
                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -217,11 +217,13 @@ static void finish(struct cairn_store_request *request, struct cairn_store_dir_j
     job_free(job);
     request->worker_private = NULL;
     request->tries = 1;
-    request->code = code;
     if (code != CAIRN_OK) {
         request->error = *why;
+        if (code == CAIRN_IO && cairn_store_is_away(why->os_errno))
+            request->error.code = code = CAIRN_UNAVAILABLE; /* D6 */
         cairn_within(&request->error, code, "object %s", request->key);
     }
+    request->code = code;
     request->done(request);
 }
 

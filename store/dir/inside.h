@@ -14,6 +14,8 @@
  *          D4  with a checksum given, the bytes in memory are summed as they are written;
  *              differing ones are CAIRN_SOURCE_CHANGED.
  *          D5  one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
+ *          D6  a mount that is away (cairn_store_is_away) is CAIRN_UNAVAILABLE. Bytes that were not
+ *              synced may be lost with it, so an upload whose sync found it away is gone.
  * Limits:  a component of a key has at most 255 bytes; names like .<uuid>.tmp are our temporaries
  *          and no keys. A key below another key cannot exist in a folder.
  * Threads: struct cairn_store_dir is immutable after open but for what root_fd refers to, which

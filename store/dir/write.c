@@ -250,6 +250,9 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
     enum cairn_code synced = sync_file(&job->file, err);
     /* Its pages count as clean now and could be read, and synced with success, by the next one. */
     if (synced != CAIRN_OK) unlinkat(job->folder_fd, temporary, 0);
+    if (synced != CAIRN_OK && err && cairn_store_is_away(err->os_errno))
+        err->code = synced =
+            CAIRN_NOT_FOUND; /* D6: its name may still be there, and is not taken */
     CAIRN_TRY(synced);
     CAIRN_TRY(publish(job->folder_fd, temporary, place.name, request->create, err));
     cairn_store_dir_remember(worker, job->file.fd);

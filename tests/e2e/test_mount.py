@@ -75,6 +75,24 @@ class Mount(unittest.TestCase):
         self.assertNotIn("committed", self.states().values())
         self.assertEqual(self.on_own_disk(), [])
 
+    def test_q55_file_handles_that_went_stale_are_a_mount_that_is_away(self):
+        away = self.world.root / "away"
+        uploader = self.world.make_uploader(1)
+        uploader.env = {
+            **uploader.env, "LD_PRELOAD": str(BIN / "tests/libstale.so"),
+            "LIBSTALE_ROOT": str(self.world.store), "LIBSTALE_WHILE": str(away),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        self.world.uploaders.append(uploader)
+        uploader.start()
+        self.start_job()
+        for reached in (2, 4):
+            wait_until(lambda: max(self.states(), default=0) >= reached, 60)
+            away.touch()
+            time.sleep(2)
+            self.assertIn("store.not_ready", uploader.log.read_text())
+            away.unlink()
+        self.expect_all_committed()
+
     def test_q55_a_restart_while_the_mount_is_away_loses_nothing(self):
         self.second_node(mounted=True)
         self.start_job()
@@ -85,6 +103,9 @@ class Mount(unittest.TestCase):
         wait_until(lambda: "store.not_ready" in self.world.uploaders[1].log.read_text(), 20)
         time.sleep(1)
         self.mount_comes()
+        self.expect_all_committed()
+
+    def expect_all_committed(self):
         lines = [[json.loads(line) for line in out.splitlines()] for out, _, _ in self.ended()]
         for rank in lines:
             self.assertEqual([line for line in rank if "problem" in line], [])

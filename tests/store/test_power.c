@@ -157,7 +157,7 @@ TEST(n02_a_sync_that_fails_once_is_final_for_a_put) {
     }
 }
 
-TEST(n02_an_upload_whose_sync_failed_cannot_be_completed_any_more) {
+static void sync_fails(int os_errno, enum cairn_code expected) {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     static uint8_t bytes[PART_BYTES];
@@ -181,9 +181,30 @@ TEST(n02_an_upload_whose_sync_failed_cannot_be_completed_any_more) {
                                            .length = PART_BYTES,
                                            .has_crc32c = true,
                                            .crc32c = part.crc32c};
-    cairn_power_fail_once(0);
-    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_IO);
+    cairn_power_fail_once_with(0, os_errno);
+    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), expected);
+    EXPECT_EQ_U64(err.os_errno, os_errno); /* a gap, says the uploader by that */
     EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_NOT_FOUND);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "a/x", .token = TOKEN};
     EXPECT_CODE(cairn_store_perform(place.worker, &head, &err), CAIRN_NOT_FOUND);
+}
+
+TEST(n02_an_upload_whose_sync_failed_cannot_be_completed_any_more) {
+    sync_fails(EIO, CAIRN_IO);
+}
+
+/* Its bytes may have died with the mount: the shard is sent anew, not completed again. */
+TEST(q55_an_upload_whose_sync_found_the_mount_away_is_gone) {
+    sync_fails(ESTALE, CAIRN_NOT_FOUND);
+}
+
+TEST(q55_a_put_that_found_the_mount_away_may_be_sent_again) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place));
+    struct cairn_store_request put = put_of("a/b/x", "bytes", 5);
+    cairn_power_fail_once_with(0, ESTALE);
+    EXPECT_CODE(cairn_store_perform(place.worker, &put, &err), CAIRN_UNAVAILABLE);
+    REQUIRE_OK(cairn_store_perform(place.worker, &put, &err));
+    EXPECT(is_in_image(&place, "a/b/x", "bytes", 5));
 }

@@ -42,6 +42,7 @@ static struct synced all[FILES_MAX];
 static size_t all_count;
 static bool started;
 static int fails_after = -1; /* so many syncs from now; below 0: none does */
+static int fails_with;
 
 static bool identify(int at, const char *path, struct identity *ret, bool *ret_folder) {
     struct statx st;
@@ -120,7 +121,7 @@ static bool note(int fd) {
             read_bytes(fd, one);
     }
     pthread_mutex_unlock(&mutex);
-    errno = EIO;
+    errno = fails_with;
     return !fails;
 }
 
@@ -145,10 +146,15 @@ void cairn_power_start(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-void cairn_power_fail_once(unsigned after) {
+void cairn_power_fail_once_with(unsigned after, int os_errno) {
     pthread_mutex_lock(&mutex);
     fails_after = (int)after;
+    fails_with = os_errno;
     pthread_mutex_unlock(&mutex);
+}
+
+void cairn_power_fail_once(unsigned after) {
+    cairn_power_fail_once_with(after, EIO);
 }
 
 static bool write_file(const struct synced *one, const char *to) {

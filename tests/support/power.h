@@ -22,5 +22,7 @@ void cairn_power_start(void);
 /* So many syncs pass from now on, then one fails with EIO and syncs nothing, and all later ones
  * pass: as Linux does when it could not write a page. */
 void cairn_power_fail_once(unsigned after);
+/* The same with another errno. */
+void cairn_power_fail_once_with(unsigned after, int os_errno);
 /* The folder as a power cut would leave it, copied to a place that is not there yet. */
 bool cairn_power_cut(const char *folder, const char *to);

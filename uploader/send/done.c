@@ -123,8 +123,10 @@ static void log_failure(const struct cairn_up_sending *sending) {
 }
 
 /* Whoever answers next time need not be who was met. */
-static bool is_gap(enum cairn_code code) {
-    return code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_STORE;
+static bool is_gap(const struct cairn_store_request *request) {
+    enum cairn_code code = request->code;
+    return code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_STORE ||
+           (code != CAIRN_OK && cairn_store_is_away(request->error.os_errno));
 }
 
 static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
@@ -141,7 +143,7 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     cairn_lock_take(&send->lock);
     cairn_multipart_result(&shard->queue.mp, &sending->action, &sending->request);
     back_off(shard, sending->request.code);
-    if (is_gap(sending->request.code)) send->locked.admitted = false;
+    if (is_gap(&sending->request)) send->locked.admitted = false;
     if (sending->buffer) cairn_up_buffer_give(send, sending->buffer);
     shard->queue.in_flight--;
     if (sending->carries) shard->queue.bodies_in_flight--;

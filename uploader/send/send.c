@@ -10,6 +10,7 @@
 
 #include "common/id.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/send/inside.h"
 
@@ -149,6 +150,9 @@ void cairn_up_send_free(struct cairn_up_send *send) {
 
 void cairn_up_send_admit(struct cairn_up_send *send) {
     cairn_lock_take(&send->lock);
+    bool doubted = cairn_store_may_move(send->up->store) && CAIRN_RULE(Q55);
+    for (struct cairn_up_shard *at = send->locked.first; at && doubted; at = at->queue.next)
+        cairn_multipart_doubt(&at->queue.mp);
     send->locked.admitted = true;
     cairn_lock_give(&send->lock);
     cairn_up_send_wake(send);

@@ -67,7 +67,8 @@ enum cairn_code cairn_up_send_start(struct cairn_up_send *send,
 void cairn_up_send_stop(struct cairn_up_send *send);
 void cairn_up_send_free(struct cairn_up_send *send);
 
-/* The store is the one of the grants: send. Until then, and after a gap, nothing is picked. */
+/* The store is the one of the grants: send. Until then, and after a gap, nothing is picked. Uploads
+ * that were under way on a mount are listed before they go on. */
 void cairn_up_send_admit(struct cairn_up_send *send);
 bool cairn_up_send_is_admitted(struct cairn_up_send *send);
 /* No request of any shard is under way, also none that was picked before a gap. */
