@@ -7,7 +7,7 @@
  *              atomic ones.
  *          S2  every rule of time asks the injected clock; only threads that wait ask the system's.
  *          S3  frozen never goes back while the process lives; it is the whole catalog that is
- *              behind its store (Q36). A single run is frozen by a row: catalog/frozen.h.
+ *              behind its store (Q36). A single run is frozen by a row: jobs/freeze.h.
  * Limits:  one store, one catalog.
  * Threads: immutable after start; each pointed-to part says its own.
  * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
@@ -30,14 +30,14 @@ struct cairn_srv_compared;
 
 struct cairn_srv {
     const struct cairn_srv_settings *settings;
-    const struct cairn_clock *clock;               /* of every rule of time */
+    const struct cairn_clock *clock;             /* of every rule of time */
     void (*random)(void *ret_data, size_t size); /* of nonces */
     struct cairn_store *store;
     struct cairn_srv_catalog *catalog;
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
-    uint64_t generation; /* of this start: what uploaders are told (Q19) */
-    _Atomic uint64_t listening_ms; /* clock's mono: since when it has heard what was sent */
+    uint64_t generation;             /* of this start: what uploaders are told (Q19) */
+    _Atomic uint64_t listening_ms;   /* clock's mono: since when it has heard what was sent */
     struct cairn_srv_pool *requests; /* handlers of what changes something */
     struct cairn_srv_pool *looks;    /* handlers of GET and HEAD: no change is in their way */
     struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
@@ -54,7 +54,7 @@ struct cairn_srv {
     _Atomic uint64_t open_streams;
 };
 
-/* Q36: all of the catalog is older than the store. Logged once. One run: catalog/frozen.h. */
+/* Q36: all of the catalog is older than the store. Logged once. One run: jobs/freeze.h. */
 void cairn_srv_freeze(struct cairn_srv *server, const char *why);
 /* CAIRN_CATALOG_BEHIND when frozen. */
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;

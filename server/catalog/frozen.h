@@ -1,37 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frozen: runs of which the store knows more than the catalog.
+ * frozen: rows of runs of which the store knows more than the catalog, and of objects that a
+ * reconcile has set aside.
  *
- * Why:     a catalog that is behind its store in one run must not answer, resume or delete there,
- *          and must not stop the others; nor may a restart forget that.
- * Promise: Q36  a frozen run answers CAIRN_CATALOG_BEHIND wherever a write or a `latest` is asked
- *               for; its bytes are read by version id. The row ends with a reconcile alone.
- *          Z1  a run is frozen once and logged once, with the reason; other runs go on.
- * Limits:  reasons of 400 bytes.
- * Threads: any.
- * Next:    server/jobs/compare.h finds them, server/jobs/reconcile.h ends them.
+ * Why:     a run that is frozen stays so over restarts, until a reconcile has asked the store.
+ * Promise: Q36  a run has one row at most; what is done in a run looks for it in its own
+ *               transaction.
+ * Limits:  causes and notes of CAIRN_SRV_CAUSE_BYTES.
+ * Threads: inside a transaction.
+ * Next:    server/jobs/freeze.h, server/jobs/reconcile.h.
  */
 #pragma once
 
-#include "server/server.h"
-#include "server/catalog/versions.h"
+#include "server/catalog/runs.h"
 
-/* At start: how many rows there are. */
-enum cairn_code cairn_srv_frozen_start(struct cairn_srv *server,
+#define CAIRN_SRV_CAUSE_BYTES 400
+
+enum cairn_code cairn_srv_frozen_count(struct cairn_srv_tx *tx, uint64_t *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Makes the run's row if need be, and fails: CAIRN_CATALOG_BEHIND, or that it could not be
- * written. */
-enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
-                                     const char *why, struct cairn_error *err) CAIRN_MUST_USE;
-/* CAIRN_CATALOG_BEHIND when the server or this run is frozen. */
-enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
+/* asked: it is to be reconciled without anybody asking. *ret_made is false when it was frozen. */
+enum cairn_code cairn_srv_frozen_put(struct cairn_srv_tx *tx, int64_t run_id, const char *cause,
+                                     int64_t wall_ms, bool asked, bool *ret_made,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* The same inside a transaction, for what must not slip in between. */
+enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                       bool *ret_frozen, char ret[CAIRN_SRV_CAUSE_BYTES],
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_CATALOG_BEHIND when it is frozen: for what must not slip in between. */
 enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Was this object of the store set aside by a reconcile? */
+/* The one that is frozen for longest. */
+enum cairn_code cairn_srv_frozen_first(struct cairn_srv_tx *tx, bool *ret_found,
+                                       struct cairn_run_name *ret,
+                                       char ret_cause[CAIRN_SRV_CAUSE_BYTES],
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Somebody asks for its reconcile; *ret_frozen is false when it needs none. */
+enum cairn_code cairn_srv_frozen_ask(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_frozen,
+                                     char ret_cause[CAIRN_SRV_CAUSE_BYTES],
+                                     char ret_note[CAIRN_SRV_CAUSE_BYTES],
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* How a reconcile goes, for people, and when it may read the store (catalog tick; 0: not known). */
+enum cairn_code cairn_srv_frozen_set_note(struct cairn_srv_tx *tx, int64_t run_id, const char *note,
+                                          uint64_t due_tick,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_frozen_drop(struct cairn_srv_tx *tx, int64_t run_id,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Those whose reconcile was asked for, the longest frozen first. */
+#define CAIRN_SRV_ASKED_MAX 16
+struct cairn_srv_asked {
+    struct cairn_run_name name;
+    int64_t run_id;
+    uint64_t due_tick;
+};
+enum cairn_code cairn_srv_frozen_asked(struct cairn_srv_tx *tx,
+                                       struct cairn_srv_asked ret[CAIRN_SRV_ASKED_MAX],
+                                       size_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Objects of the store that a reconcile has set aside: they are no news any more. */
 enum cairn_code cairn_srv_aside_there(struct cairn_srv_tx *tx, const char *key, bool *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* For people: how many runs are frozen, and the first of them. */
-#define CAIRN_SRV_FROZEN_BYTES 720
-uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZEN_BYTES]);
+enum cairn_code cairn_srv_aside_put(struct cairn_srv_tx *tx, const char *key, const char *cause,
+                                    int64_t wall_ms, struct cairn_error *err) CAIRN_MUST_USE;

@@ -145,3 +145,52 @@ enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
                  cairn_srv_rows_text(&rows, 2));
     return CAIRN_OK;
 }
+
+enum cairn_code cairn_srv_member_end_get(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_process *process, bool *ret_known,
+                                         enum cairn_srv_end *ret, struct cairn_error *err) {
+    int64_t end = CAIRN_SRV_END_NONE;
+    CAIRN_TRY(cairn_srv_sql_number(
+        tx, ret_known, &end, err, SQL(member_ended), SQL_I(process->run_id),
+        SQL_I(process->attempt), SQL_I(process->rank), SQL_T(process->proc), SQL_T(process->node)));
+    *ret = (enum cairn_srv_end)end;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_member_end_put(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_process *process,
+                                         enum cairn_srv_end end, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(member_put_ended), SQL_I(process->run_id),
+                             SQL_I(process->attempt), SQL_I(process->rank), SQL_T(process->proc),
+                             SQL_T(process->node), SQL_I(end));
+}
+
+static enum cairn_code each_node(struct cairn_srv_rows *rows,
+                                 void (*each)(void *argument, const char *node), void *argument,
+                                 struct cairn_error *err) {
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        if (!more) return CAIRN_OK;
+        each(argument, cairn_srv_rows_text(rows, 0));
+    }
+}
+
+enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                        void (*each)(void *argument, const char *node),
+                                        void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes), SQL_I(run_id), SQL_I(attempt)));
+    return each_node(&rows, each, argument, err);
+}
+
+enum cairn_code cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx,
+                                              const struct cairn_srv_version *version,
+                                              void (*each)(void *argument, const char *node),
+                                              void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes_unfinished),
+                                 SQL_I(version->run_id), SQL_I(version->attempt),
+                                 SQL_T(version->id.text)));
+    return each_node(&rows, each, argument, err);
+}

@@ -55,3 +55,31 @@ enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version,
                                        char ret_reason[CAIRN_SRV_REASON_BYTES],
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* How far this process of this rank was reported ended by this node; CAIRN_SRV_END_NONE with
+ * *ret_known false when the attempt has no such process. */
+struct cairn_srv_process {
+    int64_t run_id;
+    uint64_t attempt, rank;
+    const char *proc, *node;
+};
+enum cairn_code cairn_srv_member_end_get(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_process *process, bool *ret_known,
+                                         enum cairn_srv_end *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Never backwards. A rank that a reconcile has forgotten (its row is not in the store) is put in
+ * again. */
+enum cairn_code cairn_srv_member_end_put(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_process *process,
+                                         enum cairn_srv_end end,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Nodes with ranks of an attempt that ever sent a heartbeat; the name lives during the call. */
+enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                        void (*each)(void *argument, const char *node),
+                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+/* Those of them that a version needs still: a rank not sealed, or a shard not registered. */
+enum cairn_code cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx,
+                                              const struct cairn_srv_version *version,
+                                              void (*each)(void *argument, const char *node),
+                                              void *argument,
+                                              struct cairn_error *err) CAIRN_MUST_USE;

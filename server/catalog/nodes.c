@@ -14,6 +14,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/handlers/ended.h"
+#include "server/handlers/versions_json.h"
 #include "server/request.h"
 #include "server/waiters.h"
 
@@ -298,10 +299,10 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
         if (json_array_append(versions, value))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    json_t *json = json_pack(
-        "{s:s, s:I, s:O, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid, "generation",
-        (json_int_t)server->generation, "fenced", beat->fenced, "versions", versions, "unknown",
-        beat->unknown, "foreign", beat->foreign, "ended", beat->taken);
+    json_t *json = json_pack("{s:s, s:I, s:O, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid,
+                             "generation", (json_int_t)server->generation, "fenced", beat->fenced,
+                             "versions", versions, "unknown", beat->unknown, "foreign",
+                             beat->foreign, "ended", beat->taken);
     return cairn_srv_reply_json(reply, 200, json, err);
 }
 

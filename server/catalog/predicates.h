@@ -33,11 +33,12 @@
 #define SHOWN                                                                                      \
     "(v.state = " COMMITTED " AND v.recorded = 1 AND v.superseded = 0 AND v.trashed_tick IS NULL)"
 #define SEALED "(v.ranks_sealed = v.world_size)" /* by all ranks */
-#define REGISTERED /* every shard that is known */                                                 \
+#define REGISTERED                               /* every shard that is known */                   \
     "(NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = v.version AND s.registered = 0))"
 #define WHOLE "(v.state = " OPEN " AND " SEALED " AND " REGISTERED ")"
 /* Q36: nothing is committed, ended or deleted in a run that the catalog is behind in. */
 #define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id)"
+#define SHARD_COLUMNS "name, rank, size, crc32c, registered, part_bytes, node"
 /* A page of a run's versions of one kind, from a cursor on: ?2, ?3, ?4. A text for each order, as
  * an index is only used for an order that is written down. */
 #define VERSIONS_FALLING(kind)                                                                     \
@@ -48,8 +49,7 @@
     "SELECT " VERSION_COLUMNS VERSION_FROM "WHERE v.run_id = ?1 AND " kind " AND "                 \
     "(v.attempt, v.step, v.n) > (?2, ?3, ?4) ORDER BY v.attempt, v.step, v.n LIMIT ?5"
 /* Q24: a committed version that is not recorded counts as open. */
-#define COUNTS_AS_OPEN                                                                             \
-    "(v.state = " OPEN " OR (v.state = " COMMITTED " AND v.recorded = 0))"
+#define COUNTS_AS_OPEN "(v.state = " OPEN " OR (v.state = " COMMITTED " AND v.recorded = 0))"
 #define RECORDED "(v.state = " COMMITTED " AND v.recorded = 1)"
 #define NOT_GONE "v.state <> " GONE
 /* A version names the layout that is open (its manifest may be written already), committed, or

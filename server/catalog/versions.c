@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of runs and versions and the rules that all of them share; see versions.h. */
+/* Rows of versions and the rules that all of them share; see versions.h. */
 #include "server/catalog/versions.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/manifest.h"
 #include "common/text.h"
-#include "server/server.h"
-
-void cairn_srv_run_release(struct cairn_srv_run *run) {
-    free(run->labels);
-    run->labels = NULL;
-}
 
 void cairn_srv_version_release(struct cairn_srv_version *version) {
     free(version->labels);
@@ -20,71 +15,6 @@ void cairn_srv_version_release(struct cairn_srv_version *version) {
     free(version->warnings);
     version->labels = version->meta = version->warnings = NULL;
 }
-
-enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret, struct cairn_error *err) {
-    bool found = false;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, ret, err, SQL(tick)));
-    CAIRN_ASSERT(found); /* the first migration made the row */
-    return CAIRN_OK;
-}
-
-uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
-    int64_t value = 0;
-    return cairn_srv_tick_get(tx, &value, NULL) ? 0 : (uint64_t)value;
-}
-
-/* ---- runs ---- */
-
-enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                  struct cairn_srv_run *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run)));
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    if (!more)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no run %s/%s", name->project, name->run);
-    struct cairn_srv_run run = {.id = cairn_srv_rows_i64(&rows, 0),
-                                .name = *name,
-                                .attempt = cairn_srv_rows_u64(&rows, 1),
-                                .created_ms = cairn_srv_rows_i64(&rows, 3)};
-    (void)cairn_text_copy(run.nonce, sizeof(run.nonce), cairn_srv_rows_text(&rows, 2));
-    run.labels = strdup(cairn_srv_rows_text(&rows, 4));
-    if (!run.labels) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a run");
-    *ret = run;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
-                                   bool *ret_made, struct cairn_error *err) {
-    uint64_t changed = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_insert), SQL_T(name->project),
-                                SQL_T(name->run), SQL_T(labels ? labels : "{}"), SQL_I(wall_ms)));
-    if (ret_made) *ret_made = changed > 0;
-    return cairn_srv_run_get(tx, name, ret, err);
-}
-
-enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
-                                struct cairn_srv_run *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, &grant->name, &run, err));
-    if (grant->attempt < run.attempt)
-        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
-                          "attempt %" PRIu64 " of %s/%s is over: attempt %" PRIu64 " is the newest",
-                          grant->attempt, run.name.project, run.name.run, run.attempt);
-    if (grant->attempt > run.attempt || strcmp(grant->nonce, run.nonce))
-        return cairn_fail(err, CAIRN_CATALOG_BEHIND,
-                          "a grant of attempt %" PRIu64
-                          " of %s/%s is not of this catalog, which is "
-                          "at attempt %" PRIu64,
-                          grant->attempt, run.name.project, run.name.run, run.attempt);
-    *ret = run;
-    run.labels = NULL;
-    return CAIRN_OK;
-}
-
-/* ---- versions ---- */
 
 static bool read_digest(const struct cairn_srv_rows *rows, int column, uint8_t ret[32]) {
     struct cairn_view blob = cairn_srv_rows_blob(rows, column);
@@ -219,6 +149,72 @@ enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cai
     return CAIRN_OK;
 }
 
+/* The id in the first row; "" when there is none. */
+static enum cairn_code only_id(struct cairn_srv_rows *rows, struct cairn_version_id *ret,
+                               struct cairn_error *err) {
+    bool found = false;
+    CAIRN_TRY(cairn_srv_rows_next(rows, &found, err));
+    (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(rows, 0) : "");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                          uint64_t n, struct cairn_version_id *ret,
+                                          struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_at_step), SQL_I(run_id), SQL_I(step),
+                                 SQL_I(n)));
+    return only_id(&rows, ret, err);
+}
+
+enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
+                                             uint64_t attempt, const char *other,
+                                             struct cairn_version_id *ret,
+                                             struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_unfinished), SQL_I(run_id),
+                                 SQL_I(attempt), SQL_T(other)));
+    return only_id(&rows, ret, err);
+}
+
+enum cairn_code cairn_srv_version_resumable(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                            struct cairn_version_id *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(version_resumable), SQL_I(run_id), SQL_I(step)));
+    return only_id(&rows, ret, err);
+}
+
+enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const char *id,
+                                                bool *ret_known, bool *ret_shown,
+                                                struct cairn_error *err) {
+    int64_t shown = 0;
+    CAIRN_TRY(
+        cairn_srv_sql_number(tx, ret_known, &shown, err, SQL(version_was_committed), SQL_T(id)));
+    *ret_shown = *ret_known && shown;
+    return CAIRN_OK;
+}
+
+/* ---- changes ---- */
+
+enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version_new *opened,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_insert), SQL_T(opened->id.text),
+                             SQL_I(opened->run->id), SQL_I(opened->run->attempt),
+                             SQL_I(opened->step), SQL_I(opened->n), SQL_T(opened->run->nonce),
+                             SQL_I(opened->world_size), SQL_I(opened->on_exists),
+                             SQL_I(opened->skip), SQL_T(opened->format), SQL_I(opened->wall_ms),
+                             SQL_I(cairn_srv_tick(tx)));
+}
+
+enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
+                                           const char *labels, const char *meta,
+                                           struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_meta), SQL_T(id), SQL_T(labels),
+                             SQL_T(meta));
+}
+
 enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
                                        const struct cairn_srv_move *move, struct cairn_error *err) {
     enum cairn_state next;
@@ -233,6 +229,69 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
                              SQL_I(version->code),
                              SQL_T(version->reason[0] ? version->reason : NULL),
                              SQL_I(version->http_status), SQL_T(version->request_id));
+}
+
+enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
+                                                const struct cairn_srv_version *version,
+                                                const char *warnings, struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_committed), SQL_T(version->id.text),
+                             SQL_I(version->bytes), SQL_I(version->shards),
+                             SQL_D(version->manifest_sha256), SQL_I(version->committed_ms),
+                             SQL_T(warnings));
+}
+
+enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_version_taken *taken,
+                                       struct cairn_error *err) {
+    const struct cairn_manifest *manifest = taken->manifest;
+    const char *id = taken->id->text;
+    CAIRN_ASSERT(taken->committed_ms); /* 0 would read as never committed */
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_take), SQL_T(id), SQL_I(taken->run_id),
+                                SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step),
+                                SQL_I(manifest->origin.n), SQL_T(manifest->origin.nonce),
+                                SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
+                                SQL_T(manifest->labels_json), SQL_T(manifest->meta_json),
+                                SQL_I(taken->committed_ms), SQL_I(cairn_srv_tick(tx))));
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
+    struct cairn_srv_move move = {.event = CAIRN_EVENT_TAKE_OVER};
+    CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+    struct cairn_view layout = {manifest->has_layout ? manifest->layout_digest : NULL, 32};
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_taken), SQL_T(id),
+                             SQL_I(manifest->total_bytes), SQL_I(manifest->shard_count),
+                             SQL_B(layout),
+                             SQL_T(manifest->has_layout ? manifest->layout_writer.text : NULL),
+                             SQL_D(taken->manifest_sha256), SQL_I(taken->committed_ms));
+}
+
+enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,
+                                                 struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_settle_missing), SQL_T(id), SQL_I(gone),
+                             SQL_I(cairn_srv_tick(tx)));
+}
+
+enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const char *id, bool trashed,
+                                              struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_follow_mark), SQL_T(id), SQL_I(trashed),
+                             SQL_I(cairn_srv_tick(tx)));
+}
+
+enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int64_t run_id,
+                                                    const struct cairn_version_id *choice,
+                                                    uint64_t choice_step, struct cairn_srv_ids *ret,
+                                                    struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_supersede_beyond), SQL_I(run_id),
+                                 SQL_T(choice ? choice->text : ""), SQL_I(choice_step)));
+    return cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, ret, err);
+}
+
+enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
+                                                  const struct cairn_srv_version *version,
+                                                  struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(versions_supersede_step), SQL_I(version->run_id),
+                             SQL_I(version->step), SQL_I(version->attempt), SQL_I(version->n));
 }
 
 /* ---- what a version is, and what it becomes beside its state ---- */
@@ -298,20 +357,6 @@ enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_gone), SQL_T(version->id.text),
                                     SQL_I(cairn_srv_tick(tx))));
     return cairn_srv_sql_run(tx, NULL, err, SQL(version_swept_again), SQL_T(version->id.text));
-}
-
-enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                          const char *nonce, struct cairn_error *err) {
-    uint64_t changed = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_set_attempt), SQL_I(run_id),
-                                SQL_I(attempt), SQL_T(nonce)));
-    CAIRN_ASSERT(changed == 1);
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_run_owes_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                          struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(run_owes_record), SQL_I(run_id));
 }
 
 enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * versions: rows of runs and versions, and the rules that all of them share.
+ * versions: rows of versions, and the rules that all of them share.
  *
  * Why:     which version `latest` or a step means, what may move and what is shown must be decided
  *          by one text, whoever asks.
@@ -8,30 +8,20 @@
  *          Q24  a committed version that is not recorded is shown as open.
  *          V1   a version is moved by cairn_srv_version_move alone, which refuses what
  *               api/lifecycle.def does not list.
- *          Q6   an older attempt is CAIRN_STALE_ATTEMPT; a higher one than the catalog's, or the
- *               newest with another nonce, is CAIRN_CATALOG_BEHIND.
  * Limits:  labels, meta, warnings and reasons 1 MiB together.
  * Threads: inside a transaction; a struct belongs to its caller.
  * Next:    server/handlers/saves.c, server/jobs/commit.c, server/jobs/sweep.c.
  */
 #pragma once
 
-#include "api/grant.h"
 #include "api/lifecycle.h"
 #include "common/json.h"
-#include "server/catalog/sql.h"
+#include "server/catalog/runs.h"
+#include "server/catalog/values.h"
 
 #define CAIRN_SRV_REASON_BYTES 512
 
-struct cairn_srv_run {
-    int64_t id;
-    struct cairn_run_name name;
-    uint64_t attempt; /* newest; 0 = none was opened yet */
-    char nonce[CAIRN_NONCE_TEXT_BYTES];
-    int64_t created_ms;
-    char *labels; /* owned: JSON */
-};
-void cairn_srv_run_release(struct cairn_srv_run *run);
+struct cairn_manifest;
 
 enum cairn_srv_on_exists {
     CAIRN_SRV_EXISTS_ERROR,
@@ -69,17 +59,6 @@ struct cairn_srv_version {
 };
 void cairn_srv_version_release(struct cairn_srv_version *version);
 
-enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                  struct cairn_srv_run *ret,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* Gets it, or makes it with these labels (NULL: none) and this wall time. *ret_made may be NULL. */
-enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
-                                   bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
-/* Q6; also CAIRN_NOT_FOUND when there is no such run. */
-enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
-                                struct cairn_srv_run *ret, struct cairn_error *err) CAIRN_MUST_USE;
-
 /* By id alone; CAIRN_NOT_FOUND. */
 enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
                                       struct cairn_srv_version *ret,
@@ -104,6 +83,75 @@ enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 
+/* The version that has this step in the run already, committed and shown or open with a lower n;
+ * "" when there is none. */
+enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                          uint64_t n, struct cairn_version_id *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* An open version of the attempt, other than this one, with a rank that has not sealed or a shard
+ * not registered; "" when there is none. */
+enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
+                                             uint64_t attempt, const char *other,
+                                             struct cairn_version_id *ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* What a resume of this step means: the shown version, else a superseded one (V6); "" for none. */
+enum cairn_code cairn_srv_version_resumable(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                            struct cairn_version_id *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Was it ever committed here (*ret_known), and is it told so (*ret_shown: recorded, or gone)? */
+enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const char *id,
+                                                bool *ret_known, bool *ret_shown,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- changes ---- */
+
+struct cairn_srv_version_new {
+    struct cairn_version_id id;
+    const struct cairn_srv_run *run; /* at its newest attempt */
+    uint64_t step, n, world_size;
+    enum cairn_srv_on_exists on_exists;
+    bool skip;
+    const char *format;
+    int64_t wall_ms;
+};
+enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version_new *opened,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
+                                           const char *labels, const char *meta,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* What a commit fixes beside the state; bytes, shards, digest and time stand in the version. */
+enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
+                                                const struct cairn_srv_version *version,
+                                                const char *warnings,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Reconcile: what the store holds whole becomes committed and recorded, whatever the row said. */
+struct cairn_srv_version_taken {
+    int64_t run_id;
+    const struct cairn_version_id *id;
+    const struct cairn_manifest *manifest;
+    const uint8_t *manifest_sha256; /* 32 bytes */
+    int64_t committed_ms;           /* not 0 */
+};
+enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_version_taken *taken,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Reconcile: its record is not in the store. gone: neither is a byte of it; into the trash with it.
+ * Otherwise it waits for its record again. */
+enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,
+                                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* The row follows the store's mark; the grace of one that is trashed by it begins now. */
+enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const char *id, bool trashed,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* Q4: committed versions beyond the choice, all of them when choice is NULL; *ret lists them. */
+enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int64_t run_id,
+                                                    const struct cairn_version_id *choice,
+                                                    uint64_t choice_step, struct cairn_srv_ids *ret,
+                                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Q52: committed ones of the same step that come before this one. */
+enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
+                                                  const struct cairn_srv_version *version,
+                                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Asserts that the move is listed; code and reason are kept when the event is GIVE_UP, and with
  * them http_status and request_id as they stand in the version. */
 struct cairn_srv_move {
@@ -142,25 +190,9 @@ enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
                                             const struct cairn_srv_version *version, bool first,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                          const char *nonce,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Q52: has the run a committed version that lacks its record? */
-enum cairn_code cairn_srv_run_owes_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* The state that is shown: open until recorded (Q24). */
 enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version);
-/* The REST form; NULL when memory is short. */
-enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
-                                       const struct cairn_srv_version *version, json_t **ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* {version, state, recorded, code?, reason?, http_status?, request_id?}: what uploaders hear. */
-json_t *cairn_srv_version_brief(const struct cairn_srv_version *version);
 /* CAIRN_DELETED for one that was committed and is no longer to be had, else CAIRN_OK. */
 enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version);
-
-enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* Q34: catalog time in ms; 0 when unreadable */

@@ -13,16 +13,17 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "server/catalog/frozen.h"
-#include "server/jobs/attempt_records.h"
-#include "server/jobs/identity.h"
-#include "server/jobs/jobs.h"
+#include "server/catalog/attempts.h"
 #include "server/catalog/members.h"
 #include "server/catalog/nodes.h"
-#include "server/pool.h"
+#include "server/catalog/version_lists.h"
+#include "server/jobs/attempt_records.h"
+#include "server/jobs/freeze.h"
+#include "server/jobs/identity.h"
+#include "server/jobs/jobs.h"
 #include "server/jobs/record.h"
+#include "server/pool.h"
 #include "server/request.h"
-#include "server/catalog/versions.h"
 #include "server/waiters.h"
 
 #define BUSY_MS (10 * 60000) /* Q7 */
@@ -41,13 +42,9 @@ struct ask {
     /* what the transaction found */
     bool known, must_wait;
     struct cairn_srv_run run;
-    uint64_t attempt, resume_step;
-    char nonce[CAIRN_NONCE_TEXT_BYTES];
-    struct cairn_version_id choice;
-    bool has_choice, recorded;
-    bool owed;        /* a version was committed and has no record yet (Q52) */
-    char *superseded; /* owned: JSON array of version ids */
-    json_t *aborted;  /* owned: ids of the versions that were open */
+    struct cairn_srv_attempt attempt;
+    bool owed; /* a version was committed and has no record yet (Q52) */
+    struct cairn_srv_ids superseded, aborted;
 };
 
 static bool resume_valid(const char *text) {
@@ -88,73 +85,46 @@ static enum cairn_code parse(const json_t *body, struct ask *ask, struct cairn_e
 
 /* ---- a known job (Q2) ---- */
 
-static enum cairn_code compare_known(const struct ask *ask, const struct cairn_srv_rows *rows,
-                                     struct cairn_error *err) {
-    if (ask->attempt != ask->run.attempt)
+static enum cairn_code compare_known(const struct ask *ask, struct cairn_error *err) {
+    const struct cairn_srv_attempt *attempt = &ask->attempt;
+    if (attempt->number != ask->run.attempt)
         return cairn_fail(err, CAIRN_STALE_ATTEMPT,
                           "job \"%s\" opened attempt %" PRIu64 "; attempt %" PRIu64
                           " is the newest",
-                          ask->job, ask->attempt, ask->run.attempt);
-    if (cairn_srv_rows_u64(rows, 2) != ask->world_size)
+                          ask->job, attempt->number, ask->run.attempt);
+    if (attempt->world_size != ask->world_size)
         return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
                           "job \"%s\" was opened with world size %" PRIu64 ", not %" PRIu64,
-                          ask->job, cairn_srv_rows_u64(rows, 2), ask->world_size);
-    const char *resume = cairn_srv_rows_text(rows, 3);
-    if (resume[0] && strcmp(resume, ask->resume)) /* "": taken over from the store (reconcile) */
+                          ask->job, attempt->world_size, ask->world_size);
+    /* "": taken over from the store (reconcile) */
+    if (attempt->resume[0] && strcmp(attempt->resume, ask->resume))
         return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
-                          "job \"%s\" was opened with resume \"%s\", not \"%s\"", ask->job, resume,
-                          ask->resume);
+                          "job \"%s\" was opened with resume \"%s\", not \"%s\"", ask->job,
+                          attempt->resume, ask->resume);
     return CAIRN_OK;
 }
 
 /* Fills the answer's fields when the job is known; a mismatch fails. */
 static enum cairn_code find_job(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_of_job), SQL_I(ask->run.id),
-                                 SQL_T(ask->job)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &ask->known, err));
-    if (!ask->known) return CAIRN_OK;
-    ask->attempt = cairn_srv_rows_u64(&rows, 0);
-    CAIRN_TRY(compare_known(ask, &rows, err));
-    (void)cairn_text_copy(ask->nonce, sizeof(ask->nonce), cairn_srv_rows_text(&rows, 1));
-    ask->has_choice = !cairn_srv_rows_null(&rows, 4);
-    (void)cairn_text_copy(ask->choice.text, sizeof(ask->choice.text),
-                          cairn_srv_rows_text(&rows, 4));
-    ask->superseded = strdup(cairn_srv_rows_text(&rows, 5));
-    ask->recorded = cairn_srv_rows_i64(&rows, 6) != 0;
-    ask->resume_step = cairn_srv_rows_u64(&rows, 7);
-    if (!ask->superseded) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_attempt_of_job(tx, ask->run.id, ask->job, &ask->known, &ask->attempt, err));
+    return ask->known ? compare_known(ask, err) : CAIRN_OK;
 }
 
 /* ---- Q3, Q7: may it be opened now? ---- */
 
-/* Q3 (a): an open version with all ranks sealed, or one whose record is being written. */
-static enum cairn_code staged_left(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                   struct cairn_error *err) {
-    bool found = false;
-    int64_t one = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &one, err, SQL(run_has_staged), SQL_I(run_id)));
-    *ret = found;
-    return CAIRN_OK;
-}
-
-/* Any node of the newest attempt: one that still has something unsent, and one heard lately. */
-static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, const struct ask *ask,
-                                     bool *ret_unsent, bool *ret_busy, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes), SQL_I(ask->run.id),
-                                 SQL_I(ask->run.attempt)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        const char *node = cairn_srv_rows_text(&rows, 0);
-        if (CAIRN_RULE(Q3) && cairn_srv_node_unsent(ask->server, node, ask->name, ask->arrived_ms))
-            *ret_unsent = true;
-        if (cairn_srv_node_silence_ms(ask->server, node) < BUSY_MS &&
-            cairn_srv_node_writes(ask->server, node, ask->name, ask->run.attempt))
-            *ret_busy = true;
-    }
+struct nodes {
+    const struct ask *ask;
+    bool unsent; /* one that still has something unsent */
+    bool busy;   /* one that was heard lately, with trainers */
+};
+static void look_at_node(void *argument, const char *node) {
+    struct nodes *nodes = argument;
+    const struct ask *ask = nodes->ask;
+    if (CAIRN_RULE(Q3) && cairn_srv_node_unsent(ask->server, node, ask->name, ask->arrived_ms))
+        nodes->unsent = true;
+    if (cairn_srv_node_silence_ms(ask->server, node) < BUSY_MS &&
+        cairn_srv_node_writes(ask->server, node, ask->name, ask->run.attempt))
+        nodes->busy = true;
 }
 
 /* Q51: no call waits for longer than CAIRN_SRV_WAIT_MS_MAX; whoever asked for more asks again with
@@ -181,12 +151,14 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
         return cairn_fail(err, CAIRN_ATTEMPT_MOVED,
                           "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
                           ask->run.attempt, ask->after);
-    bool staged = false, unsent = false, busy = false;
-    CAIRN_TRY(look_at_nodes(tx, ask, &unsent, &busy, err));
-    CAIRN_TRY(staged_left(tx, ask->run.id, &staged, err));
-    CAIRN_TRY(decide_wait(ask, staged || unsent, err));
+    bool staged = false;
+    struct nodes nodes = {.ask = ask};
+    CAIRN_TRY(
+        cairn_srv_attempt_nodes(tx, ask->run.id, ask->run.attempt, look_at_node, &nodes, err));
+    CAIRN_TRY(cairn_srv_run_has_staged(tx, ask->run.id, &staged, err));
+    CAIRN_TRY(decide_wait(ask, staged || nodes.unsent, err));
     /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
-    if (busy && !ask->must_wait && !strcmp(ask->resume, "keep") && !ask->force)
+    if (nodes.busy && !ask->must_wait && !strcmp(ask->resume, "keep") && !ask->force)
         return cairn_fail(err, CAIRN_RUN_BUSY,
                           "trainers of attempt %" PRIu64 " of %s/%s are connected to a node that "
                           "was heard within 10 minutes; end them, or force it",
@@ -208,37 +180,30 @@ static enum cairn_code take_choice(struct cairn_srv_tx *tx, struct ask *ask, con
                           cairn_state_text(cairn_srv_version_shown(&version)));
     }
     if (version.trashed) return cairn_fail(err, CAIRN_DELETED, "%s is in the trash", id);
-    ask->choice = version.id;
-    ask->resume_step = version.step;
-    ask->has_choice = true;
+    ask->attempt.choice = version.id;
+    ask->attempt.choice_step = version.step;
+    ask->attempt.has_choice = true;
     return CAIRN_OK;
 }
 
 /* A step names its shown version, or a superseded one, which is revived (V6). */
 static enum cairn_code choose_step(struct cairn_srv_tx *tx, struct ask *ask, uint64_t step,
                                    struct cairn_error *err) {
-    char id[CAIRN_VERSION_ID_BYTES] = "";
-    {
-        CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_resumable), SQL_I(ask->run.id),
-                                     SQL_I(step)));
-        bool more = false;
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (more) (void)cairn_text_copy(id, sizeof(id), cairn_srv_rows_text(&rows, 0));
-    }
-    if (!id[0])
+    struct cairn_version_id id;
+    CAIRN_TRY(cairn_srv_version_resumable(tx, ask->run.id, step, &id, err));
+    if (!id.text[0])
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           "run %s/%s has no committed checkpoint of step %" PRIu64,
                           ask->name->project, ask->name->run, step);
-    return take_choice(tx, ask, id, err);
+    return take_choice(tx, ask, id.text, err);
 }
 
 static enum cairn_code choose(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
     uint64_t step = 0;
     if (!strcmp(ask->resume, "none") || !strcmp(ask->resume, "keep")) return CAIRN_OK;
     if (!strcmp(ask->resume, "latest"))
-        return cairn_srv_latest(tx, ask->run.id, &ask->has_choice, &ask->choice, &ask->resume_step,
-                                err);
+        return cairn_srv_latest(tx, ask->run.id, &ask->attempt.has_choice, &ask->attempt.choice,
+                                &ask->attempt.choice_step, err);
     if (!cairn_parse_u64(cairn_view_of(ask->resume), &step, NULL))
         return choose_step(tx, ask, step, err);
     return take_choice(tx, ask, ask->resume, err);
@@ -247,50 +212,25 @@ static enum cairn_code choose(struct cairn_srv_tx *tx, struct ask *ask, struct c
 /* Committed versions that lie beyond the choice; `none` supersedes all, `keep` none. */
 static enum cairn_code supersede(struct cairn_srv_tx *tx, struct ask *ask,
                                  struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *ids = json_array();
-    bool keep = !strcmp(ask->resume, "keep") || (!ask->has_choice && strcmp(ask->resume, "none"));
-    if (ids && !keep) {
-        CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(
-            tx, &rows, err, SQL(versions_supersede_beyond), SQL_I(ask->run.id),
-            SQL_T(ask->has_choice ? ask->choice.text : ""), SQL_I(ask->resume_step)));
-        for (bool more = true;;) {
-            CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-            if (!more) break;
-            if (json_array_append_new(ids, json_string(cairn_srv_rows_text(&rows, 0))))
-                return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-        }
-    }
-    if (ask->has_choice) CAIRN_TRY(cairn_srv_version_revive(tx, ask->choice.text, err));
-    ask->superseded = ids ? json_dumps(ids, JSON_COMPACT) : NULL;
-    if (!ask->superseded) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    return CAIRN_OK;
-}
-
-static enum cairn_code find_open(struct cairn_srv_tx *tx, struct ask *ask,
-                                 struct cairn_error *err) {
-    ask->aborted = json_array();
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_open_of_run), SQL_I(ask->run.id)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        if (json_array_append_new(ask->aborted, json_string(cairn_srv_rows_text(&rows, 0))))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    }
+    const struct cairn_srv_attempt *attempt = &ask->attempt;
+    const struct cairn_version_id *choice = attempt->has_choice ? &attempt->choice : NULL;
+    bool keep = !strcmp(ask->resume, "keep") || (!choice && strcmp(ask->resume, "none"));
+    if (!keep)
+        CAIRN_TRY(cairn_srv_versions_supersede_beyond(tx, ask->run.id, choice, attempt->choice_step,
+                                                      &ask->superseded, err));
+    return choice ? cairn_srv_version_revive(tx, choice->text, err) : CAIRN_OK;
 }
 
 static enum cairn_code abort_open(struct cairn_srv_tx *tx, struct ask *ask,
                                   struct cairn_error *err) {
     char reason[96];
     snprintf(reason, sizeof(reason), "attempt %" PRIu64 " took over before it was committed",
-             ask->attempt);
-    CAIRN_TRY(find_open(tx, ask, err));
+             ask->attempt.number);
+    CAIRN_TRY(cairn_srv_versions_open_of_run(tx, ask->run.id, &ask->aborted, err));
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_STALE_ATTEMPT, reason};
-    for (size_t i = 0; i < json_array_size(ask->aborted); i++) {
+    for (size_t i = 0; i < ask->aborted.count; i++) {
         CAIRN_AUTO(srv_version) version = {0};
-        const char *id = json_string_value(json_array_get(ask->aborted, i));
-        CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
+        CAIRN_TRY(cairn_srv_version_get(tx, ask->aborted.ids[i].text, &version, err));
         CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
     }
     return CAIRN_OK;
@@ -298,9 +238,12 @@ static enum cairn_code abort_open(struct cairn_srv_tx *tx, struct ask *ask,
 
 static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
     uint8_t nonce[16];
+    struct cairn_srv_attempt *attempt = &ask->attempt;
+    *attempt =
+        (struct cairn_srv_attempt){.number = ask->run.attempt + 1, .world_size = ask->world_size};
     ask->server->random(nonce, sizeof(nonce));
-    cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
-    ask->attempt = ask->run.attempt + 1;
+    cairn_hex_encode(nonce, sizeof(nonce), attempt->nonce);
+    (void)cairn_text_copy(attempt->resume, sizeof(attempt->resume), ask->resume);
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, ask->run.id, err));
     if (CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_run_owes_record(tx, ask->run.id, &ask->owed, err));
     if (ask->owed)
@@ -309,21 +252,20 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
     CAIRN_TRY(choose(tx, ask, err));
     CAIRN_TRY(supersede(tx, ask, err));
     CAIRN_TRY(abort_open(tx, ask, err));
-    CAIRN_TRY(cairn_srv_run_set_attempt(tx, ask->run.id, ask->attempt, ask->nonce, err));
-    return cairn_srv_sql_run(
-        tx, NULL, err, SQL(attempt_insert), SQL_I(ask->run.id), SQL_I(ask->attempt),
-        SQL_T(ask->nonce), SQL_T(ask->job), SQL_I(ask->world_size), SQL_T(ask->resume),
-        SQL_T(ask->has_choice ? ask->choice.text : NULL), SQL_T(ask->superseded),
-        SQL_I(cairn_srv_wall_ms(ask->server)), SQL_T(ask->incarnation));
+    CAIRN_TRY(cairn_srv_run_set_attempt(tx, ask->run.id, attempt->number, attempt->nonce, err));
+    struct cairn_srv_attempt_new opened = {.attempt = attempt,
+                                           .job = ask->job,
+                                           .incarnation = ask->incarnation,
+                                           .superseded = &ask->superseded,
+                                           .wall_ms = cairn_srv_wall_ms(ask->server)};
+    return cairn_srv_attempt_insert(tx, ask->run.id, &opened, err);
 }
 
 static void forget_answer(struct ask *ask) {
     cairn_srv_run_release(&ask->run);
-    free(ask->superseded);
-    json_decref(ask->aborted);
-    ask->superseded = NULL;
-    ask->aborted = NULL;
-    ask->has_choice = ask->known = false;
+    cairn_srv_ids_release(&ask->superseded);
+    cairn_srv_ids_release(&ask->aborted);
+    ask->attempt.has_choice = ask->known = false;
 }
 
 static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
@@ -341,39 +283,41 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
         CAIRN_TRY(open_new(tx, ask, err));
     }
     struct cairn_srv_joining joining = {.run_id = ask->run.id,
-                                        .attempt = ask->attempt,
+                                        .attempt = ask->attempt.number,
                                         .job = ask->job,
                                         .node = ask->node,
                                         .incarnation = ask->incarnation,
                                         .ranks = ask->ranks,
                                         /* It was said of the attempt that the caller saw. */
-                                        .ended = ask->after == ask->attempt ? ask->ended : NULL};
+                                        .ended =
+                                            ask->after == ask->attempt.number ? ask->ended : NULL};
     return cairn_srv_members_join(tx, &joining, err);
 }
 
 static enum cairn_code answer(const struct ask *ask, struct cairn_srv_reply *reply,
                               struct cairn_error *err) {
-    struct cairn_grant grant = {.name = *ask->name, .attempt = ask->attempt};
+    const struct cairn_srv_attempt *attempt = &ask->attempt;
+    struct cairn_grant grant = {.name = *ask->name, .attempt = attempt->number};
     (void)cairn_text_copy(grant.store_uuid, sizeof(grant.store_uuid), ask->server->store_uuid);
-    (void)cairn_text_copy(grant.nonce, sizeof(grant.nonce), ask->nonce);
+    (void)cairn_text_copy(grant.nonce, sizeof(grant.nonce), attempt->nonce);
     char text[CAIRN_GRANT_BYTES_MAX];
     cairn_grant_sign(&grant, ask->server->grant_key, text);
-    json_t *json = json_pack(
-        "{s:I, s:s, s:s, s:s?, s:o}", "attempt", (json_int_t)ask->attempt, "nonce", ask->nonce,
-        "grant", text, "resume_version", ask->has_choice ? ask->choice.text : NULL, "resume_step",
-        ask->has_choice ? json_integer((json_int_t)ask->resume_step) : json_null());
+    json_t *json = json_pack("{s:I, s:s, s:s, s:s?, s:o}", "attempt", (json_int_t)attempt->number,
+                             "nonce", attempt->nonce, "grant", text, "resume_version",
+                             attempt->has_choice ? attempt->choice.text : NULL, "resume_step",
+                             attempt->has_choice ? json_integer((json_int_t)attempt->choice_step)
+                                                 : json_null());
     return cairn_srv_reply_json(reply, ask->known ? 200 : 201, json, err);
 }
 
 static void tell(const struct ask *ask, const char *run_text) {
     cairn_log(INFO, "attempt.opened", "run=%s attempt=%" PRIu64 " job=\"%s\" resume=%s aborted=%zu",
-              run_text, ask->attempt, ask->job, ask->has_choice ? ask->choice.text : "nothing",
-              json_array_size(ask->aborted));
-    for (size_t i = 0; i < json_array_size(ask->aborted); i++)
-        cairn_srv_waiters_tell(ask->server->waiters,
-                               json_string_value(json_array_get(ask->aborted, i)));
+              run_text, ask->attempt.number, ask->job,
+              ask->attempt.has_choice ? ask->attempt.choice.text : "nothing", ask->aborted.count);
+    for (size_t i = 0; i < ask->aborted.count; i++)
+        cairn_srv_waiters_tell(ask->server->waiters, ask->aborted.ids[i].text);
     cairn_srv_waiters_tell(ask->server->waiters, run_text);
-    if (json_array_size(ask->aborted)) cairn_srv_jobs_sweep(ask->server);
+    if (ask->aborted.count) cairn_srv_jobs_sweep(ask->server);
 }
 
 /* Q52: what is resumed from, and what lies beyond it, is chosen among recorded versions; so the
@@ -410,7 +354,7 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
     if (!ask->known) CAIRN_TRY(cairn_srv_identity_compare(server, request->store, err));
     CAIRN_TRY(open_or_join(request, ask, err));
     if (!ask->known) tell(ask, run_text);
-    if (!ask->recorded)
+    if (!ask->attempt.recorded)
         CAIRN_TRY(cairn_srv_attempt_records_write(server, request->store, ask->name, err));
     return answer(ask, reply, err);
 }

@@ -11,8 +11,10 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/catalog/members.h"
-#include "server/jobs/jobs.h"
+#include "server/catalog/ranks.h"
 #include "server/handlers/saves.h"
+#include "server/handlers/versions_json.h"
+#include "server/jobs/jobs.h"
 #include "server/waiters.h"
 
 #define BEGINS_MAX 4096
@@ -137,16 +139,6 @@ static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, cons
     return cairn_srv_version_move(tx, &begin->version, &move, err);
 }
 
-static enum cairn_code first_rank(struct cairn_srv_tx *tx, const struct begin *begin, uint64_t *ret,
-                                  struct cairn_error *err) {
-    bool found = false;
-    int64_t rank = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &rank, err, SQL(rank_first_other),
-                                   SQL_T(begin->version.id.text), SQL_I(begin->rank)));
-    *ret = (uint64_t)rank;
-    return CAIRN_OK;
-}
-
 static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *begin,
                                       struct cairn_error *err) {
     const struct cairn_srv_version *version = &begin->version;
@@ -157,26 +149,17 @@ static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *beg
                                                                 : NULL;
     if (!what) return CAIRN_OK;
     uint64_t other = 0;
-    CAIRN_TRY(first_rank(tx, begin, &other, err));
+    CAIRN_TRY(cairn_srv_rank_other(tx, begin->version.id.text, begin->rank, &other, err));
     return differ(tx, begin, what, other, err);
 }
 
 static enum cairn_code compare_group(struct cairn_srv_tx *tx, struct begin *begin,
                                      struct cairn_error *err) {
     if (!begin->group || begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(group_insert), SQL_T(begin->version.id.text),
-                                SQL_T(begin->group), SQL_T(begin->digest), SQL_I(begin->rank)));
+    struct cairn_srv_group_said said = {begin->group, begin->digest, begin->rank};
     uint64_t other = 0;
     bool differs = false;
-    {
-        CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(group_get), SQL_T(begin->version.id.text),
-                                     SQL_T(begin->group)));
-        bool more = false;
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        differs = more && strcmp(cairn_srv_rows_text(&rows, 0), begin->digest);
-        other = cairn_srv_rows_u64(&rows, 1);
-    }
+    CAIRN_TRY(cairn_srv_group_join(tx, begin->version.id.text, &said, &differs, &other, err));
     return differs ? differ(tx, begin, "the replica group's tensors (split digest)", other, err)
                    : CAIRN_OK;
 }
@@ -187,61 +170,34 @@ static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, 
     CAIRN_TRY(compare_fields(tx, begin, err));
     CAIRN_TRY(compare_group(tx, begin, err));
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(rank_insert), SQL_T(begin->version.id.text),
-                                SQL_I(begin->rank), SQL_T(batch->node)));
+    const char *id = begin->version.id.text;
+    CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->rank, batch->node, err));
     if (begin->rank != 0) return CAIRN_OK;
     /* Labels and meta are rank 0's; it has begun before it seals, so they are there in time. */
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_meta), SQL_T(begin->version.id.text),
-                             SQL_T(begin->labels_text.data), SQL_T(begin->meta_text.data));
+    return cairn_srv_version_set_meta(tx, id, begin->labels_text.data, begin->meta_text.data, err);
 }
 
 /* ---- the first begin and its verdict (Q11) ---- */
 
-static enum cairn_code step_taken(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                                  const struct begin *begin, char ret_by[CAIRN_VERSION_ID_BYTES],
-                                  struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_at_step), SQL_I(run->id),
-                                 SQL_I(begin->step), SQL_I(begin->n)));
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    (void)cairn_text_copy(ret_by, CAIRN_VERSION_ID_BYTES,
-                          more ? cairn_srv_rows_text(&rows, 0) : "");
-    return CAIRN_OK;
-}
-
-/* An earlier save of the attempt with a rank that has not sealed or a shard not registered. */
-static enum cairn_code save_running(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                                    const struct begin *begin, char ret_by[CAIRN_VERSION_ID_BYTES],
-                                    struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_unfinished), SQL_I(run->id),
-                                 SQL_I(run->attempt), SQL_T(begin->version.id.text)));
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    (void)cairn_text_copy(ret_by, CAIRN_VERSION_ID_BYTES,
-                          more ? cairn_srv_rows_text(&rows, 0) : "");
-    return CAIRN_OK;
-}
-
 static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                              struct begin *begin, struct cairn_error *err) {
-    char by[CAIRN_VERSION_ID_BYTES] = "";
+    struct cairn_version_id by;
     char reason[CAIRN_SRV_REASON_BYTES];
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_OK, reason};
     if (begin->on_exists == CAIRN_SRV_EXISTS_ERROR) {
-        CAIRN_TRY(step_taken(tx, run, begin, by, err));
-        if (by[0]) {
+        CAIRN_TRY(cairn_srv_version_at_step(tx, run->id, begin->step, begin->n, &by, err));
+        if (by.text[0]) {
             move.code = CAIRN_STEP_EXISTS;
             snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s", begin->step,
-                     by);
+                     by.text);
         }
     }
     if (!move.code && begin->skip) {
-        CAIRN_TRY(save_running(tx, run, begin, by, err));
-        if (by[0]) {
+        const char *id = begin->version.id.text;
+        CAIRN_TRY(cairn_srv_version_unfinished(tx, run->id, run->attempt, id, &by, err));
+        if (by.text[0]) {
             move.code = CAIRN_SKIPPED;
-            snprintf(reason, sizeof(reason), "an earlier save (%s) is still being sent", by);
+            snprintf(reason, sizeof(reason), "an earlier save (%s) is still being sent", by.text);
         }
     }
     if (!move.code) return CAIRN_OK;
@@ -250,13 +206,18 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
 }
 
 static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch,
-                              const struct cairn_srv_run *run, struct begin *begin, const char *id,
-                              struct cairn_error *err) {
-    return cairn_srv_sql_run(
-        tx, NULL, err, SQL(version_insert), SQL_T(id), SQL_I(run->id), SQL_I(run->attempt),
-        SQL_I(begin->step), SQL_I(begin->n), SQL_T(run->nonce), SQL_I(begin->world_size),
-        SQL_I(begin->on_exists), SQL_I(begin->skip), SQL_T(begin->format),
-        SQL_I(cairn_srv_wall_ms(batch->request->server)), SQL_I(cairn_srv_tick(tx)));
+                              const struct cairn_srv_run *run, const struct begin *begin,
+                              const struct cairn_version_id *id, struct cairn_error *err) {
+    struct cairn_srv_version_new opened = {.id = *id,
+                                           .run = run,
+                                           .step = begin->step,
+                                           .n = begin->n,
+                                           .world_size = begin->world_size,
+                                           .on_exists = begin->on_exists,
+                                           .skip = begin->skip,
+                                           .format = begin->format,
+                                           .wall_ms = cairn_srv_wall_ms(batch->request->server)};
+    return cairn_srv_version_insert(tx, &opened, err);
 }
 
 /* Q50: what cannot be read of one rank fails the save for all, in words that name it. */
@@ -295,7 +256,7 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *ba
     begin->first = begin->changed = false;
     enum cairn_code code = cairn_srv_version_get(tx, id.text, &begin->version, err);
     if (code == CAIRN_NOT_FOUND) {
-        CAIRN_TRY(insert(tx, batch, run, begin, id.text, err));
+        CAIRN_TRY(insert(tx, batch, run, begin, &id, err));
         CAIRN_TRY(cairn_srv_version_get(tx, id.text, &begin->version, err));
         begin->first = true;
         code = begin->code ? CAIRN_OK : judge(tx, run, begin, err);

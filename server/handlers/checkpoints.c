@@ -6,8 +6,10 @@
 
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/jobs/jobs.h"
+#include "server/catalog/version_lists.h"
 #include "server/handlers/saves.h"
+#include "server/handlers/versions_json.h"
+#include "server/jobs/jobs.h"
 #include "server/waiters.h"
 
 struct shown {
@@ -93,10 +95,9 @@ struct list {
     json_t *items, *next;
 };
 
-static enum cairn_code add_item(struct cairn_srv_tx *tx, struct list *list,
-                                const struct cairn_srv_rows *rows, struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_version_row(rows, &version, err));
+static enum cairn_code add_item(struct cairn_srv_tx *tx, void *argument,
+                                const struct cairn_srv_version *version, struct cairn_error *err) {
+    struct list *list = argument;
     if (json_array_size(list->items) == list->limit) {
         char text[96];
         snprintf(text, sizeof(text), "%" PRIu64 ".%" PRIu64 ".%" PRIu64, list->attempt, list->step,
@@ -104,29 +105,14 @@ static enum cairn_code add_item(struct cairn_srv_tx *tx, struct list *list,
         list->next = cairn_srv_cursor_write(text);
         return CAIRN_OK;
     }
-    list->attempt = version.attempt;
-    list->step = version.step;
-    list->n = version.n;
+    list->attempt = version->attempt;
+    list->step = version->step;
+    list->n = version->n;
     json_t *json = NULL;
-    CAIRN_TRY(cairn_srv_version_json(tx, &version, &json, err));
+    CAIRN_TRY(cairn_srv_version_json(tx, version, &json, err));
     if (json_array_append_new(list->items, json))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     return CAIRN_OK;
-}
-
-static const struct cairn_srv_statement *page_of(const struct list *list) {
-    const struct cairn_srv_statement *const pages[][2] = {
-        {SQL(versions_live_falling), SQL(versions_live_rising)},
-        [1 + CAIRN_STATE_OPEN] = {SQL(versions_open_falling), SQL(versions_open_rising)},
-        [1 + CAIRN_STATE_COMMITTED] = {SQL(versions_committed_falling),
-                                       SQL(versions_committed_rising)},
-        [1 +
-            CAIRN_STATE_DELETING] = {SQL(versions_deleting_falling), SQL(versions_deleting_rising)},
-        [1 +
-            CAIRN_STATE_ABORTING] = {SQL(versions_aborting_falling), SQL(versions_aborting_rising)},
-        [1 + CAIRN_STATE_GONE] = {SQL(versions_gone_falling), SQL(versions_gone_rising)},
-    };
-    return pages[1 + list->state][list->rising];
 }
 
 static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
@@ -134,14 +120,14 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
     struct list *list = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, page_of(list), SQL_I(run.id), SQL_I(list->attempt),
-                                 SQL_I(list->step), SQL_I(list->n), SQL_I(list->limit + 1)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        CAIRN_TRY(add_item(tx, list, &rows, err));
-    }
+    struct cairn_srv_page page = {.run_id = run.id,
+                                  .state = (int)list->state,
+                                  .rising = list->rising,
+                                  .attempt = list->attempt,
+                                  .step = list->step,
+                                  .n = list->n,
+                                  .limit = list->limit + 1}; /* to know of a next page */
+    return cairn_srv_versions_page(tx, &page, add_item, list, err);
 }
 
 static enum cairn_code parse_cursor(struct list *list, struct cairn_error *err) {

@@ -8,11 +8,12 @@
 
 #include "common/log.h"
 #include "common/text.h"
-#include "server/jobs/compare.h"
-#include "server/catalog/frozen.h"
-#include "server/jobs/jobs.h"
 #include "server/catalog/members.h"
+#include "server/catalog/version_lists.h"
 #include "server/handlers/saves.h"
+#include "server/jobs/compare.h"
+#include "server/jobs/freeze.h"
+#include "server/jobs/jobs.h"
 
 /* ---- reading ---- */
 
@@ -52,7 +53,7 @@ enum cairn_code cairn_srv_ends_read(struct cairn_srv_ends *ends, const json_t *l
 
 void cairn_srv_ends_release(struct cairn_srv_ends *ends) {
     free(ends->items);
-    json_decref(ends->closed);
+    cairn_srv_ids_release(&ends->closed);
 }
 
 /* ---- what is known of it ---- */
@@ -89,21 +90,26 @@ static enum cairn_code admit(struct cairn_srv_tx *tx, const struct cairn_grant *
     return code;
 }
 
+static struct cairn_srv_process process_of(const struct cairn_srv_ends *ends,
+                                           const struct cairn_srv_ended *one, int64_t run_id) {
+    return (struct cairn_srv_process){run_id, one->grant.attempt, one->rank, one->proc,
+                                      ends->request->params.node};
+}
+
 static enum cairn_code look_at_one(struct cairn_srv_tx *tx, struct look *look,
                                    struct cairn_srv_ended *one, struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
     bool stale = false, known = false;
-    int64_t end = 0;
+    enum cairn_srv_end end = CAIRN_SRV_END_NONE;
     CAIRN_TRY(admit(tx, &one->grant, &run, &one->possible, &stale, err));
     if (stale) {
         one->taken = true;
         return name_fenced(&one->grant, look->fenced, err);
     }
     if (!one->possible) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &known, &end, err, SQL(member_ended), SQL_I(run.id),
-                                   SQL_I(one->grant.attempt), SQL_I(one->rank), SQL_T(one->proc),
-                                   SQL_T(look->ends->request->params.node)));
-    if (known && end >= (int64_t)one->end)
+    struct cairn_srv_process process = process_of(look->ends, one, run.id);
+    CAIRN_TRY(cairn_srv_member_end_get(tx, &process, &known, &end, err));
+    if (known && end >= one->end)
         one->possible = false;
     else
         look->news = true;
@@ -136,49 +142,26 @@ static void compare_runs(struct cairn_srv_ends *ends) {
 
 /* ---- writing ---- */
 
-/* A rank that a reconcile has forgotten (its row is not in the store) is put in again. */
-static enum cairn_code write_one(struct cairn_srv_tx *tx, const struct cairn_srv_ends *ends,
-                                 const struct cairn_srv_ended *one, int64_t run_id,
-                                 struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(member_put_ended), SQL_I(run_id),
-                             SQL_I(one->grant.attempt), SQL_I(one->rank), SQL_T(one->proc),
-                             SQL_T(ends->request->params.node), SQL_I(one->end));
-}
-
-static enum cairn_code find_open(struct cairn_srv_tx *tx, int64_t run_id, json_t *ids,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_open_of_run), SQL_I(run_id)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        if (json_array_append_new(ids, json_string(cairn_srv_rows_text(&rows, 0))))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for versions");
-    }
-}
-
 static enum cairn_code close_open(struct cairn_srv_tx *tx, struct cairn_srv_ends *ends,
                                   int64_t run_id, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *ids = json_array();
-    CAIRN_TRY(find_open(tx, run_id, ids, err));
-    for (size_t i = 0; i < json_array_size(ids); i++) {
+    CAIRN_AUTO(srv_ids) open = {0};
+    CAIRN_TRY(cairn_srv_versions_open_of_run(tx, run_id, &open, err));
+    for (size_t i = 0; i < open.count; i++) {
         CAIRN_AUTO(srv_version) version = {0};
         char reason[CAIRN_SRV_REASON_BYTES];
-        CAIRN_TRY(
-            cairn_srv_version_get(tx, json_string_value(json_array_get(ids, i)), &version, err));
+        CAIRN_TRY(cairn_srv_version_get(tx, open.ids[i].text, &version, err));
         CAIRN_TRY(cairn_srv_members_gone(tx, &version, reason, err));
         if (!reason[0]) continue;
         struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
         CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
-        if (json_array_append(ends->closed, json_array_get(ids, i)))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for versions");
+        CAIRN_TRY(cairn_srv_ids_add(&ends->closed, &version.id, err));
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code write_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_ends *ends = argument;
-    json_array_clear(ends->closed);
+    ends->closed.count = 0;
     for (size_t i = 0; i < ends->count; i++) {
         struct cairn_srv_ended *one = &ends->items[i];
         CAIRN_AUTO(srv_run) run = {0};
@@ -186,9 +169,9 @@ static enum cairn_code write_all(struct cairn_srv_tx *tx, void *argument, struct
         if (!one->possible) continue;
         CAIRN_TRY(admit(tx, &one->grant, &run, &one->possible, &stale, err));
         if (!one->possible) continue;
-        CAIRN_TRY(write_one(tx, ends, one, run.id, err));
-        if (one->end == CAIRN_SRV_END_SETTLED)
-            CAIRN_TRY(close_open(tx, ends, run.id, err));
+        struct cairn_srv_process process = process_of(ends, one, run.id);
+        CAIRN_TRY(cairn_srv_member_end_put(tx, &process, one->end, err));
+        if (one->end == CAIRN_SRV_END_SETTLED) CAIRN_TRY(close_open(tx, ends, run.id, err));
     }
     return CAIRN_OK;
 }
@@ -205,16 +188,14 @@ static enum cairn_code read_closed(struct cairn_srv_tx *tx, void *argument,
 
 static void tell_closed(struct cairn_srv_ends *ends) {
     struct cairn_srv *server = ends->request->server;
-    for (size_t i = 0; i < json_array_size(ends->closed); i++) {
-        CAIRN_AUTO(srv_version) version = {0};
-        (void)cairn_text_copy(version.id.text, sizeof(version.id.text),
-                              json_string_value(json_array_get(ends->closed, i)));
+    for (size_t i = 0; i < ends->closed.count; i++) {
+        CAIRN_AUTO(srv_version) version = {.id = ends->closed.ids[i]};
         if (cairn_srv_catalog_read(server->catalog, read_closed, &version, NULL)) continue;
         cairn_log(WARN, "save.ended", "version=%s step=%" PRIu64 " reason=\"%s\"", version.id.text,
                   version.step, version.reason);
         cairn_srv_save_changed(server, &version);
     }
-    if (json_array_size(ends->closed)) cairn_srv_jobs_sweep(server);
+    if (ends->closed.count) cairn_srv_jobs_sweep(server);
 }
 
 enum cairn_code cairn_srv_ends_take(struct cairn_srv_ends *ends, json_t *taken, json_t *fenced,
@@ -222,8 +203,6 @@ enum cairn_code cairn_srv_ends_take(struct cairn_srv_ends *ends, json_t *taken, 
     struct cairn_srv *server = ends->request->server;
     struct look look = {.ends = ends, .fenced = fenced};
     if (!ends->count || server->frozen) return CAIRN_OK;
-    ends->closed = json_array();
-    if (!ends->closed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_all, &look, err));
     if (look.news) {
         compare_runs(ends);

@@ -33,7 +33,7 @@ struct cairn_srv_ends {
     struct cairn_srv_request *request;
     struct cairn_srv_ended *items; /* owned */
     size_t count;
-    json_t *closed; /* owned: ids of the versions that were given up */
+    struct cairn_srv_ids closed; /* that were given up */
 };
 /* list: the body's `ended`, or NULL. same_catalog: the node was last told of this very catalog. */
 enum cairn_code cairn_srv_ends_read(struct cairn_srv_ends *ends, const json_t *list,

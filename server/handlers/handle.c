@@ -2,10 +2,10 @@
 /* Which handler answers which route, and what holds for all of them; see request.h. */
 #include <stdio.h>
 
-#include "server/jobs/compare.h"
-#include "server/catalog/frozen.h"
-#include "server/request.h"
 #include "server/catalog/versions.h"
+#include "server/jobs/compare.h"
+#include "server/jobs/freeze.h"
+#include "server/request.h"
 #include "server/waiters.h"
 
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,

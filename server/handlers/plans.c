@@ -10,9 +10,9 @@
 #include "plan/holdings.h"
 #include "plan/reads.h"
 #include "server/cache.h"
-#include "server/request.h"
-#include "server/catalog/shard_rows.h"
+#include "server/handlers/shards.h"
 #include "server/handlers/urls.h"
+#include "server/request.h"
 
 #define NAMES_MAX 4096 /* shards or tensors of one body */
 #define OBJECTS_MAX 4096

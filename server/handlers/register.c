@@ -12,6 +12,7 @@
 #include "common/id.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
+#include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
 
 #define SHARDS_MAX 4096

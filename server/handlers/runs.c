@@ -6,9 +6,10 @@
 
 #include "api/meta.h"
 #include "common/clock.h"
+#include "server/catalog/members.h"
 #include "server/catalog/nodes.h"
-#include "server/request.h"
 #include "server/catalog/versions.h"
+#include "server/request.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 
@@ -26,31 +27,30 @@ struct ask {
 
 static enum cairn_code totals(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                               json_t *json, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_totals), SQL_I(run->id)));
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    if (json_object_set_new(json, "committed", json_integer(cairn_srv_rows_i64(&rows, 0))) ||
-        json_object_set_new(json, "bytes", json_integer(cairn_srv_rows_i64(&rows, 1))))
+    uint64_t versions = 0, bytes = 0;
+    CAIRN_TRY(cairn_srv_run_totals(tx, run->id, &versions, &bytes, err));
+    if (json_object_set_new(json, "committed", json_integer((json_int_t)versions)) ||
+        json_object_set_new(json, "bytes", json_integer((json_int_t)bytes)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     return CAIRN_OK;
+}
+
+struct nearest {
+    struct cairn_srv *server;
+    uint64_t ms;
+};
+static void look_at_node(void *argument, const char *node) {
+    struct nearest *nearest = argument;
+    nearest->ms = cairn_min_u64(nearest->ms, cairn_srv_node_silence_ms(nearest->server, node));
 }
 
 /* The nearest heartbeat of the newest attempt's nodes; null when none was ever heard. */
 static enum cairn_code heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
                              const struct cairn_srv_run *run, json_t *json,
                              struct cairn_error *err) {
-    uint64_t nearest_ms = UINT64_MAX;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes), SQL_I(run->id),
-                                 SQL_I(run->attempt)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
-        uint64_t ms = cairn_srv_node_silence_ms(server, cairn_srv_rows_text(&rows, 0));
-        nearest_ms = cairn_min_u64(nearest_ms, ms);
-    }
-    json_t *value = nearest_ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest_ms);
+    struct nearest nearest = {server, UINT64_MAX};
+    CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &nearest, err));
+    json_t *value = nearest.ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest.ms);
     if (json_object_set_new(json, "nodes_heard_ms_ago", value))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     return CAIRN_OK;
@@ -91,11 +91,9 @@ static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct c
     {
         CAIRN_AUTO(srv_run) run = {0};
         int64_t wall_ms = cairn_srv_wall_ms(ask->request->server);
-        CAIRN_TRY(
-            cairn_srv_run_make(tx, name, ask->labels.data, wall_ms, &run, &ask->made, err));
+        CAIRN_TRY(cairn_srv_run_make(tx, name, ask->labels.data, wall_ms, &run, &ask->made, err));
         if (ask->labels.data)
-            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_labels), SQL_I(run.id),
-                                        SQL_T(ask->labels.data)));
+            CAIRN_TRY(cairn_srv_run_set_labels(tx, run.id, ask->labels.data, err));
     }
     json_decref(ask->json);
     ask->json = NULL;
@@ -132,44 +130,27 @@ enum cairn_code cairn_srv_on_run_get(struct cairn_srv_request *request,
 
 /* ---- the list ---- */
 
-static enum cairn_code list_page(struct cairn_srv_tx *tx, struct ask *ask,
-                                 struct cairn_run_name *names, size_t *ret_count,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    const struct cairn_run_name *after = &ask->after;
-    CAIRN_TRY(ask->project[0]
-                  ? cairn_srv_sql_open(tx, &rows, err, SQL(runs_page_of_project),
-                                       SQL_T(ask->project), SQL_T(after->run),
-                                       SQL_I(ask->limit + 1))
-                  : cairn_srv_sql_open(tx, &rows, err, SQL(runs_page), SQL_T(after->project),
-                                       SQL_T(after->run), SQL_I(ask->limit + 1)));
-    for (bool more = true; *ret_count <= ask->limit; (*ret_count)++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
-        struct cairn_run_name *name = &names[*ret_count];
-        snprintf(name->project, sizeof(name->project), "%s", cairn_srv_rows_text(&rows, 0));
-        snprintf(name->run, sizeof(name->run), "%s", cairn_srv_rows_text(&rows, 1));
+static enum cairn_code add_runs(struct cairn_srv_tx *tx, struct ask *ask,
+                                const struct cairn_srv_run_names *page, struct cairn_error *err) {
+    for (size_t i = 0; i < page->count && i < ask->limit; i++) {
+        CAIRN_AUTO(srv_run) run = {0};
+        json_t *json = NULL;
+        CAIRN_TRY(cairn_srv_run_get(tx, &page->names[i], &run, err));
+        CAIRN_TRY(run_json(tx, ask->request->server, &run, &json, err));
+        if (json_array_append_new(ask->json, json))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct ask *ask = argument;
-    CAIRN_AUTO_HEAP struct cairn_run_name *names = calloc(ask->limit + 1, sizeof(*names));
-    if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-    size_t count = 0;
-    CAIRN_TRY(list_page(tx, ask, names, &count, err));
-    for (size_t i = 0; i < count && i < ask->limit; i++) {
-        CAIRN_AUTO(srv_run) run = {0};
-        json_t *json = NULL;
-        CAIRN_TRY(cairn_srv_run_get(tx, &names[i], &run, err));
-        CAIRN_TRY(run_json(tx, ask->request->server, &run, &json, err));
-        if (json_array_append_new(ask->json, json))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-    }
-    if (count > ask->limit) {
+    CAIRN_AUTO(srv_run_names) page = {0}; /* one more than are shown, to know of a next page */
+    CAIRN_TRY(cairn_srv_runs_page(tx, ask->project, &ask->after, ask->limit + 1, &page, err));
+    CAIRN_TRY(add_runs(tx, ask, &page, err));
+    if (page.count > ask->limit) {
         char text[RUN_TEXT_BYTES];
-        const struct cairn_run_name *last = &names[ask->limit - 1];
+        const struct cairn_run_name *last = &page.names[ask->limit - 1];
         snprintf(text, sizeof(text), "%s/%s", last->project, last->run);
         ask->next = cairn_srv_cursor_write(text);
     }

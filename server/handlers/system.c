@@ -7,7 +7,8 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "server/catalog/frozen.h"
+#include "server/catalog/values.h"
+#include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
 #include "server/request.h"
 

@@ -4,8 +4,8 @@
 
 #include "common/text.h"
 #include "server/cache.h"
+#include "server/handlers/shards.h"
 #include "server/request.h"
-#include "server/catalog/shard_rows.h"
 
 static json_t *text_of(struct cairn_view view) {
     return json_stringn(view.data, view.size);

@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
+#include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/marks.h"
 #include "server/waiters.h"

@@ -6,9 +6,9 @@
 
 #include "common/log.h"
 #include "server/cache.h"
+#include "server/handlers/shards.h"
 #include "server/jobs/record.h"
 #include "server/request.h"
-#include "server/catalog/shard_rows.h"
 #include "store/audit.h"
 
 #define FINDINGS_MAX 1000 /* of one answer; all are counted */

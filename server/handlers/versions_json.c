@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The REST form of a version; see versions.h. */
+/* The REST form of a version; see versions_json.h. */
+#include "server/handlers/versions_json.h"
+
 #include <stdio.h>
 
 #include "api/failure.h"
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/text.h"
-#include "server/catalog/versions.h"
+#include "server/catalog/shards.h"
 
 static json_t *time_or_null(int64_t wall_ms) {
     if (!wall_ms) return json_null();
@@ -32,39 +34,27 @@ static json_t *text_or_null(const char *text) {
     return text[0] ? json_string(text) : json_null();
 }
 
-struct counts {
-    uint64_t shards, registered, sealed, bytes;
-    bool latest;
-};
-
 static enum cairn_code count(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
-                             struct counts *ret, struct cairn_error *err) {
+                             struct cairn_srv_progress *ret, bool *ret_latest,
+                             struct cairn_error *err) {
     struct cairn_version_id latest = {""};
     uint64_t step = 0;
-    CAIRN_TRY(cairn_srv_latest(tx, version->run_id, &ret->latest, &latest, &step, err));
-    ret->latest = ret->latest && !strcmp(latest.text, version->id.text);
-    *ret = (struct counts){.shards = version->shards,
-                           .registered = version->shards,
-                           .sealed = version->world_size,
-                           .bytes = version->bytes,
-                           .latest = ret->latest};
-    if (version->committed_ms) return CAIRN_OK;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_counts), SQL_T(version->id.text)));
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    ret->shards = cairn_srv_rows_u64(&rows, 0);
-    ret->registered = cairn_srv_rows_u64(&rows, 1);
-    ret->bytes = cairn_srv_rows_u64(&rows, 2);
-    ret->sealed = cairn_srv_rows_u64(&rows, 3);
-    return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_latest(tx, version->run_id, ret_latest, &latest, &step, err));
+    *ret_latest = *ret_latest && !strcmp(latest.text, version->id.text);
+    *ret = (struct cairn_srv_progress){.shards = version->shards,
+                                       .registered = version->shards,
+                                       .ranks_sealed = version->world_size,
+                                       .bytes = version->bytes};
+    return version->committed_ms ? CAIRN_OK
+                                 : cairn_srv_version_progress(tx, version->id.text, ret, err);
 }
 
 enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version, json_t **ret,
                                        struct cairn_error *err) {
-    struct counts counts = {0};
-    CAIRN_TRY(count(tx, version, &counts, err));
+    struct cairn_srv_progress progress = {0};
+    bool latest = false;
+    CAIRN_TRY(count(tx, version, &progress, &latest, err));
     enum cairn_state shown = cairn_srv_version_shown(version);
     json_t *json = json_object();
     bool failed = !json;
@@ -82,15 +72,15 @@ enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
         {"recorded", json_boolean(version->recorded)},
         {"superseded", json_boolean(version->superseded)},
         {"trashed", json_boolean(version->trashed)},
-        {"latest", json_boolean(counts.latest)},
+        {"latest", json_boolean(latest)},
         {"world_size", json_integer(version->world_size)},
         {"format", json_string(version->format)},
         {"labels", stored(version->labels)},
         {"meta", stored(version->meta)},
-        {"bytes", json_integer((json_int_t)counts.bytes)},
-        {"shards", json_integer((json_int_t)counts.shards)},
-        {"shards_registered", json_integer((json_int_t)counts.registered)},
-        {"ranks_sealed", json_integer((json_int_t)counts.sealed)},
+        {"bytes", json_integer((json_int_t)progress.bytes)},
+        {"shards", json_integer((json_int_t)progress.shards)},
+        {"shards_registered", json_integer((json_int_t)progress.registered)},
+        {"ranks_sealed", json_integer((json_int_t)progress.ranks_sealed)},
         {"layout", hex_or_null(version->has_layout, version->layout)},
         {"created_at", time_or_null(version->created_ms)},
         {"committed_at", time_or_null(version->recorded ? version->committed_ms : 0)},

@@ -8,10 +8,9 @@
 
 #include "api/manifest.h"
 #include "common/crashpoint.h"
-#include "common/json.h"
 #include "common/text.h"
-#include "server/catalog/frozen.h"
-#include "server/catalog/sql.h"
+#include "server/catalog/attempts.h"
+#include "server/jobs/freeze.h"
 
 struct owed {
     const struct cairn_run_name *name;
@@ -20,44 +19,16 @@ struct owed {
     struct cairn_attempt_record record;
 };
 
-static enum cairn_code take_superseded(const char *text, struct cairn_attempt_record *ret,
-                                       struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *ids = json_loads(text, 0, NULL);
-    size_t count = json_array_size(ids);
-    ret->superseded = calloc(count + 1, sizeof(*ret->superseded));
-    if (!ret->superseded || !ids) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a record");
-    for (; ret->superseded_count < count; ret->superseded_count++)
-        (void)cairn_text_copy(ret->superseded[ret->superseded_count].text,
-                              sizeof(ret->superseded->text),
-                              json_string_value(json_array_get(ids, ret->superseded_count)));
-    return CAIRN_OK;
-}
-
 static enum cairn_code find_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct owed *owed = argument;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_unrecorded),
-                                 SQL_T(owed->name->project), SQL_T(owed->name->run)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &owed->found, err));
-    if (!owed->found) return CAIRN_OK;
-    struct cairn_attempt_record *record = &owed->record;
-    owed->run_id = cairn_srv_rows_i64(&rows, 0);
-    record->name = *owed->name;
-    record->attempt = cairn_srv_rows_u64(&rows, 1);
-    (void)cairn_text_copy(record->nonce, sizeof(record->nonce), cairn_srv_rows_text(&rows, 2));
-    (void)cairn_text_copy(record->job, sizeof(record->job), cairn_srv_rows_text(&rows, 3));
-    record->world_size = (uint32_t)cairn_srv_rows_i64(&rows, 4);
-    record->has_resume = !cairn_srv_rows_null(&rows, 5);
-    (void)cairn_text_copy(record->resume_version.text, sizeof(record->resume_version.text),
-                          cairn_srv_rows_text(&rows, 5));
-    return take_superseded(cairn_srv_rows_text(&rows, 6), record, err);
+    return cairn_srv_attempt_unrecorded(tx, owed->name, &owed->found, &owed->run_id, &owed->record,
+                                        err);
 }
 
 static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     const struct owed *owed = argument;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(owed->run_id),
-                             SQL_I(owed->record.attempt));
+    return cairn_srv_attempt_set_recorded(tx, owed->run_id, owed->record.attempt, err);
 }
 
 static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *worker,

@@ -16,11 +16,12 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "plan/cover.h"
-#include "server/catalog/frozen.h"
 #include "server/catalog/layouts.h"
+#include "server/catalog/ranks.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
 #include "server/jobs/commit_objects.h"
+#include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/record.h"
 #include "server/jobs/replicas.h"
@@ -39,9 +40,11 @@ struct work {
     struct cairn_manifest manifest;
     struct cairn_buf text; /* of the manifest */
     char **nodes;          /* by shard: who registered it */
+    size_t shard_capacity;
     struct cairn_buf checksums;
     struct rank_table *tables; /* by rank */
     size_t table_count;
+    uint32_t ranks_sealed;
     bool layout_known; /* another version of this layout was proven and its object is there */
     uint8_t layout_digest[32];
     struct cairn_srv_replicas *replicas;
@@ -66,23 +69,30 @@ static void release_work(struct work *work) {
 
 /* ---- reading the rows ---- */
 
-static enum cairn_code add_shard(struct work *work, const struct cairn_srv_rows *rows,
-                                 size_t *capacity, struct cairn_error *err) {
+static enum cairn_code make_room(struct work *work, struct cairn_error *err) {
     struct cairn_manifest *manifest = &work->manifest;
-    if (manifest->shard_count == *capacity) {
-        *capacity = *capacity ? 2 * *capacity : 64;
-        void *more = realloc(manifest->shards, *capacity * sizeof(*manifest->shards));
-        if (more) manifest->shards = more;
-        void *nodes = more ? realloc(work->nodes, *capacity * sizeof(*work->nodes)) : NULL;
-        if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
-        work->nodes = nodes;
-    }
-    struct cairn_manifest_shard shard = {.name = strdup(cairn_srv_rows_text(rows, 0)),
-                                         .rank = (uint32_t)cairn_srv_rows_i64(rows, 1),
-                                         .size_bytes = cairn_srv_rows_u64(rows, 2),
-                                         .crc32c = (uint32_t)cairn_srv_rows_i64(rows, 3),
-                                         .part_bytes = cairn_srv_rows_u64(rows, 5)};
-    char *node = strdup(cairn_srv_rows_text(rows, 6));
+    if (manifest->shard_count < work->shard_capacity) return CAIRN_OK;
+    size_t wanted = work->shard_capacity ? 2 * work->shard_capacity : 64;
+    void *shards = reallocarray(manifest->shards, wanted, sizeof(*manifest->shards));
+    if (shards) manifest->shards = shards;
+    void *nodes = shards ? reallocarray(work->nodes, wanted, sizeof(*work->nodes)) : NULL;
+    if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
+    work->nodes = nodes;
+    work->shard_capacity = wanted;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_row *row,
+                                 struct cairn_error *err) {
+    struct work *work = argument;
+    struct cairn_manifest *manifest = &work->manifest;
+    CAIRN_TRY(make_room(work, err));
+    struct cairn_manifest_shard shard = {.name = strdup(row->name),
+                                         .rank = (uint32_t)row->rank,
+                                         .size_bytes = row->size,
+                                         .crc32c = row->crc32c,
+                                         .part_bytes = row->part_bytes};
+    char *node = strdup(row->node);
     if (!shard.name || !node) {
         free(shard.name);
         free(node);
@@ -90,23 +100,28 @@ static enum cairn_code add_shard(struct work *work, const struct cairn_srv_rows 
     }
     work->nodes[manifest->shard_count] = node;
     manifest->shards[manifest->shard_count++] = shard;
-    struct cairn_view blocks = cairn_srv_rows_blob(rows, 4);
-    return blocks.size ? cairn_buf_append(&work->checksums, blocks.data, blocks.size, err)
-                       : CAIRN_OK;
+    return row->blocks.size
+               ? cairn_buf_append(&work->checksums, row->blocks.data, row->blocks.size, err)
+               : CAIRN_OK;
 }
 
-/* In the order of the manifest (names by bytes), since checksums.bin is in that order. */
+/* In the order of the manifest, since checksums.bin is in that order. */
 static enum cairn_code load_shards(struct cairn_srv_tx *tx, struct work *work,
                                    struct cairn_error *err) {
-    size_t capacity = 0;
     work->checksums.limit = CAIRN_GIB;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_of_version), SQL_T(work->id)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        CAIRN_TRY(add_shard(work, &rows, &capacity, err));
-    }
+    return cairn_srv_shards_all(tx, work->id, add_shard, work, err);
+}
+
+static enum cairn_code add_rank(void *argument, const struct cairn_srv_rank_sealed *rank,
+                                struct cairn_error *err) {
+    struct work *work = argument;
+    CAIRN_TRY(cairn_srv_replicas_add(work->replicas, rank->rank, rank->replicated, err));
+    work->ranks_sealed++;
+    if (!rank->has_table) return CAIRN_OK;
+    struct rank_table *table = &work->tables[work->table_count++];
+    table->rank = rank->rank;
+    memcpy(table->digest, rank->table, sizeof(table->digest));
+    return CAIRN_OK;
 }
 
 static enum cairn_code load_ranks(struct cairn_srv_tx *tx, struct work *work,
@@ -114,21 +129,8 @@ static enum cairn_code load_ranks(struct cairn_srv_tx *tx, struct work *work,
     work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
     CAIRN_TRY(cairn_srv_replicas_new(&work->replicas, err));
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(ranks_of_version), SQL_T(work->id)));
-    uint32_t sealed = 0;
-    for (bool more = true;; sealed++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
-        uint32_t rank = (uint32_t)cairn_srv_rows_i64(&rows, 0);
-        CAIRN_TRY(cairn_srv_replicas_add(work->replicas, rank, cairn_srv_rows_text(&rows, 2), err));
-        struct cairn_view digest = cairn_srv_rows_blob(&rows, 1);
-        if (digest.size != 32) continue;
-        struct rank_table *table = &work->tables[work->table_count++];
-        table->rank = rank;
-        memcpy(table->digest, digest.data, 32);
-    }
-    CAIRN_ASSERT(sealed == work->version.world_size); /* what "whole" was counted from */
+    CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
+    CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* what "whole" counted */
     return CAIRN_OK;
 }
 
@@ -401,13 +403,13 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     struct cairn_srv_move move = {.event = CAIRN_EVENT_COMMIT};
     CAIRN_TRY(cairn_srv_version_move(tx, &work->version, &move, err));
     work->version.committed_ms = cairn_srv_wall_ms(work->server);
+    work->version.bytes = work->manifest.total_bytes;
+    work->version.shards = work->manifest.shard_count;
+    memcpy(work->version.manifest_sha256, work->manifest_sha256, sizeof(work->manifest_sha256));
     work->committed = true;
     CAIRN_AUTO_HEAP char *warnings = cairn_srv_replicas_warnings(work->replicas);
     if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_committed), SQL_T(work->id),
-                                SQL_I(work->manifest.total_bytes),
-                                SQL_I(work->manifest.shard_count), SQL_D(work->manifest_sha256),
-                                SQL_I(work->version.committed_ms), SQL_T(warnings)));
+    CAIRN_TRY(cairn_srv_version_set_committed(tx, &work->version, warnings, err));
     return take_effect(tx, work, err);
 }
 

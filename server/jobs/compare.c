@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "server/catalog/frozen.h"
 #include "server/jobs/attempt_records.h"
+#include "server/jobs/freeze.h"
 #include "server/jobs/marks.h"
 #include "server/jobs/record.h"
 #include "server/jobs/run_objects.h"
@@ -156,13 +156,11 @@ static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparis
 static enum cairn_code is_news(struct cairn_srv_tx *tx, struct comparison *at,
                                const struct cairn_srv_seen *seen, bool *ret,
                                struct cairn_error *err) {
-    bool known = false, aside = false;
-    int64_t shown = 0;
+    bool known = false, shown = false, aside = false;
     struct cairn_key key;
     struct cairn_version_place place = {at->objects.name, seen->step, seen->id};
     *ret = false;
-    CAIRN_TRY(
-        cairn_srv_sql_number(tx, &known, &shown, err, SQL(version_known), SQL_T(seen->id.text)));
+    CAIRN_TRY(cairn_srv_version_was_committed(tx, seen->id.text, &known, &shown, err));
     if (known) at->unrecorded |= !shown;
     if (known) return CAIRN_OK;
     cairn_key_committed(&place, &key);
@@ -242,16 +240,14 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
     if (!at->unknown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare a run");
     CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_in_catalog, at, err));
     CAIRN_TRY(judge_unknown(at, err));
-    if (at->cause[0])
-        return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
+    if (at->cause[0]) return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
     CAIRN_TRY(cairn_srv_marks_follow(at->server, &at->objects, err));
     if (at->has_run)
-        CAIRN_TRY(
-            cairn_srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));
+        CAIRN_TRY(cairn_srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));
     /* Somebody may have been told of it: no older answer may come first (Q24, P7). */
-    return at->unrecorded ? cairn_srv_record_write_missing(at->server, at->worker,
-                                                           &at->objects.name, err)
-                          : CAIRN_OK;
+    return at->unrecorded
+               ? cairn_srv_record_write_missing(at->server, at->worker, &at->objects.name, err)
+               : CAIRN_OK;
 }
 
 /* ---- whose turn it is ---- */
@@ -297,50 +293,28 @@ enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_w
 
 /* ---- all of them ---- */
 
-struct names {
-    struct cairn_run_name *names;
-    size_t count, capacity;
-};
-
 static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    struct names *names = argument;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_names)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        if (names->count == names->capacity) {
-            size_t wanted = names->capacity ? 2 * names->capacity : 64;
-            void *grown = reallocarray(names->names, wanted, sizeof(*names->names));
-            if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the runs' names");
-            names->names = grown;
-            names->capacity = wanted;
-        }
-        struct cairn_run_name *name = &names->names[names->count++];
-        (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(&rows, 0));
-        (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(&rows, 1));
-    }
+    return cairn_srv_runs_all(tx, argument, err);
 }
 
 static enum cairn_code count_runs(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, SQL(runs_count));
+    return cairn_srv_runs_count(tx, argument, err);
 }
 
 enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       bool *ret_busy, struct cairn_error *err) {
     *ret_busy = false;
-    int64_t runs = 0;
+    uint64_t runs = 0;
     size_t known = 0;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_runs, &runs, err));
     {
         CAIRN_HOLD(&server->compared->lock);
         known = server->compared->locked.count;
     }
-    if (known >= (size_t)runs) return CAIRN_OK;
-    struct names names = {0};
+    if (known >= runs) return CAIRN_OK;
+    CAIRN_AUTO(srv_run_names) names = {0};
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
     for (size_t i = 0; i < names.count && !code; i++) {
         bool busy = false;
@@ -350,6 +324,5 @@ enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_sto
         *ret_busy |= busy;
         if (code && err) *err = why;
     }
-    free(names.names);
     return code;
 }

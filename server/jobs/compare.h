@@ -15,12 +15,12 @@
  *              being there; an attempt record that cannot be read does, since its number is taken.
  * Limits:  two listings of a run's prefix; where keys may not list, a HEAD of the next attempt.
  * Threads: any; one thread at a time compares a run, the others are told that it is busy.
- * Next:    server/catalog/frozen.h, server/jobs/reconcile.h.
+ * Next:    server/jobs/freeze.h, server/jobs/reconcile.h.
  */
 #pragma once
 
-#include "server/server.h"
 #include "server/catalog/versions.h"
+#include "server/server.h"
 
 struct cairn_srv_compared;
 enum cairn_code cairn_srv_compared_new(struct cairn_srv_compared **ret,

@@ -12,46 +12,29 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/catalog/frozen.h"
+#include "server/catalog/attempts.h"
+#include "server/catalog/values.h"
+#include "server/jobs/freeze.h"
 #include "server/jobs/run_objects.h"
 
 #define NUMBERS_TRIED_MAX 16
 
 struct identity {
-    char uuid[CAIRN_UUID_TEXT_BYTES]; /* "" in a new catalog */
-    uint64_t generation;
+    struct cairn_srv_store_seen seen;
     bool has_runs;
 };
 
 /* ---- the catalog's side ---- */
 
-static enum cairn_code read_meta(struct cairn_srv_tx *tx, const char *name, char *ret,
-                                 size_t capacity, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(meta_get), SQL_T(name)));
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    (void)cairn_text_copy(ret, capacity, more ? cairn_srv_rows_text(&rows, 0) : "");
-    return CAIRN_OK;
-}
-
 static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct identity *identity = argument;
-    char number[32];
-    CAIRN_TRY(read_meta(tx, "store_uuid", identity->uuid, sizeof(identity->uuid), err));
-    CAIRN_TRY(read_meta(tx, "generation", number, sizeof(number), err));
-    identity->generation = strtoull(number, NULL, 10);
-    int64_t one = 0;
-    return cairn_srv_sql_number(tx, &identity->has_runs, &one, err, SQL(runs_any));
+    CAIRN_TRY(cairn_srv_store_seen_get(tx, &identity->seen, err));
+    return cairn_srv_runs_any(tx, &identity->has_runs, err);
 }
 
 static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct identity *identity = argument;
-    char number[32];
-    snprintf(number, sizeof(number), "%" PRIu64, identity->generation);
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("store_uuid"),
-                                SQL_T(identity->uuid)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("generation"), SQL_T(number));
+    return cairn_srv_store_seen_put(tx, &identity->seen, err);
 }
 
 /* ---- the store's side ---- */
@@ -76,26 +59,14 @@ static enum cairn_code put_record(struct cairn_store_worker *worker,
 }
 
 struct witness {
-    struct cairn_run_name name;
-    uint64_t attempt;
-    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    struct cairn_attempt_record attempt;
     bool found;
 };
 
 static enum cairn_code find_witness(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct witness *witness = argument;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_newest_recorded)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &witness->found, err));
-    if (!witness->found) return CAIRN_OK;
-    (void)cairn_text_copy(witness->name.project, sizeof(witness->name.project),
-                          cairn_srv_rows_text(&rows, 0));
-    (void)cairn_text_copy(witness->name.run, sizeof(witness->name.run),
-                          cairn_srv_rows_text(&rows, 1));
-    witness->attempt = cairn_srv_rows_u64(&rows, 2);
-    (void)cairn_text_copy(witness->nonce, sizeof(witness->nonce), cairn_srv_rows_text(&rows, 3));
-    return CAIRN_OK;
+    return cairn_srv_attempt_newest_recorded(tx, &witness->found, &witness->attempt, err);
 }
 
 /* A lost store.json is written again on request, where the newest attempt of this catalog is found
@@ -106,7 +77,7 @@ static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_st
     struct cairn_error why = {0};
     CAIRN_AUTO(attempt_record) record = {0};
     const char *url = cairn_store_url(server->store);
-    if (!server->settings->adopt_store || !identity->uuid[0])
+    if (!server->settings->adopt_store || !identity->seen.uuid[0])
         return cairn_fail(
             err, CAIRN_CATALOG_BEHIND,
             "%s has no .cairn/store.json, but this catalog has runs in a store: is it "
@@ -114,28 +85,29 @@ static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_st
             "lost, start once with --adopt-store=true",
             url);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_witness, &witness, err));
-    enum cairn_code code = witness.found ? cairn_srv_attempt_read(worker, &witness.name,
-                                                                  witness.attempt, &record, &why)
-                                         : CAIRN_NOT_FOUND;
+    enum cairn_code code = CAIRN_NOT_FOUND;
+    if (witness.found)
+        code = cairn_srv_attempt_read(worker, &witness.attempt.name, witness.attempt.attempt,
+                                      &record, &why);
     if (code && code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT) {
         if (err) *err = why;
         return code;
     }
-    if (code || strcmp(record.nonce, witness.nonce))
+    if (code || strcmp(record.nonce, witness.attempt.nonce))
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "%s has no .cairn/store.json, and the newest attempt of this catalog is "
                           "not in it: it is another store, or it is not mounted",
                           url);
-    cairn_log(WARN, "store.json_rewritten", "store=%s uuid=%s", url, identity->uuid);
+    cairn_log(WARN, "store.json_rewritten", "store=%s uuid=%s", url, identity->seen.uuid);
     return CAIRN_OK;
 }
 
 static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_worker *worker,
                                   struct identity *identity, struct cairn_error *err) {
     if (identity->has_runs) CAIRN_TRY(may_write_again(server, worker, identity, err));
-    if (!identity->uuid[0]) cairn_uuid_random(identity->uuid);
-    struct cairn_store_record record = {.format = 1, .generation = identity->generation};
-    (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->uuid);
+    if (!identity->seen.uuid[0]) cairn_uuid_random(identity->seen.uuid);
+    struct cairn_store_record record = {.format = 1, .generation = identity->seen.generation};
+    (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->seen.uuid);
     (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
     /* The catalog first: a store must never be of a uuid that no catalog knows. */
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
@@ -156,12 +128,12 @@ static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_w
 static enum cairn_code compare_at_start(struct cairn_srv *server,
                                         const struct cairn_store_record *record,
                                         struct identity *identity, struct cairn_error *err) {
-    if (identity->uuid[0] && strcmp(identity->uuid, record->uuid))
+    if (identity->seen.uuid[0] && strcmp(identity->seen.uuid, record->uuid))
         return cairn_fail(
             err, CAIRN_FORBIDDEN, "the store %s is %s (owner %s), this catalog belongs to %s",
-            cairn_store_url(server->store), record->uuid, record->owner, identity->uuid);
-    (void)cairn_text_copy(identity->uuid, sizeof(identity->uuid), record->uuid);
-    if (record->generation <= identity->generation || server->settings->adopt_store)
+            cairn_store_url(server->store), record->uuid, record->owner, identity->seen.uuid);
+    (void)cairn_text_copy(identity->seen.uuid, sizeof(identity->seen.uuid), record->uuid);
+    if (record->generation <= identity->seen.generation || server->settings->adopt_store)
         return CAIRN_OK;
     cairn_srv_freeze(server, "the store's generation is ahead of this catalog: the catalog is a "
                              "lost, restored or second one (setting adopt-store takes it over)");
@@ -197,8 +169,8 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
                                       struct cairn_error *err) {
     uint64_t before = record->generation;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
-    record->generation = identity->generation;
-    server->raising_to = identity->generation;
+    record->generation = identity->seen.generation;
+    server->raising_to = identity->seen.generation;
     CAIRN_TRY(put_record(worker, record, false, err));
     struct cairn_store_record again = {0};
     CAIRN_TRY(get_record(worker, &again, err));
@@ -212,11 +184,11 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
 static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
-    identity->generation = cairn_max_u64(identity->generation, record->generation);
+    identity->seen.generation = cairn_max_u64(identity->seen.generation, record->generation);
     enum cairn_code code = CAIRN_CONFLICT;
     cairn_uuid_random(server->taker);
     for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_CONFLICT; i++)
-        code = take_number(server, worker, ++identity->generation, err);
+        code = take_number(server, worker, ++identity->seen.generation, err);
     CAIRN_TRY(code);
     return set_generation(server, worker, record, identity, err);
 }
@@ -230,8 +202,8 @@ enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
     CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
     CAIRN_TRY(get_record(worker, &record, err));
-    identity.generation = record.generation + 1;
-    enum cairn_code code = take_number(server, worker, identity.generation, &why);
+    identity.seen.generation = record.generation + 1;
+    enum cairn_code code = take_number(server, worker, identity.seen.generation, &why);
     if (!code) code = set_generation(server, worker, &record, &identity, &why);
     if (code == CAIRN_CONFLICT) {
         cairn_srv_freeze(server, "another server raises this store's generation");
@@ -293,11 +265,11 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
-    server->raising_to = identity.generation;
-    server->generation = identity.generation;
+    server->raising_to = identity.seen.generation;
+    server->generation = identity.seen.generation;
     if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));
-    server->generation = identity.generation;
-    (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.uuid);
+    server->generation = identity.seen.generation;
+    (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.seen.uuid);
     return cairn_srv_frozen_start(server, err);
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/text.h"
+#include "server/catalog/version_lists.h"
 
 #define OLDER_MAX 1000
 #define SETTLE_TRIES_MAX 8
@@ -63,24 +64,13 @@ enum cairn_code cairn_srv_mark_settle(struct cairn_srv *server, struct cairn_sto
 
 struct older {
     const struct cairn_srv_version *by;
-    struct cairn_version_id ids[OLDER_MAX];
-    size_t count;
+    struct cairn_srv_ids ids;
 };
 
 static enum cairn_code find_older(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct older *older = argument;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_older_of_step),
-                                 SQL_I(older->by->run_id), SQL_I(older->by->step),
-                                 SQL_I(older->by->attempt), SQL_I(older->by->n)));
-    for (bool more = true; older->count < OLDER_MAX; older->count++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        (void)cairn_text_copy(older->ids[older->count].text, sizeof(older->ids[0].text),
-                              cairn_srv_rows_text(&rows, 0));
-    }
-    return CAIRN_OK;
+    return cairn_srv_versions_older(tx, older->by, OLDER_MAX, &older->ids, err);
 }
 
 enum cairn_code cairn_srv_mark_superseded(struct cairn_srv *server,
@@ -88,17 +78,17 @@ enum cairn_code cairn_srv_mark_superseded(struct cairn_srv *server,
                                           const struct cairn_srv_version *version,
                                           struct cairn_error *err) {
     if (version->on_exists != CAIRN_SRV_EXISTS_SUPERSEDE) return CAIRN_OK;
-    CAIRN_AUTO_HEAP struct older *older = calloc(1, sizeof(*older));
-    if (!older) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for marks");
-    older->by = version;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_older, older, err));
-    for (size_t i = 0; i < older->count; i++) {
-        struct cairn_version_place place = {version->name, version->step, older->ids[i]};
+    struct older older = {.by = version};
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_older, &older, err);
+    for (size_t i = 0; i < older.ids.count && !code; i++) {
+        const struct cairn_version_id *id = &older.ids.ids[i];
+        struct cairn_version_place place = {version->name, version->step, *id};
         struct cairn_key key;
         cairn_key_superseded(&place, version->attempt, &key);
-        CAIRN_TRY(put(worker, &key, "cairn_superseded", older->ids[i].text, err));
+        code = put(worker, &key, "cairn_superseded", id->text, err);
     }
-    return CAIRN_OK;
+    cairn_srv_ids_release(&older.ids);
+    return code;
 }
 
 /* ---- rows after the store ---- */
@@ -108,32 +98,26 @@ struct follow {
     bool differs;
 };
 
-static enum cairn_code each_row(struct cairn_srv_tx *tx, struct follow *follow,
-                                struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_trash_of_run),
-                                 SQL_T(follow->objects->name.project),
-                                 SQL_T(follow->objects->name.run)));
-    for (bool more = true; !follow->differs;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        const struct cairn_srv_seen *seen =
-            cairn_srv_run_objects_find(follow->objects, cairn_srv_rows_text(&rows, 0));
-        follow->differs = seen && seen->trashed == cairn_srv_rows_null(&rows, 1);
-    }
+static enum cairn_code compare_one(void *argument, const char *id, uint64_t step, bool trashed,
+                                   struct cairn_error *err) {
+    struct follow *follow = argument;
+    (void)step;
+    (void)err;
+    const struct cairn_srv_seen *seen = cairn_srv_run_objects_find(follow->objects, id);
+    follow->differs |= seen && seen->trashed != trashed;
     return CAIRN_OK;
 }
 
 static enum cairn_code find_differing(struct cairn_srv_tx *tx, void *argument,
                                       struct cairn_error *err) {
-    return each_row(tx, argument, err);
+    struct follow *follow = argument;
+    return cairn_srv_versions_recorded(tx, &follow->objects->name, compare_one, follow, err);
 }
 
 /* Its grace begins now: nobody was told of it, or this catalog has forgotten when. */
 enum cairn_code cairn_srv_mark_take(struct cairn_srv_tx *tx, const struct cairn_srv_seen *seen,
                                     struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_follow_mark), SQL_T(seen->id.text),
-                             SQL_I(seen->trashed), SQL_I(cairn_srv_tick(tx)));
+    return cairn_srv_version_follow_mark(tx, seen->id.text, seen->trashed, err);
 }
 
 static enum cairn_code take_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {

@@ -9,24 +9,20 @@
 
 #include "common/log.h"
 #include "common/text.h"
+#include "server/catalog/frozen.h"
+#include "server/catalog/values.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/mend.h"
-#include "server/catalog/versions.h"
 #include "server/waiters.h"
 #include "store/presence.h"
 
-#define RUNS_MAX 16 /* of one round */
-
 struct asked {
-    struct cairn_run_name names[RUNS_MAX];
-    int64_t run_ids[RUNS_MAX];
-    uint64_t due[RUNS_MAX]; /* catalog tick; 0: the generation was not raised for it yet */
+    struct cairn_srv_asked runs[CAIRN_SRV_ASKED_MAX];
     size_t count;
     uint64_t tick;
     /* of a note */
-    int64_t run_id;
-    uint64_t due_tick;
+    struct cairn_srv_asked *run;
     const char *note;
 };
 
@@ -188,39 +184,27 @@ static enum cairn_code find_asked(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct asked *asked = argument;
     asked->tick = cairn_srv_tick(tx);
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_asked)));
-    for (bool more = true; asked->count < RUNS_MAX; asked->count++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        struct cairn_run_name *name = &asked->names[asked->count];
-        (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(&rows, 0));
-        (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(&rows, 1));
-        asked->run_ids[asked->count] = cairn_srv_rows_i64(&rows, 2);
-        asked->due[asked->count] = cairn_srv_rows_u64(&rows, 3);
-    }
-    return CAIRN_OK;
+    return cairn_srv_frozen_asked(tx, asked->runs, &asked->count, err);
 }
 
 static enum cairn_code keep_note(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct asked *asked = argument;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_set_note), SQL_I(asked->run_id),
-                             SQL_T(asked->note), SQL_I(asked->due_tick));
+    return cairn_srv_frozen_set_note(tx, asked->run->run_id, asked->note, asked->run->due_tick,
+                                     err);
 }
 
 static enum cairn_code one_asked(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                 struct asked *asked, size_t at, struct cairn_error *err) {
-    asked->run_id = asked->run_ids[at];
-    asked->due_tick = asked->due[at];
-    if (!asked->due_tick) {
+                                 struct asked *asked, struct cairn_error *err) {
+    struct cairn_srv_asked *run = asked->run;
+    if (!run->due_tick) { /* the generation was not raised for it yet */
         CAIRN_TRY(cairn_srv_identity_raise(server, worker, err));
-        asked->due_tick = asked->tick + server->settings->reconcile_wait_ms;
+        run->due_tick = asked->tick + server->settings->reconcile_wait_ms;
         asked->note = "the generation was raised; the store is read after reconcile-wait";
         CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep_note, asked, err));
     }
-    if (asked->tick < asked->due_tick) return CAIRN_OK;
+    if (asked->tick < run->due_tick) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
-    return reconcile(server, worker, &asked->names[at], err);
+    return reconcile(server, worker, &run->name, err);
 }
 
 void cairn_srv_reconcile_asked(struct cairn_srv *server, struct cairn_store_worker *worker) {
@@ -229,11 +213,11 @@ void cairn_srv_reconcile_asked(struct cairn_srv *server, struct cairn_store_work
     if (cairn_srv_catalog_read(server->catalog, find_asked, &asked, NULL)) return;
     for (size_t i = 0; i < asked.count; i++) {
         struct cairn_error why = {0};
-        const struct cairn_run_name *name = &asked.names[i];
-        enum cairn_code code = one_asked(server, worker, &asked, i, &why);
+        asked.run = &asked.runs[i];
+        enum cairn_code code = one_asked(server, worker, &asked, &why);
         if (!code) continue;
-        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"", name->project, name->run,
-                  why.message);
+        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"", asked.run->name.project,
+                  asked.run->name.run, why.message);
         asked.note = why.message;
         (void)!cairn_srv_catalog_write(server->catalog, keep_note, &asked, NULL);
     }

@@ -10,8 +10,9 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "server/catalog/frozen.h"
+#include "server/catalog/version_lists.h"
 #include "server/handlers/saves.h"
+#include "server/jobs/freeze.h"
 #include "server/jobs/marks.h"
 #include "server/jobs/sweep_objects.h"
 
@@ -30,8 +31,7 @@ enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_version *version,
                                            struct cairn_error *err) {
     if (version->on_exists != CAIRN_SRV_EXISTS_SUPERSEDE) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(versions_supersede_step), SQL_I(version->run_id),
-                             SQL_I(version->step), SQL_I(version->attempt), SQL_I(version->n));
+    return cairn_srv_versions_supersede_step(tx, version, err);
 }
 
 static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
@@ -73,24 +73,14 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
 
 struct owed {
     const struct cairn_run_name *name;
-    struct cairn_version_id ids[OWED_MAX];
-    size_t count;
+    struct cairn_srv_ids ids;
     const char *id;
     struct cairn_srv_version version;
 };
 
 static enum cairn_code find_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct owed *owed = argument;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_unrecorded_of_run),
-                                 SQL_T(owed->name->project), SQL_T(owed->name->run)));
-    for (bool more = true; owed->count < OWED_MAX; owed->count++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        (void)cairn_text_copy(owed->ids[owed->count].text, sizeof(owed->ids[0].text),
-                              cairn_srv_rows_text(&rows, 0));
-    }
-    return CAIRN_OK;
+    return cairn_srv_versions_unrecorded(tx, owed->name, OWED_MAX, &owed->ids, err);
 }
 
 static enum cairn_code get_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -103,18 +93,16 @@ enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
                                                struct cairn_store_worker *worker,
                                                const struct cairn_run_name *name,
                                                struct cairn_error *err) {
-    CAIRN_AUTO_HEAP struct owed *owed = calloc(1, sizeof(*owed));
-    if (!owed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for records");
-    owed->name = name;
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_owed, owed, err);
-    for (size_t i = 0; i < owed->count && !code; i++) {
-        owed->id = owed->ids[i].text;
-        code = cairn_srv_catalog_read(server->catalog, get_owed, owed, err);
-        if (code || owed->version.state != CAIRN_STATE_COMMITTED || owed->version.recorded)
-            continue;
-        code = cairn_srv_record_write(server, worker, &owed->version, err);
-        if (code) (void)cairn_within(err, code, "the record of %s is missing", owed->id);
+    struct owed owed = {.name = name};
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_owed, &owed, err);
+    for (size_t i = 0; i < owed.ids.count && !code; i++) {
+        owed.id = owed.ids.ids[i].text;
+        code = cairn_srv_catalog_read(server->catalog, get_owed, &owed, err);
+        if (code || owed.version.state != CAIRN_STATE_COMMITTED || owed.version.recorded) continue;
+        code = cairn_srv_record_write(server, worker, &owed.version, err);
+        if (code) (void)cairn_within(err, code, "the record of %s is missing", owed.id);
     }
-    cairn_srv_version_release(&owed->version);
+    cairn_srv_ids_release(&owed.ids);
+    cairn_srv_version_release(&owed.version);
     return code;
 }

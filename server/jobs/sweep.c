@@ -9,14 +9,15 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/jobs/compare.h"
-#include "server/catalog/frozen.h"
 #include "server/catalog/members.h"
+#include "server/catalog/nodes.h"
+#include "server/catalog/version_lists.h"
+#include "server/handlers/saves.h"
+#include "server/jobs/compare.h"
+#include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
-#include "server/catalog/nodes.h"
 #include "server/jobs/reconcile.h"
-#include "server/handlers/saves.h"
 #include "server/jobs/sweep_objects.h"
 #include "server/jobs/sweep_temporaries.h"
 #include "store/s3/s3.h"
@@ -30,8 +31,7 @@
 /* Version ids that one query found, worked on after it. */
 struct cairn_srv_sweep {
     struct cairn_srv *server;
-    struct cairn_version_id ids[ROUND_VERSIONS_MAX];
-    size_t count;
+    struct cairn_srv_ids ids;
     uint64_t seen_tick, seen_boot_ms; /* Q34: of this server */
     struct cairn_srv_version version;
     char reason[CAIRN_SRV_REASON_BYTES];
@@ -55,78 +55,57 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
         return CAIRN_OK;
     }
     uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
-    uint64_t changed = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(tick_raise), SQL_I(step_ms), SQL_I(tick)));
-    if (changed) found->seen_tick = tick + step_ms;
+    bool raised = false;
+    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, &raised, err));
+    if (raised) found->seen_tick = tick + step_ms;
     found->seen_boot_ms = boot_ms;
     return CAIRN_OK;
 }
 
 /* ---- queries ---- */
 
-static enum cairn_code collect(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
-                               const struct cairn_srv_statement *statement, uint64_t number,
-                               struct cairn_error *err) {
-    found->count = 0;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, statement, SQL_I(number)));
-    for (bool more = true; found->count < ROUND_VERSIONS_MAX; found->count++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
-        (void)cairn_text_copy(found->ids[found->count].text, sizeof(found->ids[0].text),
-                              cairn_srv_rows_text(&rows, 0));
-    }
-    return CAIRN_OK;
+static enum cairn_code find(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
+                            enum cairn_srv_round round, uint64_t tick_ms, struct cairn_error *err) {
+    return cairn_srv_versions_round(tx, round, tick_ms, ROUND_VERSIONS_MAX, &found->ids, err);
 }
 
 static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
                                       struct cairn_error *err) {
-    return collect(tx, argument, SQL(versions_left_over), ROUND_VERSIONS_MAX, err);
+    return find(tx, argument, CAIRN_SRV_ROUND_LEFT_OVER, 0, err);
 }
 
 static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return collect(tx, argument, SQL(versions_open), ROUND_VERSIONS_MAX, err);
+    return find(tx, argument, CAIRN_SRV_ROUND_OPEN, 0, err);
 }
 
 static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
+    found->ids.count = 0;
     if (tick < grace_ms) return CAIRN_OK;
-    return collect(tx, found, SQL(versions_trashed), tick - grace_ms, err);
+    return find(tx, found, CAIRN_SRV_ROUND_TRASHED, tick - grace_ms, err);
 }
 
 static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return collect(tx, argument, SQL(versions_dead), ROUND_VERSIONS_MAX, err);
+    return find(tx, argument, CAIRN_SRV_ROUND_DEAD, 0, err);
 }
 
 /* Q30: again after 10 s, for a request that was on the wire when its version was given up, and
  * after 1, 24 and 48 h, for late writes of paused processes. */
 static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return collect(tx, argument, SQL(versions_to_sweep_again), cairn_srv_tick(tx), err);
+    return find(tx, argument, CAIRN_SRV_ROUND_AGAIN, cairn_srv_tick(tx), err);
 }
 
 /* ---- Q26: open for too long, or needing a node that is silent ---- */
 
-static enum cairn_code silent_node(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
-                                   struct cairn_error *err) {
-    const struct cairn_srv_version *version = &found->version;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes_unfinished),
-                                 SQL_I(version->run_id), SQL_I(version->attempt),
-                                 SQL_T(version->id.text)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        uint64_t silence_ms =
-            cairn_srv_node_silence_ms(found->server, cairn_srv_rows_text(&rows, 0));
-        if (silence_ms < found->server->settings->silence_max_ms) continue;
-        char text[24];
-        cairn_duration_text(silence_ms, text);
-        snprintf(found->reason, sizeof(found->reason), "node %s was not heard for %s",
-                 cairn_srv_rows_text(&rows, 0), text);
-        return CAIRN_OK;
-    }
+static void judge_node(void *argument, const char *node) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t silence_ms = cairn_srv_node_silence_ms(found->server, node);
+    if (found->reason[0] || silence_ms < found->server->settings->silence_max_ms) return;
+    char text[24];
+    cairn_duration_text(silence_ms, text);
+    snprintf(found->reason, sizeof(found->reason), "node %s was not heard for %s", node, text);
 }
 
 static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -153,7 +132,7 @@ static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct ca
         cairn_duration_text(open_max_ms, text);
         snprintf(found->reason, sizeof(found->reason), "it was open for more than %s", text);
     } else {
-        CAIRN_TRY(silent_node(tx, found, err));
+        CAIRN_TRY(cairn_srv_version_needs_nodes(tx, &fresh, judge_node, found, err));
     }
     if (!found->reason[0]) return CAIRN_OK;
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, code, found->reason};
@@ -166,12 +145,12 @@ static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_er
     cairn_srv_nodes_awake(server);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
     enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; i < found->count && !code; i++) {
-        found->version.id = found->ids[i];
+    for (size_t i = 0; i < found->ids.count && !code; i++) {
+        found->version.id = found->ids.ids[i];
         code = cairn_srv_catalog_write(server->catalog, expire, found, err);
         if (code || !found->changed) continue;
         cairn_log(WARN, "save.expired", "version=%s step=%" PRIu64 " reason=\"%s\"",
-                  found->ids[i].text, found->version.step, found->reason);
+                  found->ids.ids[i].text, found->version.step, found->reason);
         cairn_srv_save_changed(server, &found->version);
     }
     cairn_srv_version_release(&found->version);
@@ -220,11 +199,11 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
     struct cairn_srv *server = found->server;
-    found->count = 0;
+    found->ids.count = 0;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
-    if (found->count) CAIRN_TRY(raise_once(found, worker, err));
-    for (size_t i = 0; i < found->count; i++) {
-        found->version = (struct cairn_srv_version){.id = found->ids[i]};
+    if (found->ids.count) CAIRN_TRY(raise_once(found, worker, err));
+    for (size_t i = 0; i < found->ids.count; i++) {
+        found->version = (struct cairn_srv_version){.id = found->ids.ids[i]};
         CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
     }
     return CAIRN_OK;
@@ -236,17 +215,17 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
 static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
     enum cairn_code first = CAIRN_OK;
-    for (size_t i = 0; i < found->count; i++) {
+    for (size_t i = 0; i < found->ids.count; i++) {
         struct cairn_error why = {0};
         enum cairn_code code =
-            cairn_srv_sweep_version(found->server, worker, found->ids[i].text, &why);
+            cairn_srv_sweep_version(found->server, worker, found->ids.ids[i].text, &why);
         if (code == CAIRN_CATALOG_BEHIND && found->server->frozen)
             return cairn_fail(err, code, "%s", why.message);
         if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen now */
         if (!code || first) continue;
         first = code;
         if (err) *err = why;
-        (void)cairn_within(err, code, "%s", found->ids[i].text);
+        (void)cairn_within(err, code, "%s", found->ids.ids[i].text);
     }
     return first;
 }
@@ -255,12 +234,12 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
                                      struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_dead, found, err));
-    if (found->count) {
+    if (found->ids.count) {
         CAIRN_TRY(raise_once(found, worker, err));
         CAIRN_TRY(sweep_found(found, worker, err));
     }
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_gone, found, err));
-    if (found->count) {
+    if (found->ids.count) {
         CAIRN_TRY(raise_once(found, worker, err));
         CAIRN_TRY(sweep_found(found, worker, err));
     }
@@ -293,7 +272,8 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     CAIRN_TRY(raise_now_and_then(found, worker, err));
     cairn_srv_reconcile_asked(server, worker);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
-    for (size_t i = 0; i < found->count; i++) cairn_srv_jobs_commit(server, found->ids[i].text);
+    for (size_t i = 0; i < found->ids.count; i++)
+        cairn_srv_jobs_commit(server, found->ids.ids[i].text);
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
     tidy(found, worker);
@@ -312,7 +292,9 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
 }
 
 void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
-    if (sweep) cairn_srv_temporaries_free(sweep->temporaries);
+    if (!sweep) return;
+    cairn_srv_ids_release(&sweep->ids);
+    cairn_srv_temporaries_free(sweep->temporaries);
     free(sweep);
 }
 

@@ -8,10 +8,10 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "server/catalog/frozen.h"
 #include "server/catalog/layouts.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
+#include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
 
 #define PAGES_MAX 1000000

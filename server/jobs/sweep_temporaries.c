@@ -9,7 +9,7 @@
 
 #include "common/log.h"
 #include "common/text.h"
-#include "server/catalog/versions.h"
+#include "server/catalog/runs.h"
 
 #define SEEN_MAX 1000
 
@@ -19,10 +19,6 @@ struct temporaries {
 };
 struct cairn_srv_temporaries {
     struct temporaries before, now;
-};
-struct names {
-    struct cairn_run_name *names; /* owned */
-    size_t count, capacity;
 };
 
 static void drop(struct temporaries *seen) {
@@ -83,28 +79,12 @@ static enum cairn_code look_below(struct cairn_srv_temporaries *temporaries,
 
 static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    struct names *names = argument;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_names)));
-    for (bool more = true;; names->count++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        if (names->count == names->capacity) {
-            size_t wanted = names->capacity ? 2 * names->capacity : 64;
-            void *grown = reallocarray(names->names, wanted, sizeof(*names->names));
-            if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the runs' names");
-            names->names = grown;
-            names->capacity = wanted;
-        }
-        struct cairn_run_name *name = &names->names[names->count];
-        (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(&rows, 0));
-        (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(&rows, 1));
-    }
+    return cairn_srv_runs_all(tx, argument, err);
 }
 
 static enum cairn_code look(struct cairn_srv_temporaries *temporaries,
-                            struct cairn_store_worker *worker, const struct names *names,
-                            struct cairn_error *err) {
+                            struct cairn_store_worker *worker,
+                            const struct cairn_srv_run_names *names, struct cairn_error *err) {
     static const char *const folders[] = {"attempts", "layouts"};
     CAIRN_TRY(look_below(temporaries, worker, ".cairn/", err));
     for (size_t i = 0; i < names->count; i++) {
@@ -122,11 +102,10 @@ enum cairn_code cairn_srv_temporaries_sweep(struct cairn_srv_temporaries *tempor
                                             struct cairn_srv *server,
                                             struct cairn_store_worker *worker,
                                             struct cairn_error *err) {
-    struct names names = {0};
+    CAIRN_AUTO(srv_run_names) names = {0};
     if (strcmp(cairn_store_profile(server->store)->kind, "dir") != 0) return CAIRN_OK;
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
     if (!code) code = look(temporaries, worker, &names, err);
-    free(names.names);
     drop(&temporaries->before);
     temporaries->before = temporaries->now;
     temporaries->now = (struct temporaries){0};

@@ -154,8 +154,8 @@ void cairn_tidy_layers(const struct cairn_tidy_file *file, struct cairn_buf *fou
 static const struct {
     const char *room;
     int floor;
-} rooms[] = {{"common/http/", 1}, {"store/dir/", 1},  {"store/fault/", 1}, {"store/xml/", 1},
-             {"store/keys/", 2},  {"store/s3/", 3},   {"cli/verbs/", 1}};
+} rooms[] = {{"common/http/", 1}, {"store/dir/", 1}, {"store/fault/", 1}, {"store/xml/", 1},
+             {"store/keys/", 2},  {"store/s3/", 3},  {"cli/verbs/", 1}};
 
 /* The row with the longest name that path begins with; -1: none. */
 static int room_of(const char *path) {
@@ -194,14 +194,10 @@ void cairn_tidy_rooms(const struct cairn_tidy_file *file, struct cairn_buf *foun
 static const struct {
     const char *header;
     const char *owners[2];
-} foreign[] = {{"curl/", {"common/http/"}},
-               {"jansson.h", {"common/json"}},
-               {"microhttpd.h", {"server/http/"}},
-               {"openssl/", {"common/hash", "common/http/tls"}},
-               {"sqlite3.h", {"server/catalog/"}},
-               {"libpq-fe.h", {"server/catalog/"}},
-               {"expat.h", {"store/xml/"}},
-               {"cuda", {"client/stage_cuda"}},
+} foreign[] = {{"curl/", {"common/http/"}},        {"jansson.h", {"common/json"}},
+               {"microhttpd.h", {"server/http/"}}, {"openssl/", {"common/hash", "common/http/tls"}},
+               {"sqlite3.h", {"server/catalog/"}}, {"libpq-fe.h", {"server/catalog/"}},
+               {"expat.h", {"store/xml/"}},        {"cuda", {"client/stage_cuda"}},
                {"CUnit/", {"tests/harness"}}};
 
 void cairn_tidy_owners(const struct cairn_tidy_file *file, struct cairn_buf *found) {
@@ -362,7 +358,8 @@ void cairn_tidy_states(const struct cairn_tidy_file *file, struct cairn_buf *fou
     }
 }
 
-/* A literal that begins as a statement does; what is said to a database stands in one table. */
+/* A literal that begins as a statement does; what is said to a database stands in one table. And
+ * who uses that table: the catalog's own words, so that handlers and jobs know no statement. */
 void cairn_tidy_sql(const struct cairn_tidy_file *file, struct cairn_buf *found) {
     static const char *const verbs[] = {
         "SELECT ", "INSERT INTO ",    "UPDATE ",   "DELETE FROM ", "CREATE ",        "ALTER TABLE ",
@@ -373,6 +370,14 @@ void cairn_tidy_sql(const struct cairn_tidy_file *file, struct cairn_buf *found)
         for (size_t i = 0; i < CAIRN_COUNT(verbs); i++)
             if (starts(text, verbs[i]))
                 report(file, text, found, "SQL outside server/catalog/: ", verbs[i]);
+    }
+    static const char *const uses[] = {"SQL(", "cairn_srv_sql_", "cairn_srv_rows_"};
+    if (!starts(file->path, "server/")) return;
+    for (size_t i = 0; i < CAIRN_COUNT(uses); i++) {
+        const char *at = strstr(file->code, uses[i]);
+        if (at)
+            report(file, file->text + (at - file->code), found,
+                   "a statement is run outside server/catalog/: ", uses[i]);
     }
 }
 

@@ -226,7 +226,9 @@ TEST(a_statement_outside_the_catalog_is_found) {
             {"server/jobs/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},
             {"server/handlers/runs.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
             {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},
-            {"tests/server/world.c", "run(\"SELECT 1\");\n", 0});
+            {"tests/server/world.c", "run(\"SELECT 1\");\n", 0},
+            {"server/jobs/sweep.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 2},
+            {"server/catalog/values.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {

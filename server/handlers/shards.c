@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET {C}/shards and {C}/shards/{name}: rows while the version is open, the manifest afterwards. */
-#include "server/catalog/shard_rows.h"
+#include "server/handlers/shards.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "common/text.h"
 #include "server/cache.h"
-#include "server/catalog/frozen.h"
+#include "server/catalog/shards.h"
+#include "server/jobs/freeze.h"
 
 struct find {
     struct cairn_srv_request *request;
@@ -70,12 +71,8 @@ enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cai
 }
 
 /* One shard for the list; the one behind the limit only makes the cursor. */
-struct row {
-    const char *name, *state;
-    uint64_t rank, size;
-    uint32_t crc32c;
-};
-static enum cairn_code add(struct find *find, const struct row *row, struct cairn_error *err) {
+static enum cairn_code add(struct find *find, const struct cairn_srv_shard_row *row,
+                           const char *state, struct cairn_error *err) {
     if (json_array_size(find->items) == find->limit) {
         if (!find->next) find->next = cairn_srv_cursor_write(find->last);
         return CAIRN_OK;
@@ -83,39 +80,29 @@ static enum cairn_code add(struct find *find, const struct row *row, struct cair
     (void)cairn_text_copy(find->last, sizeof(find->last), row->name);
     char crc[16];
     snprintf(crc, sizeof(crc), "%08x", row->crc32c);
-    bool sent = strcmp(row->state, "sealed") != 0;
-    json_t *item =
-        json_pack("{s:s, s:I, s:I, s:s?, s:s}", "name", row->name, "rank", (json_int_t)row->rank,
-                  "size", (json_int_t)row->size, "crc32c", sent ? crc : NULL, "state", row->state);
+    json_t *item = json_pack("{s:s, s:I, s:I, s:s?, s:s}", "name", row->name, "rank",
+                             (json_int_t)row->rank, "size", (json_int_t)row->size, "crc32c",
+                             row->registered ? crc : NULL, "state", state);
     if (json_array_append_new(find->items, item))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     return CAIRN_OK;
 }
 
+static enum cairn_code add_row(void *argument, const struct cairn_srv_shard_row *row,
+                               struct cairn_error *err) {
+    return add(argument, row, row->registered ? "registered" : "sealed", err);
+}
+
 static enum cairn_code list_rows(struct cairn_srv_tx *tx, struct find *find,
                                  struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
     const char *id = find->version.id.text;
-    if (find->single)
-        CAIRN_TRY(
-            cairn_srv_sql_open(tx, &rows, err, SQL(shard_shown), SQL_T(id), SQL_T(find->after)));
-    else if (find->by_rank)
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_page_of_rank), SQL_T(id),
-                                     SQL_I(find->rank), SQL_T(find->after),
-                                     SQL_I(find->limit + 1)));
-    else
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_page), SQL_T(id),
-                                     SQL_T(find->after), SQL_I(find->limit + 1)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        struct row row = {.name = cairn_srv_rows_text(&rows, 0),
-                          .rank = cairn_srv_rows_u64(&rows, 1),
-                          .size = cairn_srv_rows_u64(&rows, 2),
-                          .crc32c = (uint32_t)cairn_srv_rows_i64(&rows, 3),
-                          .state = cairn_srv_rows_i64(&rows, 4) ? "registered" : "sealed"};
-        CAIRN_TRY(add(find, &row, err));
-    }
+    if (find->single) return cairn_srv_shard_named(tx, id, find->after, add_row, find, err);
+    struct cairn_srv_shard_page page = {.version = id,
+                                        .after = find->after,
+                                        .by_rank = find->by_rank,
+                                        .rank = find->rank,
+                                        .limit = find->limit + 1}; /* to know of a next page */
+    return cairn_srv_shards_page(tx, &page, add_row, find, err);
 }
 
 static enum cairn_code look_at_rows(struct cairn_srv_tx *tx, void *argument,
@@ -137,8 +124,12 @@ static enum cairn_code list_manifest(struct find *find, struct cairn_error *err)
         int order = strcmp(shard->name, find->after);
         if (find->single ? order != 0 : order <= 0) continue;
         if (find->by_rank && shard->rank != find->rank) continue;
-        struct row row = {shard->name, "committed", shard->rank, shard->size_bytes, shard->crc32c};
-        code = add(find, &row, err);
+        struct cairn_srv_shard_row row = {.name = shard->name,
+                                          .rank = shard->rank,
+                                          .size = shard->size_bytes,
+                                          .crc32c = shard->crc32c,
+                                          .registered = true};
+        code = add(find, &row, "committed", err);
     }
     cairn_srv_cache_give(request->server, held);
     return code;

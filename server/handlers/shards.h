@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shard_rows: which version a read means, and its shards wherever they are kept.
+ * shards: which version a read means, and its shards wherever they are kept.
  *
  * Why:     shards are rows while a version is open and lines of its manifest afterwards; readers
  *          ask the same question in both cases.
@@ -12,8 +12,8 @@
  */
 #pragma once
 
-#include "server/request.h"
 #include "server/catalog/versions.h"
+#include "server/request.h"
 
 /* The version of the path, whose bytes may be read. */
 enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cairn_srv_version *ret,

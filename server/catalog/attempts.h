@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attempts: rows of attempts: who opened one, what it resumed from and what it superseded.
+ *
+ * Why:     an attempt call that is repeated must be answered as it was the first time (Q2), and the
+ *          store's record of an attempt is written from its row, whenever that succeeds (Q5).
+ * Promise: AT1  a row is written once and changes only by becoming recorded; a reconcile may put
+ *               the store's record in its place.
+ * Limits:  the superseded ids of one attempt 1 MiB together.
+ * Threads: inside a transaction; a struct belongs to its caller.
+ * Next:    server/catalog/members.h, server/handlers/attempts.c, server/jobs/attempt_records.h.
+ */
+#pragma once
+
+#include "api/manifest.h"
+#include "server/catalog/runs.h"
+
+#define CAIRN_SRV_RESUME_BYTES 65
+
+/* As it was opened. */
+struct cairn_srv_attempt {
+    uint64_t number, world_size;
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    char resume[CAIRN_SRV_RESUME_BYTES]; /* what was asked for; "": taken over from the store */
+    bool has_choice, recorded;
+    struct cairn_version_id choice; /* what it resumed from */
+    uint64_t choice_step;
+};
+enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id, const char *job,
+                                         bool *ret_found, struct cairn_srv_attempt *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_srv_attempt_new {
+    const struct cairn_srv_attempt *attempt;
+    const char *job, *incarnation;
+    const struct cairn_srv_ids *superseded;
+    int64_t wall_ms;
+};
+enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id,
+                                         const struct cairn_srv_attempt_new *opened,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* The oldest attempt of a run whose record is not known to be in the store. */
+enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
+                                             const struct cairn_run_name *name, bool *ret_found,
+                                             int64_t *ret_run_id, struct cairn_attempt_record *ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
+                                               uint64_t number,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* Of all runs; only name, attempt and nonce are filled. */
+enum cairn_code cairn_srv_attempt_newest_recorded(struct cairn_srv_tx *tx, bool *ret_found,
+                                                  struct cairn_attempt_record *ret,
+                                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Reconcile: the store's record takes the place of what the catalog had under its number or its
+ * job. What the call asked for stands in no record: "" joins with any (Q2). */
+enum cairn_code cairn_srv_attempt_take(struct cairn_srv_tx *tx, int64_t run_id,
+                                       const struct cairn_attempt_record *record, int64_t wall_ms,
+                                       struct cairn_error *err) CAIRN_MUST_USE;

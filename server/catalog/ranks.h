@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ranks: the ranks of an open version that have begun, and their replica groups.
+ *
+ * Why:     ranks of one save are compared with the first that began (Q10), and a commit reads what
+ *          each has sealed.
+ * Promise: RK1  a rank that joins again changes nothing.
+ * Limits:  -
+ * Threads: inside a transaction.
+ * Next:    server/handlers/begin.c, server/catalog/shards.h for seals.
+ */
+#pragma once
+
+#include "server/catalog/versions.h"
+
+enum cairn_code cairn_srv_rank_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                    const char *node, struct cairn_error *err) CAIRN_MUST_USE;
+/* The lowest rank that has begun, other than this one; 0 when there is none. */
+enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                     uint64_t *ret, struct cairn_error *err) CAIRN_MUST_USE;
+/* A group's digest is its first rank's; *ret_first is that rank. */
+struct cairn_srv_group_said {
+    const char *name, *digest;
+    uint64_t rank;
+};
+enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *version,
+                                     const struct cairn_srv_group_said *said, bool *ret_differs,
+                                     uint64_t *ret_first, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* A sealed rank; the text lives during the call. */
+struct cairn_srv_rank_sealed {
+    uint32_t rank;
+    bool has_table; /* it has tensors */
+    uint8_t table[32];
+    const char *replicated; /* JSON, "" for none */
+};
+/* Sealed ranks, rising. */
+enum cairn_code cairn_srv_ranks_sealed(
+    struct cairn_srv_tx *tx, const char *version,
+    enum cairn_code (*each)(void *argument, const struct cairn_srv_rank_sealed *rank,
+                            struct cairn_error *err),
+    void *argument, struct cairn_error *err) CAIRN_MUST_USE;

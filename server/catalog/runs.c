@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of runs; see runs.h. */
+#include "server/catalog/runs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/text.h"
+
+void cairn_srv_run_release(struct cairn_srv_run *run) {
+    free(run->labels);
+    run->labels = NULL;
+}
+
+enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                  struct cairn_srv_run *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run)));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    if (!more)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no run %s/%s", name->project, name->run);
+    struct cairn_srv_run run = {.id = cairn_srv_rows_i64(&rows, 0),
+                                .name = *name,
+                                .attempt = cairn_srv_rows_u64(&rows, 1),
+                                .created_ms = cairn_srv_rows_i64(&rows, 3)};
+    (void)cairn_text_copy(run.nonce, sizeof(run.nonce), cairn_srv_rows_text(&rows, 2));
+    run.labels = strdup(cairn_srv_rows_text(&rows, 4));
+    if (!run.labels) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a run");
+    *ret = run;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
+                                   bool *ret_made, struct cairn_error *err) {
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_insert), SQL_T(name->project),
+                                SQL_T(name->run), SQL_T(labels ? labels : "{}"), SQL_I(wall_ms)));
+    if (ret_made) *ret_made = changed > 0;
+    return cairn_srv_run_get(tx, name, ret, err);
+}
+
+enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
+                                struct cairn_srv_run *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &grant->name, &run, err));
+    if (grant->attempt < run.attempt)
+        return cairn_fail(err, CAIRN_STALE_ATTEMPT,
+                          "attempt %" PRIu64 " of %s/%s is over: attempt %" PRIu64 " is the newest",
+                          grant->attempt, run.name.project, run.name.run, run.attempt);
+    if (grant->attempt > run.attempt || strcmp(grant->nonce, run.nonce))
+        return cairn_fail(err, CAIRN_CATALOG_BEHIND,
+                          "a grant of attempt %" PRIu64
+                          " of %s/%s is not of this catalog, which is "
+                          "at attempt %" PRIu64,
+                          grant->attempt, run.name.project, run.name.run, run.attempt);
+    *ret = run;
+    run.labels = NULL;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                          const char *nonce, struct cairn_error *err) {
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_set_attempt), SQL_I(run_id),
+                                SQL_I(attempt), SQL_T(nonce)));
+    CAIRN_ASSERT(changed == 1);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_owes_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                          struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_owes_record), SQL_I(run_id));
+}
+
+enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_has_staged), SQL_I(run_id));
+}
+
+enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
+                                         const char *labels, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_labels), SQL_I(run_id), SQL_T(labels));
+}
+
+enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
+                                     uint64_t *ret_versions, uint64_t *ret_bytes,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_totals), SQL_I(run_id)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    *ret_versions = cairn_srv_rows_u64(&rows, 0);
+    *ret_bytes = cairn_srv_rows_u64(&rows, 1);
+    return CAIRN_OK;
+}
+
+/* ---- lists ---- */
+
+enum cairn_code cairn_srv_runs_page(struct cairn_srv_tx *tx, const char *project,
+                                    const struct cairn_run_name *after, size_t limit,
+                                    struct cairn_srv_run_names *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(project[0] ? cairn_srv_sql_open(tx, &rows, err, SQL(runs_page_of_project),
+                                              SQL_T(project), SQL_T(after->run), SQL_I(limit))
+                         : cairn_srv_sql_open(tx, &rows, err, SQL(runs_page), SQL_T(after->project),
+                                              SQL_T(after->run), SQL_I(limit)));
+    return cairn_srv_run_names_read(&rows, limit, ret, err);
+}
+
+enum cairn_code cairn_srv_runs_all(struct cairn_srv_tx *tx, struct cairn_srv_run_names *ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_names)));
+    return cairn_srv_run_names_read(&rows, CAIRN_SRV_ALL, ret, err);
+}
+
+enum cairn_code cairn_srv_runs_count(struct cairn_srv_tx *tx, uint64_t *ret,
+                                     struct cairn_error *err) {
+    bool found = false;
+    int64_t count = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(runs_count)));
+    *ret = (uint64_t)count;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_runs_any(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(runs_any));
+}

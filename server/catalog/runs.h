@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runs: rows of runs, and whose grant may write into one.
+ *
+ * Why:     a run's newest attempt decides who may write (Q6) and is compared by whoever changes
+ *          anything in it.
+ * Promise: Q6   an older attempt is CAIRN_STALE_ATTEMPT; a higher one than the catalog's, or the
+ *               newest with another nonce, is CAIRN_CATALOG_BEHIND.
+ * Limits:  labels 1 MiB.
+ * Threads: inside a transaction; a struct belongs to its caller.
+ * Next:    server/catalog/versions.h, server/catalog/attempts.h.
+ */
+#pragma once
+
+#include "api/grant.h"
+#include "server/catalog/lists.h"
+
+struct cairn_srv_run {
+    int64_t id;
+    struct cairn_run_name name;
+    uint64_t attempt; /* newest; 0 = none was opened yet */
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    int64_t created_ms;
+    char *labels; /* owned: JSON */
+};
+void cairn_srv_run_release(struct cairn_srv_run *run);
+
+enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                  struct cairn_srv_run *ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Gets it, or makes it with these labels (NULL: none) and this wall time. *ret_made may be NULL. */
+enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
+                                   bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
+/* Q6; also CAIRN_NOT_FOUND when there is no such run. */
+enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
+                                struct cairn_srv_run *ret, struct cairn_error *err) CAIRN_MUST_USE;
+
+enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                          const char *nonce,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Q52: has the run a committed version that lacks its record? */
+enum cairn_code cairn_srv_run_owes_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Q3 (a): has the run a version with all ranks sealed, or one whose record is being written? */
+enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
+                                         const char *labels,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Its committed versions: how many, and their bytes. */
+enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
+                                     uint64_t *ret_versions, uint64_t *ret_bytes,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Those behind `after` in the order of their names; project "" means of every project. */
+enum cairn_code cairn_srv_runs_page(struct cairn_srv_tx *tx, const char *project,
+                                    const struct cairn_run_name *after, size_t limit,
+                                    struct cairn_srv_run_names *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_runs_all(struct cairn_srv_tx *tx, struct cairn_srv_run_names *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_runs_count(struct cairn_srv_tx *tx, uint64_t *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_runs_any(struct cairn_srv_tx *tx, bool *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

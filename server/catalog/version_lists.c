@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists of versions; see version_lists.h. */
+#include "server/catalog/version_lists.h"
+
+enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,
+                                               struct cairn_srv_ids *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_open_of_run), SQL_I(run_id)));
+    return cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, ret, err);
+}
+
+enum cairn_code cairn_srv_versions_unrecorded(struct cairn_srv_tx *tx,
+                                              const struct cairn_run_name *name, size_t limit,
+                                              struct cairn_srv_ids *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_unrecorded_of_run),
+                                 SQL_T(name->project), SQL_T(name->run)));
+    return cairn_srv_ids_read(&rows, limit, ret, err);
+}
+
+enum cairn_code cairn_srv_versions_older(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version *version, size_t limit,
+                                         struct cairn_srv_ids *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_older_of_step),
+                                 SQL_I(version->run_id), SQL_I(version->step),
+                                 SQL_I(version->attempt), SQL_I(version->n)));
+    return cairn_srv_ids_read(&rows, limit, ret, err);
+}
+
+/* ---- rounds of the sweep ---- */
+
+enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv_round round,
+                                         uint64_t tick_ms, size_t limit, struct cairn_srv_ids *ret,
+                                         struct cairn_error *err) {
+    static const struct {
+        enum cairn_srv_statement_number statement;
+        bool by_time; /* its parameter is the time, not the limit */
+    } rounds[] = {
+        [CAIRN_SRV_ROUND_LEFT_OVER] = {CAIRN_SRV_STATEMENT_versions_left_over, false},
+        [CAIRN_SRV_ROUND_OPEN] = {CAIRN_SRV_STATEMENT_versions_open, false},
+        [CAIRN_SRV_ROUND_TRASHED] = {CAIRN_SRV_STATEMENT_versions_trashed, true},
+        [CAIRN_SRV_ROUND_DEAD] = {CAIRN_SRV_STATEMENT_versions_dead, false},
+        [CAIRN_SRV_ROUND_AGAIN] = {CAIRN_SRV_STATEMENT_versions_to_sweep_again, true},
+    };
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, &cairn_srv_statements[rounds[round].statement],
+                                 SQL_I(rounds[round].by_time ? tick_ms : limit)));
+    return cairn_srv_ids_read(&rows, limit, ret, err);
+}
+
+/* ---- pages for people ---- */
+
+static const struct cairn_srv_statement *page_statement(const struct cairn_srv_page *page) {
+    const struct cairn_srv_statement *const pages[][2] = {
+        {SQL(versions_live_falling), SQL(versions_live_rising)},
+        [1 + CAIRN_STATE_OPEN] = {SQL(versions_open_falling), SQL(versions_open_rising)},
+        [1 + CAIRN_STATE_COMMITTED] = {SQL(versions_committed_falling),
+                                       SQL(versions_committed_rising)},
+        [1 +
+            CAIRN_STATE_DELETING] = {SQL(versions_deleting_falling), SQL(versions_deleting_rising)},
+        [1 +
+            CAIRN_STATE_ABORTING] = {SQL(versions_aborting_falling), SQL(versions_aborting_rising)},
+        [1 + CAIRN_STATE_GONE] = {SQL(versions_gone_falling), SQL(versions_gone_rising)},
+    };
+    CAIRN_ASSERT(page->state >= -1 && page->state + 1 < (int)CAIRN_COUNT(pages));
+    return pages[1 + page->state][page->rising];
+}
+
+enum cairn_code cairn_srv_versions_page(
+    struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
+    enum cairn_code (*each)(struct cairn_srv_tx *tx, void *argument,
+                            const struct cairn_srv_version *version, struct cairn_error *err),
+    void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, page_statement(page), SQL_I(page->run_id),
+                                 SQL_I(page->attempt), SQL_I(page->step), SQL_I(page->n),
+                                 SQL_I(page->limit)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_AUTO(srv_version) version = {0};
+        CAIRN_TRY(cairn_srv_version_row(&rows, &version, err));
+        CAIRN_TRY(each(tx, argument, &version, err));
+    }
+}
+
+enum cairn_code
+cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                            enum cairn_code (*each)(void *argument, const char *id, uint64_t step,
+                                                    bool trashed, struct cairn_error *err),
+                            void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_recorded_of_run),
+                                 SQL_T(name->project), SQL_T(name->run)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_TRY(each(argument, cairn_srv_rows_text(&rows, 0), cairn_srv_rows_u64(&rows, 1),
+                       !cairn_srv_rows_null(&rows, 2), err));
+    }
+}

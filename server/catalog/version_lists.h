@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * version_lists: which versions a question is about, in the words of the question.
+ *
+ * Why:     what is open, shown, in the trash or to be swept is decided by predicates.h alone; who
+ *          acts on a list checks each version again in its own transaction (Q27).
+ * Promise: Q36  nothing of a frozen run is in the lists that the sweep works from.
+ * Limits:  as each says; lists without a limit are of one run.
+ * Threads: inside a transaction.
+ * Next:    server/catalog/predicates.h, server/jobs/sweep.c.
+ */
+#pragma once
+
+#include "server/catalog/lists.h"
+#include "server/catalog/versions.h"
+
+enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,
+                                               struct cairn_srv_ids *ret,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* Committed and not recorded (Q24), in the order of Q25. */
+enum cairn_code cairn_srv_versions_unrecorded(struct cairn_srv_tx *tx,
+                                              const struct cairn_run_name *name, size_t limit,
+                                              struct cairn_srv_ids *ret,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* What this version supersedes when it was begun with on_exists = supersede (Q52). */
+enum cairn_code cairn_srv_versions_older(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version *version, size_t limit,
+                                         struct cairn_srv_ids *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* What a round of the sweep looks at. */
+enum cairn_srv_round {
+    CAIRN_SRV_ROUND_LEFT_OVER, /* whole, or committed without its record */
+    CAIRN_SRV_ROUND_OPEN,      /* the longest open first */
+    CAIRN_SRV_ROUND_TRASHED,   /* whose grace was over at the time */
+    CAIRN_SRV_ROUND_DEAD,      /* aborting or deleting */
+    CAIRN_SRV_ROUND_AGAIN,     /* gone, and due for one more sweep at the time (Q30) */
+};
+/* tick_ms: that time, in catalog time. */
+enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv_round round,
+                                         uint64_t tick_ms, size_t limit, struct cairn_srv_ids *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* A page of a run's versions, newest first or oldest first, behind a place. */
+struct cairn_srv_page {
+    int64_t run_id;
+    int state; /* enum cairn_state as it is shown (Q24), or -1: all but what is gone */
+    bool rising;
+    uint64_t attempt, step, n; /* the place */
+    size_t limit;
+};
+enum cairn_code cairn_srv_versions_page(
+    struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
+    enum cairn_code (*each)(struct cairn_srv_tx *tx, void *argument,
+                            const struct cairn_srv_version *version, struct cairn_error *err),
+    void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Recorded versions of a run, and whether their rows call them trashed. */
+enum cairn_code
+cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                            enum cairn_code (*each)(void *argument, const char *id, uint64_t step,
+                                                    bool trashed, struct cairn_error *err),
+                            void *argument, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {R}/reconcile: asks for it, waits while it goes on, and tells how it stands. */
+#include <stdio.h>
+
+#include "server/catalog/frozen.h"
+#include "server/jobs/jobs.h"
+#include "server/request.h"
+#include "server/waiters.h"
+
+struct wish {
+    const struct cairn_run_name *name;
+    bool frozen;
+    char cause[CAIRN_SRV_CAUSE_BYTES], note[CAIRN_SRV_CAUSE_BYTES];
+};
+
+static enum cairn_code wish_for(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct wish *wish = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, wish->name, &run, err));
+    return cairn_srv_frozen_ask(tx, run.id, &wish->frozen, wish->cause, wish->note, err);
+}
+
+enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    struct wish wish = {.name = &request->params.run_name};
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, wish_for, &wish, err));
+    uint64_t until_ms = request->arrived_ms + CAIRN_SRV_WAIT_MS_MAX / 2;
+    if (wish.frozen && cairn_srv_mono_ms(server) < until_ms) {
+        char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+        snprintf(text, sizeof(text), "%s/%s", wish.name->project, wish.name->run);
+        cairn_srv_jobs_sweep(server);
+        reply->park = true;
+        reply->park_key = cairn_srv_key_of(text);
+        reply->park_until_ms = until_ms;
+        return CAIRN_OK;
+    }
+    return cairn_srv_reply_json(
+        reply, wish.frozen ? 202 : 200,
+        json_pack("{s:s, s:s, s:b, s:s?, s:s?}", "project", wish.name->project, "run",
+                  wish.name->run, "frozen", (int)wish.frozen, "cause",
+                  wish.frozen ? wish.cause : NULL, "note", wish.note[0] ? wish.note : NULL),
+        err);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * freeze: runs of which the store knows more than the catalog are stopped, each for itself.
+ *
+ * Why:     a catalog that is behind its store in one run must not answer, resume or delete there,
+ *          and must not stop the others; nor may a restart forget that.
+ * Promise: Q36  a frozen run answers CAIRN_CATALOG_BEHIND wherever a write or a `latest` is asked
+ *               for; its bytes are read by version id. It ends with a reconcile alone.
+ *          Z1  a run is frozen once and logged once, with the reason; other runs go on.
+ * Limits:  reasons of CAIRN_SRV_CAUSE_BYTES.
+ * Threads: any.
+ * Next:    server/jobs/compare.h finds them, server/jobs/reconcile.h ends them.
+ */
+#pragma once
+
+#include "server/catalog/frozen.h"
+#include "server/server.h"
+
+/* At start: how many there are. */
+enum cairn_code cairn_srv_frozen_start(struct cairn_srv *server,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Makes the run's row if need be, and fails: CAIRN_CATALOG_BEHIND, or that it could not be
+ * written. */
+enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
+                                     const char *why, struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_CATALOG_BEHIND when the server or this run is frozen. */
+enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* For people: how many runs are frozen, and the first of them. */
+#define CAIRN_SRV_FROZEN_BYTES 720
+uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZEN_BYTES]);
