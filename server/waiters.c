@@ -4,12 +4,14 @@
  * bucket cost a needless wake and nothing else. */
 #include "server/waiters.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
 #include "common/lock.h"
 
 #define BUCKETS 1024
+#define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 
 struct cairn_srv_waiters {
     pthread_t thread;
@@ -30,6 +32,16 @@ uint64_t cairn_srv_key_of(const char *text) {
     uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
     for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211);
     return hash;
+}
+
+static void run_text(const struct cairn_run_name *name, char ret[RUN_TEXT_BYTES]) {
+    snprintf(ret, RUN_TEXT_BYTES, "%s/%s", name->project, name->run);
+}
+
+uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name) {
+    char text[RUN_TEXT_BYTES];
+    run_text(name, text);
+    return cairn_srv_key_of(text);
 }
 
 static void unlink_waiter(struct cairn_srv_waiter *waiter) {
@@ -146,6 +158,20 @@ void cairn_srv_waiters_tell(struct cairn_srv_waiters *waiters, const char *text)
         }
     }
     wake_all(woken);
+}
+
+void cairn_srv_waiters_tell_run(struct cairn_srv_waiters *waiters,
+                                const struct cairn_run_name *name) {
+    char text[RUN_TEXT_BYTES];
+    run_text(name, text);
+    cairn_srv_waiters_tell(waiters, text);
+}
+
+void cairn_srv_waiters_tell_version(struct cairn_srv_waiters *waiters,
+                                    const struct cairn_version_id *id,
+                                    const struct cairn_run_name *name) {
+    cairn_srv_waiters_tell(waiters, id->text);
+    cairn_srv_waiters_tell_run(waiters, name);
 }
 
 void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters) {

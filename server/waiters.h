@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "common/error.h"
+#include "api/keys.h"
 
 /* A suspended connection notices nothing, so none is left alone for longer. */
 #define CAIRN_SRV_WAIT_MS_MAX 60000
@@ -29,12 +29,19 @@ struct cairn_srv_waiter {
     struct cairn_srv_waiter *next, **at;
 };
 uint64_t cairn_srv_key_of(const char *text);
+uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name);
 enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters);
 /* May call wake() before it returns. */
 void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter);
 void cairn_srv_waiters_tell(struct cairn_srv_waiters *waiters, const char *text);
+void cairn_srv_waiters_tell_run(struct cairn_srv_waiters *waiters,
+                                const struct cairn_run_name *name);
+/* A version changed: whoever waits for it or for its run. After the transaction. */
+void cairn_srv_waiters_tell_version(struct cairn_srv_waiters *waiters,
+                                    const struct cairn_version_id *id,
+                                    const struct cairn_run_name *name);
 /* Wakes everybody, and from now on whoever parks at once. */
 void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters);
 void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters); /* stops; NULL is fine */

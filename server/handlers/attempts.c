@@ -310,13 +310,14 @@ static enum cairn_code answer(const struct ask *ask, struct cairn_srv_reply *rep
     return cairn_srv_reply_json(reply, ask->known ? 200 : 201, json, err);
 }
 
-static void tell(const struct ask *ask, const char *run_text) {
-    cairn_log(INFO, "attempt.opened", "run=%s attempt=%" PRIu64 " job=\"%s\" resume=%s aborted=%zu",
-              run_text, ask->attempt.number, ask->job,
+static void tell(const struct ask *ask) {
+    cairn_log(INFO, "attempt.opened",
+              "run=%s/%s attempt=%" PRIu64 " job=\"%s\" resume=%s aborted=%zu", ask->name->project,
+              ask->name->run, ask->attempt.number, ask->job,
               ask->attempt.has_choice ? ask->attempt.choice.text : "nothing", ask->aborted.count);
     for (size_t i = 0; i < ask->aborted.count; i++)
         cairn_srv_waiters_tell(ask->server->waiters, ask->aborted.ids[i].text);
-    cairn_srv_waiters_tell(ask->server->waiters, run_text);
+    cairn_srv_waiters_tell_run(ask->server->waiters, ask->name);
     if (ask->aborted.count) cairn_srv_jobs_sweep(ask->server);
 }
 
@@ -339,12 +340,10 @@ static enum cairn_code open_or_join(struct cairn_srv_request *request, struct as
 static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
                              struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = ask->server;
-    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    snprintf(run_text, sizeof(run_text), "%s/%s", ask->name->project, ask->name->run);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, ask, err));
     if (ask->must_wait) {
         reply->park = true;
-        reply->park_key = cairn_srv_key_of(run_text);
+        reply->park_key = cairn_srv_key_of_run(ask->name);
         reply->park_until_ms =
             cairn_min_u64(cairn_srv_mono_ms(server) + LOOK_AGAIN_MS,
                           ask->arrived_ms + cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX));
@@ -353,7 +352,7 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
     /* Q35: a restored catalog must not count on. */
     if (!ask->known) CAIRN_TRY(cairn_srv_identity_compare(server, request->store, err));
     CAIRN_TRY(open_or_join(request, ask, err));
-    if (!ask->known) tell(ask, run_text);
+    if (!ask->known) tell(ask);
     if (!ask->attempt.recorded)
         CAIRN_TRY(cairn_srv_attempt_records_write(server, request->store, ask->name, err));
     return answer(ask, reply, err);

@@ -366,7 +366,8 @@ static void tell(const struct batch *batch) {
         if (!begin->changed) continue;
         cairn_log(INFO, "save.refused", "version=%s code=%s reason=\"%s\"", begin->version.id.text,
                   cairn_code_info(begin->version.code)->slug, begin->version.reason);
-        cairn_srv_save_changed(batch->request->server, &begin->version);
+        cairn_srv_waiters_tell_version(batch->request->server->waiters, &begin->version.id,
+                                       &begin->version.name);
         cairn_srv_jobs_sweep(batch->request->server);
     }
 }

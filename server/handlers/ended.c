@@ -14,6 +14,7 @@
 #include "server/jobs/compare.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
+#include "server/waiters.h"
 
 /* ---- reading ---- */
 
@@ -193,7 +194,7 @@ static void tell_closed(struct cairn_srv_ends *ends) {
         if (cairn_srv_catalog_read(server->catalog, read_closed, &version, NULL)) continue;
         cairn_log(WARN, "save.ended", "version=%s step=%" PRIu64 " reason=\"%s\"", version.id.text,
                   version.step, version.reason);
-        cairn_srv_save_changed(server, &version);
+        cairn_srv_waiters_tell_version(server->waiters, &version.id, &version.name);
     }
     if (ends->closed.count) cairn_srv_jobs_sweep(server);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which handler answers which route, and what holds for all of them; see request.h. */
-#include <stdio.h>
 
 #include "server/catalog/versions.h"
 #include "server/jobs/compare.h"
@@ -54,10 +53,8 @@ static enum cairn_code admit_run(struct cairn_srv_request *request, struct cairn
         all ? cairn_srv_compare_all(request->server, request->store, &busy, &why)
             : cairn_srv_compare(request->server, request->store, name, &busy, &why);
     if (busy) {
-        char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-        snprintf(text, sizeof(text), "%s/%s", name->project, name->run);
         reply->park = true;
-        reply->park_key = cairn_srv_key_of(text);
+        reply->park_key = cairn_srv_key_of_run(name);
         reply->park_until_ms = cairn_srv_mono_ms(request->server) + LOOK_AGAIN_MS;
         return CAIRN_OK;
     }

@@ -4,10 +4,10 @@
 #include <stdio.h>
 
 #include "server/cache.h"
+#include "server/handlers/range.h"
 #include "server/handlers/shards.h"
 #include "server/handlers/stream.h"
 #include "server/handlers/urls.h"
-#include "server/http/range.h"
 #include "server/request.h"
 
 /* ---- manifest, checksums and layout, as stored ---- */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {R}/reconcile: asks for it, waits while it goes on, and tells how it stands. */
-#include <stdio.h>
-
 #include "server/catalog/frozen.h"
 #include "server/jobs/jobs.h"
 #include "server/request.h"
@@ -28,11 +26,9 @@ enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, wish_for, &wish, err));
     uint64_t until_ms = request->arrived_ms + CAIRN_SRV_WAIT_MS_MAX / 2;
     if (wish.frozen && cairn_srv_mono_ms(server) < until_ms) {
-        char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-        snprintf(text, sizeof(text), "%s/%s", wish.name->project, wish.name->run);
         cairn_srv_jobs_sweep(server);
         reply->park = true;
-        reply->park_key = cairn_srv_key_of(text);
+        reply->park_key = cairn_srv_key_of_run(wish.name);
         reply->park_until_ms = until_ms;
         return CAIRN_OK;
     }

@@ -3,9 +3,6 @@
 #include "server/handlers/saves.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-
-#include "server/waiters.h"
 
 enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_request *request,
@@ -27,11 +24,4 @@ enum cairn_code cairn_srv_save_admit(struct cairn_srv_tx *tx, const struct cairn
                           "%s was begun by attempt %" PRIu64 ", the grant is of %" PRIu64,
                           version->id.text, version->attempt, grant->attempt);
     return CAIRN_OK;
-}
-
-void cairn_srv_save_changed(struct cairn_srv *server, const struct cairn_srv_version *version) {
-    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    snprintf(run_text, sizeof(run_text), "%s/%s", version->name.project, version->name.run);
-    cairn_srv_waiters_tell(server->waiters, version->id.text);
-    cairn_srv_waiters_tell(server->waiters, run_text);
 }

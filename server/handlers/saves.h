@@ -2,19 +2,17 @@
 /*
  * saves: what several handlers of one save share.
  *
- * Why:     begin, registration, fail and abort all end in "the version changed; see whether it is
- *          whole now, and tell who waits".
- * Promise: S1  a version that became whole is handed to the commit worker after the transaction
- *              that made it whole, never before.
- *          Q40 give-up and commit are decided by one transaction; whoever loses is told.
+ * Why:     registration, seal, fail and abort name a version and carry a grant in the same way.
+ * Promise: S1  a write names its version by id; an older attempt is refused, and so is another
+ *              attempt's version (Q6).
  * Limits:  -
  * Threads: any pool thread.
  * Next:    begin.c, register.c and verdicts.c beside this file; server/jobs/commit.c.
  */
 #pragma once
 
-#include "server/request.h"
 #include "server/catalog/versions.h"
+#include "server/request.h"
 
 /* The version that a write's path names: by id, of this run. */
 enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,
@@ -25,5 +23,3 @@ enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_save_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
                                      const struct cairn_srv_version *version,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* After the transaction: wake who waits for this version or its run. */
-void cairn_srv_save_changed(struct cairn_srv *server, const struct cairn_srv_version *version);

@@ -66,7 +66,7 @@ static enum cairn_code give_up_and_tell(struct verdict *verdict, const char *eve
     if (!verdict->changed) return CAIRN_OK;
     cairn_log(INFO, event, "version=%s step=%" PRIu64 " reason=\"%s\"", verdict->version.id.text,
               verdict->version.step, verdict->version.reason);
-    cairn_srv_save_changed(server, &verdict->version);
+    cairn_srv_waiters_tell_version(server->waiters, &verdict->version.id, &verdict->version.name);
     cairn_srv_jobs_sweep(server);
     return CAIRN_OK;
 }
@@ -298,7 +298,8 @@ static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cai
     if (!code) {
         cairn_log(INFO, away ? "checkpoint.trashed" : "checkpoint.undeleted",
                   "version=%s step=%" PRIu64, verdict.version.id.text, verdict.version.step);
-        cairn_srv_save_changed(request->server, &verdict.version);
+        cairn_srv_waiters_tell_version(request->server->waiters, &verdict.version.id,
+                                       &verdict.version.name);
         code = cairn_srv_reply_json(reply, away ? 202 : 200, CAIRN_TAKE(verdict.shown), err);
     }
     release_verdict(&verdict);

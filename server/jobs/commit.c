@@ -19,12 +19,12 @@
 #include "server/catalog/layouts.h"
 #include "server/catalog/ranks.h"
 #include "server/catalog/shards.h"
-#include "server/handlers/saves.h"
 #include "server/jobs/commit_objects.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/record.h"
 #include "server/jobs/replicas.h"
+#include "server/waiters.h"
 
 struct rank_table {
     uint32_t rank;
@@ -215,7 +215,7 @@ static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
     cairn_log(WARN, "commit.refused", "version=%s step=%" PRIu64 " cause=\"%s\"", work->id,
               work->version.step, work->why.message);
     if (!work->changed) return CAIRN_OK;
-    cairn_srv_save_changed(work->server, &work->version);
+    cairn_srv_waiters_tell_version(work->server->waiters, &work->version.id, &work->version.name);
     cairn_srv_jobs_sweep(work->server);
     return CAIRN_OK;
 }

@@ -78,10 +78,9 @@ static void add_key(struct cairn_srv_compared *compared, uint64_t key) {
     compared->locked.keys[at] = key;
 }
 
-static uint64_t key_of(const struct cairn_run_name *name,
-                       char ret_text[2 * CAIRN_NAME_BYTES_MAX + 2]) {
-    snprintf(ret_text, 2 * CAIRN_NAME_BYTES_MAX + 2, "%s/%s", name->project, name->run);
-    uint64_t key = cairn_srv_key_of(ret_text);
+/* 0 stands for an empty place. */
+static uint64_t key_of(const struct cairn_run_name *name) {
+    uint64_t key = cairn_srv_key_of_run(name);
     return key ? key : 1;
 }
 
@@ -277,8 +276,7 @@ static void end(struct cairn_srv_compared *compared, uint64_t key, bool keep) {
 enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_worker *worker,
                                   const struct cairn_run_name *name, bool *ret_busy,
                                   struct cairn_error *err) {
-    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    uint64_t key = key_of(name, text);
+    uint64_t key = key_of(name);
     *ret_busy = false;
     if (!CAIRN_RULE(Q35) || !begin(server->compared, key, ret_busy)) return CAIRN_OK;
     struct comparison at = {.server = server, .worker = worker, .objects.name = *name};
@@ -287,7 +285,7 @@ enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_w
     end(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
     cairn_srv_run_objects_release(&at.objects);
     free(at.unknown);
-    cairn_srv_waiters_tell(server->waiters, text);
+    cairn_srv_waiters_tell_run(server->waiters, name);
     return code;
 }
 

@@ -2,9 +2,7 @@
 /* The transaction of a reconcile; see mend.h. */
 #include "server/jobs/mend.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -230,8 +228,6 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
 enum cairn_code cairn_srv_mend_apply(struct cairn_srv_mend *mend, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_write(mend->server->catalog, apply, mend, err));
     atomic_fetch_sub(&mend->server->frozen_runs, 1);
-    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    snprintf(text, sizeof(text), "%s/%s", mend->objects.name.project, mend->objects.name.run);
-    cairn_srv_waiters_tell(mend->server->waiters, text);
+    cairn_srv_waiters_tell_run(mend->server->waiters, &mend->objects.name);
     return CAIRN_OK;
 }

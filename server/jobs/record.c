@@ -11,10 +11,10 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/catalog/version_lists.h"
-#include "server/handlers/saves.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/marks.h"
 #include "server/jobs/sweep_objects.h"
+#include "server/waiters.h"
 
 #define OWED_MAX 1000 /* of one run, at once */
 
@@ -65,7 +65,7 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
               version->id.text, version->name.project, version->name.run, version->step,
               version->bytes);
-    cairn_srv_save_changed(server, version);
+    cairn_srv_waiters_tell_version(server->waiters, &version->id, &version->name);
     return CAIRN_OK;
 }
 

@@ -12,7 +12,6 @@
 #include "server/catalog/members.h"
 #include "server/catalog/nodes.h"
 #include "server/catalog/version_lists.h"
-#include "server/handlers/saves.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
@@ -20,6 +19,7 @@
 #include "server/jobs/reconcile.h"
 #include "server/jobs/sweep_objects.h"
 #include "server/jobs/sweep_temporaries.h"
+#include "server/waiters.h"
 #include "store/s3/s3.h"
 
 #define ROUND_VERSIONS_MAX 1000
@@ -151,7 +151,7 @@ static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_er
         if (code || !found->changed) continue;
         cairn_log(WARN, "save.expired", "version=%s step=%" PRIu64 " reason=\"%s\"",
                   found->ids.ids[i].text, found->version.step, found->reason);
-        cairn_srv_save_changed(server, &found->version);
+        cairn_srv_waiters_tell_version(server->waiters, &found->version.id, &found->version.name);
     }
     cairn_srv_version_release(&found->version);
     return code;

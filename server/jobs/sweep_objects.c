@@ -10,9 +10,9 @@
 #include "common/text.h"
 #include "server/catalog/layouts.h"
 #include "server/catalog/shards.h"
-#include "server/handlers/saves.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
+#include "server/waiters.h"
 
 #define PAGES_MAX 1000000
 
@@ -194,7 +194,7 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
     if (!code && dead.version.state != CAIRN_STATE_GONE) {
         cairn_log(INFO, "version.gone", "version=%s step=%" PRIu64 " was=%s", version_id,
                   dead.version.step, cairn_state_text(dead.version.state));
-        cairn_srv_save_changed(server, &dead.version);
+        cairn_srv_waiters_tell_version(server->waiters, &dead.version.id, &dead.version.name);
     }
     cairn_srv_version_release(&dead.version);
     return code;
