@@ -14,8 +14,10 @@ import sqlite3
 import struct
 import tempfile
 
-GROUP, RECORD = struct.Struct("<IIQQII"), struct.Struct("<IIIQII")
-GROUP_MAGIC, RECORD_MAGIC = 0x32475243, 0x314A5243
+# The first group has a head of its own, see uploader/journal/head.h.
+FIRST, GROUP, TOUCHED = struct.Struct("<IIQQII"), struct.Struct("<IIIIQQQQII"), 12
+RECORD = struct.Struct("<IIIQII")
+FIRST_MAGIC, GROUP_MAGIC, RECORD_MAGIC = 0x32475243, 0x33475243, 0x314A5243
 VERSION = re.compile(r"/checkpoints/(ckpt_[0-9a-f-]+)/shards$")
 
 
@@ -125,15 +127,23 @@ def words(events):
 
 # ---- what the disk keeps ----
 
+def _group(raw, at):
+    """Where the records of a group begin and end; None: no group is there."""
+    if at + FIRST.size <= len(raw) and not at:
+        magic, _, _, size, _, _ = FIRST.unpack_from(raw, at)
+        return (FIRST.size, FIRST.size + size) if magic == FIRST_MAGIC else None
+    if at + GROUP.size > len(raw):
+        return None
+    magic, _, _, _, _, size, _, _, _, count = GROUP.unpack_from(raw, at)
+    begin = at + GROUP.size + TOUCHED * count
+    return (begin, begin + size) if magic == GROUP_MAGIC else None
+
+
 def journal_records(raw):
     """[(entry, message)] of a journal, up to its torn end."""
-    records, at = [], 0
-    while at + GROUP.size <= len(raw):
-        magic, _, _, size, _, _ = GROUP.unpack_from(raw, at)
-        end = at + GROUP.size + size
-        if magic != GROUP_MAGIC or end > len(raw):
-            break
-        at += GROUP.size
+    records, end = [], 0
+    while (group := _group(raw, end)) and group[1] <= len(raw):
+        at, end = group
         while at < end:
             magic, payload, _, entry, _, json_bytes = RECORD.unpack_from(raw, at)
             assert magic == RECORD_MAGIC

@@ -99,28 +99,6 @@ TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) /* J2 */
     }
 }
 
-TEST(a_flipped_bit_before_a_whole_record_refuses_the_journal) /* J2, N03 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
-    uint64_t entry = cairn_up_journal_entry_new(journal), from = cairn_up_journal_bytes(journal);
-    REQUIRE_OK(add(journal, entry, "begin", "abc", false, &err));
-    uint64_t end = cairn_up_journal_bytes(journal);
-    REQUIRE_OK(add(journal, entry, "seal", "", false, &err));
-    cairn_up_journal_free(journal);
-    CAIRN_AUTO(buf) bytes = {0};
-    REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
-    for (uint64_t at = from; at < end; at++) {
-        bytes.data[at] ^= 0x10;
-        REQUIRE_OK(cairn_file_replace(journal_path(), cairn_buf_view(&bytes), 0600, &err));
-        bytes.data[at] ^= 0x10;
-        EXPECT_CODE(open_journal(&journal, &seen, &err), CAIRN_CORRUPT);
-    }
-    EXPECT(strstr(err.message, "offset") != NULL);
-}
-
 TEST(one_process_holds_a_journal_and_one_node_owns_it) /* J5, Q15 */
 {
     struct cairn_up_journal *journal = NULL, *second = NULL;

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/crc32c.h"
+#include "common/file.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/journal/journal.h"
+#include "uploader/journal/file.h"
 
 static const struct trainer_options *opened(struct cairn_up_world *world) {
     static struct trainer_options options;
@@ -103,7 +105,6 @@ TEST(bytes_that_nobody_brings_again_fail_the_save_and_name_node_and_rank) /* Q17
     const char *reason = json_string_value(json_object_get(version, "reason"));
     EXPECT(reason && strstr(reason, "node n1") && strstr(reason, "rank 0") &&
            strstr(reason, "part-0.bin"));
-    printf("  reason: %s\n", reason ? reason : "none");
     expect_clean(&world, NULL);
 }
 
@@ -251,6 +252,62 @@ TEST(v29_one_bad_entry_fails_by_name_and_the_others_start) /* Q45 */
     CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
     const char *reason = json_string_value(json_object_get(version, "reason"));
     EXPECT(reason && strstr(reason, "journal") && strstr(reason, "shard 99"));
+    expect_clean(&world, &trainer);
+}
+
+struct place {
+    uint64_t entry, where; /* of its second record: what the save is begun with stays */
+    size_t count;
+};
+static enum cairn_code find_second(void *owner, const struct cairn_up_record_found *found,
+                                   struct cairn_error *err) {
+    (void)err;
+    struct place *place = owner;
+    if (found->entry == place->entry && ++place->count == 2)
+        place->where = found->span.offset + found->span.bytes / 2;
+    return CAIRN_OK;
+}
+
+/* One bit in the middle of the journal, in a record of that entry. */
+static bool damage_entry(struct cairn_up_world *world, uint64_t entry) {
+    struct place place = {.entry = entry};
+    const struct cairn_up_scan_sink sink = {.each = find_second, .owner = &place};
+    struct cairn_up_scanned scanned = {0};
+    CAIRN_AUTO(buf) bytes = {0};
+    if (cairn_file_load(world->journal_path, &bytes, &world->err) != CAIRN_OK ||
+        cairn_up_journal_scan(cairn_buf_view(&bytes), cairn_crc32c(0, "n1", 2), &sink, &scanned,
+                              &world->err) != CAIRN_OK)
+        return false;
+    cairn_up_touches_release(&scanned.touches);
+    if (!place.where || scanned.damaged) return false;
+    bytes.data[place.where] ^= 1;
+    return cairn_file_replace(world->journal_path, cairn_buf_view(&bytes), 0600, &world->err) ==
+           CAIRN_OK;
+}
+
+TEST(v29_damage_inside_the_journal_fails_its_save_by_name_and_the_others_start) /* Q43, Q45 */
+{
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save saves[2];
+    char states[2][32], state[32], path[200];
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*:*:hang"}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &saves[0]));
+    REQUIRE(trainer_save(&trainer, 2, 1, 1, 1000, &saves[1]));
+    world_uploader_kill(&world);
+    REQUIRE(damage_entry(&world, saves[0].owner));
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(trainer_offer(&trainer, opened(&world), saves, 2, true, states));
+    EXPECT_EQ_TEXT(states[0], "failed");
+    EXPECT_EQ_TEXT(states[1], "continues");
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, saves[1].number, 10000, state), "committed");
+    EXPECT(world_await_state(&world, saves[0].version, "aborting", 5000));
+    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", saves[0].version);
+    CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
+    const char *reason = json_string_value(json_object_get(version, "reason"));
+    EXPECT(reason && strstr(reason, "journal is damaged"));
     expect_clean(&world, &trainer);
 }
 

@@ -6,22 +6,23 @@
  *          plain files.
  * Promise: F1  a record is u32le magic, u32le size, u32le CRC32C(size, payload), payload; payload
  *              is u64le entry, u32le flags, u32le json_bytes, JSON, blob.
- *          F2  records stand in groups, one per fsync: u32le magic, u32le CRC32C of the rest of the
- *              head, u64le sequence, u64le size, u32le CRC32C of the records, u32le 0, records.
+ *          F2  records stand in groups, one per fsync, each after a head (uploader/journal/head.h).
  *          F3  scan hands out the records of whole groups in order and says where the valid part
- *              ends. Only the last group can be torn, in whatever order its blocks were written;
- *              a bad one that is followed by a group of a higher sequence is CAIRN_CORRUPT with its
- *              offset. A file of the format before (records without groups) is read, too.
+ *              ends. Only the last group can be torn, in whatever order its blocks were written.
+ *              Where groups are damaged that a later head of the file follows, it says which
+ *              entries they concerned, and goes on there.
+ *          F4  nothing that does not fit its checksum is handed out.
  * Limits:  as in uploader/journal/journal.h.
  * Threads: one owner.
  * Next:    uploader/journal/journal.h.
  */
 #pragma once
 
+#include "uploader/journal/head.h"
 #include "uploader/journal/journal.h"
 
+#define CAIRN_UP_RECORD_MAGIC UINT32_C(0x314a5243) /* "CRJ1" */
 #define CAIRN_UP_RECORD_HEAD_BYTES 12
-#define CAIRN_UP_GROUP_HEAD_BYTES 32
 #define CAIRN_UP_RECORD_BYTES_MAX (66 * CAIRN_MIB)
 
 struct cairn_up_journal_span {
@@ -31,6 +32,7 @@ struct cairn_up_journal_entry {
     uint64_t entry;
     struct cairn_up_journal_span *spans; /* owned */
     size_t count, capacity;
+    bool damaged; /* records of it are lost; a rewrite says so in a record */
 };
 /* Which byte ranges belong to which live entry; entries ascend. */
 struct cairn_up_journal_index {
@@ -43,6 +45,13 @@ void cairn_up_journal_index_release(struct cairn_up_journal_index *index);
 enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index, uint64_t entry,
                                            bool closes, struct cairn_up_journal_span span,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Its records may not be all that were written. */
+enum cairn_code cairn_up_journal_index_damage(struct cairn_up_journal_index *index, uint64_t entry,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* NULL: it is not alive. */
+struct cairn_up_journal_entry *
+cairn_up_journal_index_find(const struct cairn_up_journal_index *index, uint64_t entry);
 
 enum cairn_code cairn_up_record_encode(const struct cairn_up_record *record, struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
@@ -57,14 +66,38 @@ struct cairn_up_record_found {
 /* *ret_found false: no whole, valid record begins at offset. */
 void cairn_up_record_at(struct cairn_view file, uint64_t offset, struct cairn_up_record_found *ret,
                         bool *ret_found);
-void cairn_up_group_head(uint64_t sequence, struct cairn_view records,
-                         uint8_t ret[CAIRN_UP_GROUP_HEAD_BYTES]);
+
+/* Groups that are not there as they were written, between two places that are. */
+struct cairn_up_damage {
+    uint64_t offset, end; /* in the file */
+    uint64_t first, last; /* sequences */
+    bool known;           /* head lists all entries that they touched; else it may be any */
+    uint64_t entry_last;
+    const struct cairn_up_head *head; /* of the group after them */
+};
+struct cairn_up_scan_sink {
+    enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
+                            struct cairn_error *err);
+    /* NULL: passed over in silence. */
+    enum cairn_code (*damaged)(void *owner, const struct cairn_up_damage *damage,
+                               struct cairn_error *err);
+    void *owner;
+};
 struct cairn_up_scanned {
     uint64_t end;      /* of the valid part */
-    uint64_t sequence; /* of its last group; 0: a file of the format before */
+    uint64_t sequence; /* of its last group */
+    bool before;       /* of format 1 or 2; the rest is not known then */
+    bool damaged;
+    struct cairn_up_file_id id;
+    uint64_t entry_last;             /* that the heads name */
+    struct cairn_up_touches touches; /* owned: what the next head says */
 };
-enum cairn_code cairn_up_journal_scan(
-    struct cairn_view file,
-    enum cairn_code (*each)(void *owner, const struct cairn_up_record_found *found,
-                            struct cairn_error *err),
-    void *owner, struct cairn_up_scanned *ret, struct cairn_error *err) CAIRN_MUST_USE;
+/* *ret: zero, or of a scan before. */
+enum cairn_code cairn_up_journal_scan(struct cairn_view file, uint32_t node_crc,
+                                      const struct cairn_up_scan_sink *sink,
+                                      struct cairn_up_scanned *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Records one after the other, from offset to end; *ret_end: where the first bad one begins. */
+enum cairn_code cairn_up_scan_records(struct cairn_view file, uint64_t offset, uint64_t end,
+                                      const struct cairn_up_scan_sink *sink, uint64_t *ret_end,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -8,9 +8,12 @@
  *              were posted before them are on the disk. Records of one call are written together
  *              and come back in order.
  *          J2  replay gives every whole record of every entry that is not closed, in order. A torn
- *              last group of records is cut off, in whatever order its blocks reached the disk;
- *              damage before a later group refuses the whole file by name and offset, since nobody
- *              can tell what else is wrong.
+ *              last group of records is cut off, in whatever order its blocks reached the disk.
+ *              Damage before a later group is logged by name and offset; to each entry that may
+ *              have lost a record by it a last record CAIRN_UP_RECORD_DAMAGED is added, and the
+ *              others are as if nothing had happened. These are the entries of the lost groups, or
+ *              all that were open there when more than 64 groups or entries are lost. The damaged
+ *              file stays as "<path>.damaged".
  *          J3  a failed fsync is final: every later call fails, nothing is ever acknowledged again.
  *              A failed write leaves the file as it was; a full disk is tried again for two
  *              seconds, then that group alone is lost.
@@ -31,6 +34,9 @@
 
 #define CAIRN_UP_JOURNAL_REWRITE_BYTES (64 * CAIRN_MIB) /* above this, half of it dead: rewrite */
 #define CAIRN_UP_JOURNAL_EMPTY_BYTES CAIRN_MIB          /* above this, nothing alive: rewrite */
+
+#define CAIRN_UP_JOURNAL_FORMAT 3        /* earlier ones are read, and written anew at once */
+#define CAIRN_UP_RECORD_DAMAGED "damaged" /* "t" of J2's record */
 
 struct cairn_up_journal;
 
@@ -58,7 +64,8 @@ struct cairn_up_journal_options {
     uint64_t rewrite_bytes; /* 0 = CAIRN_UP_JOURNAL_REWRITE_BYTES */
 };
 
-/* CAIRN_CONFLICT: another process holds it. CAIRN_CORRUPT: J2. */
+/* CAIRN_CONFLICT: another process holds it. CAIRN_CORRUPT: one of an earlier format is
+ * damaged; its groups do not say what they concern. */
 enum cairn_code cairn_up_journal_open(const struct cairn_up_journal_options *options,
                                       struct cairn_up_journal **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -192,17 +192,37 @@ static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_
     return CAIRN_OK;
 }
 
+/* Nothing says whose it was: nobody can do anything for it any more, also not after the next
+ * restart. A trainer that lives offers what it has, and hears how that ended (R5). */
+static void close_unnamed(struct cairn_up *up, const struct cairn_up_past *past) {
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "over");
+    struct cairn_up_record record = {.entry = past->entry, .closes = true, .message = message};
+    struct cairn_error error = {0};
+    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", past->entry,
+                  error.message);
+}
+
+/* What a damaged session still says was true, and what was lost can only be that it said bye. */
+static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_past *past,
+                                   struct cairn_error *err) {
+    if (past->begin) return build_save(up, past, err);
+    if (past->session && (past->bad.code == CAIRN_OK || past->damaged))
+        return build_session(up, past, err);
+    if (past->damaged) close_unnamed(up, past);
+    if (past->bad.code == CAIRN_OK)
+        return cairn_fail(err, CAIRN_CORRUPT, "its first record is not there");
+    if (err) *err = past->bad;
+    return past->bad.code;
+}
+
 enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
                                         struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
     up->locked.offers_until_ms = cairn_mono_ms() + up->settings.offer_wait_ms;
     for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
-        enum cairn_code code = past->bad.code;
-        struct cairn_error why = past->bad;
-        if (past->begin)
-            code = build_save(up, past, &why);
-        else if (past->session && code == CAIRN_OK)
-            code = build_session(up, past, &why);
+        struct cairn_error why = {0};
+        enum cairn_code code = build_entry(up, past, &why);
         if (code == CAIRN_NO_MEMORY || (code != CAIRN_OK && !CAIRN_RULE(Q45))) {
             if (err) *err = why;
             return cairn_within(err, code, "journal %s: entry %" PRIu64, up->places.journal_path,

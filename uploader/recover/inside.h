@@ -37,6 +37,7 @@ struct cairn_up_past {
     size_t shard_count, stage_first;
     struct cairn_buf table;
     struct cairn_error bad; /* the first record that could not be read, or CAIRN_OK */
+    bool damaged;           /* it is that records are lost where the journal is damaged */
 };
 struct cairn_up_recovery {
     struct cairn_up_past *first, **last;

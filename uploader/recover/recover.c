@@ -224,6 +224,11 @@ enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_repl
                                          struct cairn_error *err) {
     struct cairn_up_past *past = past_of(owner, record->entry);
     if (!past) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
+    if (!strcmp(record->name, CAIRN_UP_RECORD_DAMAGED)) { /* whatever else does not fit then */
+        past->damaged = true;
+        (void)!cairn_fail(&past->bad, CAIRN_CORRUPT,
+                          "the journal is damaged where records of it stood");
+    }
     if (past->bad.code != CAIRN_OK) return CAIRN_OK;
     /* Q45: this entry is set aside, the others start. */
     (void)replay_one(past, record, &past->bad);
