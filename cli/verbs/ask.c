@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn show, wait, resume, rm, undelete and nodes: one question to the server each. */
+/* cairn show, wait, resume and nodes: one question to the server each. */
 #include <poll.h>
 #include <stdio.h>
 
@@ -188,32 +188,6 @@ static enum cairn_code run_resume(struct cairn_cli *cli, struct cairn_error *err
     return CAIRN_OK;
 }
 
-static enum cairn_code print_state(struct cairn_cli *cli, const json_t *version, const char *what,
-                                   struct cairn_error *err) {
-    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(version, true, err);
-    printf("%s %s\n", cairn_cli_text_of(version, "version"), what);
-    return CAIRN_OK;
-}
-
-static enum cairn_code refuse_without_ref(struct cairn_cli *cli, struct cairn_error *err) {
-    if (strchr(cli->arguments[0], '@')) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "name the checkpoint: %s@step", cli->arguments[0]);
-}
-
-static enum cairn_code run_rm(struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    CAIRN_TRY(refuse_without_ref(cli, err));
-    CAIRN_TRY(call(cli, "DELETE", "", 0, &version, err));
-    return print_state(cli, version, "is in the trash; cairn undelete brings it back", err);
-}
-
-static enum cairn_code run_undelete(struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    CAIRN_TRY(refuse_without_ref(cli, err));
-    CAIRN_TRY(call(cli, "POST", "/undelete", 0, &version, err));
-    return print_state(cli, version, "is back", err);
-}
-
 static void cell_node(const json_t *item, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", cairn_cli_text_of(item, "node"));
 }
@@ -266,26 +240,6 @@ const struct cairn_cli_verb cairn_cli_verb_resume = {
     .arguments_min = 1,
     .arguments_max = 1,
     .run = run_resume,
-};
-const struct cairn_cli_verb cairn_cli_verb_rm = {
-    .name = "rm",
-    .synopsis = "cairn rm [flags] project/run@step",
-    .purpose = "Put a checkpoint into the trash.",
-    .examples =
-        "  cairn rm llm/7b@1200\n  cairn rm llm/7b@ckpt_...\n  cairn rm llm/7b@1200 --json\n",
-    .arguments_min = 1,
-    .arguments_max = 1,
-    .run = run_rm,
-};
-const struct cairn_cli_verb cairn_cli_verb_undelete = {
-    .name = "undelete",
-    .synopsis = "cairn undelete [flags] project/run@ckpt_...",
-    .purpose = "Bring a checkpoint back from the trash.",
-    .examples = "  cairn undelete llm/7b@ckpt_...\n  cairn undelete llm/7b@1200\n"
-                "  cairn undelete llm/7b@1200 --json\n",
-    .arguments_min = 1,
-    .arguments_max = 1,
-    .run = run_undelete,
 };
 const struct cairn_cli_verb cairn_cli_verb_nodes = {
     .name = "nodes",

@@ -210,12 +210,29 @@ enum cairn_code cairn_srv_on_commit(struct cairn_srv_request *request,
 
 /* ---- delete and undelete ---- */
 
+/* `latest` is another version after each removal, so a call that names it must say which version it
+ * has looked at; on any other it may. */
+static enum cairn_code judge_name(const struct cairn_srv_request *request,
+                                  const struct cairn_srv_version *version,
+                                  struct cairn_error *err) {
+    char tag[CAIRN_VERSION_ID_BYTES + 2];
+    snprintf(tag, sizeof(tag), "\"%s\"", version->id.text);
+    if (request->if_match[0] && !strstr(request->if_match, tag))
+        return cairn_fail(err, CAIRN_PRECONDITION, "%s is %s", request->params.ref, tag);
+    if (request->if_match[0] || strcmp(request->params.ref, "latest")) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "`latest` means another version after each removal: name %s or its step, or "
+                      "send If-Match: %s",
+                      version->id.text, tag);
+}
+
 static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *verdict,
                                       struct cairn_error *err) {
     cairn_srv_version_release(&verdict->version);
     struct cairn_srv_ref ref = {&verdict->request->params.run_name,
                                 verdict->id ? verdict->id : verdict->request->params.ref, true};
     CAIRN_TRY(cairn_srv_version_find(tx, &ref, &verdict->version, err));
+    CAIRN_TRY(judge_name(verdict->request, &verdict->version, err));
     CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
     if (verdict->version.state == CAIRN_STATE_COMMITTED && verdict->version.recorded)
         return CAIRN_OK;

@@ -76,6 +76,31 @@ class Commands(unittest.TestCase):
         self.world.cairn("verify", "c/trash@1")
         self.world.cairn("rm", "c/trash", status=2)
 
+    def test_rm_of_latest_removes_what_was_looked_at_and_asks_on_a_terminal(self):
+        source = self.world.root / "asked"
+        source.write_bytes(b"a" * 10)
+        for step in (1, 2):
+            self.world.cairn("put", source, f"c/asked@{step}")
+        said = self.world.cairn("rm", "c/asked@latest", status=2)
+        self.assertIn("--yes", said.stderr)
+        for answer, left in (("n\n", "2\n"), ("\n", "2\n"), ("y\n", "1\n")):
+            shown = self.on_a_terminal(answer, 0 if answer == "y\n" else 1, "rm", "c/asked@latest")
+            self.assertIn("Into the trash? [y/N]", shown)
+            self.assertEqual(self.world.cairn("resume", "c/asked").stdout, left)
+        self.world.cairn("rm", "c/asked@latest", "--yes")
+        self.world.cairn("resume", "c/asked", status=3)
+
+    def on_a_terminal(self, answer, status, *words):
+        """What the command writes when a terminal is its standard input and this is typed."""
+        leader, terminal = os.openpty()
+        try:
+            os.write(leader, answer.encode())
+            said = self.world.cairn(*words, status=status, stdin=terminal)
+        finally:
+            os.close(terminal)
+            os.close(leader)
+        return said.stderr
+
     def test_wait_ends_by_its_timeout_and_when_the_version_commits(self):
         self.world.cairn("wait", "c/run@1", "--timeout", "5s")
         started = time.monotonic()

@@ -146,11 +146,12 @@ class World:
                 if daemon:
                     last.callback(daemon.end)
 
-    def cairn(self, *arguments, node=0, status=0, env=None, timeout=120):
+    def cairn(self, *arguments, node=0, status=0, env=None, timeout=120,
+              stdin=subprocess.DEVNULL):
         """Run the command; its exit status must be the one that is wanted."""
         done = subprocess.run(
             [str(BIN / "cairn"), *map(str, arguments)], capture_output=True, text=True,
-            timeout=timeout, check=False,
+            stdin=stdin, timeout=timeout, check=False,
             env={**os.environ, **self.env, "CAIRN_URL": self.url, "CAIRN_SOCKET": self.socket(node),
                  "CAIRN_PROGRESS": "none", **(env or {})})
         if status is not None and done.returncode != status:

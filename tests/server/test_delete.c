@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "tests/server/world.h"
+#include "tests/support/raw.h"
 
 static size_t objects_under(struct cairn_world *world, const struct cairn_hand_save *save) {
     struct cairn_version_place place = {{"llm", "seven"}, save->step, save->id};
@@ -58,6 +59,35 @@ TEST(a_deleted_checkpoint_is_in_the_trash_until_the_grace_is_over) { /* P8, P12 
     char path[256];
     snprintf(path, sizeof(path), "%s/undelete", two.path);
     EXPECT_CODE(cairn_world_call(&world, "POST", path, NULL, NULL), CAIRN_DELETED);
+}
+
+static int delete_latest(struct cairn_world *world, const char *header, const char *id) {
+    char request[400];
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
+    snprintf(request, sizeof(request),
+             "DELETE " WORLD_RUN "/checkpoints/latest HTTP/1.1\r\nHost: a\r\n"
+             "Connection: close\r\n%s%s%s\r\n",
+             header, id, id[0] ? "\"\r\n" : "");
+    return cairn_raw_ask(world->server.port, request, strlen(request), &reply);
+}
+
+TEST(latest_is_deleted_only_by_who_says_which_version_that_is) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save one, two;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 10, &two));
+    CAIRN_AUTO_JSON json_t *latest = NULL, *after = NULL;
+    EXPECT(delete_latest(&world, "", "") == 400);
+    EXPECT(delete_latest(&world, "If-Match: \"", one.id.text) == 412);
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
+    EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), two.id.text);
+    EXPECT(delete_latest(&world, "If-Match: \"", two.id.text) == 202);
+    EXPECT(delete_latest(&world, "If-Match: \"", two.id.text) == 412); /* told twice, done once */
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &after));
+    EXPECT_EQ_TEXT(cairn_world_text(after, "version"), one.id.text);
 }
 
 TEST(what_the_newest_attempt_resumed_from_stays_until_it_has_committed) /* Q29 */

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn rm and undelete: into the trash and back. The version is looked up first, asked about on a
+ * terminal, and removed by its id: `latest` means another one after each removal. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cli/output.h"
+#include "cli/ref.h"
+#include "common/text.h"
+
+static const struct cairn_cli_flag rm_flags[] = {
+    {"yes", 'y', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(yes), 0, NULL, "Do not ask."},
+};
+
+static enum cairn_code read_ref(struct cairn_cli *cli, struct cairn_cli_ref *ret,
+                                struct cairn_error *err) {
+    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], ret, err));
+    if (ret->version[0]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "name the checkpoint: %s@step", cli->arguments[0]);
+}
+
+static enum cairn_code call(struct cairn_rest *rest, const char *method,
+                            const struct cairn_cli_ref *ref, const char *tail, json_t **ret,
+                            struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_cli_path(ref, tail, &path, err));
+    return cairn_rest_call(rest, method, path.data, NULL, 0, ret, err);
+}
+
+static enum cairn_code print_state(struct cairn_cli *cli, const json_t *version, const char *what,
+                                   struct cairn_error *err) {
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(version, true, err);
+    printf("%s %s\n", cairn_cli_text_of(version, "version"), what);
+    return CAIRN_OK;
+}
+
+static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                           const json_t *version, struct cairn_error *err) {
+    char size[24], answer[8] = "";
+    if (cli->yes) return CAIRN_OK;
+    if (!isatty(STDIN_FILENO)) {
+        if (strcmp(ref->version, "latest") != 0) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s is %s just now and another one after that: name its step or its id, "
+                          "or say --yes",
+                          cli->arguments[0], cairn_cli_text_of(version, "version"));
+    }
+    cairn_size_text(cairn_cli_number_of(version, "bytes"), size);
+    fprintf(stderr, "%s: step %llu, %s, committed %s. Into the trash? [y/N] ",
+            cairn_cli_text_of(version, "version"),
+            (unsigned long long)cairn_cli_number_of(version, "step"), size,
+            cairn_cli_text_of(version, "committed_at"));
+    if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CANCELLED, "%s was left where it is", cli->arguments[0]);
+}
+
+static enum cairn_code run_rm(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *found = NULL, *version = NULL;
+    struct cairn_cli_ref ref;
+    CAIRN_TRY(read_ref(cli, &ref, err));
+    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
+    CAIRN_TRY(call(rest, "GET", &ref, "", &found, err));
+    CAIRN_TRY(ask(cli, &ref, found, err));
+    (void)cairn_text_copy(ref.version, sizeof ref.version, cairn_cli_text_of(found, "version"));
+    CAIRN_TRY(call(rest, "DELETE", &ref, "", &version, err));
+    return print_state(cli, version, "is in the trash; cairn undelete brings it back", err);
+}
+
+static enum cairn_code run_undelete(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    struct cairn_cli_ref ref;
+    CAIRN_TRY(read_ref(cli, &ref, err));
+    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
+    CAIRN_TRY(call(rest, "POST", &ref, "/undelete", &version, err));
+    return print_state(cli, version, "is back", err);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_rm = {
+    .name = "rm",
+    .synopsis = "cairn rm [flags] project/run@step",
+    .purpose = "Put a checkpoint into the trash.",
+    .examples =
+        "  cairn rm llm/7b@1200\n  cairn rm llm/7b@ckpt_...\n  cairn rm llm/7b@latest --yes\n",
+    .flags = rm_flags,
+    .flag_count = CAIRN_COUNT(rm_flags),
+    .arguments_min = 1,
+    .arguments_max = 1,
+    .run = run_rm,
+};
+const struct cairn_cli_verb cairn_cli_verb_undelete = {
+    .name = "undelete",
+    .synopsis = "cairn undelete [flags] project/run@ckpt_...",
+    .purpose = "Bring a checkpoint back from the trash.",
+    .examples = "  cairn undelete llm/7b@ckpt_...\n  cairn undelete llm/7b@1200\n"
+                "  cairn undelete llm/7b@1200 --json\n",
+    .arguments_min = 1,
+    .arguments_max = 1,
+    .run = run_undelete,
+};
