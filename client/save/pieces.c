@@ -234,6 +234,9 @@ static enum cairn_code hand_over(struct cairn_save *save, const char *name, int 
     if (save->file_epoch && save->file_epoch != epoch)
         return cairn_fail(err, CAIRN_SOURCE_GONE,
                           "the uploader was restarted and lost the files that it had been given");
+    uint64_t deadline_ms = cairn_client_deadline(session, 0);
+    if (!save->id) /* begun while the uploader was away */
+        CAIRN_TRY(cairn_client_save_begin_again(save, epoch, false, deadline_ms, err));
     const struct cairn_client_ask ask = {
         .take_message = json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save->id,
                                   "name", name, "bytes", (json_int_t)bytes),
@@ -241,7 +244,7 @@ static enum cairn_code hand_over(struct cairn_save *save, const char *name, int 
         .fd_count = 1,
         .wanted = "ok",
         .epoch = epoch,
-        .deadline_ms = cairn_client_deadline(session, 0)};
+        .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call(session, &ask, NULL, err));
     save->file_epoch = epoch;
     return CAIRN_OK;

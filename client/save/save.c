@@ -243,21 +243,27 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
     return CAIRN_OK;
 }
 
+/* A generation that nobody writes and no uploader reads. The lock is held. */
+static bool generation_take_free(struct cairn_save *save) {
+    struct cairn_session *session = save->session;
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        struct cairn_client_generation *at = &session->locked.generations[i];
+        if (at->held || at->lent) continue;
+        at->held = save;
+        at->owner = save->owner;
+        save->generation = (int)i;
+        return true;
+    }
+    return false;
+}
+
 /* Q14: only this rank's own generations count; a verdict ends the wait. The lock is held. */
 static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadline_ms,
                                        struct cairn_error *err) {
     struct cairn_session *session = save->session;
     for (;;) {
         uint32_t epoch = 0;
-        if (cairn_client_save_over(save)) return CAIRN_OK;
-        for (uint32_t i = 0; i < session->slab_count; i++) {
-            struct cairn_client_generation *at = &session->locked.generations[i];
-            if (at->held || at->lent) continue;
-            at->held = save;
-            at->owner = save->owner;
-            save->generation = (int)i;
-            return CAIRN_OK;
-        }
+        if (cairn_client_save_over(save) || generation_take_free(save)) return CAIRN_OK;
         if (session->locked.state != CAIRN_CLIENT_UP)
             CAIRN_TRY(cairn_client_reach(session, deadline_ms, &epoch, err));
         else if (!cairn_condition_wait(&session->changed, &session->lock, deadline_ms))
@@ -298,8 +304,13 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     struct cairn_session *session = save->session;
     uint64_t deadline_ms = cairn_client_deadline(session, options->timeout_ms);
     CAIRN_TRY(begin_body(save, options, err));
-    CAIRN_TRY(ask_begin(save, deadline_ms, err));
+    enum cairn_code code = ask_begin(save, deadline_ms, err);
     CAIRN_HOLD(&session->lock);
+    /* Q43: a step that this rank left out would be lost to every rank that stages it, however soon
+     * the uploader is back. Where a generation is free the save is made in it, and the one that
+     * comes back hears of the begin together with the bytes (client/save/stage.c). */
+    if (code == CAIRN_UPLOADER_GONE && generation_take_free(save)) return CAIRN_OK;
+    CAIRN_TRY(code);
     if (session->slab_count && options->skip) CAIRN_TRY(skip_wait(save, err));
     if (session->slab_count && !options->skip) CAIRN_TRY(generation_take(save, deadline_ms, err));
     if (cairn_client_save_over(save)) {

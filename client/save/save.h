@@ -10,7 +10,8 @@
  *          P4   sources are read during cairn_save_stage only, each byte once.
  *          S1   every save ends committed or with one problem, which is told at least once.
  *          S2   a save that was copied while the uploader was away is sealed by the I/O thread with
- *               the one that comes back, also when its handle was freed.
+ *               the one that comes back, also when its handle was freed; so is one that was begun
+ *               meanwhile, in a generation that was free (Q43).
  * Limits:  8 dimensions; 1 MiB of names in one `stage` frame and in the replicated checksums.
  * Threads: pieces, raws and files belong to the handle's caller; the fields under "by the session's
  *          lock" are guarded by it.

@@ -36,7 +36,6 @@ struct cairn_client_stager {
     uint8_t *slab;
     uint32_t epoch; /* link over which `stage` was told; 0: it must be told */
     bool sealed;    /* the uploader died after it had journaled the seal */
-    bool copied;
     bool alone;         /* on the session's thread: names and sources are gone */
     json_t *shard_list; /* of `stage` */
     json_t *replicated; /* of `seal` */
@@ -303,7 +302,41 @@ static enum cairn_code tell_all(struct cairn_client_stager *stager, uint64_t dea
     return code;
 }
 
-static enum cairn_code stage(struct cairn_client_stager *stager, struct cairn_error *err) {
+/* ---- owed: the copy is whole, and no uploader is there to hear of it ---- */
+
+/* The session's thread tells it to the one that comes back, and from then on the stager is that
+ * thread's. *ret_back: that one is there already, and this thread must tell it. */
+static bool owe(struct cairn_client_stager *stager, bool *ret_back) {
+    struct cairn_save *save = stager->save;
+    CAIRN_HOLD(&stager->session->lock);
+    bool away = stager->session->locked.state == CAIRN_CLIENT_AWAY;
+    *ret_back = false;
+    if (cairn_client_save_over(save) || save->file_epoch) return false;
+    *ret_back = !away;
+    if (!away) return false;
+    stager->alone = true;
+    save->owed = stager;
+    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_OWE);
+    return true;
+}
+
+/* UPLOADER_GONE and *ret_owed: the caller's part is done. A save whose bytes are copied is not
+ * given up because its uploader came back, or died, between two looks (Q43). */
+static enum cairn_code tell_or_owe(struct cairn_client_stager *stager, bool *ret_owed,
+                                   struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
+    bool back = true;
+    for (int tries = 1;; tries++) {
+        enum cairn_code code = tell_all(stager, deadline_ms, err);
+        if (code != CAIRN_UPLOADER_GONE) return code;
+        if (tries < TRIES_MAX) continue;
+        *ret_owed = owe(stager, &back);
+        if (*ret_owed || !back || cairn_mono_ms() >= deadline_ms) return code;
+    }
+}
+
+static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_owed,
+                             struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     CAIRN_TRY(prepare(stager, err));
     enum cairn_code code = tell_stage(stager, cairn_client_deadline(session, 0), err);
@@ -316,27 +349,7 @@ static enum cairn_code stage(struct cairn_client_stager *stager, struct cairn_er
         if (code) return cairn_within(err, code, "shard %s", stager->arrangement.shards[i].name);
     }
     CAIRN_TRY(replicated_list(stager, &stager->replicated, err));
-    stager->copied = true;
-    uint64_t deadline_ms = cairn_client_deadline(session, 0);
-    code = CAIRN_UPLOADER_GONE;
-    for (int tries = 0; tries < TRIES_MAX && code == CAIRN_UPLOADER_GONE; tries++)
-        code = tell_all(stager, deadline_ms, err);
-    return code;
-}
-
-/* ---- owed: the copy is whole, and no uploader is there to hear of it ---- */
-
-/* The session's thread tells it to the one that comes back. False: that one is there already. */
-static bool owe(struct cairn_client_stager *stager) {
-    struct cairn_save *save = stager->save;
-    CAIRN_HOLD(&stager->session->lock);
-    if (stager->session->locked.state != CAIRN_CLIENT_AWAY || cairn_client_save_over(save) ||
-        save->file_epoch)
-        return false;
-    stager->alone = true;
-    save->owed = stager;
-    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_OWE);
-    return true;
+    return tell_or_owe(stager, ret_owed, err);
 }
 
 static struct cairn_client_stager *take_owed(struct cairn_session *session) {
@@ -419,9 +432,10 @@ static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *e
     stager->save = save;
     stager->session = save->session;
     uint64_t started_us = cairn_mono_us();
-    enum cairn_code code = stage(stager, err);
+    bool owed = false;
+    enum cairn_code code = stage(stager, &owed, err);
     save->stall_us += cairn_mono_us() - started_us;
-    if (code == CAIRN_UPLOADER_GONE && stager->copied && owe(stager)) {
+    if (owed) {
         (void)CAIRN_TAKE(stager);
         cairn_client_save_drop_pieces(save);
         (void)cairn_fail(err, code,

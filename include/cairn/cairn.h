@@ -136,7 +136,9 @@ struct cairn_save_options {
 };
 /* Every rank calls it for every step it saves; no rank waits for another. The handle lives until
  * cairn_save_free, also after a failure. CAIRN_SKIPPED, CAIRN_STEP_EXISTS, CAIRN_STALE_ATTEMPT may
- * come here or later, since the server judges for all ranks at once. */
+ * come here or later, since the server judges for all ranks at once. While the uploader is away the
+ * save is begun in memory of this rank that is free, and told to the one that comes back;
+ * CAIRN_UPLOADER_GONE, within a second: none is free, and the save is failed for all ranks. */
 enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
                                  const struct cairn_save_options *options, struct cairn_save **ret,
                                  struct cairn_error *err);
@@ -167,7 +169,7 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                                 struct cairn_error *err);
 struct cairn_save_status {
     uint64_t step;
-    char version[48];
+    char version[48]; /* "" until an uploader has heard of the begin */
     enum cairn_milestone reached; /* 0: nothing yet */
     uint64_t total_bytes, durable_bytes;
     uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage */

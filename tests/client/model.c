@@ -110,7 +110,7 @@ enum cairn_code cairn_model_save(const struct cairn_model *model, struct cairn_s
     CAIRN_TRY(cairn_save_begin(session, step, NULL, &save, err));
     enum cairn_code code = cairn_model_describe(model, save, rank, ranks, err);
     if (!code) code = cairn_save_stage(save, err);
-    if (code)
+    if (code && code != CAIRN_UPLOADER_GONE)
         cairn_save_free(save);
     else
         *ret = save;

@@ -3,9 +3,11 @@
 staged is committed, or its rank was told why not (Q41, Q43)."""
 import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
+import threading
 import time
 import unittest
 
@@ -29,9 +31,9 @@ class Ahead(unittest.TestCase):
             trainer.kill()
         self.world.close()
 
-    def start_job(self, rows=1):
+    def start_job(self, rows=1, hold=None):
         env = {**os.environ, "CAIRN_JOB": "ahead", "TRAINER_ROWS": str(rows),
-               "TRAINER_AHEAD": "4000"}
+               "TRAINER_AHEAD": "4000", **({"TRAINER_HOLD": str(hold)} if hold else {})}
         self.trainers = [
             subprocess.Popen(
                 [BIN / "tests/trainer", RUN, str(rank), str(self.ranks), *map(str, self.steps)],
@@ -48,8 +50,9 @@ class Ahead(unittest.TestCase):
         return items if all(i["state"] not in ("open", "aborting") for i in items) else None
 
     def audit(self):
-        """What all ranks staged is committed and verifies. A step that some rank could not begin (an
-        uploader that is away for more than 0.9 s is reported) is told to every rank that staged it."""
+        """What all ranks staged is committed and verifies. A step that some rank could not begin (its
+        uploader is away and its memory not free) is told to every rank that staged it. Returns the
+        steps that were committed."""
         ended = [trainer.communicate(timeout=180) for trainer in self.trainers]
         lines = [[json.loads(line) for line in out.splitlines()] for out, _ in ended]
         said = "\n".join(err for _, err in ended)
@@ -65,9 +68,13 @@ class Ahead(unittest.TestCase):
         for item in items:
             if item["state"] == "committed":
                 self.world.cairn("verify", f"{RUN}@{item['version']}", "--store", self.world.store)
+        return committed
 
     def begun(self, step):
         return any(i["step"] >= step for i in self.versions())
+
+    def is_committed(self, step):
+        return any(i["step"] == step and i["state"] == "committed" for i in self.versions())
 
     def test_v25_no_staged_save_is_lost_when_one_of_two_uploaders_is_killed_among_several(self):
         for seed in range(3):
@@ -83,6 +90,41 @@ class Ahead(unittest.TestCase):
                     time.sleep(chance.random() * 0.2)
                     uploader.start()
                 self.audit()
+                self.close()
+
+    def start_slowly(self, uploader, runs_s, stands_s):
+        """Its start stands still for a while, be it before it listens, while it reads its journal or
+        when it is asked already."""
+        old = uploader.process
+        starting = threading.Thread(target=uploader.start)
+        starting.start()
+        wait_until(lambda: uploader.process is not old, 10, 0.001)
+        time.sleep(runs_s)
+        uploader.process.send_signal(signal.SIGSTOP)
+        time.sleep(stands_s)
+        uploader.process.send_signal(signal.SIGCONT)
+        starting.join()
+
+    def test_v25_an_uploader_that_takes_seconds_to_start_loses_no_step(self):
+        for seed in range(3):
+            with self.subTest(seed=seed):
+                chance = random.Random(seed)
+                self.open(SLOW_HEAD, steps=4)
+                hold = self.world.root / "step"
+                self.start_job(hold=hold)
+                pathlib.Path(f"{hold}.1").touch()
+                wait_until(lambda: self.is_committed(1), 60)
+                self.world.uploaders[1].kill()
+                late = threading.Thread(target=self.start_slowly, args=(
+                    self.world.uploaders[1], chance.random() * 0.2, 3 + chance.random() * 2))
+                late.start()
+                time.sleep(1.5)  # libcairn has found that it is away
+                pathlib.Path(f"{hold}.2").touch()
+                late.join()
+                for step in (3, 4):
+                    pathlib.Path(f"{hold}.{step}").touch()
+                    wait_until(lambda last=step: self.is_committed(last), 60)
+                self.assertEqual(self.audit(), set(self.steps))
                 self.close()
 
     def test_v27_server_stops_and_uploader_deaths_lose_no_save_of_ranks_that_do_not_wait(self):

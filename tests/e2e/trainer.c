@@ -51,8 +51,10 @@ static enum cairn_code wait_committed(const struct job *job, struct cairn_save *
     return code;
 }
 
+/* *ret_staged: the bytes are copied, be it that the uploader is away. */
 static enum cairn_code save_step(struct cairn_session *session, const struct job *job,
-                                 uint64_t step, const uint32_t *memory, struct cairn_error *err) {
+                                 uint64_t step, const uint32_t *memory, bool *ret_staged,
+                                 struct cairn_error *err) {
     struct cairn_save *save = NULL;
     uint64_t shape[2] = {job->rows * job->ranks, COLUMNS};
     uint64_t start[2] = {job->rows * job->rank, 0}, count[2] = {job->rows, COLUMNS};
@@ -72,9 +74,10 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
     if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);
     if (code == CAIRN_OK) code = cairn_save_stage(save, err);
-    /* Gone: it is sealed with the uploader that comes back, or the wait says why not. */
-    if (!job->ahead_ms && (code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save)))
-        code = wait_committed(job, save, err);
+    /* Gone: it is sealed with the uploader that comes back, or the wait says why not. From begin
+     * the same code says that nothing was made. */
+    *ret_staged = code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save);
+    if (!job->ahead_ms && *ret_staged) code = wait_committed(job, save, err);
     cairn_save_free(save);
     return code;
 }
@@ -105,9 +108,10 @@ static enum cairn_code play(const struct job *job, struct cairn_session *session
         if (job->hold) pause_for(job->hold, step);
         if (job->ahead_ms && tell_problems(session) != CAIRN_OK) worst = CAIRN_ABORTED;
         uint32_t *memory = memory_of(job, step);
-        enum cairn_code code = save_step(session, job, step, memory, err);
+        bool staged = false;
+        enum cairn_code code = save_step(session, job, step, memory, &staged, err);
         free(memory);
-        bool staged = job->ahead_ms && (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE);
+        staged &= job->ahead_ms > 0;
         printf("{\"step\":%llu,\"code\":\"%s\"}\n", (unsigned long long)step,
                staged ? "staged" : cairn_code_info(code)->slug);
         fflush(stdout);

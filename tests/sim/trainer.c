@@ -7,6 +7,9 @@
 
 #include <cairn/cairn.h>
 
+#include "client/session/session.h"
+#include "common/text.h"
+#include "tests/sim/check.h"
 #include "tests/sim/world.h"
 
 #define OPEN_TRIES 60
@@ -126,6 +129,18 @@ static void end_of_stage(struct rank *rank, struct cairn_save *handle, struct si
         cairn_save_free(handle);
 }
 
+/* As every side derives it (Q1): where no uploader has named it yet, nobody else can say. */
+static void name_version(const struct rank *rank, struct sim_save *save) {
+    struct cairn_version_origin origin = {.attempt = rank->session->attempt, .step = save->step};
+    struct cairn_version_id id;
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < rank->own_count; i++) origin.n += rank->own[i]->step == save->step;
+    if (!cairn_text_copy(origin.nonce, sizeof origin.nonce, rank->session->nonce)) return;
+    if (cairn_run_name_parse(SIM_RUN, &origin.name, &err) != CAIRN_OK) return;
+    cairn_version_id_make(&origin, &id);
+    snprintf(save->version, sizeof save->version, "%s", id.text);
+}
+
 static void save_step(struct rank *rank, uint64_t step) {
     struct sim_save *save = sim_save_new(sim_world.job, rank->number, step);
     if (!save || rank->own_count == CAIRN_COUNT(rank->own)) return;
@@ -143,7 +158,10 @@ static void save_step(struct rank *rank, uint64_t step) {
     }
     struct cairn_save_status status;
     cairn_save_status(handle, &status);
-    snprintf(save->version, sizeof save->version, "%s", status.version);
+    name_version(rank, save);
+    if (status.version[0] && strcmp(status.version, save->version) != 0)
+        sim_violation("Q1: step %" PRIu64 " is %s, and told as %s", step, save->version,
+                      status.version);
     code = describe(rank, handle, &err);
     if (!code) code = cairn_save_stage(handle, &err);
     end_of_stage(rank, handle, save, code, &err);

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The uploader dies, is away for a while, and another one comes back. */
+#include <poll.h>
+
+#include "common/clock.h"
+#include "tests/client/rank.h"
+
+static uint64_t u64_of(const json_t *object, const char *name) {
+    return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+TEST(a_dead_uploader_is_reported_within_a_second_and_the_session_heals) { /* K04 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message offer;
+    struct cairn_save *save = NULL, *refused = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_down(rank.fake);
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 30000, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &refused, &err), CAIRN_UPLOADER_GONE);
+    EXPECT(cairn_mono_ms() - started_ms < 1500);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, &offer));
+    const json_t *saves = json_object_get(offer.message, "saves");
+    REQUIRE(json_array_size(saves) == 1);
+    EXPECT_EQ_U64(u64_of(json_array_get(saves, 0), "step"), 1);
+    EXPECT(json_is_true(json_object_get(json_array_get(saves, 0), "sealed")));
+    EXPECT_EQ_U64(json_array_size(json_object_get(offer.message, "slabs")), 1);
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 1, NULL)); /* step 2, Q8 */
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
+    cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:I, s:I}", "t", "free", "slab",
+                                                   (json_int_t)0, "owner", (json_int_t)1));
+    struct cairn_save *next = NULL;
+    EXPECT_CODE(rank_save(rank.session, 3, &next, &err), CAIRN_OK);
+    cairn_save_free(next);
+    cairn_save_free(save);
+}
+
+TEST(an_uploader_that_dies_in_mid_stage_hears_everything_again) {
+    const char *states[] = {"continues", "unknown"};
+    const char *deaths[] = {"stage", "staged", "seal"};
+    for (size_t i = 0; i < 6; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        struct cairn_fake_message staged;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        cairn_fake_uploader_offer_state(rank.fake, states[i % 2]);
+        cairn_fake_uploader_script(rank.fake, deaths[i / 2], "drop");
+        EXPECT_CODE(rank_save(rank.session, 1, &save, &err), CAIRN_OK);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "offer"), 1);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 1 + i % 2);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "stage"), 2);
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "staged", 1, &staged));
+        EXPECT_EQ_U64(staged.blob.size, 4);
+        EXPECT_EQ_U64(u64_of(staged.message, "bytes"), 10);
+        cairn_save_free(save);
+    }
+}
+
+/* UPLOADER_GONE is not final: ask again. */
+static enum cairn_code wait_patiently(struct cairn_save *save, enum cairn_milestone milestone,
+                                      struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_mono_ms() + 5000;
+    enum cairn_code code;
+    do code = cairn_save_wait(save, milestone, 2000, err);
+    while (code == CAIRN_UPLOADER_GONE && cairn_mono_ms() < deadline_ms);
+    return code;
+}
+
+/* The uploader may be up while its answer to the offer is still on the way. */
+static enum cairn_code save_patiently(struct cairn_rank *rank, uint64_t step,
+                                      struct cairn_save **ret, struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_mono_ms() + 10000;
+    enum cairn_code code;
+    while ((code = rank_save(rank->session, step, ret, err)) == CAIRN_UPLOADER_GONE && !*ret &&
+           cairn_mono_ms() < deadline_ms)
+        (void)poll(NULL, 0, 10);
+    if (code == CAIRN_UPLOADER_GONE && *ret) code = wait_patiently(*ret, CAIRN_STAGED, err);
+    return code;
+}
+
+TEST(what_was_copied_while_the_uploader_was_away_is_sealed_with_the_next) { /* K04 */
+    const char *states[] = {"continues", "unknown"};
+    for (size_t i = 0; i < 4; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL, *next = NULL;
+        struct cairn_fake_message staged, seal;
+        bool freed = i / 2;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+        REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
+        cairn_fake_uploader_offer_state(rank.fake, states[i % 2]);
+        cairn_fake_uploader_down(rank.fake);
+        uint64_t started_ms = cairn_mono_ms();
+        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT(cairn_mono_ms() - started_ms < 1500);
+        EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
+        if (freed) cairn_save_free(save);
+        EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &next, &err), CAIRN_UPLOADER_GONE);
+        REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "seal", 1, &seal));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "staged", 1, &staged));
+        EXPECT_EQ_U64(staged.blob.size, 4);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 1 + i % 2);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "fail"), 0);
+        if (!freed) EXPECT_CODE(wait_patiently(save, CAIRN_STAGED, &err), CAIRN_OK);
+        if (!freed) cairn_save_free(save);
+    }
+}
+
+/* Q43: a step that one rank leaves out ends for all ranks: it is begun in memory that is free. */
+TEST(what_begins_while_the_uploader_is_away_is_begun_and_sealed_with_the_next) {
+    for (size_t freed = 0; freed < 2; freed++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *first = NULL, *save = NULL, *refused = NULL;
+        struct cairn_fake_message begin, stage;
+        struct cairn_save_status status;
+        REQUIRE_OK(rank_open(&rank, 2, &err));
+        REQUIRE_OK(rank_save(rank.session, 1, &first, &err));
+        cairn_fake_uploader_down(rank.fake);
+        uint64_t started_ms = cairn_mono_ms();
+        REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &save, &err));
+        cairn_save_status(save, &status);
+        EXPECT_EQ_TEXT(status.version, ""); /* nobody has named it yet */
+        REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
+        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT(cairn_mono_ms() - started_ms < 1500);
+        /* The other generation is lent to the first save. */
+        EXPECT_CODE(cairn_save_begin(rank.session, 3, NULL, &refused, &err), CAIRN_UPLOADER_GONE);
+        if (freed) cairn_save_free(save);
+        REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "seal", 2, NULL));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 2, &begin));
+        EXPECT_EQ_U64(u64_of(begin.message, "step"), 2);
+        EXPECT_EQ_U64(u64_of(begin.message, "n"), 1);
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "stage", 2, &stage));
+        EXPECT_EQ_U64(u64_of(stage.message, "slab"), 1);
+        EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 1, NULL)); /* step 3 alone */
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 1);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "fail"), 0);
+        if (!freed) EXPECT_CODE(wait_patiently(save, CAIRN_STAGED, &err), CAIRN_OK);
+        if (!freed) cairn_save_free(save);
+        cairn_save_free(first);
+    }
+}
+
+TEST(what_begins_while_the_uploader_is_away_can_be_given_up) {
+    for (size_t i = 0; i < 2; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL, *next = NULL;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        cairn_fake_uploader_down(rank.fake);
+        REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+        if (i == 0) EXPECT_CODE(cairn_save_fail(save, "no", &err), CAIRN_UPLOADER_GONE);
+        cairn_save_free(save);
+        REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+        EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 1, NULL));
+        EXPECT_CODE(save_patiently(&rank, 2, &next, &err), CAIRN_OK); /* the memory came back */
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 1);
+        cairn_save_free(next);
+    }
+}
+
+TEST(what_was_copied_while_the_uploader_was_away_can_be_given_up_or_left_behind) {
+    for (size_t i = 0; i < 3; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+        REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
+        cairn_fake_uploader_down(rank.fake);
+        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        if (i == 0) EXPECT_CODE(cairn_save_fail(save, "no", &err), CAIRN_UPLOADER_GONE);
+        if (i == 1) cairn_fake_uploader_offer_state(rank.fake, "failed");
+        if (i < 2) {
+            REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+            REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
+            enum cairn_code wanted = i == 0 ? CAIRN_CANCELLED : CAIRN_SOURCE_GONE;
+            EXPECT_CODE(wait_patiently(save, CAIRN_COMMITTED, &err), wanted);
+            struct cairn_save *next = NULL; /* the generation came back */
+            EXPECT_CODE(save_patiently(&rank, 2, &next, &err), CAIRN_OK);
+            cairn_save_free(next);
+            EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "seal"), 1);
+        }
+        cairn_save_free(save);
+    }
+}
+
+TEST(an_uploader_that_forgot_a_sealed_save_fails_it_by_name) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_offer_state(rank.fake, "unknown");
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_SOURCE_GONE);
+    EXPECT(strstr(err.message, "without its journal") != NULL);
+    cairn_save_free(save);
+    /* Its generation is free again: the next save does not wait. */
+    EXPECT_CODE(rank_save(rank.session, 2, &save, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+/* Its version ended while nobody listened; the next uploader asks the server how. */
+TEST(an_uploader_that_asks_how_a_save_ended_is_waited_for) { /* Q40 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL, *next = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_offer_state(rank.fake, "ended");
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 100, &err), CAIRN_TIMEOUT);
+    EXPECT_CODE(rank_save(rank.session, 2, &next, &err), CAIRN_OK); /* its memory is free */
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
+    cairn_save_free(next);
+    cairn_save_free(save);
+}
+
+TEST(a_seal_whose_answer_was_lost_with_the_uploader_is_not_told_again) { /* Q40 */
+    for (int known = 0; known < 2; known++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        struct cairn_fake_message offer;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        cairn_fake_uploader_script(rank.fake, "seal", "drop");
+        cairn_fake_uploader_offer_state(rank.fake, known ? "continues+sealed" : "ended");
+        EXPECT_CODE(rank_save(rank.session, 1, &save, &err), CAIRN_OK);
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, &offer));
+        const json_t *saves = json_object_get(offer.message, "saves");
+        EXPECT(json_is_true(json_object_get(json_array_get(saves, 0), "sealed")));
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "stage"), 1);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "seal"), 1);
+        cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+        EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
+        cairn_save_free(save);
+    }
+}
