@@ -96,15 +96,16 @@ struct cairn_s3_task {
     char range[64], number[16], marker[16], size_text[24], crc32c[16], md5[32];
     char time[CAIRN_SIGV4_TIME_BYTES], hash[2 * CAIRN_SHA256_BYTES + 1], region[64];
     int64_t sent_wall_ms, signed_offset_ms;
+    uint64_t sent_mono_ms;
     uint64_t keys_generation;
     bool used_create_only, used_checksum;
     bool confirmed; /* the store said the CRC32C of the body, and is known to compare it */
     struct cairn_s3_seen seen;
     /* Over all tries. */
     struct cairn_xml_parts parts;
-    uint32_t hedges, renewals, redirects, pages, tries;
+    uint32_t hedges, renewals, redirects, pages, tries, clock_fixes;
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
-    bool clock_fixed, may_be_applied;
+    bool may_be_applied;
     uint32_t malformed, disputes, disputed_crc32c; /* the last: what was stated how often */
     bool one_by_one; /* DELETE_MANY: by one DELETE a key; `deletion` is the one of this try */
     size_t deletion;

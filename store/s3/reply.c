@@ -21,6 +21,7 @@
 #define MALFORMED_MAX 3
 /* Stores accept 15 minutes; below this the clock is not what is wrong. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
+#define CLOCK_FIXES_MAX 3 /* of one request: a clock may jump again before the next try */
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
 
 bool cairn_s3_op_writes(enum cairn_store_op op) {
@@ -341,19 +342,21 @@ static bool correct_keys(struct cairn_s3_task *task) {
     return true;
 }
 
-/* The store's Date against ours in the middle between sending and receiving. A cached answer's
- * Date is old and says nothing. */
+/* The store's Date was ours in the middle between sending and receiving. How long that was the
+ * steady clock says, since the other one may have jumped meanwhile, and how far it is off is asked
+ * of it as it stands now. Whether this try was signed wrongly is asked of what it was signed with:
+ * another task may have put the clock right since, or the clock itself may be back. A cached
+ * answer's Date is old and says nothing. */
 static bool correct_clock(struct cairn_s3_task *task) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
-    int64_t theirs = 0, now = store->clock->wall_ms(store->clock);
-    if (task->clock_fixed || task->seen.has_age) return false;
+    int64_t theirs = 0;
+    if (task->clock_fixes >= CLOCK_FIXES_MAX || task->seen.has_age) return false;
     if (cairn_s3_time_http(task->seen.date, &theirs, NULL) != CAIRN_OK) return false;
-    int64_t offset = theirs - (task->sent_wall_ms + (now - task->sent_wall_ms) / 2);
-    /* Against what this try was signed with: another task may have put the clock right since. */
-    int64_t change = offset - task->signed_offset_ms;
-    if (change < SKEW_MS_MIN && change > -SKEW_MS_MIN) return false;
-    atomic_store(&store->clock_offset_ms, offset);
-    task->clock_fixed = true;
+    int64_t half_ms = (int64_t)((cairn_s3_mono_ms(store) - task->sent_mono_ms) / 2);
+    int64_t off = theirs - half_ms - (task->sent_wall_ms + task->signed_offset_ms);
+    if (off < SKEW_MS_MIN && off > -SKEW_MS_MIN) return false;
+    atomic_store(&store->clock_offset_ms, theirs + half_ms - store->clock->wall_ms(store->clock));
+    task->clock_fixes++;
     return true;
 }
 

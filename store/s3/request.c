@@ -340,6 +340,7 @@ static enum cairn_code sign(struct cairn_s3_task *task, const struct cairn_s3_ho
     const struct cairn_s3_store *store = worker->store;
     CAIRN_AUTO(buf) authorization = {0};
     task->sent_wall_ms = store->clock->wall_ms(store->clock);
+    task->sent_mono_ms = cairn_s3_mono_ms(store);
     task->signed_offset_ms = atomic_load(&store->clock_offset_ms);
     cairn_sigv4_time(task->sent_wall_ms + task->signed_offset_ms, task->time);
     const char *hash = hash_of(task);

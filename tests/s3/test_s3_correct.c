@@ -3,6 +3,8 @@
 #include "store/s3/s3.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -82,6 +84,60 @@ TEST(a_clock_that_is_off_is_corrected_once) { /* S11 */
     REQUIRE_OK(cairn_rig_open(&second, cached, 1, plain));
     EXPECT_CODE(cairn_store_perform(second.worker, &put, &err), CAIRN_UNAUTHORIZED);
     EXPECT_EQ_U64(requests(&second), 1);
+}
+
+/* A wall clock that is set while requests are under way. */
+#define HOUR_MS INT64_C(3600000)
+static _Atomic int64_t ahead_ms;
+static int64_t jumping_wall_ms(const struct cairn_clock *clock) {
+    (void)clock;
+    return cairn_clock_real.wall_ms(&cairn_clock_real) + atomic_load(&ahead_ms);
+}
+
+/* As S3 does; the clock jumps before the first answer is out. owner: to where, in ms. */
+static void judge_date(struct cairn_responder_request *request) {
+    char sent[512] = "", headers[64];
+    struct tm parts = {0}, today = {0};
+    if (request->index == 0) atomic_store(&ahead_ms, *(const int64_t *)request->owner);
+    bool read = cairn_responder_header(request, "x-amz-date", sent) &&
+                strptime(sent, "%Y%m%dT%H%M%SZ", &parts);
+    time_t now = time(NULL), signed_at = read ? timegm(&parts) : 0;
+    strftime(headers, sizeof headers, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n",
+             gmtime_r(&now, &today));
+    if (labs(now - signed_at) > 15 * 60)
+        cairn_responder_reply(request, 403, headers, ERROR_BODY("RequestTimeTooSkewed"));
+    else
+        cairn_responder_reply(request, 200, STORED, "");
+}
+
+TEST(a_clock_that_jumps_while_a_request_is_under_way_loses_it_not) { /* P12, S11 */
+    static const struct {
+        int64_t signed_ms, answered_ms;
+    } jumps[] = {{2 * HOUR_MS, 0}, {2 * HOUR_MS, -3 * HOUR_MS}, {-30 * HOUR_MS, 5 * HOUR_MS},
+                 {0, 7 * HOUR_MS}};
+    struct cairn_clock clock = cairn_clock_real;
+    clock.wall_ms = jumping_wall_ms;
+    setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "canary-of-a-secret", 1);
+    for (size_t i = 0; i < CAIRN_COUNT(jumps); i++) {
+        CAIRN_AUTO(rig) rig = {0};
+        int64_t to_ms = jumps[i].answered_ms;
+        struct cairn_responder_options serve = {.answer = judge_date, .owner = &to_ms};
+        rig.server = cairn_responder_start(&serve);
+        REQUIRE(rig.server);
+        const struct cairn_store_s3_options options = {.deadline_ms = 3000,
+                                                       .endpoint = cairn_responder_url(rig.server),
+                                                       .region = "us-east-1"};
+        const struct cairn_store_options open = {
+            .url = "s3://bucket/pre/fix", .s3 = &options, .clock = &clock};
+        struct cairn_store_request put = PUT_REQUEST;
+        atomic_store(&ahead_ms, jumps[i].signed_ms);
+        REQUIRE_OK(cairn_store_s3_open(&open, &rig.store, &err));
+        REQUIRE_OK(cairn_store_worker_new(rig.store, &rig.worker, &err));
+        EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_OK);
+        EXPECT_EQ_U64(requests(&rig), jumps[i].signed_ms ? 2 : 1);
+        EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_OK); /* the next one, too */
+    }
 }
 
 static atomic_uint keys_served;
