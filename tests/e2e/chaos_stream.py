@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers that never wait for a commit, with several saves under way, while uploaders, server,
-network, disk and trainers are struck at named states of a save. By seed; each seed can be run alone.
+network, disk, clocks and trainers are struck at named states of a save. By seed; each seed can be
+run alone.
 
     python3 tests/e2e/chaos_stream.py [--mode away|any|mixed] [--store folder|s3|s3-md5|s3-unchecked]
                                       [--seeds N] [--first SEED] [--parallel N]
 
   away   8 ranks on 2 nodes; the server is away for 1 to 2 s three times and an uploader dies
          meanwhile (V27)
-  any    what dies, stops, is cut off or runs full follows from the seed
+  any    what dies, stops, is cut off, runs full or has a clock that jumps follows from the seed:
+         any trainer alone, be it the only one of its node, or together with its uploader
   mixed  even seeds away, odd ones any
 
 The store takes tens of milliseconds. `s3` checks CRC32C, `s3-md5` MD5 alone, `s3-unchecked` takes
@@ -41,7 +43,10 @@ STEPS_MIN = 3
 STEPS_AHEAD = 3
 SEED_TIMEOUT_S = 400
 PROFILES = {"s3": "aws", "s3-md5": "b2", "s3-unchecked": "radosgw"}
-VICTIMS = ("uploader", "server", "both", "uploaders", "network", "trainer", "pause", "disk")
+VICTIMS = ("uploader", "server", "both", "uploaders", "network", "trainer", "pause", "disk", "node",
+           "clock")
+UPLOADER_STATES = ("staging", "sealed", "durable")
+SLABS = 2  # generations of a rank: its saves that may lie in memory alone
 KIB, MIB = 1 << 10, 1 << 20
 PART_BYTES = 5 * MIB
 # Only passed by shards that are sent in parts.
@@ -61,12 +66,13 @@ class Plan:
         self.pause_ms = chance.choice((250, 350)) if away else chance.choice((100, 250))
         self.bytes = chance.choice((64 * KIB, 64 * KIB, 1 * MIB, PART_BYTES + 256 * KIB))
         ranks = 4 if self.bytes > PART_BYTES else 8
-        # uploader/trainers/lost.h: a rank's end is told by its node where another rank of the run saves.
-        one = one or (self.victim == "trainer" and ranks < 2 * 2 * NODES)
+        if self.victim in ("trainer", "node") and chance.random() < 0.5:
+            ranks, one = NODES, True  # each is alone on its node
         self.runs = {"x/run": ranks} if one else {"x/a": ranks // 2, "x/b": ranks // 2}
         self.latency = chance.choice(("head", "complete head", "part put", "*"))
         self.delay_ms = chance.choice((10, 20, 40))
         self.proxied = self.victim == "network"
+        self.clocks = self.victim == "clock" or chance.random() < 0.25
         self.strikes = self.draw()
 
     def strike(self, states, how=None):
@@ -81,16 +87,16 @@ class Plan:
         return Strike(how, down_s, point, nth=chance.randint(1, 10))
 
     def draw(self):
-        chance, uploader = self.chance, ("staging", "sealed", "durable")
+        chance, uploader = self.chance, UPLOADER_STATES
         if self.victim == "away":
             away = [Strike(chance.choice(("kill", "stop")), chance.uniform(1, 2),
                            after_s=chance.uniform(0.3, 0.9)) for _ in range(3)]
             return {"server": away, chance.randrange(NODES): [self.strike(uploader, "kill")]}
         plans = collections.defaultdict(list)
         for _ in range(chance.randint(1, 3)):
-            if self.victim in ("uploader", "both", "disk"):
+            if self.victim in ("uploader", "both", "disk", "clock"):
                 plans[chance.randrange(NODES)].append(self.strike(uploader))
-            if self.victim in ("server", "both"):
+            if self.victim in ("server", "both", "clock"):
                 plans["server"].append(self.strike(("committing",)))
             if self.victim == "uploaders":
                 for node in range(NODES):
@@ -99,7 +105,8 @@ class Plan:
 
     def text(self):
         strikes = {str(name): [str(s) for s in plan] for name, plan in self.strikes.items()}
-        return {"victim": self.victim, "runs": self.runs, "bytes": self.bytes, "strikes": strikes,
+        return {"victim": self.victim, "clocks": self.clocks, "runs": self.runs,
+                "bytes": self.bytes, "strikes": strikes,
                 "latency": f"{self.latency} {self.delay_ms} ms", "pause_ms": self.pause_ms}
 
     def script(self):
@@ -119,13 +126,14 @@ class Scene:
         options = {"nodes": NODES, "server_arguments": ["--sweep-interval", "200ms"],
                    "uploader_arguments": ["--offer-wait", "10s", "--heartbeat", "200ms",
                                           "--part-size", "5MiB"]}
+        clocks = random.Random(f"clocks {plan.seed}") if plan.clocks else None
         if s3:
             self.world = StruckS3(s3, f"chaos-{plan.seed}", plan.runs, plan.proxied, plan.strikes,
-                                  **options)
+                                  clocks, **options)
         else:
-            self.world = StruckFolder(plan.runs, plan.proxied, plan.strikes,
+            self.world = StruckFolder(plan.runs, plan.proxied, plan.strikes, clocks,
                                       env={"CAIRN_STORE_FAULT": plan.script()}, **options)
-        self.ranks, self.readers, self.notes = [], [], []
+        self.ranks, self.readers, self.notes, self.settled_s = [], [], [], []
         self.disk = False
 
     def begin(self):
@@ -156,7 +164,8 @@ class Scene:
         process = subprocess.Popen(
             [BIN / "tests/stream", run, str(rank), str(count), str(first)],
             stdout=subprocess.PIPE, stderr=said, text=True,
-            env={**os.environ, "CAIRN_SOCKET": self.world.socket(node), "CAIRN_JOB": job,
+            env={**os.environ, **self.world.clock_env(f"node-{node}"),
+                 "CAIRN_SOCKET": self.world.socket(node), "CAIRN_JOB": job,
                  "STREAM_BYTES": str(self.plan.bytes), "STREAM_PAUSE_MS": str(pause_ms),
                  "STREAM_KEEP": str(int(keeps)), "STREAM_LAST": str(self.world.root / f"last-{job}"),
                  "STREAM_END": str(self.world.root / f"end-{job}")})
@@ -170,38 +179,59 @@ class Scene:
 
     def strike_others(self):
         """Network, disk and trainers; the daemons have their keepers."""
-        chance, victim = self.plan.chance, self.plan.victim
+        chance, victim, kinds = self.plan.chance, self.plan.victim, self.world.kinds
         for _ in range(chance.randint(1, 3)):
             time.sleep(chance.uniform(0.1, 0.8))
             if victim == "network":
                 mode, seconds = chance.choice(("refuse", "hang")), chance.uniform(1, 2)
                 self.notes.append(f"network: {mode} for {seconds:.2f} s")
+                kinds[f"network {mode}"] += 1
                 self.world.proxy.cut(mode)
                 time.sleep(seconds)
                 self.world.proxy.cut(None)
             elif victim == "pause":
                 stop_for(chance.choice(self.ranks).process, chance.uniform(0.2, 2))
                 self.notes.append("a trainer stood still")
+                kinds["stop trainer"] += 1
             elif victim == "disk" and self.disk:
                 seconds = chance.uniform(0.1, 0.5)
                 self.notes.append(f"disk full for {seconds:.2f} s")
+                kinds["disk full"] += 1
                 self.world.fill_disk(seconds)
-        if victim == "trainer":
-            one = chance.choice(self.ranks)
-            one.killed = True
-            one.process.kill()
-            self.notes.append(f"{one.run} rank {one.rank} killed")
+        if victim in ("trainer", "node"):
+            self.kill_ranks(chance.sample(self.ranks, chance.choice((1, 1, 2))))
+
+    def kill_ranks(self, ranks):
+        """Alone, or each at the same moment as its uploader."""
+        for one in ranks:
+            if self.plan.victim == "node":
+                strike = self.plan.strike(UPLOADER_STATES, "kill")
+                strike.also = one
+                self.world.keeper_of(one.node).add(strike)
+                self.notes.append(f"{one.run} rank {one.rank} and its uploader: {strike}")
+            else:
+                one.killed = True
+                one.process.kill()
+                self.world.kinds["kill trainer"] += 1
+                self.notes.append(f"{one.run} rank {one.rank} killed")
+
+    def may_have_lost(self, rank, step):
+        """A rank that died leaves out what it had not staged. Where its uploader died with it, its
+        memory is gone too, and with it what was not durable yet: of older saves than the last two
+        it had been told that their memory is free."""
+        if not rank.killed or not rank.has_staged(step):
+            return rank.killed
+        newest = sorted(s for s in rank.staged if rank.has_staged(s))[-SLABS:]
+        return self.plan.victim == "node" and step in newest
 
     def excused(self, run, step):
         """What may be lost, if it is told: after a full disk anything that was being saved; after a
-        trainer's death what it had not staged."""
-        if self.disk:
-            return True
-        return any(r.killed and not r.has_staged(step) for r in self.ranks if r.run == run)
+        trainer's death what died with it."""
+        return self.disk or any(self.may_have_lost(r, step) for r in self.ranks if r.run == run)
 
     def refusals(self):
         struck = [name for name in self.plan.strikes if name != "server"]
-        return {"uploader-gone"} if struck else set()
+        return {"uploader-gone"} if struck or self.plan.victim == "node" else set()
 
     def play(self):
         self.world.go()
@@ -225,9 +255,10 @@ class Scene:
     def judge(self, job):
         ranks = [r for r in self.ranks if r.job == job]
         oracle = Oracle(self.world, ranks, self.excused, self.refusals())
-        end = time.monotonic() + SETTLE_S
-        while oracle.open_saves() and time.monotonic() < end:
+        began = time.monotonic()
+        while oracle.open_saves() and time.monotonic() < began + SETTLE_S:
             time.sleep(0.1)
+        self.settled_s.append(round(time.monotonic() - began, 1))
         faults = oracle.judge(self.plan.bytes)
         heard = sum(r.times_told() for r in ranks)
         (self.world.root / f"end-{job}").touch()
@@ -315,6 +346,12 @@ class Scene:
         self.world.end_all()
 
 
+def state_of(point):
+    """The named state that a strike hit; without a point of its own, the one that the daemon was in
+    by the last point that it had passed."""
+    return STATE_OF.get(point.removeprefix("any time, "), "between saves")
+
+
 def one(plan, s3):
     """Prints what happened as a line of JSON; returns whether all held."""
     started = time.monotonic()
@@ -335,8 +372,13 @@ def one(plan, s3):
     except AssertionError as error:  # a sanitizer's report, or a daemon that died
         faults.append(str(error))
         scene.save_evidence(faults)
+    states = collections.Counter(f"{state_of(point)}{'' if exact else ' (just after)'}"
+                                 for point, exact in struck)
     committed = sum(1 for r in scene.ranks if r.rank == 0 for s in r.staged if not r.told[s])
-    print(json.dumps({"seed": plan.seed, **plan.text(), "struck": struck, "missed": missed, "notes": scene.notes,
+    refused = sum(1 for r in scene.ranks for code in r.begun.values() if code == "uploader-gone")
+    print(json.dumps({"seed": plan.seed, **plan.text(), "struck": struck, "states": states,
+                      "kinds": scene.world.kinds, "missed": missed, "notes": scene.notes,
+                      "begins_refused": refused, "settled_s": scene.settled_s,
                       "steps": committed, "latest_looks": scene.world.watch.looks,
                       "took_s": round(time.monotonic() - started, 1), "acts_s": times,
                       "faults": faults[:12], "fault_count": len(faults)}), flush=True)
@@ -367,15 +409,20 @@ def spawn(arguments, seed):
         return seed, 1, "", f"not over after {SEED_TIMEOUT_S} s"
 
 
-def summary(hits, failed, count):
-    states = collections.Counter()
-    for point, exact in hits:
-        state = STATE_OF.get(point, "any time")
-        states[f"{state}{'' if exact or state == 'any time' else ' (just after)'}"] += 1
-    print("strikes by state: " + (", ".join(f"{state} {n}" for state, n in sorted(states.items()))
-                                  or "none by a keeper"))
-    points = collections.Counter(point for point, _ in hits if point in STATE_OF)
-    print("strikes by point: " + (", ".join(f"{p} {n}" for p, n in sorted(points.items())) or "-"))
+def summary(results, failed, count):
+    def told(what, items):
+        total = collections.Counter()
+        for counts in items:
+            total.update(counts)
+        print(f"strikes by {what}: " +
+              (", ".join(f"{name} {n}" for name, n in sorted(total.items())) or "none"))
+    told("kind", (r["kinds"] for r in results))
+    told("state", (r["states"] for r in results))
+    told("point", (collections.Counter(point for point, _ in r["struck"] if point in STATE_OF)
+                   for r in results))
+    settled = [s for r in results for s in r["settled_s"]]
+    print(f"saves {sum(r['steps'] for r in results)} committed; begins refused "
+          f"{sum(r['begins_refused'] for r in results)}; all told within {max(settled, default=0)} s")
     if failed:
         print(f"failed seeds: {failed}; run one alone with --one SEED")
     print(f"{count - len(failed)} passed, {len(failed)} failed")
@@ -395,16 +442,15 @@ def main():
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     print(f"mode {arguments.mode}, store {arguments.store}, seeds {seeds.start} to {seeds.stop - 1}",
           flush=True)
-    hits, failed = [], []
+    results, failed = [], []
     with concurrent.futures.ThreadPoolExecutor(arguments.parallel) as pool:
         for seed, status, out, err in pool.map(lambda s: spawn(arguments, s), seeds):
             print(out, end="", flush=True)
-            for line in out.splitlines():
-                hits += [tuple(hit) for hit in json.loads(line)["struck"]]
+            results += [json.loads(line) for line in out.splitlines()]
             if status:
                 failed.append(seed)
                 print(err[-3000:], file=sys.stderr, flush=True)
-    summary(hits, failed, len(seeds))
+    summary(results, failed, len(seeds))
     sys.exit(1 if failed else 0)
 
 

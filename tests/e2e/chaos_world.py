@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A world to be struck: daemons that die or stop at a named point or after a while and come back, a
-network between uploaders and server that can be cut, a disk that can be filled, and somebody who
-looks at `latest` all the time."""
+"""A world to be struck: daemons that die or stop at a named point or after a while and come back, be
+it together with a trainer, a network between uploaders and server that can be cut, a disk that can
+be filled, wall clocks that jump, and somebody who looks at `latest` all the time."""
 import collections
 import contextlib
 import json
@@ -10,6 +10,7 @@ import pathlib
 import select
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -17,11 +18,12 @@ import urllib.error
 import urllib.request
 
 from s3world import S3World
-from world import World
+from world import BIN, World
 
 TICK_S = 0.004
 LOOK_TIMEOUT_S = 1.0
 PATIENCE_S = 5.0
+HOUR_S = 3600
 # The named states of a save, and the points of common/crashpoints.def that stand for them.
 STATES = {
     "staging": ("uploader.begin.journaled", "uploader.begin.told", "uploader.send.journaled"),
@@ -38,10 +40,16 @@ STATE_OF = {point: state for state, points in STATES.items() for point in points
 
 class Strike:
     """One deed: `how` is kill, stop (and go on) or stop-kill; at the nth pass of a point from now
-    on, or after so many seconds; `down_s` until the process runs again."""
+    on, or after so many seconds; `down_s` until the process runs again. `also`: a rank that is
+    killed at the same moment."""
 
-    def __init__(self, how, down_s, point=None, nth=1, after_s=0.0):
+    def __init__(self, how, down_s, point=None, nth=1, after_s=0.0, also=None):
         self.how, self.down_s, self.point, self.nth, self.after_s = how, down_s, point, nth, after_s
+        self.also = also
+
+    def kind(self, name):
+        what = "uploader" if name.startswith("uploader") else name
+        return f"{self.how} {what}{' and trainer' if self.also else ''}"
 
     def armed(self):
         """The process does it to itself, exactly there."""
@@ -98,13 +106,14 @@ class Keeper(threading.Thread):
                     self.must_run()
                     time.sleep(TICK_S)
                 else:
-                    due = self.wait_for(self.plan[0])
+                    due, self.working = self.wait_for(self.plan[0]), True
                     strike = self.plan.popleft()
                     if due:
                         self.carry_out(strike)
                     elif not self.over.is_set():
                         self.missed.append(strike.point)
                         self.disarm()
+                    self.working = False
         except Exception as error:  # told by the main thread
             self.faults.append(f"{self.name}: {type(error).__name__}: {error}")
 
@@ -141,16 +150,16 @@ class Keeper(threading.Thread):
     def is_through(self):
         return bool(self.faults) or (not self.plan and not self.working)
 
-    def carry_out(self, strike):
-        self.working = True
-        try:
-            self.do(strike)
-        finally:
-            self.working = False
+    def add(self, strike):
+        """While it runs: done after what is planned, which is not armed then."""
+        self.plan.append(strike)
 
-    def do(self, strike):
+    def carry_out(self, strike):
         process = self.subject.process
         exact = self.armed_now
+        if strike.also:
+            strike.also.killed = True
+            strike.also.process.kill()
         if not exact:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL if strike.how == "kill" else signal.SIGSTOP)
@@ -159,6 +168,7 @@ class Keeper(threading.Thread):
             if code != -signal.SIGKILL:
                 raise AssertionError(f"ended with {code}: {self.subject.tail()}")
         self.struck.append((strike.point or f"any time, {self.last_point()}", exact))
+        self.world.kinds[strike.kind(self.name)] += 1
         self.world.look(self.name)
         time.sleep(strike.down_s)
         if strike.how == "stop":
@@ -256,6 +266,41 @@ class Proxy(threading.Thread):
         self.listener.close()
 
 
+class Clocks(threading.Thread):
+    """The wall clock of each machine, by tests/support/libclock.c: the server's, and one for each
+    node with its uploader and its trainers. Each is wrong from the start on, and they jump by hours
+    and days, forth and back, until the end; then they stay as wrong as they are. The store's is
+    right."""
+
+    def __init__(self, folder, chance, kinds):
+        super().__init__(daemon=True)
+        self.folder, self.chance, self.kinds = folder, chance, kinds
+        self.over, self.files = threading.Event(), {}
+
+    def env(self, machine):
+        path = self.folder / f"clock-{machine}"
+        if machine not in self.files:
+            self.files[machine] = open(path, "w+b", buffering=0)
+            self.set(machine)
+        return {"LD_PRELOAD": str(BIN / "tests/libclock.so"), "LIBCLOCK_AHEAD": str(path),
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+    def set(self, machine):
+        ahead_s = self.chance.choice((0, self.chance.uniform(-12 * HOUR_S, 12 * HOUR_S),
+                                      self.chance.uniform(-90, 90) * 24 * HOUR_S))
+        os.pwrite(self.files[machine].fileno(), struct.pack("=q", int(ahead_s)), 0)
+
+    def run(self):
+        while not self.over.wait(self.chance.uniform(0.1, 1.0)):
+            self.set(self.chance.choice(sorted(self.files)))
+            self.kinds["clock jump"] += 1
+
+    def end(self):
+        self.over.set()
+        if self.ident:
+            self.join(10)
+
+
 class LatestWatch(threading.Thread):
     """`latest` of each run never goes back, whoever is struck."""
 
@@ -296,12 +341,25 @@ class LatestWatch(threading.Thread):
 class Struck:
     """What a struck world adds to a world; first in the list of bases."""
 
-    def prepare(self, runs, proxied, plans):
-        """plans: {"server" or the uploader's number: [Strike]}"""
+    def prepare(self, runs, proxied, plans, clock_chance):
+        """plans: {"server" or the uploader's number: [Strike]}; clock_chance: None, or a
+        random.Random for clocks that jump"""
         self.faults, self.plans = [], plans
+        self.kinds = collections.Counter()
+        self.clock_chance, self.clocks = clock_chance, None
         self.keepers, self.proxy, self.mounted = [], None, []
         self.watch = LatestWatch(self, runs)
         self.wants_proxy = proxied
+
+    def clock_env(self, machine):
+        if not self.clock_chance:
+            return {}
+        if not self.clocks:
+            self.clocks = Clocks(self.root, self.clock_chance, self.kinds)
+        return self.clocks.env(machine)
+
+    def keeper_of(self, number):
+        return next(k for k in self.keepers if k.name == f"uploader-{number}")
 
     def server_url(self):
         if not self.wants_proxy:
@@ -348,6 +406,7 @@ class Struck:
             daemon = super().make_uploader(number)
         finally:
             self.url = direct
+        daemon.env = {**(daemon.env or {}), **self.clock_env(f"node-{number}")}
         self.keep(f"uploader-{number}", daemon, self.plans.get(number, ()))
         return daemon
 
@@ -356,8 +415,9 @@ class Struck:
         at = self.server.command.index("--listen") + 1
         self.server.command[at] = f"127.0.0.1:{self.port}"
         plan = self.plans.get("server", ())
+        self.server.env = {**(self.server.env or {}), **self.clock_env("server")}
         self.keep("server", self.server, plan)
-        if plan and plan[0].point:
+        if self.clocks or (plan and plan[0].point):
             self.server.stop()
             self.server.start()
 
@@ -371,11 +431,15 @@ class Struck:
             thread.start()
 
     def go(self):
+        if self.clocks:
+            self.clocks.start()
         for keeper in self.keepers:
             keeper.may_begin.set()
 
     def calm(self):
-        """All strikes end; every daemon runs again. Returns what went wrong meanwhile."""
+        """All strikes end; every daemon runs again."""
+        if self.clocks:
+            self.clocks.end()
         for keeper in self.keepers:
             keeper.end()
         for keeper in self.keepers:
@@ -400,6 +464,8 @@ class Struck:
                 self.faults.append(f"while {struck} was away: {record} is there, {path} is not whole")
 
     def end_all(self):
+        if self.clocks:
+            self.clocks.end()
         for keeper in self.keepers:
             keeper.end()
         self.watch.over.set()
@@ -413,14 +479,14 @@ class Struck:
 
 
 class StruckFolder(Struck, World):
-    def __init__(self, runs, proxied, plans, **options):
-        self.prepare(runs, proxied, plans)
+    def __init__(self, runs, proxied, plans, clock_chance, **options):
+        self.prepare(runs, proxied, plans, clock_chance)
         super().__init__(**options)
 
 
 class StruckS3(Struck, S3World):
-    def __init__(self, s3, prefix, runs, proxied, plans, **options):
-        self.prepare(runs, proxied, plans)
+    def __init__(self, s3, prefix, runs, proxied, plans, clock_chance, **options):
+        self.prepare(runs, proxied, plans, clock_chance)
         super().__init__(s3, prefix, bucket=s3.bucket, debug=False, **options)
 
 
