@@ -41,6 +41,11 @@ void cairn_up_attempt_leave(struct cairn_up *up, struct cairn_up_attempt *attemp
     struct cairn_up_attempt **at = &up->locked.attempts;
     while (*at != attempt) at = &(*at)->next;
     *at = attempt->next;
+    while (attempt->counted) {
+        struct cairn_up_counted *counted = attempt->counted;
+        attempt->counted = counted->next;
+        free(counted);
+    }
     free(attempt);
 }
 
@@ -52,4 +57,46 @@ struct cairn_up_attempt *cairn_up_attempt_find(struct cairn_up *up, const char *
             return at;
     }
     return NULL;
+}
+
+/* ---- what ranks have counted ---- */
+
+const struct cairn_up_counted *cairn_up_attempt_counted(const struct cairn_up_attempt *attempt,
+                                                        uint32_t rank) {
+    const struct cairn_up_counted *at = attempt->counted;
+    while (at && at->rank != rank) at = at->next;
+    return at;
+}
+
+uint32_t cairn_up_counted_of(const struct cairn_up_counted *counted, uint64_t step) {
+    for (size_t i = 0; counted && i < CAIRN_COUNT(counted->steps); i++)
+        if (counted->steps[i].n && counted->steps[i].step == step) return counted->steps[i].n;
+    return 0;
+}
+
+static struct cairn_up_counted *counted_of(struct cairn_up_attempt *attempt, uint32_t rank) {
+    struct cairn_up_counted *at = attempt->counted;
+    while (at && at->rank != rank) at = at->next;
+    if (at) return at;
+    at = calloc(1, sizeof(*at));
+    if (!at) return NULL;
+    at->rank = rank;
+    at->next = attempt->counted;
+    attempt->counted = at;
+    return at;
+}
+
+void cairn_up_attempt_count(struct cairn_up_attempt *attempt, uint32_t rank, uint32_t world_size,
+                            uint64_t step, uint32_t n) {
+    struct cairn_up_counted *counted = counted_of(attempt, rank);
+    if (!counted || !n) return;
+    counted->world_size = world_size;
+    for (size_t i = 0; i < CAIRN_COUNT(counted->steps); i++) {
+        if (!counted->steps[i].n || counted->steps[i].step != step) continue;
+        if (n > counted->steps[i].n) counted->steps[i].n = n;
+        return;
+    }
+    counted->steps[counted->place].step = step;
+    counted->steps[counted->place].n = n;
+    counted->place = (counted->place + 1) % CAIRN_COUNT(counted->steps);
 }

@@ -135,6 +135,7 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
         save_free(up, save);
         return code;
     }
+    cairn_up_attempt_count(save->attempt, begin->rank, begin->world_size, begin->step, begin->n);
     *ret = save;
     return CAIRN_OK;
 }

@@ -115,6 +115,11 @@ void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
 /* The same with all that is known of the cause. */
 void cairn_up_save_fail_for_locked(struct cairn_up *up, struct cairn_up_save *save,
                                    const struct cairn_error *why);
+/* Q12: this node has nothing of that save, the server calls its version open, and the rank will not
+ * begin it: a new save that fails. */
+enum cairn_code cairn_up_save_passed_locked(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                            const struct cairn_error *why,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* The version is over, for whatever reason; tells the trainer. */
 void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_up_end end, enum cairn_code code, const char *message);

@@ -38,6 +38,12 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
         save->durable_bytes = save->total_bytes;
     if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
         save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
+    if (cairn_client_save_over(save)) cairn_client_save_settle(save);
+}
+
+void cairn_client_save_settle(const struct cairn_save *save) {
+    const struct cairn_client_counter counter = {save->session->nonce, save->session->rank};
+    cairn_client_process_settle(&counter, save->step, save->n);
 }
 
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why) {
@@ -353,6 +359,7 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     struct cairn_save *save = save_new(session, step, n);
     if (!save) {
         (void)cairn_fail(err, CAIRN_NO_MEMORY, "step %" PRIu64 ": no memory for a save", step);
+        cairn_client_process_settle(&counter, step, n);
         cairn_client_tell(session, 0, step, n, err);
         return CAIRN_NO_MEMORY;
     }

@@ -88,6 +88,8 @@ struct cairn_save {
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id);
 /* Move it by client/save/state.def; the lock is held. */
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event);
+/* It is begun no more (Q12c); idempotent. */
+void cairn_client_save_settle(const struct cairn_save *save);
 /* The save ends with this problem unless it already ended; the lock is held. */
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why);
 bool cairn_client_save_over(const struct cairn_save *save);

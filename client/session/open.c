@@ -116,9 +116,11 @@ static enum cairn_code open_attempt(struct cairn_session *session, uint64_t dead
                                     struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:s, s:s, s:s, s:I}", "t", "attempt", "job", session->job,
-                                  "resume", session->resume, "incarnation", session->incarnation,
-                                  "wait_staged_ms", (json_int_t)session->wait_staged_ms),
+        .take_message =
+            json_pack("{s:s, s:s, s:s, s:s, s:I, s:o}", "t", "attempt", "job", session->job,
+                      "resume", session->resume, "incarnation", session->incarnation,
+                      "wait_staged_ms", (json_int_t)session->wait_staged_ms, "counts",
+                      cairn_client_process_counts(session->rank)),
         .wanted = "attempted",
         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
@@ -231,6 +233,7 @@ static void session_free(struct cairn_session *session) {
     while (session->locked.saves) {
         struct cairn_save *save = session->locked.saves;
         session->locked.saves = save->next;
+        cairn_client_save_settle(save);
         save->session = NULL;
         if (save->freed) cairn_client_save_destroy(save);
     }

@@ -15,12 +15,16 @@ struct step_count {
     uint64_t step;
     uint32_t n;
 };
+struct steps { /* a growing array */
+    struct step_count *at;
+    size_t count, capacity;
+};
 struct counter {
     struct counter *next;
     char *nonce;
     uint32_t rank;
-    struct step_count *steps;
-    size_t step_count, step_capacity;
+    struct steps counted;
+    struct steps unsettled; /* begins that may still reach an uploader */
 };
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -96,19 +100,24 @@ static struct counter *counter_find(const struct cairn_client_counter *wanted) {
     return made;
 }
 
+static struct step_count *steps_add(struct steps *steps) {
+    if (steps->count == steps->capacity) {
+        size_t capacity = steps->capacity ? steps->capacity * 2 : 16;
+        struct step_count *more = realloc(steps->at, capacity * sizeof *more);
+        if (!more) return NULL;
+        steps->at = more;
+        steps->capacity = capacity;
+    }
+    return &steps->at[steps->count++];
+}
+
 /* Steps mostly grow, so the newest is looked at first. */
 static struct step_count *step_find(struct counter *counter, uint64_t step) {
-    for (size_t i = counter->step_count; i > 0; i--)
-        if (counter->steps[i - 1].step == step) return &counter->steps[i - 1];
-    if (counter->step_count == counter->step_capacity) {
-        size_t capacity = counter->step_capacity ? counter->step_capacity * 2 : 16;
-        struct step_count *more = realloc(counter->steps, capacity * sizeof *more);
-        if (!more) return NULL;
-        counter->steps = more;
-        counter->step_capacity = capacity;
-    }
-    struct step_count *added = &counter->steps[counter->step_count++];
-    *added = (struct step_count){.step = step};
+    struct steps *counted = &counter->counted;
+    for (size_t i = counted->count; i > 0; i--)
+        if (counted->at[i - 1].step == step) return &counted->at[i - 1];
+    struct step_count *added = steps_add(counted);
+    if (added) *added = (struct step_count){.step = step};
     return added;
 }
 
@@ -118,8 +127,63 @@ enum cairn_code cairn_client_process_count(const struct cairn_client_counter *co
     guard_take();
     struct counter *found = counter_find(counter);
     struct step_count *count = found ? step_find(found, step) : NULL;
-    if (count) *ret_n = ++count->n;
+    struct step_count *begun = count ? steps_add(&found->unsettled) : NULL;
+    if (begun) {
+        *ret_n = ++count->n;
+        *begun = *count;
+    }
     pthread_mutex_unlock(&guard);
-    if (!count) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to count the begins of a step");
+    if (!begun) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to count the begins of a step");
     return CAIRN_OK;
+}
+
+void cairn_client_process_settle(const struct cairn_client_counter *counter, uint64_t step,
+                                 uint32_t n) {
+    guard_take();
+    struct counter *found = counter_find(counter);
+    struct steps *unsettled = found ? &found->unsettled : NULL;
+    for (size_t i = 0; unsettled && i < unsettled->count; i++) {
+        if (unsettled->at[i].step != step || unsettled->at[i].n != n) continue;
+        unsettled->at[i] = unsettled->at[--unsettled->count];
+        break;
+    }
+    pthread_mutex_unlock(&guard);
+}
+
+/* How many begins of a step there were before the first that is not settled. */
+static uint32_t settled_of(const struct counter *counter, const struct step_count *count) {
+    uint32_t n = count->n;
+    for (size_t i = 0; i < counter->unsettled.count; i++) {
+        const struct step_count *begun = &counter->unsettled.at[i];
+        if (begun->step == count->step && begun->n <= n) n = begun->n - 1;
+    }
+    return n;
+}
+
+static json_t *settled_steps(const struct counter *counter) {
+    const struct steps *counted = &counter->counted;
+    json_t *steps = json_array();
+    size_t first = counted->count > CAIRN_CLIENT_TOLD_STEPS_MAX
+                       ? counted->count - CAIRN_CLIENT_TOLD_STEPS_MAX
+                       : 0;
+    for (size_t i = first; i < counted->count; i++) {
+        uint32_t n = settled_of(counter, &counted->at[i]);
+        if (n)
+            json_array_append_new(
+                steps, json_pack("[I, I]", (json_int_t)counted->at[i].step, (json_int_t)n));
+    }
+    return steps;
+}
+
+json_t *cairn_client_process_counts(uint32_t rank) {
+    json_t *counts = json_object();
+    guard_take();
+    size_t left = CAIRN_CLIENT_TOLD_ATTEMPTS_MAX;
+    for (const struct counter *at = process.counters; at && left; at = at->next) {
+        if (at->rank != rank) continue;
+        json_object_set_new(counts, at->nonce, settled_steps(at));
+        left--;
+    }
+    pthread_mutex_unlock(&guard);
+    return counts;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * process: what belongs to the process and not to one session: its nonce, how often it has begun
- * each step, and the descriptors that a forked child must not keep.
+ * each step, which of those begins are settled, and the descriptors that a forked child must not
+ * keep.
  *
  * Why:     a session may be closed and opened again under the same job; its counts must go on, or
  *          two saves of one step would get one version id. And a forked data loader that keeps the
@@ -9,8 +10,12 @@
  * Promise: Q2c  the nonce is drawn once per process and again in a forked child.
  *          Q8c  count never gives one number twice for the same attempt, rank and step. An attempt
  *              is recognised by its nonce: numbers repeat from one server to another.
+ *          Q12c  counts tells no begin that may still reach an uploader: one is settled when its
+ *              save is over or its session closed.
  *          K10a  descriptors that are watched are closed in a forked child.
- * Limits:  256 descriptors are watched; further ones are inherited by children.
+ * Limits:  256 descriptors are watched; further ones are inherited by children. counts tells the
+ *          last CAIRN_CLIENT_TOLD_STEPS_MAX steps of the last CAIRN_CLIENT_TOLD_ATTEMPTS_MAX
+ *          attempts.
  * Threads: any thread; one mutex of its own, held for look-ups only and across fork, so that the
  *          child finds it free.
  * Next:    client/session/session.h.
@@ -19,6 +24,10 @@
 
 #include "common/error.h"
 #include "common/id.h"
+#include "common/json.h"
+
+#define CAIRN_CLIENT_TOLD_STEPS_MAX 1024
+#define CAIRN_CLIENT_TOLD_ATTEMPTS_MAX 4
 
 void cairn_client_process_nonce(char ret_text[CAIRN_UUID_TEXT_BYTES]);
 /* Which counter; the text is copied. */
@@ -30,6 +39,12 @@ struct cairn_client_counter {
 enum cairn_code cairn_client_process_count(const struct cairn_client_counter *counter,
                                            uint64_t step, uint32_t *ret_n,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* That begin reaches no uploader any more but as a fail. A second time changes nothing. */
+void cairn_client_process_settle(const struct cairn_client_counter *counter, uint64_t step,
+                                 uint32_t n);
+/* What an uploader is told of a rank's counts (Q12), by the nonces of attempts:
+ * {nonce: [[step, n], ...]}, the newest step last; or NULL. */
+json_t *cairn_client_process_counts(uint32_t rank);
 void cairn_client_process_watch(int fd);
 /* Before the descriptor is closed by its owner. */
 void cairn_client_process_unwatch(int fd);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "client/save/save.h"
+#include "client/session/process.h"
 #include "common/rule.h"
 
 #define OFFER_MS 10000
@@ -55,12 +56,13 @@ static json_t *offered_saves(struct cairn_session *session) {
 
 static json_t *offer_message(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:s, s:o, s:o, s:I}", "t",
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:s, s:o, s:o, s:o, s:I}", "t",
                      "offer", "incarnation", session->incarnation, "session", session->uuid, "run",
                      session->run, "attempt", (json_int_t)session->attempt, "nonce", session->nonce,
                      "rank", (json_int_t)session->rank, "job", session->job, "resume",
                      session->resume, "proc", session->proc, "slabs", offered_slabs(session),
-                     "saves", offered_saves(session), "bytes",
+                     "saves", offered_saves(session), "counts",
+                     cairn_client_process_counts(session->rank), "bytes",
                      (json_int_t)(session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0));
 }
 

@@ -13,8 +13,10 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "server/catalog/frozen.h"
 #include "server/handlers/ended.h"
 #include "server/handlers/versions_json.h"
+#include "server/jobs/compare.h"
 #include "server/request.h"
 #include "server/waiters.h"
 
@@ -220,12 +222,8 @@ static void remember(struct beat *beat) {
     free(old);
 }
 
-static enum cairn_code tell_fenced(struct cairn_srv_tx *tx, struct beat *beat,
-                                   const struct cairn_grant *grant, struct cairn_error *err) {
-    CAIRN_AUTO(srv_run) run = {0};
-    struct cairn_error ignored = {0};
-    enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
-    if (code != CAIRN_STALE_ATTEMPT) return CAIRN_OK;
+static enum cairn_code tell_fenced(struct beat *beat, const struct cairn_grant *grant,
+                                   struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2];
     snprintf(text, sizeof(text), "%s/%s", grant->name.project, grant->name.run);
     if (json_array_append_new(beat->fenced, json_pack("{s:s, s:I}", "run", text, "attempt",
@@ -252,6 +250,19 @@ static enum cairn_code tell_open(struct cairn_srv_tx *tx, struct beat *beat,
     }
 }
 
+/* A run that is ahead in its store, or was not compared with it yet, has no open versions to name:
+ * what this catalog calls open there may be committed (Q35, Q36). */
+static enum cairn_code tell_grant(struct cairn_srv_tx *tx, struct beat *beat,
+                                  const struct cairn_grant *grant, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    struct cairn_error ignored = {0};
+    enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
+    if (code == CAIRN_STALE_ATTEMPT) return tell_fenced(beat, grant, err);
+    if (code || cairn_srv_tx_run_thawed(tx, run.id, &ignored)) return CAIRN_OK;
+    if (!cairn_srv_is_compared(beat->request->server, &grant->name)) return CAIRN_OK;
+    return tell_open(tx, beat, grant, err);
+}
+
 static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, const json_t *item,
                                     struct cairn_error *err) {
     const char *id = json_string_value(json_object_get(item, "version"));
@@ -273,10 +284,8 @@ static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, 
 static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct beat *beat = argument;
-    for (size_t i = 0; i < beat->told_count; i++) {
-        CAIRN_TRY(tell_fenced(tx, beat, &beat->grants[i], err));
-        CAIRN_TRY(tell_open(tx, beat, &beat->grants[i], err));
-    }
+    for (size_t i = 0; i < beat->told_count; i++)
+        CAIRN_TRY(tell_grant(tx, beat, &beat->grants[i], err));
     for (size_t i = 0; i < json_array_size(beat->versions); i++)
         CAIRN_TRY(tell_version(tx, beat, json_array_get(beat->versions, i), err));
     return CAIRN_OK;

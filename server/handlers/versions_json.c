@@ -102,7 +102,8 @@ enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
 }
 
 json_t *cairn_srv_version_brief(const struct cairn_srv_version *version) {
-    json_t *json = json_pack("{s:s, s:s, s:b}", "version", version->id.text, "state",
+    json_t *json = json_pack("{s:s, s:I, s:I, s:s, s:b}", "version", version->id.text, "step",
+                             (json_int_t)version->step, "n", (json_int_t)version->n, "state",
                              cairn_state_text(cairn_srv_version_shown(version)), "recorded",
                              (int)version->recorded);
     if (!json || !version->code) return json;

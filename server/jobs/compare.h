@@ -32,6 +32,8 @@ void cairn_srv_compared_free(struct cairn_srv_compared *compared); /* NULL is fi
 enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_worker *worker,
                                   const struct cairn_run_name *name, bool *ret_busy,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Was it compared in this life of the server, with whatever end? */
+bool cairn_srv_is_compared(struct cairn_srv *server, const struct cairn_run_name *name);
 /* Every run of the catalog that was not compared yet. One that was found ahead is no failure. */
 enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       bool *ret_busy, struct cairn_error *err) CAIRN_MUST_USE;

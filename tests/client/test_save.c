@@ -527,3 +527,50 @@ TEST(a_slab_is_offered_for_the_save_that_owns_it_and_for_no_other) /* Q41, V26 *
     cairn_save_free(durable);
     cairn_save_free(staged);
 }
+
+/* How many begins of that step a message tells, of whichever attempt; 0: of none. */
+static uint64_t told_count(const struct cairn_fake_message *message, uint64_t step) {
+    json_t *counts = json_object_get(message->message, "counts");
+    const char *nonce = NULL;
+    json_t *pairs = NULL;
+    uint64_t told = 0;
+    json_object_foreach(counts, nonce, pairs) {
+        for (size_t i = 0; i < json_array_size(pairs); i++) {
+            const json_t *pair = json_array_get(pairs, i);
+            if ((uint64_t)json_integer_value(json_array_get(pair, 0)) == step)
+                told = (uint64_t)json_integer_value(json_array_get(pair, 1));
+        }
+    }
+    return told;
+}
+
+TEST(an_uploader_is_told_how_far_each_count_has_got_but_for_what_may_still_be_begun) /* Q12 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_fake_message message;
+    struct cairn_save *save = NULL, *begun = NULL, *again = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    cairn_fake_uploader_script(rank.fake, "begin", "no-space");
+    EXPECT_CODE(cairn_save_begin(rank.session, 910, NULL, &save, &err), CAIRN_NO_SPACE);
+    REQUIRE_OK(cairn_save_begin(rank.session, 930, NULL, &save, &err));
+    cairn_save_free(save); /* given up before it was staged */
+    REQUIRE_OK(cairn_save_begin(rank.session, 920, NULL, &begun, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 910, NULL, &again, &err));
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, &message));
+    EXPECT_EQ_U64(told_count(&message, 910), 1); /* the second one lives */
+    EXPECT_EQ_U64(told_count(&message, 920), 0);
+    EXPECT_EQ_U64(told_count(&message, 930), 1);
+    cairn_save_free(begun);
+    cairn_save_free(again);
+    struct cairn_open_options options = rank_options(&rank);
+    (void)cairn_close(rank.session, NULL);
+    rank.session = NULL;
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "attempt", 2, &message));
+    EXPECT_EQ_U64(told_count(&message, 910), 2);
+    EXPECT_EQ_U64(told_count(&message, 920), 1);
+    EXPECT_EQ_U64(told_count(&message, 930), 1);
+}

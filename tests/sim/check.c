@@ -314,6 +314,16 @@ static void check_leaks(void) {
                           versions[i].step, versions[i].attempt);
 }
 
+/* The faults are over and the ranks live: nothing may wait for their end. */
+void sim_check_unrest(void) {
+    (void)read_versions();
+    sim_violation("P8b: it does not come to rest while the ranks live");
+    for (size_t i = 0; i < version_count; i++)
+        if (versions[i].state == CAIRN_STATE_OPEN)
+            sim_violation("P8b: step %" PRIu64 " of attempt %" PRIu64 " waits for the ranks' end",
+                          versions[i].step, versions[i].attempt);
+}
+
 /* A frozen server has lost nothing: what was acknowledged lies in the store as it was. */
 static void check_frozen(void) {
     for (size_t i = 0; i < sim_save_count; i++) {
@@ -327,6 +337,7 @@ static void check_frozen(void) {
 }
 
 void sim_check_end(void) {
+    sim_check_latest(); /* nobody may have asked since the catalog was put back */
     if (frozen) {
         sim_note("the catalog is behind; only the store is looked at");
         check_frozen();
@@ -336,7 +347,6 @@ void sim_check_end(void) {
         sim_violation("the catalog cannot be read");
         return;
     }
-    sim_check_latest();
     for (size_t i = 0; i < version_count; i++) {
         sim_note("version %s attempt %" PRIu64 " step %" PRIu64 " n %" PRIu64 ": %s%s%s %s",
                  versions[i].id, versions[i].attempt, versions[i].step, versions[i].n,

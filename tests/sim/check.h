@@ -47,5 +47,7 @@ void sim_check_deleted(const char *key);
 void sim_check_latest(void);
 /* Is anything still under way? */
 bool sim_check_is_quiet(void);
+/* It was waited for that in vain, with all faults over. */
+void sim_check_unrest(void);
 /* After everything has come to rest. */
 void sim_check_end(void);

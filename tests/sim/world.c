@@ -290,7 +290,7 @@ void *sim_world_play(void *unused) {
     (void)sim_join(chaos);
     sim_world_heal();
     sim_world.chaos_over = true;
-    if (!await(all_is_done, SETTLE_US)) sim_note("it does not come to rest");
+    if (!await(all_is_done, SETTLE_US)) sim_check_unrest();
     sim_world.told_to_end = true;
     if (!await(ranks_ended, JOB_US)) sim_violation("P9: ranks wait for ever");
     (void)await(sim_check_is_quiet, SETTLE_US);

@@ -7,10 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/uploader/other.h"
 #include "tests/uploader/trainer.h"
 #include "uploader/trainers/process.h"
 
-#define RUN "/v1/runs/llm/seven"
+#define OTHER_RUN "/v1/runs/llm/seven"
 #define TOLD_MS 5000
 
 static const struct trainer_options *opened(struct cairn_up_world *world, uint32_t rank) {
@@ -75,49 +76,10 @@ static void child_end(struct child *child) {
     child->pid = 0;
 }
 
-/* ---- rank 1: of node n2 ---- */
-
-struct other {
-    struct cairn_up_world *world;
-    char grant[600];
-};
-
-static json_t *post(struct cairn_up_world *world, const char *path, json_t *take_body) {
-    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
-    json_t *reply = NULL;
-    if (!cairn_rest_new(&options, &rest, &world->err))
-        (void)!cairn_rest_call(rest, "POST", path, take_body, 0, &reply, &world->err);
-    json_decref(take_body);
-    return reply;
-}
-
-static bool other_open(struct cairn_up_world *world, struct other *ret) {
-    CAIRN_AUTO_JSON json_t *reply =
-        post(world, RUN "/attempts",
-             json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "job-1",
-                       "world_size", 2, "resume", "latest", "after", 1, "wait_staged", "0s",
-                       "ranks", "rank", 1, "proc", "other", "node", "n2"));
-    const char *grant = json_string_value(json_object_get(reply, "grant"));
-    ret->world = world;
-    snprintf(ret->grant, sizeof(ret->grant), "%s", grant ? grant : "");
-    return grant != NULL;
-}
-
-static bool other_begin(const struct other *other, uint64_t step, char ret_version[48]) {
-    CAIRN_AUTO_JSON json_t *reply =
-        post(other->world, RUN "/checkpoints",
-             json_pack("{s:s, s:s, s:I, s:i, s:i, s:i}", "grant", other->grant, "node", "n2",
-                       "step", (json_int_t)step, "n", 1, "rank", 1, "world_size", 2));
-    const char *version = json_string_value(json_object_get(reply, "version"));
-    snprintf(ret_version, 48, "%s", version ? version : "");
-    return version != NULL;
-}
-
 static void expect_ended(struct cairn_up_world *world, const char *version) {
     char path[200];
     EXPECT(world_await_state(world, version, "aborting", TOLD_MS));
-    snprintf(path, sizeof(path), RUN "/checkpoints/%s", version);
+    snprintf(path, sizeof(path), OTHER_RUN "/checkpoints/%s", version);
     CAIRN_AUTO_JSON json_t *shown = world_get(world, path);
     const char *reason = json_string_value(json_object_get(shown, "reason"));
     printf("  reason: %s\n", reason ? reason : "none");
@@ -139,16 +101,16 @@ TEST(v41_a_rank_that_ends_alone_on_its_node_leaves_nothing_open) /* Q56, P9 */
 {
     CAIRN_AUTO(up_world) world = {0};
     struct child child = {0};
-    struct other other;
+    struct world_other other;
     char begun[48], later[48];
     REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
-    REQUIRE(other_open(&world, &other));
-    REQUIRE(other_begin(&other, 1, begun));
+    REQUIRE(world_other_open(&world, &other));
+    REQUIRE(world_other_begin(&other, 1, begun));
     EXPECT(stays_open(&world, begun));
     child_end(&child);
     expect_ended(&world, begun);
-    REQUIRE(other_begin(&other, 2, later));
+    REQUIRE(world_other_begin(&other, 2, later));
     expect_ended(&world, later);
     EXPECT_EQ_U64(entries_after_stop(&world), 0);
 }
@@ -157,12 +119,12 @@ TEST(v41_an_end_is_reported_although_server_and_uploader_were_away_when_it_came)
 {
     CAIRN_AUTO(up_world) world = {0};
     struct child child = {0};
-    struct other other;
+    struct world_other other;
     char begun[48];
     REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
-    REQUIRE(other_open(&world, &other));
-    REQUIRE(other_begin(&other, 1, begun));
+    REQUIRE(world_other_open(&world, &other));
+    REQUIRE(world_other_begin(&other, 1, begun));
     world_server_kill(&world);
     child_end(&child);
     (void)poll(NULL, 0, 500); /* it is noticed, and nobody can be told */
@@ -179,12 +141,12 @@ TEST(v41_a_rank_that_ends_while_its_uploader_is_away_is_found_by_the_next_one) /
     static const char *const soon[] = {"--offer-wait=300ms", NULL};
     CAIRN_AUTO(up_world) world = {0};
     struct child child = {0};
-    struct other other;
+    struct world_other other;
     char begun[48];
     REQUIRE(world_open(&world, &(struct world_options){.uploader_args = soon}));
     REQUIRE(child_start(&child, opened(&world, 0)));
-    REQUIRE(other_open(&world, &other));
-    REQUIRE(other_begin(&other, 1, begun));
+    REQUIRE(world_other_open(&world, &other));
+    REQUIRE(world_other_begin(&other, 1, begun));
     /* One that lives is not taken for dead, however long it stays away. */
     world_uploader_kill(&world);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
@@ -200,13 +162,13 @@ TEST(v41_a_rank_that_said_bye_is_watched_until_its_process_ends) /* Q56 */
 {
     CAIRN_AUTO(up_world) world = {0};
     struct child child = {0};
-    struct other other;
+    struct world_other other;
     char begun[48];
     REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
-    REQUIRE(other_open(&world, &other));
+    REQUIRE(world_other_open(&world, &other));
     REQUIRE(tell(&child, 'b'));
-    REQUIRE(other_begin(&other, 1, begun));
+    REQUIRE(world_other_begin(&other, 1, begun));
     EXPECT(stays_open(&world, begun)); /* it may come again */
     REQUIRE(tell(&child, 'o'));
     EXPECT(stays_open(&world, begun));
@@ -223,13 +185,13 @@ TEST(v38_a_process_that_ended_after_its_bye_keeps_strangers_out_too) /* Q54 */
 {
     CAIRN_AUTO(up_world) world = {0};
     struct child child = {0};
-    struct other stranger;
+    struct world_other stranger;
     REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(tell(&child, 'b'));
     child_end(&child);
     (void)poll(NULL, 0, 2000); /* it is reported */
-    EXPECT(!other_open(&world, &stranger));
+    EXPECT(!world_other_open(&world, &stranger));
     EXPECT_EQ_U64(world.err.code, CAIRN_JOB_REUSED);
 }
 
@@ -267,10 +229,10 @@ TEST(a_bye_lets_go_of_the_run_although_its_process_lives) /* Q7 */
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(tell(&child, 'b'));
     CAIRN_AUTO_JSON json_t *reply =
-        post(&world, RUN "/attempts",
-             json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "put", "world_size",
-                       1, "resume", "keep", "after", 1, "wait_staged", "2s", "ranks", "rank", 0,
-                       "proc", "put", "node", "n2"));
+        world_post(&world, OTHER_RUN "/attempts",
+                   json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "put",
+                             "world_size", 1, "resume", "keep", "after", 1, "wait_staged", "2s",
+                             "ranks", "rank", 0, "proc", "put", "node", "n2"));
     EXPECT(reply != NULL);
     child_end(&child);
 }

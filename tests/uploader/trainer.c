@@ -177,10 +177,11 @@ bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *
 static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_options *options) {
     snprintf(trainer->job, sizeof(trainer->job), "%s", options->job);
     CAIRN_AUTO_JSON json_t *attempted = trainer_call(
-        trainer, json_pack("{s:s, s:s, s:s, s:s, s:i}", "t", "attempt", "job", options->job,
+        trainer, json_pack("{s:s, s:s, s:s, s:s, s:i, s:O?}", "t", "attempt", "job", options->job,
                            "resume", options->resume ? options->resume : "latest", "incarnation",
                            options->incarnation ? options->incarnation : "", "wait_staged_ms",
-                           options->wait_staged_ms ? (int)options->wait_staged_ms : 10000));
+                           options->wait_staged_ms ? (int)options->wait_staged_ms : 10000, "counts",
+                           trainer->counts));
     const char *nonce = json_string_value(json_object_get(attempted, "nonce"));
     snprintf(trainer->nonce, sizeof(trainer->nonce), "%s", nonce ? nonce : "");
     trainer->attempt = (uint64_t)json_integer_value(json_object_get(attempted, "attempt"));
@@ -321,11 +322,12 @@ bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *
     CAIRN_AUTO(frame) frame = {0};
     enum cairn_code code =
         trainer_ask(trainer,
-                    json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:O, s:O, s:I}", "t",
+                    json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:O, s:O, s:I, s:O?}", "t",
                               "offer", "session", old, "run", "llm/seven", "attempt",
                               (json_int_t)trainer->attempt, "nonce", trainer->nonce, "rank",
                               (json_int_t)trainer->rank, "job", trainer->job, "proc", trainer->proc,
-                              "slabs", slabs, "saves", list, "bytes", (json_int_t)4194304),
+                              "slabs", slabs, "saves", list, "bytes", (json_int_t)4194304,
+                              "counts", trainer->counts),
                     nothing, fds, trainer->slab_count, &frame);
     if (code != CAIRN_OK) fprintf(stderr, "offer: %s\n", trainer->err.message);
     const json_t *answers = json_object_get(frame.message, "saves");

@@ -26,6 +26,7 @@ struct cairn_trainer {
     struct cairn_slab slabs[2];
     uint32_t slab_count;
     struct cairn_slab window;
+    json_t *counts; /* "counts" of the attempt and of offers, borrowed; NULL: none are told */
     const char *shard_name; /* of a save's only shard; NULL: rank-00000/part-0.bin ... */
 };
 struct trainer_options {

@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "uploader/trainers/lost.h"
 #include "uploader/server/outbox.h"
+#include "uploader/server/passed.h"
 #include "uploader/server/verdict.h"
 #include "uploader/server/inside.h"
 
@@ -243,6 +244,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     apply_fenced(up, json_object_get(reply, "fenced"));
     apply_versions(up, json_object_get(reply, "versions"));
     apply_unknown(up, json_object_get(reply, "unknown"), changed);
+    cairn_up_passed_look(up, json_object_get(reply, "versions"), &watch->missed);
     note_beaten(up);
     cairn_up_outbox_wake(up->outbox);
 }

@@ -5,7 +5,8 @@
  * Why:     liveness, progress and "nothing unsent" go one way, fences and aborts the other.
  * Promise: Q3   `unsent` of an attempt counts the saves whose begin, seal or fail the server has
  *               not answered.
- *          Q12  versions the answer names as over are over here at once.
+ *          Q12  versions the answer names as over are over here at once; those that it names as
+ *               open and that a rank has behind it are failed (uploader/server/passed.h).
  * Limits:  as many versions as this node has open.
  * Threads: the heartbeat's thread.
  * Next:    uploader/server/watch.h.

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "api/rest.h"
+#include "uploader/server/passed.h"
 #include "uploader/server/watch.h"
 
 #define CAIRN_UP_HURRY_MS 100
@@ -35,7 +36,8 @@ struct cairn_up_watch {
         char catalog[CAIRN_UUID_TEXT_BYTES];
         uint64_t generation;
         bool complained;
-    } heard;                /* the heartbeat's thread */
+    } heard;                       /* the heartbeat's thread */
+    struct cairn_up_missed missed; /* the same */
     struct cairn_lock lock; /* uploader_watch */
     struct cairn_condition stop;
     struct {

@@ -263,6 +263,7 @@ static void offer_done(void *owner, struct cairn_up_session *session) {
     if (opening->code == CAIRN_OK && session) {
         cairn_up_session_adopt(session, CAIRN_TAKE(opening->attempt), opening->entry);
         answer = join_all(session, offering, &opening->error);
+        if (answer) cairn_up_opening_counts(opening, session);
     }
     if (answer) {
         cairn_up_socket_answer(up->socket, opening->conn, opening->request, "offered", answer);
@@ -312,9 +313,10 @@ static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs
 static enum cairn_code read_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                   struct offering *offering, struct cairn_error *err) {
     const char *job = NULL, *nonce = NULL, *resume = "latest", *incarnation = "";
-    json_t *slabs = NULL, *saves = NULL;
+    json_t *slabs = NULL, *saves = NULL, *counts = NULL;
     const struct cairn_json_field fields[] = {
         {"job", CAIRN_JSON_TEXT, true, &job, 255},
+        {"counts", CAIRN_JSON_OBJECT, false, &counts, 0},
         {"attempt", CAIRN_JSON_U64, true, &offering->attempt, 0},
         {"nonce", CAIRN_JSON_TEXT, true, &nonce, CAIRN_NONCE_TEXT_BYTES - 1},
         {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
@@ -329,6 +331,7 @@ static enum cairn_code read_offer(struct cairn_up_session *session, const struct
     if (!offering->saves || !offering->opening)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
     offering->opening->request = ask->request;
+    offering->opening->counts = json_deep_copy(counts);
     return read_slabs(offering, slabs, ask->frame, err);
 }
 

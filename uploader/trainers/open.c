@@ -29,6 +29,7 @@ void cairn_up_opening_free(struct cairn_up_opening *opening) {
     free(opening->job);
     free(opening->resume);
     free(opening->incarnation);
+    json_decref(opening->counts);
     free(opening);
 }
 
@@ -179,6 +180,7 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
                               opening->resume_version);
         session->resume_step = opening->resume_step;
         session->resume_found = opening->found;
+        cairn_up_opening_counts(opening, session);
         cairn_up_socket_answer(
             up->socket, opening->conn, opening->request, "attempted",
             json_pack("{s:I, s:s, s:b, s:I, s:s}", "attempt", (json_int_t)grant->attempt, "nonce",
@@ -188,6 +190,22 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
         cairn_up_opening_abandon(opening);
     }
     cairn_up_opening_free(opening);
+}
+
+/* Pairs of step and n, the newest step last; of other attempts nothing is kept. */
+void cairn_up_opening_counts(const struct cairn_up_opening *opening,
+                             struct cairn_up_session *session) {
+    struct cairn_up_attempt *attempt = session->attempt;
+    CAIRN_HOLD(&session->up->lock);
+    const json_t *pairs = json_object_get(opening->counts, attempt->grant.nonce);
+    for (size_t i = 0; i < json_array_size(pairs) && i < CAIRN_UP_COUNTED_STEPS_MAX; i++) {
+        const json_t *pair = json_array_get(pairs, i);
+        json_int_t step = json_integer_value(json_array_get(pair, 0));
+        json_int_t n = json_integer_value(json_array_get(pair, 1));
+        if (step < 0 || (uint64_t)step > CAIRN_STEP_MAX || n < 1 || n > INT32_MAX) continue;
+        cairn_up_attempt_count(attempt, session->rank, session->world_size, (uint64_t)step,
+                               (uint32_t)n);
+    }
 }
 
 void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
@@ -360,8 +378,10 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
                                     const struct cairn_up_ask *ask, struct cairn_error *err) {
     const char *job = NULL, *resume = "latest", *incarnation = "";
     uint64_t wait_ms = 30000;
+    json_t *counts = NULL;
     const struct cairn_json_field fields[] = {
         {"job", CAIRN_JSON_TEXT, true, &job, 255},
+        {"counts", CAIRN_JSON_OBJECT, false, &counts, 0},
         {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
         {"incarnation", CAIRN_JSON_TEXT, false, &incarnation, 128},
         {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms, 3600000},
@@ -376,6 +396,7 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     if (!opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     opening->request = ask->request;
     opening->wait_ms = wait_ms;
+    opening->counts = json_deep_copy(counts);
     cairn_lock_take(&session->up->lock);
     enum cairn_code code = ask_later(session->up, opening, err);
     cairn_lock_give(&session->up->lock);

@@ -30,6 +30,7 @@ struct cairn_up_opening {
     int process; /* as the session's; owned */
     char process_name[CAIRN_UP_PROCESS_BYTES];
     uint64_t wait_ms;
+    json_t *counts; /* owned; what the process has counted (Q12), or NULL */
     /* the answer */
     enum cairn_code code;
     struct cairn_error error;
@@ -54,5 +55,8 @@ enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
 /* Journal it, join the attempt, fence older ones. */
 enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Q12: how far the process says that its count has got, once the session has its attempt. */
+void cairn_up_opening_counts(const struct cairn_up_opening *opening,
+                             struct cairn_up_session *session);
 /* The trainer went away meanwhile. */
 void cairn_up_opening_abandon(struct cairn_up_opening *opening);

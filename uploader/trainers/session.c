@@ -9,6 +9,7 @@
 
 #include "api/failure.h"
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/server/outbox.h"
@@ -101,18 +102,10 @@ static enum cairn_code read_begin(struct cairn_up_session *session, const json_t
     return CAIRN_OK;
 }
 
-/* The highest n of this step that was heard of in this session, which is n from now on. */
-static uint32_t note_seen(struct cairn_up_session *session, uint64_t step, uint32_t n) {
-    for (size_t i = 0; i < CAIRN_UP_STEPS_SEEN_MAX; i++) {
-        if (!session->seen[i].n || session->seen[i].step != step) continue;
-        uint32_t before = session->seen[i].n;
-        if (n > before) session->seen[i].n = n;
-        return before;
-    }
-    session->seen[session->seen_next].step = step;
-    session->seen[session->seen_next].n = n;
-    session->seen_next = (session->seen_next + 1) % CAIRN_UP_STEPS_SEEN_MAX;
-    return 0;
+/* How many begins of this step the rank has counted, as far as is known. */
+static uint32_t counted_before(struct cairn_up_session *session, uint64_t step) {
+    CAIRN_HOLD(&session->up->lock);
+    return cairn_up_counted_of(cairn_up_attempt_counted(session->attempt, session->rank), step);
 }
 
 /* Q12: begins that this rank has passed and nobody heard of are failed for it. */
@@ -120,6 +113,7 @@ static void fail_passed(struct cairn_up_session *session, const struct cairn_up_
                         uint32_t before) {
     struct cairn_error why = {0};
     (void)cairn_fail(&why, CAIRN_CANCELLED, "the rank went on without this save");
+    if (!CAIRN_RULE(Q12)) return;
     for (uint32_t n = before + 1; before && n < begin->n && n < before + 64; n++) {
         struct cairn_up_begin passed = *begin;
         struct cairn_error error = {0};
@@ -144,7 +138,7 @@ static enum cairn_code on_begin(struct cairn_up_session *session, const struct c
     struct cairn_up_begin begin = {0};
     CAIRN_TRY(read_begin(session, ask->frame->message, &begin, err));
     begin.number = ++session->save_last;
-    fail_passed(session, &begin, note_seen(session, begin.step, begin.n));
+    fail_passed(session, &begin, counted_before(session, begin.step));
     return cairn_up_save_begin(session->up, &begin, reply_of(session, ask), err);
 }
 
@@ -155,7 +149,6 @@ static enum cairn_code on_count(struct cairn_up_session *session, const struct c
     CAIRN_TRY(read_begin(session, ask->frame->message, &begin, err));
     read_why(ask->frame->message, "the save could not be begun", &why);
     begin.conn = 0; /* no event is due */
-    (void)note_seen(session, begin.step, begin.n);
     return cairn_up_save_count(session->up, &begin, &why, reply_of(session, ask), err);
 }
 

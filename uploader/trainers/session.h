@@ -17,7 +17,6 @@
 #include "uploader/save.h"
 #include "uploader/trainers/socket.h"
 
-#define CAIRN_UP_STEPS_SEEN_MAX 1024
 #define CAIRN_UP_RESTORES_MAX 16
 
 struct cairn_up_window;
@@ -44,11 +43,6 @@ struct cairn_up_session {
     uint64_t resume_step;
     bool resume_found;
     uint32_t save_last;
-    struct { /* how often each step was begun (Q12), a ring */
-        uint64_t step;
-        uint32_t n;
-    } seen[CAIRN_UP_STEPS_SEEN_MAX];
-    size_t seen_next;
     struct cairn_up_window *window;
     struct {
         uint32_t number; /* 0: free */
