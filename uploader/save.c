@@ -389,6 +389,7 @@ static void on_the_wire(struct cairn_up *up, const struct cairn_up_save *save, b
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
     bool quiet = false, ended = false;
     on_the_wire(up, save, &quiet, &ended);
+    quiet |= !CAIRN_RULE(Q20);
     carry_out(up, save, cairn_up_save_state_settle(&save->state, quiet, quiet && ended));
 }
 

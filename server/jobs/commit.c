@@ -372,7 +372,7 @@ static enum cairn_code write_manifest(struct work *work, struct cairn_error *err
     cairn_sha256_of(cairn_buf_view(&work->text), work->manifest_sha256);
     enum cairn_code code =
         cairn_store_put_same(work->worker, key.text, cairn_buf_view(&work->text), err);
-    if (code == CAIRN_CONFLICT) code = take_stored(work, key.text, err);
+    if (code == CAIRN_CONFLICT && CAIRN_RULE(Q53)) code = take_stored(work, key.text, err);
     CAIRN_TRY(code);
     CAIRN_CRASHPOINT("server.commit.after_manifest");
     return CAIRN_OK;
@@ -410,6 +410,9 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_AUTO_HEAP char *warnings = cairn_srv_replicas_warnings(work->replicas);
     if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");
     CAIRN_TRY(cairn_srv_version_set_committed(tx, &work->version, warnings, err));
+    uint64_t shown = 0;
+    if (!CAIRN_RULE(Q24))
+        CAIRN_TRY(cairn_srv_version_set_recorded(tx, &work->version, &shown, err));
     return take_effect(tx, work, err);
 }
 
@@ -499,7 +502,8 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
         CAIRN_TRY(commit(work, err));
         CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
     }
-    if (work->version.state != CAIRN_STATE_COMMITTED || work->version.recorded) return CAIRN_OK;
+    bool done = work->version.recorded && (CAIRN_RULE(Q24) || !work->committed);
+    if (work->version.state != CAIRN_STATE_COMMITTED || done) return CAIRN_OK;
     return cairn_srv_record_write(work->server, work->worker, &work->version, err);
 }
 

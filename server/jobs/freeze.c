@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "common/log.h"
+#include "common/rule.h"
 #include "common/text.h"
 
 struct row {
@@ -51,6 +52,10 @@ enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cair
                                      const char *why, struct cairn_error *err) {
     struct row row = {.server = server, .name = name};
     (void)cairn_text_copy(row.cause, sizeof(row.cause), why);
+    if (!CAIRN_RULE(Q36)) {
+        cairn_srv_freeze(server, why);
+        return cairn_srv_thawed(server, err);
+    }
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put, &row, err));
     if (row.made) {
         atomic_fetch_add(&server->frozen_runs, 1);
