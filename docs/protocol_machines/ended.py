@@ -18,14 +18,16 @@ State = namedtuple('State', 'process entries told knows up taken wire mark versi
 Version = namedtuple('Version', 'state sealed')
 STEPS = (0, 1)
 NONE = Version(None, frozenset())
+UNHEARD = -1
 
 
-def ended(rules, kills=0, restores=0, byes=True):
+def ended(rules, kills=0, restores=0, byes=True, unheard=False):
     """process: here | bye | dead. entries[v]: what A's journal has of rank 0: None, open, sealed or failed.
     told[v]: of that, what A's uploader knows the server to have: None, begun or end. knows: A remembers the
     session. taken: the server has answered the report in A's present generation. wire: a report under way,
     of that generation. versions[v]: the catalog's row; `sealed` names the ranks. Both kills and restores: a
-    report that was taken is forgotten by either side, and the versions stay open for 24 h."""
+    report that was taken is forgotten by either side, and the versions stay open for 24 h. unheard: an uploader
+    that starts again tells and reports before it has heard which catalog it tells (UNHEARD)."""
     init = State('here', (None, None), (None, None), True, True, False, None, False, (NONE, NONE), 0, 0, kills,
                  restores)
 
@@ -64,7 +66,8 @@ def ended(rules, kills=0, restores=0, byes=True):
     def node_a(s):
         if not s.up:
             knows = s.knows and ('ended_journaled' in rules and not s.taken or s.process == 'here')
-            yield 'uploader A starts again', s._replace(up=True, knows=knows, told=(None, None)), False
+            heard = UNHEARD if unheard else s.heard
+            yield 'uploader A starts again', s._replace(up=True, knows=knows, told=(None, None), heard=heard), False
             return
         if s.kills:
             yield 'uploader A killed', s._replace(up=False, kills=s.kills - 1), True
