@@ -5,8 +5,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/crc32c.h"
+#include "common/rule.h"
+#include "tests/sim/check.h"
+#include "tests/sim/world.h"
 
 #define APPETITE 4
 #define LATE_US_MAX UINT64_C(30000000)
@@ -99,13 +104,29 @@ static void travel(const struct flight *flight, bool there) {
         us += sim_below(faults->record_us_max);
     if (there && flight->letter.op == CAIRN_STORE_HEAD) us += sim_below(faults->head_us_max);
     sim_sleep_us(us);
-    while (faults->away_until_us > sim_now_us())
-        sim_sleep_us(faults->away_until_us - sim_now_us() + 1);
+    const struct sim_process *process = flight->process;
+    const uint64_t *away_us = process->kind == SIM_UPLOADER
+                                  ? &faults->node_away_until_us[process->number]
+                                  : &faults->away_until_us;
+    while (faults->away_until_us > sim_now_us() || *away_us > sim_now_us())
+        sim_sleep_us(cairn_max_u64(faults->away_until_us, *away_us) - sim_now_us() + 1);
+}
+
+/* Q20: was its memory given back meanwhile? */
+static bool has_memory(const struct flight *flight) {
+    const struct cairn_view *body = &flight->request->body;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)body->data / page * page;
+    if (!body->size || !msync((void *)from, (uintptr_t)body->data + body->size - from, MS_ASYNC))
+        return true;
+    sim_violation("Q20: a request carries bytes of %s whose memory was given back",
+                  flight->letter.key);
+    return false;
 }
 
 /* Half of the body at a time: what is written in between is seen. */
 static bool send_half(struct flight *flight, bool second) {
-    if (!is_connected(flight)) return false;
+    if (!is_connected(flight) || !has_memory(flight)) return false;
     uint64_t half = flight->letter.body_bytes / 2;
     uint64_t from = second ? half : 0, size = second ? flight->letter.body_bytes - half : half;
     if (size)
@@ -126,6 +147,34 @@ static void lose_answer(struct flight *flight) {
     answer->code = CAIRN_UNAVAILABLE;
     answer->ambiguous = changes_something(flight->letter.op);
     snprintf(answer->why, sizeof answer->why, "the answer was lost");
+}
+
+static bool has_sum(const struct sim_letter *letter) {
+    bool body = letter->op == CAIRN_STORE_PUT || letter->op == CAIRN_STORE_UPLOAD_PART;
+    return body && letter->has_crc32c;
+}
+
+/* store/s3/ and store/dir/ look at the bytes again where the store has not confirmed their sum. */
+static void compare_sent(struct flight *flight) {
+    const struct cairn_store_request *request = flight->request;
+    struct sim_answer *answer = &flight->answer;
+    bool applied =
+        answer->code == CAIRN_OK || answer->code == CAIRN_PRECONDITION || answer->ambiguous;
+    if (!has_sum(&flight->letter) || !applied || sim_store_faults.checks_crc || !CAIRN_RULE(Q42))
+        return;
+    if (cairn_crc32c(0, request->body.data, request->body.size) == request->crc32c) return;
+    answer->code = CAIRN_SOURCE_CHANGED;
+    answer->ambiguous = false;
+    snprintf(answer->why, sizeof answer->why, "the bytes that were sent are not those staged");
+}
+
+/* Q20: nobody writes to what a request carries, but for the fault that does. */
+static void check_untouched(const struct flight *flight) {
+    const struct sim_letter *letter = &flight->letter;
+    if (!has_sum(letter) || sim_has(SIM_TORN) ||
+        cairn_crc32c(0, letter->body, letter->body_bytes) == letter->crc32c)
+        return;
+    sim_violation("Q20: the bytes of %s changed while a request carried them", letter->key);
 }
 
 static void hand_over(struct flight *flight) {
@@ -151,6 +200,7 @@ static void *fly(void *argument) {
     bool arrived = send_half(flight, false);
     if (arrived) travel(flight, true);
     arrived = arrived && send_half(flight, true);
+    if (arrived) check_untouched(flight);
     if (arrived && changes && sim_chance(faults->refused)) {
         flight->answer.code = CAIRN_UNAVAILABLE;
         snprintf(flight->answer.why, sizeof flight->answer.why, "500 internal error");
@@ -169,6 +219,7 @@ static void *fly(void *argument) {
         if (changes && sim_chance(faults->lost)) lose_answer(flight);
     }
     if (is_connected(flight)) travel(flight, false);
+    if (is_connected(flight)) compare_sent(flight);
     if (is_connected(flight)) hand_over(flight);
     return NULL;
 }

@@ -45,6 +45,8 @@ struct sim_bucket {
     size_t page_entries;
 };
 
+#define SIM_BUCKET_NODES 2
+
 /* What the seed does to all stores. */
 struct sim_store_faults {
     uint64_t us_min, us_max; /* one way */
@@ -54,6 +56,7 @@ struct sim_store_faults {
     uint32_t refused;        /* per mille: not applied, and the answer says so */
     uint32_t late;           /* per mille: applied long after its sender has gone */
     uint64_t away_until_us;  /* nothing moves */
+    uint64_t node_away_until_us[SIM_BUCKET_NODES]; /* nothing of that node's uploader */
     bool keeps_tokens, checks_crc, create_only, lists_uploads;
 };
 extern struct sim_store_faults sim_store_faults;
@@ -62,6 +65,9 @@ extern struct sim_bucket sim_bucket_wrong;   /* of a node without the mount */
 extern int sim_bucket_wrong_node;            /* -1: none */
 
 const struct sim_object *sim_bucket_find(const struct sim_bucket *bucket, const char *key);
+
+/* What somebody else does to the store, beside all rules. bytes NULL: the object goes. */
+void sim_bucket_meddle(const char *key, const void *bytes, uint64_t size);
 
 /* objects.c: what a request does when it arrives; the answer is filled in. */
 struct sim_answer {

@@ -342,6 +342,16 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
     return failed;
 }
 
+/* ---- copying: a rank with much memory, or on a busy machine, takes its time ---- */
+
+uint32_t __real_cairn_crc32c_copy(uint32_t crc, void *to, const void *from, size_t size);
+uint32_t __wrap_cairn_crc32c_copy(uint32_t crc, void *to, const void *from, size_t size) {
+    crc = __real_cairn_crc32c_copy(crc, to, from, size);
+    if (sim_self() && sim_self()->kind == SIM_TRAINER)
+        sim_sleep_us(sim_below(sim_calls.copy_us_max));
+    return crc;
+}
+
 /* ---- memory: nobody waits for huge pages here ---- */
 
 int __real_madvise(void *at, size_t size, int advice);
@@ -406,7 +416,9 @@ void sim_calls_kill(struct sim_process *process) {
 
 bool cairn_crashpoint_pass(const char *name) {
     struct sim_process *self = sim_self();
-    if (!self || !sim_calls.crash_points || !sim_chance(self->kill_chance)) return false;
+    bool chosen = self && sim_calls.dies_at && sim_calls.dies_at(name);
+    if (!self || (!chosen && (!sim_calls.crash_points || !sim_chance(self->kill_chance))))
+        return false;
     sim_note("at %s", name);
     sim_kill(self);
     return false;

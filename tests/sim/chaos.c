@@ -6,6 +6,7 @@
 #include "tests/sim/world.h"
 
 #define AWAY_US_MAX UINT64_C(3000000)
+#define TRIES_US UINT64_C(2100000) /* how long a journal tries to write a group, and more */
 #define YEARS_MS (INT64_C(10) * 365 * 86400000)
 
 static uint64_t away_us(void) {
@@ -32,7 +33,8 @@ struct spell {
 static void set(const struct spell *spell, bool on) {
     if (spell->fault == SIM_CUT) sim_ways[spell->node].cut = on;
     if (spell->fault == SIM_FOREIGN) sim_ways[spell->node].foreign = on;
-    if (spell->fault == SIM_DISK_FULL && spell->process) spell->process->disk_full = on;
+    bool disk = spell->fault == SIM_DISK_FULL || spell->fault == SIM_DISK_FULL_LONG;
+    if (disk && spell->process) spell->process->disk_full = on;
     sim_note("%s of node %d %s", sim_fault_name(spell->fault), spell->node,
              on ? "begins" : "is over");
 }
@@ -41,7 +43,10 @@ static void for_a_while(enum sim_fault fault) {
     int node = (int)sim_below(SIM_NODES);
     struct spell spell = {fault, node, sim_world.uploaders[node]};
     set(&spell, true);
-    sim_sleep_us(fault == SIM_DISK_FULL ? sim_below(500000) : sim_below(2 * AWAY_US_MAX));
+    if (fault == SIM_DISK_FULL_LONG)
+        sim_sleep_us(sim_between(TRIES_US, 2 * TRIES_US));
+    else
+        sim_sleep_us(fault == SIM_DISK_FULL ? sim_below(500000) : sim_below(2 * AWAY_US_MAX));
     set(&spell, false);
 }
 
@@ -71,6 +76,7 @@ static void happen(enum sim_fault fault) {
     case SIM_CUT:
     case SIM_FOREIGN:
     case SIM_DISK_FULL:
+    case SIM_DISK_FULL_LONG:
         for_a_while(fault);
         return;
     case SIM_STORE_AWAY:
@@ -91,10 +97,10 @@ void *sim_chaos(void *unused) {
     while (sim_now_us() < until_us) {
         sim_sleep_us(sim_below(sim_plan.chaos_pause_us));
         enum sim_fault fault = (enum sim_fault)sim_below(SIM_FAULTS);
-        for (int i = 0; i < SIM_FAULTS && !(sim_plan.faults >> fault & 1); i++)
+        for (int i = 0; i < SIM_FAULTS && !sim_has(fault); i++)
             fault = (fault + 1) % SIM_FAULTS;
-        if (!(sim_plan.faults >> fault & 1)) continue;
-        sim_world.used |= UINT32_C(1) << fault;
+        if (!sim_has(fault)) continue;
+        sim_world.used |= UINT64_C(1) << fault;
         happen(fault);
     }
     return NULL;

@@ -28,6 +28,7 @@ struct version {
     int state;
     bool recorded, superseded;
 };
+static uint32_t ended[SIM_JOBS_MAX]; /* ranks whose process was killed */
 static bool frozen; /* the server says that its catalog is behind its store (Q36) */
 static struct version versions[VERSIONS_MAX];
 static size_t version_count;
@@ -114,6 +115,10 @@ static const struct version *version_of(const char *id) {
     return NULL;
 }
 
+bool sim_check_is_frozen(void) {
+    return frozen;
+}
+
 bool sim_check_is_quiet(void) {
     if (!sim_world.server || !sim_world.server->alive) return false;
     if (frozen) return true; /* until an operator comes */
@@ -125,6 +130,35 @@ bool sim_check_is_quiet(void) {
             (versions[i].state == CAIRN_STATE_COMMITTED && !versions[i].recorded))
             return false;
     return true;
+}
+
+static bool has_object(const char *id, const char *name) {
+    char end[80];
+    snprintf(end, sizeof end, "/%s/%s", id, name);
+    for (size_t i = 0; i < sim_bucket.object_count; i++)
+        if (strstr(sim_bucket.objects[i].key, end)) return true;
+    return false;
+}
+
+bool sim_check_is_open(const char *id) {
+    const struct version *version = read_versions() ? version_of(id) : NULL;
+    return version && version->state == CAIRN_STATE_OPEN && !has_object(id, "committed.json");
+}
+
+int sim_check_ended_ranks(void) {
+    static const char sql[] =
+        "SELECT count(*) FROM attempt_ranks JOIN runs USING(run_id) WHERE run = 'run' AND "
+        "attempt_ranks.attempt = runs.attempt AND ended > 0";
+    sqlite3 *database = open_catalog();
+    sqlite3_stmt *rows = NULL;
+    int count = 0;
+    if (!database) return 0;
+    if (sqlite3_prepare_v2(database, sql, -1, &rows, NULL) == SQLITE_OK &&
+        sqlite3_step(rows) == SQLITE_ROW)
+        count = sqlite3_column_int(rows, 0);
+    sqlite3_finalize(rows);
+    sqlite3_close(database);
+    return count;
 }
 
 /* ---- latest ---- */
@@ -140,6 +174,21 @@ static bool is_behind(uint64_t attempt, uint64_t step, uint64_t n) {
     return n < shown.n;
 }
 
+/* Q24: who sees a version sees what a rebuilt catalog would have. */
+static void check_recorded(const char *who, const char *version) {
+    if (!has_object(version, "committed.json"))
+        sim_violation("V9: %s is told that %s is committed, and the store has no committed.json "
+                      "of it",
+                      who, version);
+}
+
+void sim_check_told_committed(struct sim_save *save) {
+    char who[24];
+    snprintf(who, sizeof who, "rank %u", save->rank);
+    save->committed = true;
+    check_recorded(who, save->version);
+}
+
 static void judge_latest(const json_t *answer) {
     uint64_t attempt = (uint64_t)json_integer_value(json_object_get(answer, "attempt"));
     uint64_t step = (uint64_t)json_integer_value(json_object_get(answer, "step"));
@@ -153,6 +202,7 @@ static void judge_latest(const json_t *answer) {
     shown.n = n;
     const char *id = json_string_value(json_object_get(answer, "version"));
     snprintf(shown.id, sizeof shown.id, "%s", id ? id : "");
+    check_recorded("a reader", shown.id);
 }
 
 void sim_check_latest(void) {
@@ -165,6 +215,9 @@ void sim_check_latest(void) {
                                            NULL, 3000, &answer, &err);
     if (code == CAIRN_OK) judge_latest(answer);
     if (code != CAIRN_UNAVAILABLE && code != CAIRN_TIMEOUT) frozen = code == CAIRN_CATALOG_BEHIND;
+    /* A put of store.json that is applied after its server's death freezes all runs, too. */
+    if (frozen && !sim_has(SIM_BACKUP) && !sim_has(SIM_LATE))
+        sim_violation("V40: the run is frozen, and nothing of it is behind: %.100s", err.message);
     if (code == CAIRN_NOT_FOUND && shown.attempt)
         sim_violation("P7: latest was %s, now there is none: %.100s", shown.id, err.message);
     json_decref(answer);
@@ -195,14 +248,6 @@ static const char *bytes_wrong(const struct sim_save *save) {
     if (!tensor && !raw) return "both shards are missing or hold other bytes";
     if (!tensor) return "the tensors are missing or other bytes";
     return raw ? NULL : "the raw shard is missing or other bytes";
-}
-
-static bool has_object(const char *id, const char *name) {
-    char end[80];
-    snprintf(end, sizeof end, "/%s/%s", id, name);
-    for (size_t i = 0; i < sim_bucket.object_count; i++)
-        if (strstr(sim_bucket.objects[i].key, end)) return true;
-    return false;
 }
 
 static void check_committed(const struct version *version) {
@@ -243,49 +288,67 @@ void sim_check_deleted(const char *key) {
 
 /* ---- saves ---- */
 
-/* Every rank of its version staged it and lives. */
+/* P9, V1: what all ranks staged before their job was killed is not thrown away by the next one,
+ * when every uploader lives and reaches the store. */
+static bool only_gentle(void) {
+    const uint64_t gentle = SIM_BIT(SERVER_KILL) | SIM_BIT(JOB_KILL) | SIM_BIT(SLOW_HEAD) |
+                            SIM_BIT(RECORD_LAG) | SIM_BIT(NO_CRC) | SIM_BIT(NO_TOKEN) |
+                            SIM_BIT(CLOCK) | SIM_BIT(LATE_RANK) | SIM_BIT(LOST) |
+                            SIM_BIT(SLOW_COPY) | SIM_BIT(LONG_AWAY) | SIM_BIT(STRAY_RECORD);
+    return !(sim_plan.faults & ~gentle) && !sim_plan.same_step;
+}
+
+/* What a killed rank had sealed goes on as long as its uploader has the memory. */
+static bool outlives_its_rank(const struct sim_save *save) {
+    bool deaths = sim_world.used & SIM_BIT(UPLOADER_KILL) || sim_has(SIM_CRASH_POINT);
+    return save->sealed && (!deaths || only_gentle());
+}
+
+/* Every rank of its version staged it. */
 static bool all_staged(const struct sim_save *save) {
     uint32_t count = 0;
     for (size_t i = 0; i < sim_save_count; i++) {
         const struct sim_save *at = &sim_saves[i];
         if (strcmp(at->version, save->version) != 0) continue;
-        if (!at->staged || at->gave_up) return false;
+        if (!at->staged || at->gave_up || (at->orphaned && !outlives_its_rank(at))) return false;
         count++;
     }
     return count == sim_plan.ranks;
 }
 
-/* Q43: deaths of uploaders and servers, pauses and bad ways cost no staged save. */
+/* Q43: deaths of uploaders and servers, pauses and bad ways cost no staged save of living ranks. */
 static bool only_deaths(void) {
-    uint32_t harmless = 1u << SIM_UPLOADER_KILL | 1u << SIM_SERVER_KILL | 1u << SIM_CRASH_POINT |
-                        1u << SIM_STOP | 1u << SIM_CUT | 1u << SIM_FOREIGN | 1u << SIM_LOST |
-                        1u << SIM_LATE | 1u << SIM_STORE_AWAY | 1u << SIM_SLOW_HEAD |
-                        1u << SIM_RECORD_LAG | 1u << SIM_NO_CRC | 1u << SIM_CLOCK |
-                        1u << SIM_CANCEL | 1u << SIM_LATE_RANK | 1u << SIM_JOB_KILL |
-                        1u << SIM_NO_TOKEN;
+    const uint64_t harmless = SIM_BIT(UPLOADER_KILL) | SIM_BIT(SERVER_KILL) | SIM_BIT(CRASH_POINT) |
+                              SIM_BIT(STOP) | SIM_BIT(CUT) | SIM_BIT(FOREIGN) | SIM_BIT(LOST) |
+                              SIM_BIT(LATE) | SIM_BIT(STORE_AWAY) | SIM_BIT(SLOW_HEAD) |
+                              SIM_BIT(RECORD_LAG) | SIM_BIT(NO_CRC) | SIM_BIT(CLOCK) |
+                              SIM_BIT(CANCEL) | SIM_BIT(LATE_RANK) | SIM_BIT(JOB_KILL) |
+                              SIM_BIT(NO_TOKEN) | SIM_BIT(SLOW_COPY) | SIM_BIT(REUSED_JOB) |
+                              SIM_BIT(LONG_AWAY) | SIM_BIT(UPGRADE) | SIM_BIT(STRAY_RECORD) |
+                              SIM_BIT(RANK_KILL);
     return !(sim_plan.faults & ~harmless);
 }
 
-/* P9, V1: what all ranks staged before their job was killed is not thrown away by the next one,
- * when every uploader lives and reaches the store. */
-static bool only_gentle(void) {
-    uint32_t gentle = 1u << SIM_SERVER_KILL | 1u << SIM_JOB_KILL | 1u << SIM_SLOW_HEAD |
-                      1u << SIM_RECORD_LAG | 1u << SIM_NO_CRC | 1u << SIM_NO_TOKEN |
-                      1u << SIM_CLOCK | 1u << SIM_LATE_RANK | 1u << SIM_LOST;
-    return !(sim_plan.faults & ~gentle) && !sim_plan.same_step;
+/* V31: a server that is away for seconds costs no save that is being staged. */
+static bool must_stage(void) {
+    return only_gentle() && !sim_has(SIM_LONG_AWAY);
 }
 
 static void check_save(const struct sim_save *save) {
     const struct version *version = save->version[0] ? version_of(save->version) : NULL;
     bool committed = version && version->state == CAIRN_STATE_COMMITTED && version->recorded;
-    bool lives = save->job == sim_world.job; /* its job was not killed */
+    bool lives = save->job == sim_world.job && !save->orphaned; /* it was not killed */
     if (save->committed && !committed)
         sim_violation("P2: rank %u was told that step %" PRIu64 " is committed, it is %s",
                       save->rank, save->step, version ? "not" : "unknown");
     if (!lives && !committed && save->sealed && only_gentle() && all_staged(save))
-        sim_violation("V1: step %" PRIu64 " was staged by all ranks of job %d and was thrown away "
+        sim_violation("%s: step %" PRIu64 " was staged by all ranks of job %d and was thrown away "
                       "(%s)",
-                      save->step, save->job, version ? version->reason : "unknown");
+                      sim_has(SIM_LONG_AWAY) ? "V35" : "V1", save->step, save->job,
+                      version ? version->reason : "unknown");
+    if (lives && !save->staged && must_stage())
+        sim_violation("V31: step %" PRIu64 " of rank %u could not be staged: %s", save->step,
+                      save->rank, save->words);
     if (!lives || !save->staged || committed) return;
     if (!save->told)
         sim_violation("Q43: step %" PRIu64 " of rank %u was staged, is not committed (%s) and "
@@ -295,6 +358,52 @@ static void check_save(const struct sim_save *save) {
         sim_violation("Q43: step %" PRIu64 " was staged by all ranks and is lost; rank %u was "
                       "told: %s",
                       save->step, save->rank, save->words);
+}
+
+/* ---- ranks that have ended ---- */
+
+void sim_check_rank_ended(int job, uint32_t rank) {
+    ended[job] |= 1u << rank;
+    for (size_t i = 0; i < sim_save_count; i++)
+        if (sim_saves[i].job == job && sim_saves[i].rank == rank) sim_saves[i].orphaned = true;
+}
+
+bool sim_check_all_began(void) {
+    uint32_t began = 0;
+    for (size_t i = 0; i < sim_save_count; i++)
+        if (sim_saves[i].job == sim_world.job && sim_saves[i].version[0])
+            began |= 1u << sim_saves[i].rank;
+    return began + 1 == 1u << sim_plan.ranks;
+}
+
+/* The job of a version, and which of its ranks were told that they have sealed it. */
+static int job_of(const char *version, uint32_t *ret_sealed) {
+    int job = -1;
+    *ret_sealed = 0;
+    for (size_t i = 0; i < sim_save_count; i++) {
+        if (strcmp(sim_saves[i].version, version) != 0) continue;
+        job = sim_saves[i].job;
+        if (sim_saves[i].staged) *ret_sealed |= 1u << sim_saves[i].rank;
+    }
+    return job;
+}
+
+/* Longer than a restarted uploader waits for its trainers. */
+#define ENDED_US UINT64_C(60000000)
+
+void *sim_check_ended(void *unused) {
+    (void)unused;
+    sim_sleep_us(ENDED_US);
+    if (frozen || !read_versions()) return NULL;
+    for (size_t i = 0; i < version_count; i++) {
+        uint32_t sealed = 0;
+        int job = versions[i].state == CAIRN_STATE_OPEN ? job_of(versions[i].id, &sealed) : -1;
+        if (job >= 0 && ended[job] & ~sealed)
+            sim_violation("V41: step %" PRIu64 " of attempt %" PRIu64 " stays open, although ranks "
+                          "%#x that it needs have ended",
+                          versions[i].step, versions[i].attempt, ended[job] & ~sealed);
+    }
+    return NULL;
 }
 
 /* ---- what is left over ---- */

@@ -86,7 +86,8 @@ bool sim_tracing(void);
 /* calls.c */
 void sim_calls_kill(struct sim_process *process); /* SQLite's connections of a killed server */
 struct sim_calls {
-    uint64_t fsync_us_max;
+    uint64_t fsync_us_max, copy_us_max;
     bool crash_points; /* processes may be killed at named points */
+    bool (*dies_at)(const char *point); /* NULL, or who else may say so */
 };
 extern struct sim_calls sim_calls;

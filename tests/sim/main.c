@@ -6,6 +6,7 @@
  *   sim ... --without Q41[,Q42]            with rules of common/rules.def taken out
  *   sim ... --only UPLOADER_KILL,NO_CRC    with no other faults than these
  *   sim ... --never DISK_FULL              without these
+ *   sim ... --always TORN,NO_CRC           with these in every seed
  *   sim ... --at-once 2                    so many seeds at a time
  *   sim ... --until-found                  ends at the first seed that fails and says which */
 #include <ftw.h>
@@ -29,7 +30,7 @@ struct options {
     uint64_t seeds, first, at_once;
     bool trace, until_found;
     const char *without;
-    uint32_t only, never;
+    uint64_t only, never, always;
 };
 struct totals {
     uint64_t seeds, faults[SIM_FAULTS], saves, staged, committed, told, steps, sim_us, failed;
@@ -59,10 +60,10 @@ static void count_saves(void) {
         totals->told += sim_saves[i].told;
     }
     for (int i = 0; i < SIM_FAULTS; i++) {
-        const uint32_t always = 1u << SIM_LOST | 1u << SIM_LATE | 1u << SIM_REFUSED |
-                                1u << SIM_SLOW_HEAD | 1u << SIM_RECORD_LAG | 1u << SIM_NO_CRC |
-                                1u << SIM_NO_TOKEN | 1u << SIM_CANCEL | 1u << SIM_LATE_RANK |
-                                1u << SIM_CRASH_POINT | 1u << SIM_WRONG_MOUNT;
+        const uint64_t always = SIM_BIT(LOST) | SIM_BIT(LATE) | SIM_BIT(REFUSED) |
+                                SIM_BIT(SLOW_HEAD) | SIM_BIT(RECORD_LAG) | SIM_BIT(NO_CRC) |
+                                SIM_BIT(NO_TOKEN) | SIM_BIT(CANCEL) | SIM_BIT(LATE_RANK) |
+                                SIM_BIT(CRASH_POINT) | SIM_BIT(WRONG_MOUNT) | SIM_BIT(SLOW_COPY);
         totals->faults[i] += ((sim_world.used | (sim_plan.faults & always)) >> i) & 1;
     }
 }
@@ -71,7 +72,7 @@ static int play(uint64_t seed, const struct options *options) {
     if (!cairn_rule_take_out(options->without)) return 2;
     alarm(SEED_WALL_S);
     sim_kernel_start(seed, options->trace);
-    sim_plan_make(seed, options->only, options->never);
+    sim_plan_make(seed, options->only, options->never, options->always);
     snprintf(sim_world.folder, sizeof sim_world.folder, "%s/seed", base);
     sim_spawn(sim_process_new(SIM_WORLD, 0, "world"), sim_world_play, NULL);
     if (!sim_kernel_run(SEED_US)) sim_violation("P9: the seed does not come to its end");
@@ -138,7 +139,7 @@ static void say_totals(void) {
 
 /* ---- options ---- */
 
-static bool fault_bits(const char *text, uint32_t *ret) {
+static bool fault_bits(const char *text, uint64_t *ret) {
     while (*text) {
         size_t size = strcspn(text, ",");
         int i = 0;
@@ -146,7 +147,7 @@ static bool fault_bits(const char *text, uint32_t *ret) {
                                   strncmp(sim_fault_name((enum sim_fault)i), text, size) != 0))
             i++;
         if (i == SIM_FAULTS) return false;
-        *ret |= UINT32_C(1) << i;
+        *ret |= UINT64_C(1) << i;
         text += size + (text[size] == ',');
     }
     return true;
@@ -168,6 +169,7 @@ static bool read_option(int argc, char **argv, int *at, struct options *ret) {
     if (!strcmp(name, "--without")) ret->without = value;
     if (!strcmp(name, "--only")) return fault_bits(value, &ret->only);
     if (!strcmp(name, "--never")) return fault_bits(value, &ret->never);
+    if (!strcmp(name, "--always")) return fault_bits(value, &ret->always);
     return !strcmp(name, "--seeds") || !strcmp(name, "--first") || !strcmp(name, "--seed") ||
            !strcmp(name, "--without");
 }

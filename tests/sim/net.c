@@ -8,8 +8,11 @@
 
 #include "common/http/http.h"
 #include "common/net.h"
+#include "tests/sim/check.h"
+#include "tests/sim/stories.h"
 
 #define CONNECT_US UINT64_C(5000000)
+#define RESEND_US UINT64_C(200000)
 #define LATE_US_MAX UINT64_C(20000000)
 
 struct sim_way sim_ways[SIM_NODES_MAX];
@@ -83,11 +86,12 @@ static struct sim_exchange *copy_of(const struct cairn_http_request *request) {
     }
     if (request->has_body) {
         char size[24];
-        snprintf(size, sizeof size, "%zu", request->body.size);
-        add_header(exchange, "Content-Length", size);
         exchange->body_bytes = request->body.size;
         exchange->body = malloc(request->body.size + 1);
         if (request->body.size) memcpy(exchange->body, request->body.data, request->body.size);
+        sim_stories_spoil(exchange);
+        snprintf(size, sizeof size, "%zu", exchange->body_bytes);
+        add_header(exchange, "Content-Length", size);
     }
     return exchange;
 }
@@ -137,6 +141,14 @@ static enum cairn_code answer_foreign(struct cairn_http_request *request, struct
     return take_reply(request, &answer, err);
 }
 
+/* A cut that is shorter than TCP's patience delays what was on the way; the rest is lost with its
+ * connection. */
+static bool comes_after_all(const struct sim_way *way, uint64_t until_us) {
+    if (sim_chance(500)) return false;
+    while (way->cut && sim_now_us() < until_us) sim_sleep_us(RESEND_US);
+    return sim_now_us() < until_us;
+}
+
 static enum cairn_code travel(const struct sim_way *way, struct cairn_http_request *request,
                               struct cairn_error *err) {
     uint64_t total_ms = request->total_ms ? request->total_ms : 30000;
@@ -160,8 +172,19 @@ static enum cairn_code travel(const struct sim_way *way, struct cairn_http_reque
     if (exchange->broken || sim_chance(way->lost))
         return cairn_fail(err, CAIRN_UNAVAILABLE, "the connection ended without a reply");
     sim_sleep_us(sim_between(20, way->us_max + 20));
-    if (way->cut) return nothing_came(until_us, err);
+    if (way->cut && !comes_after_all(way, until_us)) return nothing_came(until_us, err);
     return take_reply(request, exchange, err);
+}
+
+/* Q49: a node whose heartbeats the server refuses is a node that nobody hears. */
+static void check_heartbeat(const struct sim_process *self,
+                            const struct cairn_http_request *request) {
+    bool refused = request->status >= 400 && request->status < 500;
+    if (!refused || sim_ways[self->number].foreign || strcmp(request->method, "PUT") != 0 ||
+        strncmp(path_of(request->url), "/v1/nodes/", 10) != 0)
+        return;
+    sim_violation("V33: the server answers %d to the heartbeat of node %d", request->status,
+                  self->number);
 }
 
 enum cairn_code cairn_http_perform(struct cairn_http_engine *engine,
@@ -172,6 +195,7 @@ enum cairn_code cairn_http_perform(struct cairn_http_engine *engine,
     engine->in_flight++;
     request->code = travel(&sim_ways[node], request, &why);
     engine->in_flight--;
+    check_heartbeat(self, request);
     sim_note("%s %s -> %d %s", request->method, path_of(request->url), request->status,
              request->code ? why.message : "");
     if (request->code) {

@@ -74,15 +74,27 @@ static void publish(struct sim_bucket *bucket, const char *key, const char *toke
     snprintf(object->token, sizeof object->token, "%s", token);
 }
 
-static void etag_of(const struct sim_object *object, char ret[128]) {
-    snprintf(ret, 128, "%08" PRIx32 "-%" PRIx64, object->crc32c, object->size);
-}
-
 static uint8_t *copy_bytes(const uint8_t *bytes, uint64_t size) {
     uint8_t *copy = malloc(size + 1);
     CAIRN_ASSERT(copy);
     if (size) memcpy(copy, bytes, size);
     return copy;
+}
+
+void sim_bucket_meddle(const char *key, const void *bytes, uint64_t size) {
+    struct sim_object *object = find(&sim_bucket, key);
+    if (object) {
+        free(object->key);
+        free(object->bytes);
+        size_t at = (size_t)(object - sim_bucket.objects);
+        memmove(object, object + 1, (--sim_bucket.object_count - at) * sizeof *object);
+    }
+    sim_note("somebody %s %s", bytes ? "writes" : "removes", key);
+    if (bytes) publish(&sim_bucket, key, "", copy_bytes(bytes, size), size);
+}
+
+static void etag_of(const struct sim_object *object, char ret[128]) {
+    snprintf(ret, 128, "%08" PRIx32 "-%" PRIx64, object->crc32c, object->size);
 }
 
 static bool wrong_bytes(const struct sim_letter *letter, struct sim_answer *ret) {

@@ -10,12 +10,15 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "tests/sim/bucket.h"
+#include "tests/sim/rest.h"
+#include "tests/sim/stories.h"
 #include "uploader/daemon.h"
 
 #define SUPERVISOR_US 50000
 #define START_AGAIN_US 500000
 #define STARTS_FAILED_MAX 40
 #define SETTLE_US UINT64_C(240000000)
+#define REST_US UINT64_C(120000000)
 #define JOB_US UINT64_C(400000000)
 
 struct sim_world sim_world;
@@ -78,7 +81,7 @@ static void put_backup_back(void) {
     copy_file("backup.db-wal", "server/catalog.db-wal");
     copy_file("there is none", "server/catalog.db-shm"); /* made anew from the two */
     sim_world.backup = false;
-    sim_world.used |= UINT32_C(1) << SIM_BACKUP;
+    sim_world.used |= SIM_BIT(BACKUP);
     sim_note("the catalog is put back from the backup");
 }
 
@@ -86,7 +89,7 @@ void sim_world_kill_server(uint64_t away_us) {
     struct sim_process *server = sim_world.server;
     sim_world.server_from_us = sim_now_us() + away_us;
     if (!server || !server->alive) return;
-    sim_world.used |= UINT32_C(1) << SIM_SERVER_KILL;
+    sim_world.used |= SIM_BIT(SERVER_KILL);
     sim_mhd_killed(server);
     sim_kill(server);
     if (sim_world.backup && sim_chance(500)) put_backup_back();
@@ -143,7 +146,7 @@ void sim_world_kill_uploader(int node, uint64_t away_us) {
     sim_world.up[node] = NULL;
     struct sim_process *uploader = sim_world.uploaders[node];
     if (!uploader || !uploader->alive) return;
-    sim_world.used |= UINT32_C(1) << SIM_UPLOADER_KILL;
+    sim_world.used |= SIM_BIT(UPLOADER_KILL);
     sim_kill(uploader);
 }
 
@@ -187,12 +190,13 @@ void sim_world_heal(void) {
     for (int i = 0; i < SIM_NODES; i++)
         if (sim_world.uploaders[i]) sim_world.uploaders[i]->disk_full = false;
     sim_note("all faults are over");
+    sim_spawn_alone(sim_self(), sim_check_ended, NULL);
 }
 
 /* ---- jobs ---- */
 
 static void start_job(void) {
-    if (sim_plan.faults >> SIM_SERVER_KILL & 1 && !sim_world.chaos_over && sim_chance(400))
+    if (sim_has(SIM_SERVER_KILL) && !sim_world.chaos_over && sim_chance(400))
         sim_world_kill_server(sim_between(100000, 1500000)); /* its ranks find nobody to ask */
     for (uint32_t i = 0; i < sim_plan.ranks; i++) {
         char name[24];
@@ -200,31 +204,43 @@ static void start_job(void) {
         sim_world.ranks[i] = sim_process_new(SIM_TRAINER, (int)i, name);
         sim_world.ranks_running++;
         sim_world.ranks_training++;
+        sim_world.training[i] = true;
         sim_spawn(sim_world.ranks[i], sim_trainer, (void *)(uintptr_t)i);
     }
 }
 
 void sim_world_kill_job(void) {
     if (sim_world.job + 1 >= (int)sim_plan.jobs) return; /* the last one lives */
-    sim_world.used |= UINT32_C(1) << SIM_JOB_KILL;
-    sim_world.ranks_training = 0;
-    for (uint32_t i = 0; i < sim_plan.ranks; i++) {
-        if (sim_world.ranks[i] && sim_world.ranks[i]->alive) {
-            sim_kill(sim_world.ranks[i]);
-            sim_world.ranks_running--;
-        }
-    }
+    sim_world.used |= SIM_BIT(JOB_KILL);
+    for (uint32_t i = 0; i < sim_plan.ranks; i++) sim_world_kill_rank(i);
+}
+
+void sim_world_trained(uint32_t rank) {
+    if (!sim_world.training[rank]) return;
+    sim_world.training[rank] = false;
+    sim_world.ranks_training--;
+}
+
+void sim_world_kill_rank(uint32_t rank) {
+    struct sim_process *process = sim_world.ranks[rank];
+    if (!process || !process->alive) return;
+    sim_world_trained(rank);
+    sim_world.ranks_running--;
+    sim_check_rank_ended(sim_world.job, rank);
+    sim_kill(process);
 }
 
 /* Jobs but the last end by being killed. */
 static void play_jobs(void) {
     for (sim_world.job = 0; sim_world.job + 1 < (int)sim_plan.jobs; sim_world.job++) {
+        sim_stories_name_job();
         start_job();
         /* Some die while their ranks still open the attempt. */
         sim_sleep_us(sim_chance(400) ? sim_below(700000) : sim_between(200000, 6000000));
         sim_world_kill_job();
         sim_sleep_us(sim_below(sim_chance(500) ? 20000 : 500000));
     }
+    sim_stories_name_job();
     start_job();
 }
 
@@ -277,7 +293,7 @@ void *sim_world_play(void *unused) {
     if (cairn_log_level_parse(log_level(), &level, &err) == CAIRN_OK)
         cairn_log_start("sim", level, STDERR_FILENO);
     make_folders();
-    if (sim_plan.faults >> SIM_WRONG_MOUNT & 1) {
+    if (sim_has(SIM_WRONG_MOUNT)) {
         sim_bucket_wrong_node = (int)sim_below(SIM_NODES);
         sim_spawn_alone(sim_self(), mount_comes_back, NULL);
     }
@@ -286,8 +302,10 @@ void *sim_world_play(void *unused) {
     sim_spawn(sim_self(), supervise, NULL);
     sim_spawn(sim_self(), read_latest, NULL);
     struct sim_fiber *chaos = sim_spawn(sim_self(), sim_chaos, NULL);
+    sim_stories_start();
     play_jobs();
     (void)sim_join(chaos);
+    sim_stories_end();
     sim_world_heal();
     sim_world.chaos_over = true;
     if (!await(all_is_done, SETTLE_US)) sim_check_unrest();
@@ -295,5 +313,7 @@ void *sim_world_play(void *unused) {
     if (!await(ranks_ended, JOB_US)) sim_violation("P9: ranks wait for ever");
     (void)await(sim_check_is_quiet, SETTLE_US);
     sim_check_end();
+    (void)await(sim_rest_is_reached, REST_US);
+    sim_rest_check();
     return NULL;
 }

@@ -9,7 +9,7 @@
  *              is a violation.
  * Limits:  SIM_NODES nodes, SIM_RANKS_MAX ranks.
  * Threads: one (tests/sim/kernel.h).
- * Next:    chaos.c, trainer.c, check.h.
+ * Next:    chaos.c, stories.h, trainer.c, check.h.
  */
 #pragma once
 
@@ -28,10 +28,11 @@ enum sim_fault {
     SIM_FAULTS
 };
 const char *sim_fault_name(enum sim_fault fault);
+#define SIM_BIT(name) (UINT64_C(1) << SIM_##name)
 
 struct sim_plan {
     uint64_t seed;
-    uint32_t faults; /* bits of enum sim_fault that this seed may use */
+    uint64_t faults; /* bits of enum sim_fault that this seed may use */
     uint32_t ranks, jobs, steps;
     uint64_t tensor_bytes, raw_bytes;
     uint64_t pause_us_max;     /* between a rank's saves */
@@ -42,8 +43,14 @@ struct sim_plan {
     uint32_t cancels;          /* per mille of the saves that are given up after the seal */
     bool parts;                /* shards of several parts */
     bool supersede, same_step; /* on_exists=supersede, and steps saved twice */
+    bool incarnations;         /* the launcher tells the ranks which life of the job they are of */
+    uint32_t wait_staged_ms;   /* 0: libcairn's own */
 };
 extern struct sim_plan sim_plan;
+
+static inline bool sim_has(enum sim_fault fault) {
+    return sim_plan.faults >> fault & 1;
+}
 
 struct sim_world {
     char folder[256];
@@ -54,17 +61,21 @@ struct sim_world {
     int failed_starts;
     int job;
     bool backup, chaos_over, job_killed, uploader_killed, server_killed, told_to_end;
+    bool training[SIM_RANKS_MAX];
     size_t ranks_running, ranks_training;
-    uint32_t used; /* faults that did happen */
+    int job_string; /* of the present job: the number of the job that bore it first */
+    uint64_t used;  /* faults that did happen */
 };
 extern struct sim_world sim_world;
 
-void sim_plan_make(uint64_t seed, uint32_t only, uint32_t never);
+void sim_plan_make(uint64_t seed, uint64_t only, uint64_t never, uint64_t always);
 void *sim_world_play(void *unused); /* the first fiber; its process has pid 1 */
 int sim_node_of(uint32_t rank);
 void sim_world_kill_server(uint64_t away_us);
 void sim_world_kill_uploader(int node, uint64_t away_us);
 void sim_world_kill_job(void);
+void sim_world_kill_rank(uint32_t rank); /* its job goes on */
+void sim_world_trained(uint32_t rank);
 void sim_world_keep_backup(void);
 void sim_world_heal(void);
 void *sim_chaos(void *unused);
