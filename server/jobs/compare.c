@@ -290,8 +290,7 @@ enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_w
 }
 
 bool cairn_srv_is_compared(struct cairn_srv *server, const struct cairn_run_name *name) {
-    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    uint64_t key = key_of(name, text);
+    uint64_t key = key_of(name);
     CAIRN_HOLD(&server->compared->lock);
     return is_known(server->compared, key) || !CAIRN_RULE(Q35);
 }
