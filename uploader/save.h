@@ -35,6 +35,13 @@ struct cairn_up_reply {
     int64_t request;
 };
 
+struct cairn_up_trouble { /* uploader/server/trouble.h */
+    uint32_t tries;       /* in a row */
+    uint64_t next_ms;
+    bool told; /* to its rank */
+    struct cairn_error why;
+};
+
 struct cairn_up_save {
     /* fixed */
     uint64_t entry; /* in the journal; names the save inside this process */
@@ -59,6 +66,7 @@ struct cairn_up_save {
     json_t *replicated; /* array, or NULL */
     uint64_t total_bytes;
     uint64_t asked_ms; /* when a watcher last asked how it ended */
+    struct cairn_up_trouble trouble; /* with the server */
     struct cairn_up_reply begin_reply, seal_reply, fail_reply; /* requests that wait */
     enum cairn_up_end end;
     struct cairn_error why; /* it fails, or ended otherwise than committed */

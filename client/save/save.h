@@ -82,6 +82,7 @@ struct cairn_save {
     struct cairn_client_stager *owed;     /* copied while no uploader was there; owned */
     bool finishing;                       /* the I/O thread is telling it to the new one */
     struct cairn_error problem;
+    struct cairn_error notice; /* worth knowing, though it has not failed; CAIRN_OK: none */
 };
 
 /* Look a save up by the uploader's number; the lock is held. */

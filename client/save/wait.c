@@ -80,6 +80,11 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                       session->run, save->step);
 }
 
+static void take_notice(struct cairn_error *notice, struct cairn_error *err) {
+    if (err) *err = *notice;
+    *notice = (struct cairn_error){0};
+}
+
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_enter(session, err));
     CAIRN_HOLD(&session->lock);
@@ -89,5 +94,12 @@ enum cairn_code cairn_session_problem(struct cairn_session *session, struct cair
         cairn_client_saves_sweep(session);
         return code;
     }
-    return CAIRN_OK;
+    for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
+        if (!save->notice.code || cairn_client_save_over(save)) continue;
+        take_notice(&save->notice, err);
+        return cairn_client_save_named(save, CAIRN_UNAVAILABLE, err);
+    }
+    if (!session->locked.notice.code) return CAIRN_OK;
+    take_notice(&session->locked.notice, err);
+    return cairn_within(err, CAIRN_UNAVAILABLE, "%s rank %u", session->run, session->rank);
 }

@@ -52,6 +52,15 @@ static void take_free(struct cairn_session *session, const json_t *message) {
     if (!at->held) at->owner = 0;
 }
 
+/* One about the node goes when it is over before anybody asked. */
+static void take_problem(struct cairn_session *session, struct cairn_save *save,
+                         const json_t *message) {
+    struct cairn_error *notice = save ? &save->notice : &session->locked.notice;
+    if (!save && json_object_get(message, "save")) return; /* it is gone */
+    *notice = (struct cairn_error){0};
+    cairn_failure_get(message, "message", notice);
+}
+
 static bool take_event(struct cairn_session *session, const struct cairn_frame *frame) {
     const char *uuid = cairn_client_text_of(frame->message, "session");
     if (uuid && strcmp(uuid, session->uuid) != 0 && strcmp(uuid, session->locked.welcome_uuid) != 0)
@@ -71,6 +80,10 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
     }
     if (strcmp(frame->name, "durable") == 0) {
         if (save) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
+        return true;
+    }
+    if (strcmp(frame->name, "problem") == 0) {
+        take_problem(session, save, frame->message);
         return true;
     }
     if (strcmp(frame->name, "verdict") != 0) return false;

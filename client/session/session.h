@@ -117,6 +117,7 @@ struct cairn_session {
         struct cairn_restore *restores;
         struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
         struct cairn_error refusal;
+        struct cairn_error notice; /* about no save in particular; CAIRN_OK: none */
         bool broken, stop, window_taken;
         bool leaving; /* `bye` is on its way: a link that ends now is not made again */
     } locked;

@@ -84,7 +84,9 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
  * back. */
 enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err);
 /* CAIRN_OK, or the first background failure that no call has reported yet (which this reports). Its
- * message names run, step and rank, and n from the step's second save in this process on. */
+ * message names run, step and rank, and n from the step's second save in this process on.
+ * CAIRN_UNAVAILABLE: nothing has failed, but a save does not get on: the server keeps failing at
+ * it, or the store is not there. Each is said once; the uploader goes on trying. */
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err);
 
 /* ---- tensors ---- */

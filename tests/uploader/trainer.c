@@ -160,15 +160,16 @@ bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *
     trainer->world_size = options->world_size ? options->world_size : 1;
     if (!trainer->proc[0]) cairn_uuid_random(trainer->proc);
     uint32_t local = options->local_world_size ? options->local_world_size : 1;
+    int socket_max = options->socket_max ? options->socket_max : CAIRN_SOCKET_VERSION_MAX;
     CAIRN_AUTO_JSON json_t *welcome = trainer_call(
         trainer,
         json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t",
-                  "hello", "min", 2, "max", 2, "client", "test", "pid", (json_int_t)getpid(), "run",
-                  options->run ? options->run : "llm/seven", "rank", (json_int_t)trainer->rank,
-                  "world_size", (json_int_t)trainer->world_size, "local_rank",
-                  (json_int_t)trainer->rank, "local_world_size", (json_int_t)local, "bytes",
-                  (json_int_t)(options->bytes ? options->bytes : 4 * CAIRN_MIB), "node_bytes",
-                  (json_int_t)0, "read_only", !options->job, "proc", trainer->proc));
+                  "hello", "min", CAIRN_SOCKET_VERSION_MIN, "max", socket_max, "client", "test",
+                  "pid", (json_int_t)getpid(), "run", options->run ? options->run : "llm/seven",
+                  "rank", (json_int_t)trainer->rank, "world_size", (json_int_t)trainer->world_size,
+                  "local_rank", (json_int_t)trainer->rank, "local_world_size", (json_int_t)local,
+                  "bytes", (json_int_t)(options->bytes ? options->bytes : 4 * CAIRN_MIB),
+                  "node_bytes", (json_int_t)0, "read_only", !options->job, "proc", trainer->proc));
     const char *session = json_string_value(json_object_get(welcome, "session"));
     snprintf(trainer->session, sizeof(trainer->session), "%s", session ? session : "");
     return welcome != NULL;

@@ -40,6 +40,7 @@ struct trainer_options {
     uint32_t wait_staged_ms;                     /* of the attempt; 0 = 10,000 */
     bool no_slabs;
     uint32_t slabs_wait_ms; /* 0 = 1,000 */
+    int socket_max;         /* highest version of the socket that it speaks; 0: this build's */
 };
 bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *options);
 bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *options);

@@ -12,6 +12,7 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "uploader/server/calls.h"
+#include "uploader/server/trouble.h"
 #include "uploader/server/watch.h"
 
 #define BACKOFF_MS_MIN 50
@@ -34,17 +35,19 @@ struct cairn_up_outbox {
 /* ---- what is due ---- */
 
 static bool tells(const struct cairn_up_save *save, enum cairn_up_tell kind) {
-    return cairn_up_save_state_tells(&save->state) == kind;
+    return cairn_up_save_state_tells(&save->state) == kind && !cairn_up_trouble_pauses_locked(save);
 }
 
-/* Q9: what was journaled earlier by the same rank is told first. */
+/* Q9: what was journaled earlier by the same rank is told first. Another step is not kept waiting
+ * for one that the server cannot take. */
 static bool waits_for_earlier(struct cairn_up *up, const struct cairn_up_save *save) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *at = up->locked.saves[i];
         if (at->entry >= save->entry) return false;
-        if (at->attempt == save->attempt && at->rank == save->rank &&
-            cairn_up_save_state_end_is_untold(&at->state))
-            return true;
+        if (at->attempt != save->attempt || at->rank != save->rank ||
+            !cairn_up_save_state_end_is_untold(&at->state))
+            continue;
+        if (at->place.step == save->place.step || !cairn_up_trouble_is_long_locked(at)) return true;
     }
     return false;
 }
@@ -96,6 +99,53 @@ static void gather(struct cairn_up *up, const struct cairn_up_due_save *due,
     if (save && kind == CAIRN_UP_TELL_SHARDS) gather_version(up, due->version, batch);
 }
 
+static enum cairn_code tell(struct cairn_up_batch *batch, enum cairn_up_tell kind,
+                            struct cairn_error *err) {
+    return kind == CAIRN_UP_TELL_BEGIN  ? cairn_up_tell_begins(batch, err)
+           : kind == CAIRN_UP_TELL_FAIL ? cairn_up_tell_fail(batch, err)
+                                        : cairn_up_tell_shards(batch, err);
+}
+
+/* CAIRN_OK also when the server failed at it: it has pauses of its own then. */
+static enum cairn_code tell_alone(const struct cairn_up_batch *batch, uint64_t entry,
+                                  enum cairn_up_tell kind, bool *ret_unreachable,
+                                  struct cairn_error *err) {
+    struct cairn_up_batch single = {
+        .up = batch->up, .rest = batch->rest, .due = batch->due, .entries = {entry}, .count = 1};
+    struct cairn_error why = {0};
+    enum cairn_code code = tell(&single, kind, &why);
+    *ret_unreachable = code != CAIRN_OK && single.unreachable;
+    CAIRN_HOLD(&batch->up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, entry);
+    if (save && code == CAIRN_OK) cairn_up_trouble_end_locked(save);
+    if (code == CAIRN_OK || !cairn_up_is_trouble(&why)) {
+        if (err) *err = why;
+        return code;
+    }
+    if (save) cairn_up_trouble_add_locked(save, &why);
+    return CAIRN_OK;
+}
+
+/* T1: where the server fails at a batch, that may be for one of its saves. */
+static enum cairn_code tell_batch(struct cairn_up_batch *batch, enum cairn_up_tell kind,
+                                  struct cairn_error *err) {
+    if (kind == CAIRN_UP_TELL_FAIL) /* one save, also where nothing was gathered */
+        return tell_alone(batch, batch->due->entry, kind, &batch->unreachable, err);
+    if (batch->count == 1)
+        return tell_alone(batch, batch->entries[0], kind, &batch->unreachable, err);
+    enum cairn_code result = tell(batch, kind, err);
+    if (result == CAIRN_OK || !cairn_up_is_trouble(err)) return result;
+    result = CAIRN_OK;
+    for (size_t i = 0; i < batch->count && !batch->unreachable; i++) {
+        struct cairn_error why = {0};
+        enum cairn_code code =
+            tell_alone(batch, batch->entries[i], kind, &batch->unreachable, &why);
+        if (code != CAIRN_OK) *err = why;
+        if (code != CAIRN_OK) result = code;
+    }
+    return result;
+}
+
 /* All of one kind once; a save that was answered is due no more, one that could not be told is
  * passed over until the next pass. */
 static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_tell kind,
@@ -108,9 +158,9 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_t
         after = due.entry;
         struct cairn_up_batch batch = {.up = up, .rest = outbox->rest, .due = &due};
         gather(up, &due, kind, &batch);
-        enum cairn_code code = kind == CAIRN_UP_TELL_BEGIN  ? cairn_up_tell_begins(&batch, err)
-                               : kind == CAIRN_UP_TELL_FAIL ? cairn_up_tell_fail(&batch, err)
-                                                            : cairn_up_tell_shards(&batch, err);
+        struct cairn_error why = {0};
+        enum cairn_code code = tell_batch(&batch, kind, &why);
+        if (code != CAIRN_OK && err) *err = why;
         if (code == CAIRN_OK)
             *ret_did = true;
         else

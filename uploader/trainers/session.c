@@ -57,6 +57,7 @@ static enum cairn_code on_hello(struct cairn_up_session *session, const struct c
     CAIRN_TRY(check_hello(session, min, max, err));
     CAIRN_TRY(cairn_up_admits(session->up, err));
     session->greeted = true;
+    session->version = (uint32_t)cairn_min_u64(max, CAIRN_SOCKET_VERSION_MAX);
     if (!session->read_only) {
         session->process = cairn_up_process_watch(session->pid);
         cairn_up_process_name(session->pid, session->process_name);
@@ -64,9 +65,9 @@ static enum cairn_code on_hello(struct cairn_up_session *session, const struct c
     cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn, run,
               session->rank, (int)session->pid);
     cairn_up_socket_answer(session->up->socket, session->conn, ask->request, "welcome",
-                           json_pack("{s:i, s:s, s:s, s:s}", "version", CAIRN_SOCKET_VERSION_MAX,
-                                     "session", session->uuid, "node", session->up->places.node,
-                                     "uploader", CAIRN_UP_VERSION));
+                           json_pack("{s:I, s:s, s:s, s:s}", "version",
+                                     (json_int_t)session->version, "session", session->uuid, "node",
+                                     session->up->places.node, "uploader", CAIRN_UP_VERSION));
     return CAIRN_OK;
 }
 

@@ -31,6 +31,7 @@ struct cairn_up_session {
     char process_name[CAIRN_UP_PROCESS_BYTES];
     char uuid[CAIRN_UUID_TEXT_BYTES];
     bool greeted, leaving, said_bye, read_only;
+    uint32_t version; /* of the socket; 0: not greeted yet */
     struct cairn_run_name name;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char proc[CAIRN_UUID_TEXT_BYTES];
@@ -59,6 +60,9 @@ void cairn_up_session_end(struct cairn_up_session *session);
 /* An error ends the connection. */
 enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Now and then: tells what its rank should know and has not heard. */
+void cairn_up_session_tick(struct cairn_up_session *session);
 
 /* Handlers of other files. An error is answered to the request; CAIRN_PROTOCOL ends the session. */
 struct cairn_up_ask {

@@ -56,7 +56,7 @@ struct cairn_up_socket {
     struct conn *conns;
     size_t conn_count;
     uint64_t numbered;
-    uint64_t accept_again_ms;
+    uint64_t accept_again_ms, look_ms;
     struct cairn_lock lock; /* uploader_mail */
     struct {
         struct cairn_up_letter *first, **last;
@@ -403,12 +403,15 @@ static void read_mail(struct cairn_up_socket *box) {
 
 static void sweep(struct cairn_up_socket *box) {
     uint64_t now_ms = cairn_mono_ms();
+    bool look = now_ms >= box->look_ms;
+    if (look) box->look_ms = now_ms + SWEEP_MS;
     struct conn **at = &box->conns;
     while (*at) {
         struct conn *conn = *at;
         if (conn->stalled_since_ms && now_ms - conn->stalled_since_ms > CAIRN_UP_OUT_STALL_MS)
             conn->dead = true;
         if (!conn->dead) {
+            if (look) cairn_up_session_tick(conn->session);
             at = &conn->next;
             continue;
         }

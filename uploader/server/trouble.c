@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counting a save's failures at the server. */
+#include "uploader/server/trouble.h"
+
+#include <inttypes.h>
+
+#include "common/log.h"
+
+#define PAUSE_MS_MIN 200
+#define PAUSE_MS_MAX 30000
+
+bool cairn_up_is_trouble(const struct cairn_error *why) {
+    int status = why->http_status;
+    return status >= 500 && status != 502 && status != 503 && status != 504;
+}
+
+void cairn_up_trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why) {
+    struct cairn_up_trouble *trouble = &save->trouble;
+    uint64_t pause_ms = PAUSE_MS_MIN;
+    for (uint32_t i = 0; i < trouble->tries && pause_ms < PAUSE_MS_MAX; i++) pause_ms *= 2;
+    trouble->next_ms = cairn_mono_ms() + cairn_min_u64(pause_ms, PAUSE_MS_MAX);
+    trouble->why = *why;
+    if (++trouble->tries != CAIRN_UP_TROUBLE_TRIES) return;
+    cairn_log(ERROR, "save.server_fails",
+              "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u cause=\"%s\"",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              trouble->tries, why->message);
+}
+
+void cairn_up_trouble_end_locked(struct cairn_up_save *save) {
+    if (cairn_up_trouble_is_long_locked(save))
+        cairn_log(INFO, "save.server_took",
+                  "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u", save->attempt->run_text,
+                  save->place.step, save->rank, save->place.id.text, save->trouble.tries);
+    save->trouble = (struct cairn_up_trouble){0};
+}
+
+bool cairn_up_trouble_pauses_locked(const struct cairn_up_save *save) {
+    return save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms;
+}
+
+bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save) {
+    return save->trouble.tries >= CAIRN_UP_TROUBLE_TRIES;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank should know although nothing of it has failed. */
+#include <inttypes.h>
+
+#include "api/failure.h"
+#include "uploader/server/trouble.h"
+#include "uploader/trainers/session.h"
+
+#define VERSION_OF_PROBLEMS 3
+
+/* save UINT32_MAX: about none in particular. */
+static void say(struct cairn_up_session *session, uint32_t save, const struct cairn_error *why) {
+    json_t *message = json_pack("{s:s}", "t", "problem");
+    bool made = message && cairn_failure_put(message, "message", why);
+    if (made && save != UINT32_MAX)
+        made = !json_object_set_new(message, "save", json_integer((json_int_t)save));
+    if (!made) json_decref(message);
+    cairn_up_socket_post(session->up->socket, session->conn, made ? message : NULL);
+}
+
+static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *save) {
+    struct cairn_error why = save->trouble.why;
+    why.code = CAIRN_UNAVAILABLE;
+    (void)cairn_within(&why, CAIRN_UNAVAILABLE,
+                       "the server has failed %u times to take it, and is asked on",
+                       save->trouble.tries);
+    say(session, save->number, &why);
+    save->trouble.told = true;
+}
+
+void cairn_up_session_tick(struct cairn_up_session *session) {
+    struct cairn_up *up = session->up;
+    if (session->version < VERSION_OF_PROBLEMS) return;
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (save->conn == session->conn && cairn_up_trouble_is_long_locked(save) &&
+            !save->trouble.told)
+            say_trouble(session, save);
+    }
+}
