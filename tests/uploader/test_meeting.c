@@ -105,6 +105,29 @@ TEST(q55_a_mount_that_goes_away_while_it_runs_is_noticed_and_waited_for) {
     }
 }
 
+TEST(q55_a_trainer_hears_that_the_store_is_away_and_that_it_is_back) /* Q43 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {.job = "job-1", .socket = world.socket_path};
+    REQUIRE(trainer_open(&trainer, &options));
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(mount_goes(&world));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1500000, &save));
+    CAIRN_AUTO_JSON json_t *away = trainer_event(&trainer, "problem", UINT32_MAX, 10000);
+    const char *text = json_string_value(json_object_get(away, "message"));
+    EXPECT(text && strstr(text, "node n1 sends nothing") && strstr(text, "store"));
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(away, "code")), "unavailable");
+    CAIRN_AUTO_JSON json_t *twice = trainer_event(&trainer, "problem", UINT32_MAX, 2500);
+    EXPECT(twice == NULL);
+    REQUIRE(mount_comes(&world));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    CAIRN_AUTO_JSON json_t *back = trainer_event(&trainer, "problem", UINT32_MAX, 5000);
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(back, "code")), "ok");
+}
+
 static char unfinished[600];
 static int note_unfinished(const char *path, const struct stat *status, int kind,
                            struct FTW *place) {

@@ -93,6 +93,7 @@ static enum cairn_code meet(struct cairn_up_meeting *meeting, struct cairn_up *u
 static void tell(struct cairn_up_meeting *meeting, struct cairn_up *up,
                  const struct cairn_error *why) {
     cairn_lock_take(&up->lock);
+    if (!up->locked.store_waits[0]) up->locked.store_waits_since_ms = cairn_mono_ms();
     (void)cairn_text_copy(up->locked.store_waits, sizeof(up->locked.store_waits), why->message);
     cairn_lock_give(&up->lock);
     if (!meeting->told)

@@ -7,6 +7,7 @@
 #include "uploader/trainers/session.h"
 
 #define VERSION_OF_PROBLEMS 3
+#define STORE_WAITS_MS 2000 /* a store that is met within moments is not worth a word */
 
 /* save UINT32_MAX: about none in particular. */
 static void say(struct cairn_up_session *session, uint32_t save, const struct cairn_error *why) {
@@ -28,10 +29,26 @@ static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *
     save->trouble.told = true;
 }
 
+/* Q55 */
+static void say_store(struct cairn_up_session *session) {
+    const struct cairn_up *up = session->up;
+    struct cairn_error why = {0};
+    bool waits = up->locked.store_waits[0] &&
+                 cairn_mono_ms() - up->locked.store_waits_since_ms >= STORE_WAITS_MS;
+    if (waits == session->told_of_the_store || (!waits && up->locked.store_waits[0])) return;
+    if (waits)
+        (void)!cairn_fail(&why, CAIRN_UNAVAILABLE,
+                          "the uploader of node %s sends nothing, since its store is not there: %s",
+                          up->places.node, up->locked.store_waits);
+    say(session, UINT32_MAX, &why);
+    session->told_of_the_store = waits;
+}
+
 void cairn_up_session_tick(struct cairn_up_session *session) {
     struct cairn_up *up = session->up;
     if (session->version < VERSION_OF_PROBLEMS) return;
     CAIRN_HOLD(&up->lock);
+    if (!session->read_only) say_store(session);
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->conn == session->conn && cairn_up_trouble_is_long_locked(save) &&
