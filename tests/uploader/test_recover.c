@@ -21,16 +21,11 @@ static bool say_bye(struct cairn_trainer *trainer) {
     return ok && trainer_is_cut(trainer, 2000);
 }
 
-static bool no_temporaries(void *world) {
-    return world_temporaries(world) == 0;
-}
-
 /* Nothing may be left when the trainer has said goodbye and the uploader has drained. */
 static void expect_clean(struct cairn_up_world *world, struct cairn_trainer *trainer) {
     if (trainer) EXPECT(say_bye(trainer));
     EXPECT_EQ_U64(world_uploader_stop(world), 0);
-    /* The server, which still runs, writes through temporaries of its own that live for moments. */
-    EXPECT(world_await(no_temporaries, world, 3000));
+    EXPECT(world_await_no_temporaries(world));
     EXPECT_EQ_U64(world_open_entries(world), 0);
 }
 
@@ -78,7 +73,7 @@ TEST(what_the_store_holds_whole_needs_no_trainer_after_a_restart) /* V18 */
     static const char *const soon[] = {"--offer-wait=200ms", NULL};
     world.uploader_args = soon;
     EXPECT_EQ_U64(world_uploader_stop(&world), 0);
-    EXPECT_EQ_U64(world_temporaries(&world), 0);
+    EXPECT(world_await_no_temporaries(&world));
 }
 
 TEST(bytes_that_nobody_brings_again_fail_the_save_and_name_node_and_rank) /* Q17, P8b */

@@ -32,7 +32,7 @@ static void expect_clean(struct cairn_up_world *world, struct cairn_trainer *tra
     CAIRN_AUTO_JSON json_t *ok = trainer_call(trainer, json_pack("{s:s}", "t", "bye"));
     EXPECT(ok && trainer_is_cut(trainer, 2000));
     EXPECT_EQ_U64(world_uploader_stop(world), 0);
-    EXPECT_EQ_U64(world_temporaries(world), 0);
+    EXPECT(world_await_no_temporaries(world));
     EXPECT_EQ_U64(world_open_entries(world), 0);
 }
 
@@ -106,7 +106,7 @@ TEST(a_save_that_nobody_stages_again_fails_when_the_wait_is_over) /* Q17 */
     REQUIRE(world_uploader_start(&world, NULL, NULL));
     EXPECT(world_await_state(&world, save.version, "aborting", 10000));
     EXPECT_EQ_U64(world_uploader_stop(&world), 0);
-    EXPECT_EQ_U64(world_temporaries(&world), 0);
+    EXPECT(world_await_no_temporaries(&world));
     EXPECT_EQ_U64(world_open_entries(&world), 0);
 }
 

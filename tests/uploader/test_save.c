@@ -39,7 +39,7 @@ TEST(a_save_of_two_shards_is_committed) {
     EXPECT_EQ_TEXT(world_state(&world, save.version, state), "committed");
     EXPECT(say_bye(&trainer));
     EXPECT_EQ_U64(world_uploader_stop(&world), 0);
-    EXPECT_EQ_U64(world_temporaries(&world), 0);
+    EXPECT(world_await_no_temporaries(&world));
     EXPECT_EQ_U64(world_open_entries(&world), 0);
 }
 

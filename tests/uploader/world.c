@@ -199,15 +199,24 @@ uint64_t world_open_entries(struct cairn_up_world *world) {
     return count;
 }
 
-static unsigned temporaries;
-static int count_temporary(const char *path, const struct stat *status, int kind,
-                           struct FTW *place) {
+static char temporary[600]; /* the last that was seen; "": none */
+static int find_temporary(const char *path, const struct stat *status, int kind,
+                          struct FTW *place) {
     (void)status;
-    if (kind == FTW_F && strstr(path + place->base, ".tmp")) temporaries++;
+    if (kind == FTW_F && strstr(path + place->base, ".tmp"))
+        snprintf(temporary, sizeof(temporary), "%s", path);
     return 0;
 }
-unsigned world_temporaries(struct cairn_up_world *world) {
-    temporaries = 0;
-    nftw(world->store_path, count_temporary, 16, FTW_PHYS);
-    return temporaries;
+
+static bool has_no_temporaries(void *owner) {
+    const struct cairn_up_world *world = owner;
+    temporary[0] = '\0';
+    nftw(world->store_path, find_temporary, 16, FTW_PHYS);
+    return !temporary[0];
+}
+
+bool world_await_no_temporaries(struct cairn_up_world *world) {
+    bool none = world_await(has_no_temporaries, world, 3000);
+    if (!none) fprintf(stderr, "%s is left over\n", temporary);
+    return none;
 }

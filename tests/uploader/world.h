@@ -60,7 +60,8 @@ bool world_await_state(struct cairn_up_world *world, const char *version, const 
                        uint32_t ms);
 /* Live entries of the journal of an uploader that does not run; UINT64_MAX: unreadable. */
 uint64_t world_open_entries(struct cairn_up_world *world);
-/* Files of the store whose names look like temporaries. */
-unsigned world_temporaries(struct cairn_up_world *world);
+/* No file of the store looks like a temporary. The server, where it still runs, writes through some
+ * of its own that live for moments (its generation, before it deletes), so what stays is said. */
+bool world_await_no_temporaries(struct cairn_up_world *world);
 /* Wait until cond() or time is up. */
 bool world_await(bool (*cond)(void *owner), void *owner, uint32_t ms);
