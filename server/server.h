@@ -27,6 +27,7 @@ struct cairn_srv_cache;
 struct cairn_srv_http;
 struct cairn_srv_jobs;
 struct cairn_srv_compared;
+struct cairn_srv_places;
 
 struct cairn_srv {
     const struct cairn_srv_settings *settings;
@@ -51,7 +52,7 @@ struct cairn_srv {
     _Atomic uint64_t raising_to; /* the store's generation: from this start's to here it is ours */
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs; /* rows of frozen_runs */
-    _Atomic uint64_t open_streams;
+    struct cairn_srv_places *places; /* of shards that are being read */
 };
 
 /* Q36: all of the catalog is older than the store. Logged once. One run: jobs/freeze.h. */

@@ -9,6 +9,10 @@
 #include "server/handlers/stream.h"
 #include "server/handlers/urls.h"
 #include "server/request.h"
+#include "server/waiters.h"
+
+#define PLACE_WAIT_MS 20000
+#define LOOK_AGAIN_MS 500
 
 /* ---- manifest, checksums and layout, as stored ---- */
 
@@ -123,6 +127,20 @@ static enum cairn_code wants_redirect(const struct cairn_srv_request *request, b
     return CAIRN_OK;
 }
 
+/* More readers than places take turns (M6). Who reads nothing is noticed by time alone, so it is
+ * looked at now and then. The error of a reader that must not wait any longer is in *err. */
+static enum cairn_code wait_for_place(struct read *read, struct cairn_error *err) {
+    const struct cairn_srv_request *request = read->request;
+    uint64_t now_ms = cairn_srv_mono_ms(request->server);
+    uint64_t until_ms = request->arrived_ms + PLACE_WAIT_MS;
+    if (now_ms >= until_ms) return CAIRN_BUSY;
+    if (err) *err = (struct cairn_error){0};
+    read->reply->park = true;
+    read->reply->park_key = cairn_srv_key_of(CAIRN_SRV_STREAMS_KEY);
+    read->reply->park_until_ms = cairn_min_u64(now_ms + LOOK_AGAIN_MS, until_ms);
+    return CAIRN_OK;
+}
+
 static enum cairn_code send_bytes(struct read *read, struct cairn_error *err) {
     struct cairn_srv_request *request = read->request;
     bool done = false;
@@ -146,7 +164,7 @@ static enum cairn_code send_bytes(struct read *read, struct cairn_error *err) {
     enum cairn_code code = cairn_srv_stream_open(&options, &read->reply->stream, err);
     /* The problem must not carry what was meant for the bytes. */
     if (code) read->reply->header_count = 0;
-    return code;
+    return code == CAIRN_BUSY ? wait_for_place(read, err) : code;
 }
 
 static enum cairn_code read_shard(struct read *read, struct cairn_error *err) {

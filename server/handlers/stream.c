@@ -7,26 +7,44 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "server/places.h"
 #include "server/pool.h"
+#include "server/waiters.h"
 #include "store/range.h"
 
 #define CHUNK_BYTES (4 * CAIRN_MIB)
 #define READ_MS_MAX 60000
 
-enum slot_state { SLOT_IDLE, SLOT_LOADING, SLOT_WAITED_FOR, SLOT_READY, SLOT_FAILED };
+#define SILENT_MS 2000 /* a reader that took nothing for that long lends its place */
+
+/* A slot that is lent knows its chunk and has no memory. */
+enum slot_state {
+    SLOT_IDLE,
+    SLOT_LOADING,
+    SLOT_WAITED_FOR,
+    SLOT_READY,
+    SLOT_TAKEN_FROM,
+    SLOT_LENT,
+    SLOT_FAILED
+};
 
 struct slot {
     struct cairn_srv_task task; /* first */
     struct cairn_srv_stream *stream;
     uint64_t chunk;
-    uint8_t *data;
+    uint8_t *data; /* mapped: one that is lent goes back to the system at once */
     _Atomic int state;
 };
 struct cairn_srv_stream {
+    struct cairn_srv_place place; /* first */
     struct cairn_srv_stream_options options;
+    size_t slot_bytes;
+    _Atomic uint64_t taken_ms;     /* mono clock: when its reader last took bytes */
+    struct slot *wanted;           /* of the slots that are lent, the one that the reader is at */
     uint64_t first;                /* begin, down to a block */
     uint64_t last;                 /* end, up to a block or the shard's end */
     struct cairn_store_tags *tags; /* one object's; known once the first chunk was loaded */
@@ -36,14 +54,28 @@ struct cairn_srv_stream {
     _Atomic int holders; /* the connection and each loading slot */
 };
 
+static bool map(struct slot *slot) {
+    if (slot->data) return true;
+    void *data = mmap(NULL, slot->stream->slot_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    slot->data = data == MAP_FAILED ? NULL : data;
+    return slot->data != NULL;
+}
+
+static void unmap(struct slot *slot) {
+    if (slot->data) munmap(slot->data, slot->stream->slot_bytes);
+    slot->data = NULL;
+}
+
 static void drop_holder(struct cairn_srv_stream *stream) {
+    struct cairn_srv *server = stream->options.server;
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
-    atomic_fetch_sub(&stream->options.server->open_streams, 1);
-    cairn_srv_cache_give(stream->options.server, stream->options.take_held);
+    cairn_srv_places_leave(server->places, &stream->place); /* first: nobody asks it to lend */
+    for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
+    cairn_srv_cache_give(server, stream->options.take_held);
     cairn_store_tags_free(stream->tags);
-    free(stream->slots[0].data);
-    free(stream->slots[1].data);
     free(stream);
+    cairn_srv_waiters_tell(server->waiters, CAIRN_SRV_STREAMS_KEY);
 }
 
 uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
@@ -100,45 +132,88 @@ static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker 
     drop_holder(stream);
 }
 
-/* Start loading this chunk, unless it lies behind the end. */
+static void load(struct slot *slot, enum slot_state state) {
+    struct cairn_srv_stream *stream = slot->stream;
+    slot->task.run = load_in_pool;
+    atomic_store(&slot->state, state);
+    atomic_fetch_add(&stream->holders, 1);
+    if (map(slot) && cairn_srv_pool_push(stream->options.server->reads, &slot->task)) return;
+    atomic_store(&slot->state, SLOT_FAILED);
+    atomic_fetch_sub(&stream->holders, 1); /* never the last: the caller is one */
+    if (state == SLOT_WAITED_FOR) stream->wake(stream->owner);
+}
+
+/* Start loading this chunk; behind the end the slot becomes idle, and stays so: lend() counts on
+ * it. */
 static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
-    if (stream->first + chunk * CHUNK_BYTES >= stream->last) return;
+    if (stream->first + chunk * CHUNK_BYTES >= stream->last) {
+        atomic_store(&stream->slots[chunk % 2].state, SLOT_IDLE);
+        return;
+    }
     struct slot *slot = &stream->slots[chunk % 2];
     slot->chunk = chunk;
-    slot->task.run = load_in_pool;
-    atomic_store(&slot->state, SLOT_LOADING);
-    atomic_fetch_add(&stream->holders, 1);
-    if (cairn_srv_pool_push(stream->options.server->reads, &slot->task)) return;
-    atomic_store(&slot->state, SLOT_FAILED);
-    drop_holder(stream);
+    load(slot, SLOT_LOADING);
+}
+
+/* ---- the place that its memory takes ---- */
+
+static bool swap(struct slot *slot, int from, int to) {
+    return atomic_compare_exchange_strong(&slot->state, &from, to);
+}
+
+/* Its reader has taken nothing for a while, and nothing is being loaded: the memory goes, and is
+ * loaded again when the reader goes on. */
+static bool lend(struct cairn_srv_place *place) {
+    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)place;
+    if (cairn_mono_ms() - atomic_load(&stream->taken_ms) < SILENT_MS) return false;
+    for (size_t i = 0; i < 2; i++) {
+        struct slot *slot = &stream->slots[i];
+        if (swap(slot, SLOT_READY, SLOT_LENT) || atomic_load(&slot->state) == SLOT_IDLE) continue;
+        if (i) (void)swap(&stream->slots[0], SLOT_LENT, SLOT_READY);
+        return false;
+    }
+    for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
+    return true;
+}
+
+/* Its reader waits at `wanted`. */
+static void got_place(struct cairn_srv_place *place) {
+    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)place;
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
+    load(stream->wanted, SLOT_WAITED_FOR);
+    for (size_t i = 0; i < 2; i++)
+        if (atomic_load(&stream->slots[i].state) == SLOT_LENT)
+            load(&stream->slots[i], SLOT_LOADING);
 }
 
 /* ---- the connection's side ---- */
+
+static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_options *options) {
+    stream->place = (struct cairn_srv_place){.lend = lend, .got = got_place};
+    stream->options = *options;
+    stream->first = options->begin / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
+    stream->last =
+        cairn_min_u64(cairn_round_up(options->end, CAIRN_BLOCK_BYTES), options->shard->size_bytes);
+    stream->slot_bytes = (size_t)cairn_min_u64(CHUNK_BYTES, stream->last - stream->first);
+    for (size_t i = 0; i < 2; i++) stream->slots[i].stream = stream;
+    atomic_store(&stream->slots[0].state, SLOT_LOADING);
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
+    atomic_store(&stream->holders, 1);
+}
 
 enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
                                       struct cairn_srv_stream **ret, struct cairn_error *err) {
     struct cairn_srv_stream *stream = calloc(1, sizeof(*stream));
     struct cairn_srv *server = options->server;
-    bool room = atomic_fetch_add(&server->open_streams, 1) < server->settings->streams_max;
-    if (!stream || !room) {
-        atomic_fetch_sub(&server->open_streams, 1);
+    if (stream) init(stream, options);
+    if (!stream || !cairn_srv_places_take(server->places, &stream->place)) {
         free(stream);
         cairn_srv_cache_give(server, options->take_held);
         return cairn_fail(err, CAIRN_BUSY, "too many shards are being read through this server");
     }
-    stream->options = *options;
-    stream->first = options->begin / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
-    stream->last =
-        cairn_min_u64(cairn_round_up(options->end, CAIRN_BLOCK_BYTES), options->shard->size_bytes);
-    atomic_store(&stream->holders, 1);
     enum cairn_code code = cairn_store_tags_new(1, &stream->tags, err);
-    uint64_t whole = stream->last - stream->first;
-    for (size_t i = 0; i < 2; i++) {
-        stream->slots[i].stream = stream;
-        if (i && whole <= CHUNK_BYTES) break;
-        stream->slots[i].data = malloc((size_t)cairn_min_u64(CHUNK_BYTES, whole));
-        if (!stream->slots[i].data) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
-    }
+    if (!code && !map(&stream->slots[0]))
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     if (code) {
         drop_holder(stream);
         return code;
@@ -149,8 +224,9 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
         drop_holder(stream);
         return code;
     }
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
+    prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
     atomic_store(&stream->slots[0].state, SLOT_READY);
-    prefetch(stream, 1);
     *ret = stream;
     return CAIRN_OK;
 }
@@ -161,10 +237,11 @@ static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint
     uint64_t chunk_end = cairn_min_u64(chunk_begin + CHUNK_BYTES, stream->options.end);
     uint64_t size = cairn_min_u64(chunk_end - at, capacity);
     memcpy(to, slot->data + (at - chunk_begin), (size_t)size);
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
     if (at + size == chunk_end) {
-        uint64_t next = slot->chunk + 2;
-        atomic_store(&slot->state, SLOT_IDLE);
-        prefetch(stream, next);
+        prefetch(stream, slot->chunk + 2);
+    } else {
+        atomic_store(&slot->state, SLOT_READY);
     }
     return (ssize_t)size;
 }
@@ -173,15 +250,16 @@ ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position
                               size_t capacity, const struct cairn_srv_stream_hooks *hooks) {
     uint64_t at = stream->options.begin + position;
     struct slot *slot = &stream->slots[(at - stream->first) / CHUNK_BYTES % 2];
-    int state = atomic_load(&slot->state);
-    if (state == SLOT_FAILED) return -1;
-    if (state == SLOT_READY) return copy_out(stream, slot, at, to, capacity);
+    if (atomic_load(&slot->state) == SLOT_FAILED) return -1;
+    if (swap(slot, SLOT_READY, SLOT_TAKEN_FROM)) return copy_out(stream, slot, at, to, capacity);
     /* Paused first: the loader may wake at any moment from the exchange on. */
     stream->wake = hooks->wake;
     stream->owner = hooks->owner;
+    stream->wanted = slot;
     hooks->pause(hooks->owner);
-    int expected = SLOT_LOADING;
-    if (!atomic_compare_exchange_strong(&slot->state, &expected, SLOT_WAITED_FOR))
+    if (swap(slot, SLOT_LOADING, SLOT_WAITED_FOR)) return 0;
+    bool lent = atomic_load(&slot->state) == SLOT_LENT;
+    if (!lent || cairn_srv_places_want(stream->options.server->places, &stream->place))
         hooks->wake(hooks->owner);
     return 0;
 }

@@ -10,15 +10,20 @@
  *          M1  the first blocks are read and compared at open, so damage there is a problem answer
  *              (CAIRN_CORRUPT naming run, step, shard, range, expected and found).
  *          M2  later damage makes take() fail for good, and one error line is logged.
+ *          M6  a reader that takes nothing for two seconds keeps nobody out: its memory goes to
+ *              who needs it, and is loaded again when it goes on.
  * Limits:  two chunks of 4 MiB a stream; settings streams-max at once, CAIRN_BUSY beyond.
  * Threads: take and free from the connection's event loop; loading on a pool thread.
- * Next:    server/handlers/reads.c, server/http_stream.c.
+ * Next:    server/handlers/reads.c, server/http/reply.c, server/places.h.
  */
 #pragma once
 
 #include <sys/types.h>
 
 #include "server/cache.h"
+
+/* What is told to the waiters when a stream has ended. */
+#define CAIRN_SRV_STREAMS_KEY "streams"
 
 struct cairn_srv_stream;
 struct cairn_srv_stream_options {

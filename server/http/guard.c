@@ -7,8 +7,9 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "server/http/inside.h"
 #include "server/catalog/nodes.h"
+#include "server/http/inside.h"
+#include "server/places.h"
 
 #define LOOK_EVERY_MS 200
 
@@ -69,6 +70,7 @@ static void *guard_loop(void *argument) {
     for (;;) {
         size_t count = 0;
         cairn_srv_nodes_awake(http->server);
+        cairn_srv_places_look(http->server->places);
         {
             CAIRN_HOLD(&http->lock);
             if (http->locked.stopping) return NULL;

@@ -2,6 +2,7 @@
 /* What the server must not let through: too many at once, files that are damaged or in the wrong
  * place, shards that nobody sealed, and what a dead version leaves behind. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,38 @@ TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
     EXPECT(again);
 }
 
-TEST(no_more_shards_are_streamed_at_once_than_allowed) /* R6 */
+struct reader {
+    pthread_t thread;
+    uint16_t port;
+    const char *request;
+    bool ok, right; /* every byte came, and they are the shard's */
+};
+
+/* Of rank 0's shard of step 1. */
+static bool body_is_right(const struct cairn_buf *reply) {
+    const char *end = reply->data ? strstr(reply->data, "\r\n\r\n") : NULL;
+    size_t head = end ? (size_t)(end + 4 - reply->data) : 0;
+    if (!end || reply->size != head + SHARD_BYTES) return false;
+    CAIRN_AUTO_HEAP uint8_t *wanted = malloc(SHARD_BYTES);
+    if (!wanted) return false;
+    cairn_hand_fill(wanted, SHARD_BYTES, 1);
+    return !memcmp(reply->data + head, wanted, SHARD_BYTES);
+}
+
+static void *read_all(void *argument) {
+    struct reader *reader = argument;
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
+    CAIRN_AUTO(raw) raw = {.fd = -1};
+    if (!cairn_raw_open(&raw, reader->port) || !cairn_raw_text(&raw, reader->request)) return NULL;
+    while (cairn_raw_more(&raw, 60000, &reply)) continue;
+    reader->ok = reply.data && !strncmp(reply.data, "HTTP/1.1 200 OK", 15);
+    reader->right = reader->ok && body_is_right(&reply);
+    return NULL;
+}
+
+#define READERS 16
+
+TEST(more_readers_than_places_take_turns_and_all_get_every_byte) /* R6, M6 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
@@ -70,22 +102,50 @@ TEST(no_more_shards_are_streamed_at_once_than_allowed) /* R6 */
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
     char request[400];
     snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\n\r\n", save.path);
-    struct cairn_raw readers[2];
-    for (size_t i = 0; i < 2; i++) {
-        CAIRN_AUTO(buf) some = {.limit = CAIRN_GIB};
-        REQUIRE(cairn_raw_open(&readers[i], world.server.port));
-        REQUIRE(cairn_raw_text(&readers[i], request));
-        REQUIRE(cairn_raw_more(&readers[i], 5000, &some)); /* it has begun, and reads no more */
-        EXPECT(strstr(some.data, "200 OK") != NULL);
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+             save.path);
+    struct reader readers[READERS];
+    for (size_t i = 0; i < READERS; i++) {
+        readers[i] = (struct reader){.port = world.server.port, .request = request};
+        REQUIRE(!pthread_create(&readers[i].thread, NULL, read_all, &readers[i]));
     }
-    CAIRN_AUTO(raw) third = {0};
-    CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
-    REQUIRE(cairn_raw_open(&third, world.server.port));
-    REQUIRE(cairn_raw_text(&third, request));
-    EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&third, 5000, &reply), 503);
-    EXPECT(strstr(reply.data, "\"code\":\"busy\"") != NULL);
-    for (size_t i = 0; i < 2; i++) cairn_raw_release(&readers[i]);
+    for (size_t i = 0; i < READERS; i++) {
+        pthread_join(readers[i].thread, NULL);
+        EXPECT(readers[i].ok);
+        EXPECT(readers[i].right);
+    }
+}
+
+TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* M6 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=2"), NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
+    char request[400];
+    snprintf(request, sizeof(request),
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+             save.path);
+    struct cairn_raw silent[2];
+    struct cairn_buf taken[2] = {{.limit = CAIRN_GIB}, {.limit = CAIRN_GIB}};
+    for (size_t i = 0; i < 2; i++) {
+        REQUIRE(cairn_raw_open(&silent[i], world.server.port));
+        REQUIRE(cairn_raw_text(&silent[i], request));
+        REQUIRE(cairn_raw_more(&silent[i], 5000, &taken[i])); /* it has begun, and reads no more */
+        EXPECT(strstr(taken[i].data, "200 OK") != NULL);
+    }
+    struct reader third = {.port = world.server.port, .request = request};
+    (void)read_all(&third);
+    EXPECT(third.ok);
+    EXPECT(third.right);
+    for (size_t i = 0; i < 2; i++) {
+        while (cairn_raw_more(&silent[i], 10000, &taken[i])) continue;
+        EXPECT(body_is_right(&taken[i]));
+        cairn_raw_release(&silent[i]);
+        cairn_buf_release(&taken[i]);
+    }
 }
 
 /* ---- damage ---- */

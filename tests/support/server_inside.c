@@ -12,6 +12,7 @@
 #include "server/jobs/compare.h"
 #include "server/jobs/identity.h"
 #include "server/catalog/nodes.h"
+#include "server/places.h"
 #include "server/waiters.h"
 
 #define ARGUMENTS_MAX 24
@@ -63,6 +64,7 @@ static enum cairn_code wake(struct cairn_inside *inside, struct cairn_error *err
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
+    CAIRN_TRY(cairn_srv_places_new(server->settings->streams_max, &server->places, err));
     CAIRN_TRY(cairn_srv_jobs_new_idle(server, &server->jobs, err));
     return cairn_srv_sweep_new(server, &inside->sweep, err);
 }
@@ -71,6 +73,7 @@ static void forget(struct cairn_inside *inside) {
     struct cairn_srv *server = &inside->server;
     cairn_srv_sweep_free(inside->sweep);
     cairn_srv_jobs_free(server->jobs);
+    cairn_srv_places_free(server->places);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
@@ -78,6 +81,7 @@ static void forget(struct cairn_inside *inside) {
     inside->sweep = NULL;
     server->jobs = NULL;
     server->waiters = NULL;
+    server->places = NULL;
     server->cache = NULL;
     server->nodes = NULL;
     server->compared = NULL;
