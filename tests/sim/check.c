@@ -12,6 +12,7 @@
 #include "api/lifecycle.h"
 #include "api/rest.h"
 #include "tests/sim/bucket.h"
+#include "tests/sim/stories.h"
 #include "tests/sim/world.h"
 #include "uploader/daemon.h"
 
@@ -325,7 +326,7 @@ static bool only_deaths(void) {
                               SIM_BIT(CANCEL) | SIM_BIT(LATE_RANK) | SIM_BIT(JOB_KILL) |
                               SIM_BIT(NO_TOKEN) | SIM_BIT(SLOW_COPY) | SIM_BIT(REUSED_JOB) |
                               SIM_BIT(LONG_AWAY) | SIM_BIT(UPGRADE) | SIM_BIT(STRAY_RECORD) |
-                              SIM_BIT(RANK_KILL);
+                              SIM_BIT(RANK_KILL) | SIM_BIT(BUSY);
     return !(sim_plan.faults & ~harmless);
 }
 
@@ -433,6 +434,18 @@ void sim_check_unrest(void) {
                           versions[i].step, versions[i].attempt);
 }
 
+/* Q50: all ranks hear why, and not from what comes to the same in the end (Q12). */
+static void check_refused(const struct version *version) {
+    uint32_t sealed = 0;
+    if (sim_plan.faults != SIM_BIT(BAD_META) || !sim_stories_refuses(version->step) ||
+        job_of(version->id, &sealed) != sim_world.job)
+        return;
+    if (!strstr(version->reason, "begin was refused"))
+        sim_violation("V34: the begin of one rank of step %" PRIu64 " was refused, and the others "
+                      "hear of that: %s",
+                      version->step, version->reason);
+}
+
 /* A frozen server has lost nothing: what was acknowledged lies in the store as it was. */
 static void check_frozen(void) {
     for (size_t i = 0; i < sim_save_count; i++) {
@@ -463,6 +476,7 @@ void sim_check_end(void) {
                  versions[i].recorded ? " recorded" : "",
                  versions[i].superseded ? " superseded" : "", versions[i].reason);
         if (versions[i].state == CAIRN_STATE_COMMITTED) check_committed(&versions[i]);
+        check_refused(&versions[i]);
     }
     for (size_t i = 0; i < sim_save_count; i++) check_save(&sim_saves[i]);
     check_leaks();

@@ -43,7 +43,7 @@ struct sim_fiber {
     void *stack, *fake_stack;
     enum state state;
     const void *channel;
-    uint64_t deadline_us;
+    uint64_t deadline_us, stalled_until_us;
     bool woken;
     struct pollfd *polled;
     nfds_t polled_count;
@@ -56,6 +56,7 @@ struct sim_fiber {
 
 static struct {
     uint64_t random[2], now_us, steps, preempt, looks;
+    uint64_t stall_chance, stall_us_max;
     bool trace, stopped;
     struct sim_process *processes;
     int pid_last;
@@ -226,9 +227,21 @@ static bool waits_for(const struct sim_fiber *fiber, const void *channel) {
     return fiber->state == WAITING && fiber->channel == channel && !fiber->dead;
 }
 
+void sim_kernel_stall(uint64_t per_mille, uint64_t us_max) {
+    sim.stall_chance = per_mille;
+    sim.stall_us_max = us_max;
+}
+
+/* It could run from now on; on a busy machine it waits for a core. */
+static void get_ready(struct sim_fiber *fiber) {
+    fiber->state = READY;
+    if (fiber->process->kind != SIM_WORLD && sim_chance(sim.stall_chance))
+        fiber->stalled_until_us = sim.now_us + sim_below(sim.stall_us_max);
+}
+
 static void wake(struct sim_fiber *fiber) {
     fiber->woken = true;
-    fiber->state = READY;
+    get_ready(fiber);
 }
 
 void sim_wake_one(const void *channel) {
@@ -337,7 +350,8 @@ void sim_continue_all(void) {
 /* ---- the scheduler ---- */
 
 static bool may_run(const struct sim_fiber *fiber) {
-    return !fiber->dead && fiber->process->stopped_until_us <= sim.now_us;
+    return !fiber->dead && fiber->process->stopped_until_us <= sim.now_us &&
+           fiber->stalled_until_us <= sim.now_us;
 }
 
 static void reap(void) {
@@ -358,7 +372,7 @@ static void wake_due(void) {
     for (size_t i = 0; i < sim.fiber_count; i++) {
         struct sim_fiber *fiber = sim.fibers[i];
         bool sleeps = fiber->state == WAITING || fiber->state == POLLING;
-        if (sleeps && fiber->deadline_us <= sim.now_us && may_run(fiber)) fiber->state = READY;
+        if (sleeps && fiber->deadline_us <= sim.now_us && may_run(fiber)) get_ready(fiber);
     }
 }
 
@@ -376,7 +390,7 @@ static void wake_polled(void) {
     }
     if (!count || __real_poll(fds, count, 0) <= 0) return;
     for (nfds_t i = 0; i < count; i++)
-        if (fds[i].revents) whose[i]->state = READY;
+        if (fds[i].revents && whose[i]->state == POLLING) get_ready(whose[i]);
 }
 
 static struct sim_fiber *choose(void) {
@@ -395,6 +409,7 @@ static bool advance(uint64_t limit_us) {
         if (fiber->dead || fiber->state == FINISHED) continue;
         uint64_t at_us = fiber->state == READY ? 0 : fiber->deadline_us;
         at_us = cairn_max_u64(at_us, fiber->process->stopped_until_us);
+        at_us = cairn_max_u64(at_us, fiber->stalled_until_us);
         if (fiber->state == POLLING && fiber->process->stopped_until_us > sim.now_us)
             at_us = fiber->process->stopped_until_us;
         next_us = cairn_min_u64(next_us, at_us);

@@ -42,6 +42,8 @@ struct sim_process {
 };
 
 void sim_kernel_start(uint64_t seed, bool trace);
+/* From now on a fiber that becomes ready waits, with that chance, for up to us_max. */
+void sim_kernel_stall(uint64_t per_mille, uint64_t us_max);
 /* Runs until the world's first fiber ends or `limit_us` is over; false: the limit. */
 bool sim_kernel_run(uint64_t limit_us);
 void sim_kernel_stop(void); /* from a fiber: end the run */
@@ -88,6 +90,6 @@ void sim_calls_kill(struct sim_process *process); /* SQLite's connections of a k
 struct sim_calls {
     uint64_t fsync_us_max, copy_us_max;
     bool crash_points; /* processes may be killed at named points */
-    bool (*dies_at)(const char *point); /* NULL, or who else may say so */
+    bool (*dies_at)(const char *point); /* NULL, or who is told of each and may say so, too */
 };
 extern struct sim_calls sim_calls;

@@ -63,7 +63,8 @@ static void count_saves(void) {
         const uint64_t always = SIM_BIT(LOST) | SIM_BIT(LATE) | SIM_BIT(REFUSED) |
                                 SIM_BIT(SLOW_HEAD) | SIM_BIT(RECORD_LAG) | SIM_BIT(NO_CRC) |
                                 SIM_BIT(NO_TOKEN) | SIM_BIT(CANCEL) | SIM_BIT(LATE_RANK) |
-                                SIM_BIT(CRASH_POINT) | SIM_BIT(WRONG_MOUNT) | SIM_BIT(SLOW_COPY);
+                                SIM_BIT(CRASH_POINT) | SIM_BIT(WRONG_MOUNT) | SIM_BIT(SLOW_COPY) |
+                                SIM_BIT(BUSY);
         totals->faults[i] += ((sim_world.used | (sim_plan.faults & always)) >> i) & 1;
     }
 }

@@ -64,6 +64,10 @@ static void plan_jobs(struct sim_plan *plan) {
     }
 }
 
+static void plan_threads(void) {
+    if (sim_has(SIM_BUSY)) sim_kernel_stall(sim_chance(500) ? 10 : 200, 100000);
+}
+
 void sim_plan_make(uint64_t seed, uint64_t only, uint64_t never, uint64_t always) {
     struct sim_plan *plan = &sim_plan;
     *plan = (struct sim_plan){.seed = seed,
@@ -86,4 +90,5 @@ void sim_plan_make(uint64_t seed, uint64_t only, uint64_t never, uint64_t always
     plan->supersede = plan->same_step && sim_chance(700);
     plan_store();
     plan_ways();
+    plan_threads();
 }

@@ -54,10 +54,14 @@ static void *key_changed(void *unused) {
 /* ---- BAD_META (V34) ---- */
 
 /* What another release of the server would not take, in every save of which the hash says so. */
+bool sim_stories_refuses(uint64_t step) {
+    return sim_has(SIM_BAD_META) && (step + sim_plan.seed) % 3 == 0;
+}
+
 static bool is_refused(const json_t *begin) {
     uint64_t step = (uint64_t)json_integer_value(json_object_get(begin, "step"));
     uint64_t rank = (uint64_t)json_integer_value(json_object_get(begin, "rank"));
-    return rank == sim_plan.seed % sim_plan.ranks && (step + sim_plan.seed) % 3 == 0;
+    return rank == sim_plan.seed % sim_plan.ranks && sim_stories_refuses(step);
 }
 
 static bool spoil_begins(json_t *body) {
@@ -148,7 +152,8 @@ static void *upgrade(void *unused) {
 }
 
 static bool dies_for_upgrade(const char *point) {
-    if (strcmp(point, "server.commit.after_manifest") != 0 || ending || !sim_chance(150))
+    if (!sim_has(SIM_UPGRADE) || strcmp(point, "server.commit.after_manifest") != 0 ||
+        !sim_chance(150))
         return false;
     sim_world.server_from_us = sim_now_us() + sim_between(SECOND_US / 100, SECOND_US);
     sim_spawn_alone(sim_process_of(1), upgrade, NULL);
@@ -300,6 +305,33 @@ void sim_stories_name_job(void) {
     sim_note("the job string of the job before is used again");
 }
 
+/* ---- DISK_FULL_LONG (V29) ---- */
+
+static void *disk_has_room(void *process) {
+    sim_sleep_us(sim_between(21 * SECOND_US / 10, 42 * SECOND_US / 10));
+    ((struct sim_process *)process)->disk_full = false;
+    sim_note("the disk of %s has room again", ((struct sim_process *)process)->name);
+    return NULL;
+}
+
+/* When the save has begun: the next record of it is one that no answer waits for. */
+static void fill_disk(const char *point) {
+    struct sim_process *self = sim_self();
+    if (!sim_has(SIM_DISK_FULL_LONG) || strcmp(point, "uploader.begin.journaled") != 0 ||
+        self->disk_full || !sim_chance(100))
+        return;
+    self->disk_full = true;
+    sim_note("the disk of %s is full", self->name);
+    used(SIM_DISK_FULL_LONG);
+    sim_spawn_alone(sim_process_of(1), disk_has_room, self);
+}
+
+static bool at_point(const char *point) {
+    if (ending) return false;
+    fill_disk(point);
+    return dies_for_upgrade(point);
+}
+
 /* ---- all of them ---- */
 
 static void start(enum sim_fault fault, void *(*story)(void *)) {
@@ -314,7 +346,7 @@ void sim_stories_start(void) {
     start(SIM_TORN, torn);
     start(SIM_STRAY_RECORD, stray_record);
     start(SIM_RANK_KILL, rank_kill);
-    if (sim_has(SIM_UPGRADE)) sim_calls.dies_at = dies_for_upgrade;
+    sim_calls.dies_at = at_point;
 }
 
 void sim_stories_end(void) {

@@ -19,5 +19,7 @@ void sim_stories_start(void);
 void sim_stories_end(void); /* returns when all are over */
 /* Before the ranks of a job start: its job string, and what their launcher tells them. */
 void sim_stories_name_job(void);
+/* Is the begin of one rank refused in saves of that step? */
+bool sim_stories_refuses(uint64_t step);
 /* A request on its way to the server. */
 void sim_stories_spoil(struct sim_exchange *exchange);

@@ -186,6 +186,7 @@ void sim_world_heal(void) {
     sim_store_faults.lost = sim_store_faults.late = sim_store_faults.refused = 0;
     sim_store_faults.away_until_us = 0;
     sim_calls.crash_points = false;
+    sim_kernel_stall(0, 0);
     sim_continue_all();
     for (int i = 0; i < SIM_NODES; i++)
         if (sim_world.uploaders[i]) sim_world.uploaders[i]->disk_full = false;
