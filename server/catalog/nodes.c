@@ -259,6 +259,7 @@ static enum cairn_code tell_grant(struct cairn_srv_tx *tx, struct beat *beat,
     enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
     if (code == CAIRN_STALE_ATTEMPT) return tell_fenced(beat, grant, err);
     if (code || cairn_srv_tx_run_thawed(tx, run.id, &ignored)) return CAIRN_OK;
+    if (beat->request->server->frozen) return CAIRN_OK;
     if (!cairn_srv_is_compared(beat->request->server, &grant->name)) return CAIRN_OK;
     return tell_open(tx, beat, grant, err);
 }

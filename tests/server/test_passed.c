@@ -60,6 +60,10 @@ TEST(nothing_is_named_of_a_run_that_is_frozen_or_was_not_compared_with_its_store
     EXPECT_EQ_U64(named_count(&hand), 0);
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN, NULL, NULL)); /* compared before that */
     EXPECT_EQ_U64(named_count(&hand), 1);
+    world.inside.server.frozen = true; /* the whole catalog is behind */
+    EXPECT_EQ_U64(named_count(&hand), 0);
+    world.inside.server.frozen = false;
+    EXPECT_EQ_U64(named_count(&hand), 1);
     REQUIRE(cairn_world_sql(&world, "INSERT INTO frozen_runs(run_id, cause, since_ms) "
                                     "VALUES(1, 'the store is ahead', 0)"));
     EXPECT_EQ_U64(named_count(&hand), 0);
