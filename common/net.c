@@ -19,6 +19,7 @@
 
 #define SOCKET_FLAGS (SOCK_CLOEXEC | SOCK_NONBLOCK)
 #define CLAIM_TRIES 10
+#define GONE_IN_A_ROW_MAX 16
 #define CLAIM_PAUSE_MS 10
 
 /* ---- Unix sockets ---- */
@@ -142,6 +143,16 @@ enum cairn_code cairn_net_claim(const char *name, int *ret_fd, struct cairn_erro
 
 void cairn_net_claim_clear(int fd) {
     for (int asked; (asked = accept4(fd, NULL, NULL, SOCKET_FLAGS)) >= 0;) close(asked);
+}
+
+enum cairn_code cairn_net_accept(int listen_fd, int *ret_fd, struct cairn_error *err) {
+    for (int gone = 0;;) {
+        *ret_fd = accept4(listen_fd, NULL, NULL, SOCKET_FLAGS);
+        if (*ret_fd >= 0 || errno == EAGAIN) return CAIRN_OK;
+        if (errno == EINTR) continue;
+        if (errno == ECONNABORTED && ++gone < GONE_IN_A_ROW_MAX) continue;
+        return cairn_fail_errno(err, "accept a connection");
+    }
 }
 
 enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,

@@ -10,6 +10,8 @@
  *          U4  sockets made here are non-blocking, and receive never waits: poll first.
  *          U5  a claimed name is one process's of this user and network namespace, and is free
  *              again with its end, however it ended.
+ *          U6  accept passes over callers that have gone, 16 in a row at most; every other failure
+ *              is one to pause after, since the callers still wait and poll returns at once (K08).
  * Limits:  CAIRN_NET_FDS_MAX fds a message; socket paths and claimed names of at most 107 bytes.
  * Threads: stateless.
  * Next:    api/frame.h for what is said over it.
@@ -21,6 +23,7 @@
 #include "common/error.h"
 
 #define CAIRN_NET_FDS_MAX 8
+#define CAIRN_NET_ACCEPT_PAUSE_MS 200
 
 enum cairn_code cairn_net_listen_unix(const char *path, unsigned mode, int *ret_fd,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -37,6 +40,9 @@ void cairn_net_claim_clear(int fd);
  * SO_REUSEADDR. */
 enum cairn_code cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t *ret_port,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* *ret_fd is -1 when nobody waits. After a failure ask again in CAIRN_NET_ACCEPT_PAUSE_MS. */
+enum cairn_code cairn_net_accept(int listen_fd, int *ret_fd,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Send all of it (waiting for room up to deadline_ms on the mono clock), fds with the first byte.

@@ -173,6 +173,13 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     free(exchange);
 }
 
+static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
+                          enum MHD_ConnectionNotificationCode what) {
+    struct cairn_srv_http *http = cls;
+    cairn_srv_guard_notify(http, connection, socket_context, what);
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) atomic_fetch_sub(&http->connections, 1);
+}
+
 /* ---- start and stop ---- */
 
 /* As many connections as the system gives files for; said at start. */
@@ -194,22 +201,25 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
     const struct cairn_srv_settings *settings = http->server->settings;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned loops = (unsigned)cairn_min_u64((uint64_t)(cores > 1 ? cores : 1), LOOPS_MAX);
+    http->connections_max = connection_limit(settings);
     struct MHD_OptionItem options[] = {
-        {MHD_OPTION_LISTEN_SOCKET, http->listen_fd, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, (intptr_t)connection_limit(settings), NULL},
+        /* The door counts; the library gives each loop its share of this. */
+        {MHD_OPTION_CONNECTION_LIMIT, (intptr_t)(loops * http->connections_max), NULL},
         {MHD_OPTION_PER_IP_CONNECTION_LIMIT, (intptr_t)settings->connections_per_address, NULL},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, http},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, http},
-        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)cairn_srv_guard_notify, http},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, http},
         /* One loop is the library's default; it warns about a pool of one. */
         {loops > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)loops, NULL},
         {MHD_OPTION_END, 0, NULL},
     };
     http->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC, 0,
-                         NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                             MHD_USE_NO_LISTEN_SOCKET,
+                         0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options,
+                         MHD_OPTION_END);
     if (!http->daemon) return cairn_fail(err, CAIRN_IO, "the HTTP server did not start");
     return CAIRN_OK;
 }
@@ -219,13 +229,14 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     struct cairn_srv_http *http = calloc(1, sizeof(*http));
     if (!http) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the HTTP server");
     http->server = server;
-    http->listen_fd = -1;
+    http->listen_fd = http->door_wake_fd = -1;
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
     cairn_condition_init(&http->work);
     enum cairn_code code =
         cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
     if (!code) code = cairn_srv_guard_start(http, err);
     if (!code) code = start_daemon(http, err);
+    if (!code) code = cairn_srv_door_open(http, err);
     if (code) {
         cairn_srv_http_stop(http);
         return code;
@@ -237,7 +248,7 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
 void cairn_srv_http_stop(struct cairn_srv_http *http) {
     if (!http) return;
     http->stopping = true;
-    if (http->daemon) (void)MHD_quiesce_daemon(http->daemon);
+    cairn_srv_door_close(http);
     /* Suspended connections must all be resumed before the daemon may stop. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
     if (http->server->requests) cairn_srv_pool_stop(http->server->requests);

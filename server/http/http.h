@@ -11,11 +11,14 @@
  *          B05  each connection has a deadline of its own for arriving, for being answered and for
  *               being idle; connections are bounded in all and per address.
  *          B07  no byte from outside reaches a header without being checked.
+ *          K08  where no descriptor is to be had, whoever is connected is served, and who waits is
+ *              accepted within a moment of there being one again; nothing asks without pause.
  *          H4   every answer of ours is JSON or problem+json; libmicrohttpd's own refusals are its.
  * Limits:  server/settings.def; 64 MiB a body.
- * Threads: event loops, one per core and at most 4; one thread for deadlines; handlers run on the
- *          requests pool.
- * Next:    server/http/shape.c (the proof), server/http/guard.c (deadlines), server/request.h.
+ * Threads: event loops, one per core and at most 4; one thread for deadlines and one that
+ *          accepts; handlers run on the requests pool.
+ * Next:    server/http/door.c (who comes in), server/http/shape.c (the proof), server/http/guard.c
+ *          (deadlines), server/request.h.
  */
 #pragma once
 

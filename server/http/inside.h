@@ -37,6 +37,11 @@ struct cairn_srv_http {
     _Atomic uint64_t body_bytes; /* of all requests that are arriving or being worked on */
     pthread_t guard_thread;
     bool guarded;
+    pthread_t door_thread;
+    int door_wake_fd; /* an eventfd: the door is to be closed */
+    bool door_is_open;
+    uint32_t connections_max;
+    _Atomic uint32_t connections; /* that were handed to the library and have not ended */
     struct cairn_lock lock;
     struct cairn_condition work;
     struct {
@@ -71,6 +76,11 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* reply.c */
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
+/* door.c */
+enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Nobody is accepted any more. */
+void cairn_srv_door_close(struct cairn_srv_http *http);
 /* guard.c */
 enum cairn_code cairn_srv_guard_start(struct cairn_srv_http *http,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net: both ends of real sockets in one process, and descriptors counted before and after. */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +18,18 @@
 #include "common/clock.h"
 #include "common/net.h"
 #include "tests/harness.h"
+
+/* What the kernel says when a connection is accepted, so many times; then the truth. */
+static int pretended_errno;
+static unsigned pretended_times, accept_calls;
+__attribute__((visibility("default"))) int accept4(int fd, struct sockaddr *address,
+                                                   socklen_t *size, int flags) {
+    accept_calls++;
+    if (!pretended_times) return (int)syscall(SYS_accept4, fd, address, size, flags);
+    pretended_times--;
+    errno = pretended_errno;
+    return -1;
+}
 
 static const char *socket_path(void) {
     static char path[108];
@@ -204,6 +219,51 @@ TEST(addresses_that_cannot_be_listened_on_are_invalid) {
         EXPECT_CODE(cairn_net_listen_tcp(bad[i], &fd, &port, &err), CAIRN_INVALID);
         EXPECT(fd == -1);
     }
+}
+
+static void pretend(int number, unsigned times) {
+    pretended_errno = number;
+    pretended_times = times;
+    accept_calls = 0;
+}
+
+TEST(callers_that_have_gone_are_passed_over_but_not_for_ever) /* U6, K08 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD listener = -1;
+    CAIRN_AUTO_FD client = -1;
+    CAIRN_AUTO_FD accepted = -1;
+    REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0640, &listener, &err));
+    REQUIRE_OK(cairn_net_connect_unix(socket_path(), &client, &err));
+    pretend(ECONNABORTED, UINT_MAX);
+    EXPECT(cairn_net_accept(listener, &accepted, &err) != CAIRN_OK);
+    EXPECT_EQ_U64(accept_calls, 16);
+    pretend(ECONNABORTED, 15);
+    REQUIRE_OK(cairn_net_accept(listener, &accepted, &err));
+    EXPECT(accepted >= 0 && cloexec(accepted) && fcntl(accepted, F_GETFL) & O_NONBLOCK);
+    int nobody = 0;
+    REQUIRE_OK(cairn_net_accept(listener, &nobody, &err));
+    EXPECT(nobody == -1);
+}
+
+TEST(an_accept_that_fails_is_asked_once_and_its_caller_is_still_there) /* U6, K08 */
+{
+    static const int numbers[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS, ENETDOWN, EPROTO, EPERM};
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD listener = -1;
+    CAIRN_AUTO_FD client = -1;
+    REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0640, &listener, &err));
+    REQUIRE_OK(cairn_net_connect_unix(socket_path(), &client, &err));
+    int accepted = -1;
+    for (size_t i = 0; i < CAIRN_COUNT(numbers); i++) {
+        pretend(numbers[i], 1);
+        EXPECT(cairn_net_accept(listener, &accepted, &err) != CAIRN_OK && accepted == -1);
+        EXPECT_EQ_U64(accept_calls, 1);
+    }
+    pretend(EINTR, 3);
+    REQUIRE_OK(cairn_net_accept(listener, &accepted, &err));
+    EXPECT(accepted >= 0);
+    close(accepted);
 }
 
 TEST(bytes_and_descriptors_arrive_together_and_close_on_exec) /* U1 */

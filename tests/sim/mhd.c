@@ -255,11 +255,6 @@ struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPol
     return daemon;
 }
 
-int MHD_quiesce_daemon(struct MHD_Daemon *daemon) {
-    daemon->quiet = true;
-    return -1;
-}
-
 void MHD_stop_daemon(struct MHD_Daemon *daemon) {
     daemon->quiet = daemon->stopping = true;
     sim_wake_all(daemon);
@@ -292,6 +287,16 @@ void sim_mhd_killed(const struct sim_process *process) {
 }
 
 /* ---- what server/http/http.c has beside the library ---- */
+
+/* Requests come without a socket, see sim_mhd_submit. */
+enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http, struct cairn_error *err) {
+    (void)http, (void)err;
+    return CAIRN_OK;
+}
+
+void cairn_srv_door_close(struct cairn_srv_http *http) {
+    if (http->daemon) http->daemon->quiet = true;
+}
 
 /* The bytes of a request never lay in memory as they came, so there is nothing to prove. */
 enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const char *method,

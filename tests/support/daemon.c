@@ -2,11 +2,13 @@
 /* Programs of this build as children of the test; see daemon.h. */
 #include "tests/support/daemon.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -99,6 +101,44 @@ static size_t load_text(const char *path, char *to, size_t capacity, bool tail) 
     to[got] = 0;
     fclose(file);
     return got;
+}
+
+uint64_t cairn_daemon_cpu_ms(const struct cairn_daemon *daemon) {
+    char path[64], text[1024];
+    unsigned long long user = 0, system = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)daemon->pid);
+    if (!load_text(path, text, sizeof(text), false)) return 0;
+    const char *at = strrchr(text, ')');
+    if (!at ||
+        sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+        return 0;
+    return (user + system) * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
+}
+
+/* The lowest limit below which so many numbers are free. */
+static rlim_t files_limit(pid_t pid, int spare) {
+    bool used[4096] = {false};
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        unsigned long number = strtoul(entry->d_name, NULL, 10);
+        if (entry->d_name[0] != '.' && number < CAIRN_COUNT(used)) used[number] = true;
+    }
+    if (folder) closedir(folder);
+    rlim_t limit = 0;
+    for (int free_below = 0; limit < CAIRN_COUNT(used); limit++) {
+        if (used[limit]) continue;
+        if (free_below++ == spare) break;
+    }
+    return limit;
+}
+
+bool cairn_daemon_spare_files(const struct cairn_daemon *daemon, int spare) {
+    struct rlimit limit = {0};
+    if (prlimit(daemon->pid, RLIMIT_NOFILE, NULL, &limit)) return false;
+    limit.rlim_cur = spare < 0 ? limit.rlim_max : files_limit(daemon->pid, spare);
+    return !prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL);
 }
 
 bool cairn_daemon_logged(const struct cairn_daemon *daemon, const char *text) {

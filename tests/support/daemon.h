@@ -48,5 +48,9 @@ bool cairn_daemon_ended(struct cairn_daemon *daemon, uint32_t wait_ms);
 void cairn_daemon_end(struct cairn_daemon *daemon);
 /* SIGKILL and reap. */
 void cairn_daemon_release(struct cairn_daemon *daemon);
+/* CPU time that it has used, of all its threads. */
+uint64_t cairn_daemon_cpu_ms(const struct cairn_daemon *daemon);
+/* From now on it may open so many files more than it holds; -1: as many as ever. */
+bool cairn_daemon_spare_files(const struct cairn_daemon *daemon, int spare);
 /* Does its log hold this text? */
 bool cairn_daemon_logged(const struct cairn_daemon *daemon, const char *text);

@@ -310,3 +310,53 @@ TEST(a_peer_that_never_reads_stops_nobody) /* U03 */
     }
     expect_alive(&world, "job-2");
 }
+
+/* ---- K08: descriptors ---- */
+
+#define CALLERS 24
+#define SPARE 6
+#define SPIN_MS 300 /* of CPU in a second; a loop that asks without pause takes a thousand */
+
+static bool say_hello(struct cairn_trainer *caller) {
+    CAIRN_AUTO(buf) bytes = {0};
+    CAIRN_AUTO_JSON json_t *hello =
+        json_pack("{s:s, s:i, s:i, s:i, s:s, s:b}", "t", "hello", "id", 1, "min", 2, "max", 2,
+                  "run", "llm/seven", "read_only", 1);
+    return cairn_frame_encode(hello, none, &bytes, &caller->err) == CAIRN_OK &&
+           write(caller->fd, bytes.data, bytes.size) == (ssize_t)bytes.size;
+}
+
+static bool is_welcome(struct cairn_trainer *caller, uint32_t ms) {
+    CAIRN_AUTO_JSON json_t *welcome = trainer_event(caller, "welcome", UINT32_MAX, ms);
+    return welcome != NULL;
+}
+
+TEST(callers_beyond_the_descriptors_wait_without_a_spin_and_are_heard_later) /* K08 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct cairn_trainer callers[CALLERS] = {0};
+    bool heard[CALLERS] = {false};
+    unsigned count = 0;
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(cairn_daemon_spare_files(&world.uploader, SPARE));
+    for (size_t i = 0; i < CALLERS; i++) {
+        REQUIRE(connect_raw(&world, &callers[i])); /* the kernel takes it */
+        REQUIRE(say_hello(&callers[i]));
+    }
+    uint64_t from_ms = cairn_daemon_cpu_ms(&world.uploader);
+    usleep(1000000);
+    uint64_t used_ms = cairn_daemon_cpu_ms(&world.uploader) - from_ms;
+    printf("    %llu ms of CPU in a second\n", (unsigned long long)used_ms);
+    EXPECT(used_ms < SPIN_MS);
+    EXPECT(cairn_daemon_logged(&world.uploader, "socket.accept"));
+    for (size_t i = 0; i < CALLERS; i++) {
+        heard[i] = is_welcome(&callers[i], 1);
+        count += heard[i];
+    }
+    EXPECT(count > 0 && count <= SPARE);
+    REQUIRE(cairn_daemon_spare_files(&world.uploader, -1));
+    for (size_t i = 0; i < CALLERS; i++)
+        EXPECT(heard[i] || is_welcome(&callers[i], 5000) || trainer_is_cut(&callers[i], 0));
+    for (size_t i = 0; i < CALLERS; i++) cairn_trainer_release(&callers[i]);
+    expect_alive(&world, "job-1");
+}

@@ -19,7 +19,7 @@
 #define EVENTS_MAX 64
 #define FRAMES_MAX 64
 #define SWEEP_MS 1000
-#define ACCEPT_PAUSE_MS 200 /* after EMFILE: do not spin (K08) */
+#define ACCEPT_SAY_MS 10000
 #define UNTOLD_MAX 64
 
 struct out { /* one frame on its way */
@@ -56,7 +56,9 @@ struct cairn_up_socket {
     struct conn *conns;
     size_t conn_count;
     uint64_t numbered;
-    uint64_t accept_again_ms, look_ms;
+    uint64_t accept_again_ms; /* after a failure; 0: callers are waited for */
+    uint64_t accept_say_ms;   /* before then a failure is not said again */
+    uint64_t look_ms;
     struct cairn_lock lock; /* uploader_mail */
     struct {
         struct cairn_up_letter *first, **last;
@@ -314,19 +316,27 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
     return CAIRN_OK;
 }
 
+/* K08: whoever waits is there still, and epoll would say so without a pause. */
+static void pause_accepting(struct cairn_up_socket *box, const struct cairn_error *why) {
+    uint64_t now_ms = cairn_mono_ms();
+    if (now_ms >= box->accept_say_ms) {
+        cairn_log(WARN, "socket.accept", "cause=\"%s\"", why->message);
+        box->accept_say_ms = now_ms + ACCEPT_SAY_MS;
+    }
+    box->accept_again_ms = now_ms + CAIRN_NET_ACCEPT_PAUSE_MS;
+    struct epoll_event event = {.events = 0, .data.ptr = &box->listen_fd};
+    epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
+}
+
 static void accept_all(struct cairn_up_socket *box) {
     for (;;) {
-        int fd = accept4(box->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-        if (fd < 0 && errno == EAGAIN) return;
-        if (fd < 0) {
-            cairn_log(WARN, "socket.accept", "errno=%d", errno);
-            box->accept_again_ms = cairn_mono_ms() + ACCEPT_PAUSE_MS;
-            struct epoll_event event = {.events = 0, .data.ptr = &box->listen_fd};
-            epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
+        int fd = -1;
+        struct cairn_error error = {0};
+        if (cairn_net_accept(box->listen_fd, &fd, &error) != CAIRN_OK) {
+            pause_accepting(box, &error);
             return;
         }
-        struct cairn_error error = {0};
+        if (fd < 0) return;
         if (conn_new(box, fd, &error) == CAIRN_OK) continue;
         cairn_log(WARN, "socket.refused", "cause=\"%s\"", error.message);
         close(fd);
@@ -440,7 +450,7 @@ static void *socket_main(void *argument) {
     struct epoll_event events[EVENTS_MAX];
     while (!stopping(box)) {
         int count = epoll_wait(box->epoll_fd, events, EVENTS_MAX,
-                               box->accept_again_ms ? ACCEPT_PAUSE_MS : SWEEP_MS);
+                               box->accept_again_ms ? CAIRN_NET_ACCEPT_PAUSE_MS : SWEEP_MS);
         for (int i = 0; i < count; i++) {
             void *which = events[i].data.ptr;
             if (which == &box->listen_fd) {

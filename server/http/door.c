@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections are accepted here and handed to the library. Its own loops, when accept has no
+ * descriptor to give, ask again without pause if they have no connection, and otherwise not before
+ * one of theirs has ended, whatever was freed elsewhere (K08). */
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/net.h"
+#include "server/http/inside.h"
+
+#define FULL_LOOK_MS 20
+#define FULL_COUNT_ANEW_MS 1000
+#define SAY_EVERY_MS 10000
+
+/* Until the door is closed, somebody calls (if that is waited for), or the time is over; -1: none.
+ * False: it is closed. */
+static bool stay(const struct cairn_srv_http *http, bool for_callers, int ms) {
+    struct pollfd fds[] = {{.fd = http->door_wake_fd, .events = POLLIN},
+                           {.fd = http->listen_fd, .events = POLLIN}};
+    (void)poll(fds, for_callers ? 2 : 1, ms);
+    return !http->stopping;
+}
+
+/* The library closes a socket that it does not take, also when its address has too many. */
+static void hand_over(struct cairn_srv_http *http, int fd) {
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof address;
+    if (getpeername(fd, (struct sockaddr *)&address, &size)) {
+        close(fd); /* it has gone again */
+        return;
+    }
+    atomic_fetch_add(&http->connections, 1);
+    if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, size) != MHD_YES)
+        atomic_fetch_sub(&http->connections, 1);
+}
+
+/* A connection for which the library had no memory was never begun, so its end is not told. */
+static void count_anew(struct cairn_srv_http *http) {
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    if (info) http->connections = info->num_connections;
+}
+
+/* At the bound, callers wait in the kernel's queue. False: the door is closed. */
+static bool wait_for_room(struct cairn_srv_http *http) {
+    uint64_t anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
+    while (http->connections >= http->connections_max) {
+        if (!stay(http, false, FULL_LOOK_MS)) return false;
+        if (cairn_mono_ms() < anew_ms) continue;
+        count_anew(http);
+        anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
+    }
+    return true;
+}
+
+static void *door_main(void *argument) {
+    struct cairn_srv_http *http = argument;
+    uint64_t say_ms = 0;
+    pthread_setname_np(pthread_self(), "cairn-door");
+    while (wait_for_room(http) && stay(http, true, -1)) {
+        int fd = -1;
+        struct cairn_error error = {0};
+        if (cairn_net_accept(http->listen_fd, &fd, &error) == CAIRN_OK) {
+            if (fd >= 0) hand_over(http, fd);
+            continue;
+        }
+        if (cairn_mono_ms() >= say_ms) {
+            cairn_log(WARN, "http.accept", "cause=\"%s\"", error.message);
+            say_ms = cairn_mono_ms() + SAY_EVERY_MS;
+        }
+        (void)stay(http, false, CAIRN_NET_ACCEPT_PAUSE_MS);
+    }
+    return NULL;
+}
+
+enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http, struct cairn_error *err) {
+    http->door_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (http->door_wake_fd < 0) return cairn_fail_errno(err, "an eventfd");
+    if (pthread_create(&http->door_thread, NULL, door_main, http))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no thread that accepts connections");
+    http->door_is_open = true;
+    return CAIRN_OK;
+}
+
+void cairn_srv_door_close(struct cairn_srv_http *http) {
+    CAIRN_ASSERT(http->stopping);
+    if (http->door_is_open) {
+        (void)eventfd_write(http->door_wake_fd, 1);
+        pthread_join(http->door_thread, NULL);
+    }
+    if (http->door_wake_fd >= 0) close(http->door_wake_fd);
+    http->door_is_open = false;
+    http->door_wake_fd = -1;
+}
