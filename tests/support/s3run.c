@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3run: sends one shard as the uploader does (store/multipart.h over store/store.h), without its
- * journal, socket and threads.
+ * s3run: stages one shard and has it sent by the uploader's own senders (s3send.c). Where a test
+ * stops it at an action, interferes before one, or turns the clock, the same state machine
+ * (store/multipart.h) is driven here, step by step on this thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #include "tests/support/s3world.h"
 
 #define IN_FLIGHT_MAX 8
-#define LIMIT_MS 20000
 
 struct sending {
     struct cairn_store_request request;
@@ -149,7 +149,7 @@ static void cancel_all(struct runner *runner) {
 static enum cairn_code run_machine(struct runner *runner) {
     struct cairn_s3run *run = runner->run;
     struct cairn_error *err = &run->error;
-    uint64_t end = cairn_mono_ms() + (run->limit_ms ? run->limit_ms : LIMIT_MS);
+    uint64_t end = cairn_mono_ms() + (run->limit_ms ? run->limit_ms : CAIRN_S3RUN_LIMIT_MS);
     for (;;) {
         collect(runner);
         enum cairn_multipart_kind kind = send_more(runner);
@@ -176,11 +176,10 @@ static enum cairn_code run_machine(struct runner *runner) {
     }
 }
 
-static enum cairn_code stage(struct runner *runner) {
-    struct cairn_s3run *run = runner->run;
-    struct cairn_error *err = &run->error;
+/* Bytes, token and checksums; the checksums of its blocks are the caller's. */
+static uint32_t *stage(struct cairn_s3run *run) {
     uint64_t count = cairn_div_up(run->size_bytes, CAIRN_BLOCK_BYTES);
-    CAIRN_AUTO_HEAP uint32_t *blocks = calloc(count + 1, sizeof *blocks);
+    uint32_t *blocks = calloc(count + 1, sizeof *blocks);
     if (!run->bytes) {
         run->bytes = malloc(run->size_bytes + 8);
         cairn_s3world_pattern(run->bytes, run->size_bytes);
@@ -195,6 +194,13 @@ static enum cairn_code stage(struct runner *runner) {
         blocks[i] = cairn_crc32c(0, run->bytes + at,
                                  cairn_min_u64(CAIRN_BLOCK_BYTES, run->size_bytes - at));
     }
+    return blocks;
+}
+
+static enum cairn_code prepare(struct runner *runner, const uint32_t *blocks) {
+    struct cairn_s3run *run = runner->run;
+    struct cairn_error *err = &run->error;
+    uint64_t count = cairn_div_up(run->size_bytes, CAIRN_BLOCK_BYTES);
     uint64_t part_bytes = run->part_bytes ? run->part_bytes : CAIRN_S3WORLD_PART;
     CAIRN_TRY(cairn_multipart_init(&runner->mp, run->size_bytes, part_bytes, run->used_token, err));
     if (run->recover)
@@ -203,16 +209,25 @@ static enum cairn_code stage(struct runner *runner) {
     return cairn_multipart_ready(&runner->mp, run->size_bytes, blocks, 0, count, err);
 }
 
-enum cairn_code cairn_s3run_send(struct cairn_s3world *world, struct cairn_s3run *run) {
+static enum cairn_code step_by_step(struct cairn_s3world *world, struct cairn_s3run *run,
+                                    const uint32_t *blocks) {
     struct runner runner = {.world = world, .run = run};
+    enum cairn_code code = prepare(&runner, blocks);
+    if (code == CAIRN_OK) code = run_machine(&runner);
+    cancel_all(&runner);
+    cairn_multipart_release(&runner.mp);
+    return code;
+}
+
+enum cairn_code cairn_s3run_send(struct cairn_s3world *world, struct cairn_s3run *run) {
+    bool watched = run->stop || run->before || run->advance_ms;
     if (!run->key) run->key = "shard";
     run->durable = false;
     run->actions = run->rounds = 0;
     memset(run->count_of, 0, sizeof run->count_of);
-    enum cairn_code code = stage(&runner);
-    if (code == CAIRN_OK) code = run_machine(&runner);
-    cancel_all(&runner);
-    cairn_multipart_release(&runner.mp);
+    CAIRN_AUTO_HEAP uint32_t *blocks = stage(run);
+    enum cairn_code code = watched ? step_by_step(world, run, blocks)
+                                   : cairn_s3run_by_uploader(world, run, blocks);
     world->error = run->error;
     return code;
 }

@@ -8,7 +8,7 @@
  *              or a signature stands in the log (A04).
  *          W2  send ends by its limit, whatever the store does.
  * Limits:  one world at a time, since keys are told by the environment.
- * Threads: main thread only.
+ * Threads: main thread only; a shard is sent by threads that end before send returns.
  * Next:    tests/support/s3fault/README.md for the rules; tests/s3faults.
  */
 #pragma once
@@ -74,35 +74,42 @@ void cairn_s3world_last(struct cairn_s3world *world, const char *op, const char 
                         char ret_text[256]);
 
 /* ---- one shard ---- */
+#define CAIRN_S3RUN_LIMIT_MS 20000
 struct cairn_s3run {
     const char *key;     /* NULL: "shard" */
     uint64_t size_bytes; /* of pattern bytes */
     uint64_t part_bytes; /* 0: CAIRN_S3WORLD_PART */
     const char *token;   /* NULL: drawn */
     uint32_t limit_ms;   /* 0: 20 s */
-    uint32_t advance_ms; /* of a virtual clock, after each poll */
+    uint32_t advance_ms; /* of a virtual clock, after each poll: step by step */
     const char
         *recover; /* as after a restart: this upload id is in the journal, no bytes are there */
     bool recover_blocks; /* the checksums are in the journal, too */
     bool (*stop)(struct cairn_s3world *world, const struct cairn_multipart_action *action,
                  struct cairn_s3run *run); /* true: the process ends before this action */
-    /* Called with each action before it is sent; may be NULL. */
+    /* Step by step as with stop. Called with each action before it is sent; may be NULL. */
     void (*before)(struct cairn_s3world *world, const struct cairn_multipart_action *action,
                    struct cairn_s3run *run);
     uint8_t *bytes; /* owned; made by the first send, kept for comparing */
     /* set by send */
     bool durable;
-    uint32_t rounds, actions, count_of[CAIRN_MULTIPART_FAILED + 1];
+    uint32_t rounds;
+    uint32_t actions, count_of[CAIRN_MULTIPART_FAILED + 1]; /* step by step */
     uint32_t crc32c;
     char used_token[CAIRN_UUID_TEXT_BYTES];
     char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX]; /* the last one */
     struct cairn_error error;
 };
 void cairn_s3run_release(struct cairn_s3run *run);
-/* CAIRN_OK: durable; otherwise why the shard failed. CAIRN_TIMEOUT: it had no end.
+/* By the uploader's own senders on a thread of theirs, with hedges unless the store's options say
+ * no; where a field above says so, step by step on this thread, without a journal.
+ * CAIRN_OK: durable; otherwise why the shard failed. CAIRN_TIMEOUT: it had no end.
  * CAIRN_INTERRUPTED: stop() ended it. Bytes that are needed and not there: CAIRN_SOURCE_GONE. */
 enum cairn_code cairn_s3run_send(struct cairn_s3world *world,
                                  struct cairn_s3run *run) CAIRN_MUST_USE;
+/* s3send.c: what send does after staging. */
+enum cairn_code cairn_s3run_by_uploader(struct cairn_s3world *world, struct cairn_s3run *run,
+                                        const uint32_t *blocks) CAIRN_MUST_USE;
 /* Durable, and the server holds exactly these bytes under this run's token. */
 bool cairn_s3run_is_whole(struct cairn_s3world *world, const struct cairn_s3run *run);
 void cairn_s3world_pattern(uint8_t *bytes, uint64_t size);
