@@ -190,7 +190,7 @@ static void expect_callers_wait(int spare) {
         answered[i] = cairn_raw_reply(&callers[i], 1, &reply) == 200;
         count += answered[i];
     }
-    EXPECT(count <= spare && (count > 0 || !spare));
+    EXPECT(count < CALLERS && (count > 0 || !spare));
     for (size_t i = 0; i < CALLERS; i++) { /* who is connected is served all the time */
         cairn_buf_clear(&reply);
         if (!answered[i]) continue;

