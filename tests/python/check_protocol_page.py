@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/protocol.md against the tree: every file it names is there, every function and test it names is in that
-file, no rule and no fault is left out, and every rule says whether it is built."""
+"""docs/protocol.md and docs/promises.md against the tree: every file they name is there, every function and test
+they name is in that file, no rule, promise or fault is left out, and every rule says whether it is built."""
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / 'docs' / 'protocol.md').read_text(encoding='utf-8')
+PROMISES = (ROOT / 'docs' / 'promises.md').read_text(encoding='utf-8')
+# Rows of docs/promises.md: letter and the highest number.
+ROWS = {'P': 16, 'R': 10, 'K': 12, 'N': 7, 'T': 2, 'C': 8, 'D': 9}
+MORE_ROWS = ('P8b', 'M07', 'H4', 'H5', 'H6', 'H7')
 # `server/jobs/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
 NAMED = re.compile(r'`((?:[a-z0-9_]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|py))`((?:\s*\([^)]*\))?)')
 WORDS = re.compile(r'`([A-Za-z0-9_]+)`')
 
 
-def missing_names():
-    for path, brackets in NAMED.findall(PAGE):
+def missing_names(page):
+    for path, brackets in NAMED.findall(page):
         file = ROOT / path
         if not file.is_file():
             yield '%s is not there' % path
@@ -49,6 +53,23 @@ def left_out():
         yield 'a mark was left in the page'
 
 
+def promises_left_out():
+    """Each promise, rule and fault has a row; a fault's row names a file, or says what it comes with."""
+    rows = {}
+    for heads, rest in re.findall(r'(?m)^\| ([A-Z]\d+b?(?:, [A-Z]\d+)*) \|(.*)$', PROMISES):
+        for head in heads.split(', '):
+            rows.setdefault(head, []).append(rest)
+    wanted = list(MORE_ROWS)
+    for letter, highest in ROWS.items():
+        width = 1 if letter in 'PR' else 2
+        wanted += ['%s%0*d' % (letter, width, number) for number in range(1, highest + 1)]
+    for name in wanted:
+        if name not in rows:
+            yield '%s has no row' % name
+        elif name[0] not in 'PR' and not any(NAMED.search(r) or 'To come' in r for r in rows[name]):
+            yield '%s names no test' % name
+
+
 def self_test():
     """The checks see what they are for."""
     assert NAMED.findall('`a/b.c` (`f`,\n`g`)') == [('a/b.c', ' (`f`,\n`g`)')]
@@ -58,10 +79,12 @@ def self_test():
 
 def main():
     self_test()
-    complaints = list(missing_names()) + list(left_out())
-    for complaint in complaints:
-        print('docs/protocol.md:', complaint)
-    print('%d files named, %d complaints' % (len(NAMED.findall(PAGE)), len(complaints)))
+    complaints = ['docs/protocol.md: %s' % said for said in (*missing_names(PAGE), *left_out())]
+    complaints += ['docs/promises.md: %s' % said
+                   for said in (*missing_names(PROMISES), *promises_left_out())]
+    print('\n'.join(complaints))
+    named = len(NAMED.findall(PAGE)) + len(NAMED.findall(PROMISES))
+    print('%d files named, %d complaints' % (named, len(complaints)))
     return 1 if complaints else 0
 
 
