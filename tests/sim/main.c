@@ -23,7 +23,7 @@
 #include "common/rule.h"
 #include "tests/sim/world.h"
 
-#define SEED_US UINT64_C(2000000000)
+#define SEED_US UINT64_C(3000000000)
 #define SEED_WALL_S 60
 
 struct options {

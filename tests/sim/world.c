@@ -309,7 +309,9 @@ void *sim_world_play(void *unused) {
     sim_stories_end();
     sim_world_heal();
     sim_world.chaos_over = true;
-    if (!await(all_is_done, SETTLE_US)) sim_check_unrest();
+    /* A resume may wait for as long as it was told to for a save that can no longer come. */
+    uint64_t asked_us = sim_plan.wait_staged_ms * UINT64_C(1000);
+    if (!await(all_is_done, SETTLE_US + asked_us)) sim_check_unrest();
     sim_world.told_to_end = true;
     if (!await(ranks_ended, JOB_US)) sim_violation("P9: ranks wait for ever");
     (void)await(sim_check_is_quiet, SETTLE_US);
