@@ -18,7 +18,7 @@
 #include "server/http/http.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
-#include "server/catalog/nodes.h"
+#include "server/nodes.h"
 #include "server/places.h"
 #include "server/pool.h"
 #include "server/waiters.h"

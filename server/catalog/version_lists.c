@@ -67,22 +67,36 @@ static const struct cairn_srv_statement *page_statement(const struct cairn_srv_p
     return pages[1 + page->state][page->rising];
 }
 
-enum cairn_code cairn_srv_versions_page(
-    struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
-    enum cairn_code (*each)(struct cairn_srv_tx *tx, void *argument,
-                            const struct cairn_srv_version *version, struct cairn_error *err),
-    void *argument, struct cairn_error *err) {
+static enum cairn_code each_version(struct cairn_srv_tx *tx, struct cairn_srv_rows *rows,
+                                    cairn_srv_each_version *each, void *argument,
+                                    struct cairn_error *err) {
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_AUTO(srv_version) version = {0};
+        CAIRN_TRY(cairn_srv_version_row(rows, &version, err));
+        CAIRN_TRY(each(tx, argument, &version, err));
+    }
+}
+
+enum cairn_code cairn_srv_versions_page(struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
+                                        cairn_srv_each_version *each, void *argument,
+                                        struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, page_statement(page), SQL_I(page->run_id),
                                  SQL_I(page->attempt), SQL_I(page->step), SQL_I(page->n),
                                  SQL_I(page->limit)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        CAIRN_AUTO(srv_version) version = {0};
-        CAIRN_TRY(cairn_srv_version_row(&rows, &version, err));
-        CAIRN_TRY(each(tx, argument, &version, err));
-    }
+    return each_version(tx, &rows, each, argument, err);
+}
+
+enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
+                                                   const struct cairn_run_name *name,
+                                                   uint64_t attempt, cairn_srv_each_version *each,
+                                                   void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_open_of_attempt),
+                                 SQL_T(name->project), SQL_T(name->run), SQL_I(attempt)));
+    return each_version(tx, &rows, each, argument, err);
 }
 
 enum cairn_code

@@ -41,6 +41,16 @@ enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv
                                          uint64_t tick_ms, size_t limit, struct cairn_srv_ids *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
+typedef enum cairn_code cairn_srv_each_version(struct cairn_srv_tx *tx, void *argument,
+                                               const struct cairn_srv_version *version,
+                                               struct cairn_error *err);
+/* At most 1,000. */
+enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
+                                                   const struct cairn_run_name *name,
+                                                   uint64_t attempt, cairn_srv_each_version *each,
+                                                   void *argument,
+                                                   struct cairn_error *err) CAIRN_MUST_USE;
+
 /* A page of a run's versions, newest first or oldest first, behind a place. */
 struct cairn_srv_page {
     int64_t run_id;
@@ -49,11 +59,9 @@ struct cairn_srv_page {
     uint64_t attempt, step, n; /* the place */
     size_t limit;
 };
-enum cairn_code cairn_srv_versions_page(
-    struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
-    enum cairn_code (*each)(struct cairn_srv_tx *tx, void *argument,
-                            const struct cairn_srv_version *version, struct cairn_error *err),
-    void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_versions_page(struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
+                                        cairn_srv_each_version *each, void *argument,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Recorded versions of a run, and whether their rows call them trashed. */
 enum cairn_code

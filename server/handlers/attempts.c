@@ -15,7 +15,7 @@
 #include "common/text.h"
 #include "server/catalog/attempts.h"
 #include "server/catalog/members.h"
-#include "server/catalog/nodes.h"
+#include "server/nodes.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/freeze.h"

@@ -7,7 +7,7 @@
 #include "api/meta.h"
 #include "common/clock.h"
 #include "server/catalog/members.h"
-#include "server/catalog/nodes.h"
+#include "server/nodes.h"
 #include "server/catalog/versions.h"
 #include "server/request.h"
 

@@ -7,7 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "server/catalog/nodes.h"
+#include "server/nodes.h"
 #include "server/http/inside.h"
 #include "server/places.h"
 

@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/members.h"
-#include "server/catalog/nodes.h"
+#include "server/nodes.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/freeze.h"

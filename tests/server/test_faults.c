@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/catalog/nodes.h"
+#include "server/nodes.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

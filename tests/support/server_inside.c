@@ -11,7 +11,7 @@
 #include "server/cache.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/identity.h"
-#include "server/catalog/nodes.h"
+#include "server/nodes.h"
 #include "server/places.h"
 #include "server/waiters.h"
 

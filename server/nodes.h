@@ -10,18 +10,37 @@
  *          N2  "sent all" is believed only from a heartbeat that came after the asking moment.
  * Limits:  65,536 nodes; 4,096 runs a node.
  * Threads: locked by server_nodes.
- * Next:    server/handlers/attempts.c, server/jobs/sweep.c.
+ * Next:    server/handlers/nodes.c hears them; server/handlers/attempts.c, server/jobs/sweep.c ask.
  */
 #pragma once
 
+#include "api/keys.h"
 #include "server/server.h"
-#include "server/catalog/versions.h"
 
 #define CAIRN_SRV_SILENT_MS 30000
 
 enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes); /* NULL is fine */
+/* What one node said about one run. */
+struct cairn_srv_told {
+    struct cairn_run_name run;
+    uint64_t attempt, unsent;
+};
+struct cairn_srv_heartbeat {
+    const char *node;
+    struct cairn_view uploader;       /* what the row says of it: JSON */
+    struct cairn_srv_told *take_told; /* owned; NULL afterwards when it was taken */
+    size_t told_count, version_count;
+    bool leaving; /* nothing of it is waited for until it is heard again */
+};
+/* True when the node's row is to be written: for the first time, once a minute, and when what it
+ * says has changed. */
+bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *beat);
+/* When it was heard (mono clock) and how many versions it asked about; false when this process has
+ * not heard it. */
+bool cairn_srv_node_last_heard(struct cairn_srv *server, const char *node, uint64_t *ret_ms,
+                               size_t *ret_versions);
 /* Called by a thread that waits for nothing but time, five times a second, and before silence is
  * judged: a call that comes far too late shows that this process did not run, and heard nobody
  * meanwhile (K05). */

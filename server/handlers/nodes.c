@@ -1,150 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heartbeats: progress lives in memory, liveness in one row per node, written at most once a
- * minute (rule Q26); see nodes.h. */
-#include "server/catalog/nodes.h"
-
+/* PUT /v1/nodes/{node}: a heartbeat. Progress is kept in memory, liveness in one row a node,
+ * written at most once a minute (rule Q26). GET /v1/nodes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
-#include "common/lock.h"
-#include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/catalog/frozen.h"
+#include "server/catalog/node_rows.h"
+#include "server/catalog/version_lists.h"
 #include "server/handlers/ended.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/compare.h"
+#include "server/nodes.h"
 #include "server/request.h"
 #include "server/waiters.h"
 
-#define NODES_MAX 65536
 #define RUNS_MAX 4096
-#define ROW_EVERY_MS 60000
-
-/* What one node said about one run. */
-struct told {
-    char run[2 * CAIRN_NAME_BYTES_MAX + 2];
-    uint64_t attempt, unsent;
-};
-struct node {
-    char name[CAIRN_NAME_BYTES_MAX + 1];
-    uint64_t heard_ms, row_ms;
-    uint32_t row_crc32c; /* of what the row says of the uploader */
-    bool left;           /* it said good-bye: nothing of it is waited for until it is heard again */
-    size_t version_count;
-    struct told *told;
-    size_t told_count;
-    struct node *next;
-};
-#define BUCKETS 4096
-struct cairn_srv_nodes {
-    struct cairn_lock lock;
-    struct {
-        struct node *buckets[BUCKETS];
-        size_t count;
-        uint64_t awake_ms; /* when this process was last seen to run; 0: not yet */
-    } locked;
-};
-
-enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret, struct cairn_error *err) {
-    struct cairn_srv_nodes *nodes = calloc(1, sizeof(*nodes));
-    if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for nodes");
-    cairn_lock_init(&nodes->lock, CAIRN_LOCK_server_nodes);
-    *ret = nodes;
-    return CAIRN_OK;
-}
-
-void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
-    if (!nodes) return;
-    for (size_t i = 0; i < BUCKETS; i++) {
-        while (nodes->locked.buckets[i]) {
-            struct node *node = nodes->locked.buckets[i];
-            nodes->locked.buckets[i] = node->next;
-            free(node->told);
-            free(node);
-        }
-    }
-    cairn_lock_release(&nodes->lock);
-    free(nodes);
-}
-
-/* The lock is held. */
-static struct node *find_node(struct cairn_srv_nodes *nodes, const char *name) {
-    struct node *node = nodes->locked.buckets[cairn_srv_key_of(name) % BUCKETS];
-    while (node && strcmp(node->name, name)) node = node->next;
-    return node;
-}
-
-static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name) {
-    struct node *node = find_node(nodes, name);
-    if (node || nodes->locked.count >= NODES_MAX) return node;
-    node = calloc(1, sizeof(*node));
-    if (!node) return NULL;
-    (void)cairn_text_copy(node->name, sizeof(node->name), name);
-    size_t bucket = cairn_srv_key_of(name) % BUCKETS;
-    node->next = nodes->locked.buckets[bucket];
-    nodes->locked.buckets[bucket] = node;
-    nodes->locked.count++;
-    return node;
-}
-
-uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
-    uint64_t since_ms = server->listening_ms;
-    {
-        CAIRN_HOLD(&server->nodes->lock);
-        const struct node *node = find_node(server->nodes, name);
-        if (node) since_ms = cairn_max_u64(since_ms, node->heard_ms);
-    }
-    return cairn_srv_mono_ms(server) - since_ms;
-}
-
-void cairn_srv_nodes_awake(struct cairn_srv *server) {
-    uint64_t now_ms = cairn_srv_mono_ms(server), gap_ms = 0;
-    {
-        CAIRN_HOLD(&server->nodes->lock);
-        if (server->nodes->locked.awake_ms) gap_ms = now_ms - server->nodes->locked.awake_ms;
-        server->nodes->locked.awake_ms = now_ms;
-    }
-    if (gap_ms <= server->settings->silence_max_ms / 2) return;
-    server->listening_ms = now_ms;
-    cairn_log(WARN, "server.paused", "ms=%" PRIu64, gap_ms);
-}
-
-bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
-                           const struct cairn_run_name *run, uint64_t arrived_ms) {
-    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    snprintf(text, sizeof(text), "%s/%s", run->project, run->run);
-    uint64_t heard_ms = 0, unsent = 0;
-    bool left = false;
-    {
-        CAIRN_HOLD(&server->nodes->lock);
-        const struct node *node = find_node(server->nodes, name);
-        left = node && node->left;
-        for (size_t i = 0; node && i < node->told_count; i++) {
-            if (!strcmp(node->told[i].run, text)) unsent += node->told[i].unsent;
-        }
-        if (node) heard_ms = node->heard_ms;
-    }
-    uint64_t now_ms = cairn_srv_mono_ms(server);
-    if (left || now_ms - cairn_max_u64(server->listening_ms, heard_ms) >= CAIRN_SRV_SILENT_MS)
-        return false;
-    return heard_ms < arrived_ms || unsent > 0;
-}
-
-bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
-                           const struct cairn_run_name *run, uint64_t attempt) {
-    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    snprintf(text, sizeof(text), "%s/%s", run->project, run->run);
-    CAIRN_HOLD(&server->nodes->lock);
-    const struct node *node = find_node(server->nodes, name);
-    for (size_t i = 0; node && !node->left && i < node->told_count; i++) {
-        if (node->told[i].attempt == attempt && !strcmp(node->told[i].run, text)) return true;
-    }
-    return false;
-}
 
 /* ---- PUT /v1/nodes/{node} ---- */
 
@@ -152,8 +26,8 @@ struct beat {
     struct cairn_srv_request *request;
     json_t *uploader, *attempts, *versions;
     struct cairn_buf uploader_text;
-    struct cairn_grant *grants; /* those that are ours (Q49) */
-    struct told *told;          /* one for each of them */
+    struct cairn_grant *grants;  /* those that are ours (Q49) */
+    struct cairn_srv_told *told; /* one for each of them */
     size_t told_count;
     struct cairn_srv_ends ends;
     bool write_row, leaving;
@@ -163,7 +37,7 @@ struct beat {
 /* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
 static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
     const char *text = NULL;
-    struct told *told = &beat->told[beat->told_count];
+    struct cairn_srv_told *told = &beat->told[beat->told_count];
     struct cairn_grant *grant = &beat->grants[beat->told_count];
     struct cairn_json_field fields[] = {
         {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
@@ -180,7 +54,7 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
         if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    snprintf(told->run, sizeof(told->run), "%s/%s", grant->name.project, grant->name.run);
+    told->run = grant->name;
     told->attempt = grant->attempt;
     beat->told_count++;
     return CAIRN_OK;
@@ -198,30 +72,6 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* Takes over beat->told. */
-static void remember(struct beat *beat) {
-    struct cairn_srv_nodes *nodes = beat->request->server->nodes;
-    struct told *old = NULL;
-    {
-        CAIRN_HOLD(&nodes->lock);
-        struct node *node = make_node(nodes, beat->request->params.node);
-        if (!node) return;
-        uint64_t now_ms = cairn_srv_mono_ms(beat->request->server);
-        uint32_t crc32c = cairn_crc32c(0, beat->uploader_text.data, beat->uploader_text.size);
-        beat->write_row =
-            !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS || crc32c != node->row_crc32c;
-        if (beat->write_row) node->row_ms = now_ms;
-        node->row_crc32c = crc32c;
-        node->heard_ms = now_ms;
-        node->left = beat->leaving;
-        node->version_count = json_array_size(beat->versions);
-        old = node->told;
-        node->told = CAIRN_TAKE(beat->told);
-        node->told_count = beat->told_count;
-    }
-    free(old);
-}
-
 static enum cairn_code tell_fenced(struct beat *beat, const struct cairn_grant *grant,
                                    struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2];
@@ -233,21 +83,14 @@ static enum cairn_code tell_fenced(struct beat *beat, const struct cairn_grant *
 }
 
 /* Q12: every open version of the grant's attempt is named, asked for or not. */
-static enum cairn_code tell_open(struct cairn_srv_tx *tx, struct beat *beat,
-                                 const struct cairn_grant *grant, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_open_of_attempt),
-                                 SQL_T(grant->name.project), SQL_T(grant->name.run),
-                                 SQL_I(grant->attempt)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        CAIRN_AUTO(srv_version) version = {0};
-        CAIRN_TRY(cairn_srv_version_row(&rows, &version, err));
-        json_t *brief = cairn_srv_version_brief(&version);
-        if (!brief || json_object_set_new(beat->states, version.id.text, brief))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    }
+static enum cairn_code tell_open(struct cairn_srv_tx *tx, void *argument,
+                                 const struct cairn_srv_version *version, struct cairn_error *err) {
+    struct beat *beat = argument;
+    (void)tx;
+    json_t *brief = cairn_srv_version_brief(version);
+    if (!brief || json_object_set_new(beat->states, version->id.text, brief))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
 }
 
 /* A run that is ahead in its store, or was not compared with it yet, has no open versions to name:
@@ -261,7 +104,8 @@ static enum cairn_code tell_grant(struct cairn_srv_tx *tx, struct beat *beat,
     if (code || cairn_srv_tx_run_thawed(tx, run.id, &ignored)) return CAIRN_OK;
     if (beat->request->server->frozen) return CAIRN_OK;
     if (!cairn_srv_is_compared(beat->request->server, &grant->name)) return CAIRN_OK;
-    return tell_open(tx, beat, grant, err);
+    return cairn_srv_versions_open_of_attempt(tx, &grant->name, grant->attempt, tell_open, beat,
+                                              err);
 }
 
 static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, const json_t *item,
@@ -294,9 +138,8 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
 
 static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct beat *beat = argument;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(node_put), SQL_T(beat->request->params.node),
-                             SQL_T(beat->uploader_text.data), SQL_I(cairn_srv_tick(tx)),
-                             SQL_I(cairn_srv_wall_ms(beat->request->server)));
+    return cairn_srv_node_put(tx, beat->request->params.node, beat->uploader_text.data,
+                              cairn_srv_wall_ms(beat->request->server), err);
 }
 
 static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply,
@@ -352,12 +195,16 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     CAIRN_TRY(cairn_json_dump(beat->uploader, &beat->uploader_text, err));
     CAIRN_TRY(read_attempts(beat, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
-    size_t count = beat->told_count;
-    CAIRN_AUTO_HEAP struct told *copy = calloc(count + 1, sizeof(*copy));
-    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
-    memcpy(copy, beat->told, count * sizeof(*copy));
-    remember(beat);
-    for (size_t i = 0; i < count; i++) cairn_srv_waiters_tell(server->waiters, copy[i].run);
+    struct cairn_srv_heartbeat heard_now = {.node = beat->request->params.node,
+                                            .uploader = cairn_buf_view(&beat->uploader_text),
+                                            .take_told = CAIRN_TAKE(beat->told),
+                                            .told_count = beat->told_count,
+                                            .version_count = json_array_size(beat->versions),
+                                            .leaving = beat->leaving};
+    beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
+    beat->told = heard_now.take_told;
+    for (size_t i = 0; i < beat->told_count; i++)
+        cairn_srv_waiters_tell_run(server->waiters, &beat->grants[i].name);
     CAIRN_TRY(cairn_srv_ends_take(&beat->ends, beat->taken, beat->fenced, err));
     if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
     return reply_to(beat, reply, err);
@@ -396,43 +243,36 @@ struct list {
     json_t *items, *next;
 };
 
-static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_rows *rows) {
-    const char *name = cairn_srv_rows_text(rows, 0);
+static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_row *row) {
     uint64_t heard_ms = 0;
     size_t versions = 0;
-    {
-        CAIRN_HOLD(&server->nodes->lock);
-        const struct node *node = find_node(server->nodes, name);
-        if (node) heard_ms = node->heard_ms;
-        if (node) versions = node->version_count;
-    }
-    char last_heard[32];
-    int64_t wall_ms = cairn_srv_rows_i64(rows, 2);
-    if (heard_ms)
+    int64_t wall_ms = row->wall_ms;
+    if (cairn_srv_node_last_heard(server, row->node, &heard_ms, &versions))
         wall_ms = cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
+    char last_heard[32];
     cairn_time_text(wall_ms, true, last_heard);
-    return json_pack("{s:s, s:s, s:o, s:I}", "node", name, "last_heard", last_heard, "uploader",
-                     json_loads(cairn_srv_rows_text(rows, 1), 0, NULL), "versions",
+    return json_pack("{s:s, s:s, s:o, s:I}", "node", row->node, "last_heard", last_heard,
+                     "uploader", json_loads(row->uploader, 0, NULL), "versions",
                      (json_int_t)versions);
+}
+
+static enum cairn_code add_node(void *argument, const struct cairn_srv_node_row *row,
+                                struct cairn_error *err) {
+    struct list *list = argument;
+    if (json_array_size(list->items) == list->limit) {
+        list->next = cairn_srv_cursor_write(list->last);
+        return CAIRN_OK;
+    }
+    (void)cairn_text_copy(list->last, sizeof(list->last), row->node);
+    if (json_array_append_new(list->items, node_json(list->request->server, row)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return CAIRN_OK;
 }
 
 static enum cairn_code list_nodes(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    struct list *list = argument;
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(nodes_page), SQL_T(list->after),
-                                 SQL_I(list->limit + 1)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        if (json_array_size(list->items) == list->limit) {
-            list->next = cairn_srv_cursor_write(list->last);
-            return CAIRN_OK;
-        }
-        (void)cairn_text_copy(list->last, sizeof(list->last), cairn_srv_rows_text(&rows, 0));
-        if (json_array_append_new(list->items, node_json(list->request->server, &rows)))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-    }
+    struct list *list = argument; /* one more than are shown, to know of a next page */
+    return cairn_srv_nodes_page(tx, list->after, list->limit + 1, add_node, list, err);
 }
 
 enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node_rows: one row for each node that ever sent a heartbeat.
+ *
+ * Why:     which nodes of an attempt are uploaders at all must outlive a server (Q26).
+ * Promise: ND1  a row is never older than the last heartbeat by more than a minute.
+ * Limits:  what an uploader says of itself is at most 4 KiB.
+ * Threads: inside a transaction.
+ * Next:    server/nodes.h, server/handlers/nodes.c.
+ */
+#pragma once
+
+#include "server/catalog/sql.h"
+
+struct cairn_srv_node_row {
+    const char *node, *uploader; /* uploader: JSON; both live during the call */
+    int64_t wall_ms;             /* when it was written */
+};
+enum cairn_code cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, const char *uploader,
+                                   int64_t wall_ms, struct cairn_error *err) CAIRN_MUST_USE;
+/* Those behind a name, in the order of names. */
+enum cairn_code cairn_srv_nodes_page(struct cairn_srv_tx *tx, const char *after, size_t limit,
+                                     enum cairn_code (*each)(void *argument,
+                                                             const struct cairn_srv_node_row *row,
+                                                             struct cairn_error *err),
+                                     void *argument, struct cairn_error *err) CAIRN_MUST_USE;
