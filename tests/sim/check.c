@@ -392,10 +392,11 @@ static int job_of(const char *version, uint32_t *ret_sealed) {
 /* Longer than a restarted uploader waits for its trainers. */
 #define ENDED_US UINT64_C(60000000)
 
+/* The end of a rank that holds another key's grant is nobody's; the resume gives its saves up. */
 void *sim_check_ended(void *unused) {
     (void)unused;
     sim_sleep_us(ENDED_US);
-    if (frozen || !read_versions()) return NULL;
+    if (frozen || sim_has(SIM_KEY_CHANGED) || !read_versions()) return NULL;
     for (size_t i = 0; i < version_count; i++) {
         uint32_t sealed = 0;
         int job = versions[i].state == CAIRN_STATE_OPEN ? job_of(versions[i].id, &sealed) : -1;
