@@ -53,6 +53,7 @@ struct cairn_srv {
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs; /* rows of frozen_runs */
     struct cairn_srv_places *places; /* of shards that are being read */
+    _Atomic bool copies_owed; /* some attempt's, perhaps; true at the start (Q5) */
 };
 
 /* Q36: all of the catalog is older than the store. Logged once. One run: jobs/freeze.h. */

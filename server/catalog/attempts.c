@@ -67,12 +67,13 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
 /* ---- its record in the store ---- */
 
 enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
-                                             const struct cairn_run_name *name, bool *ret_found,
+                                             const struct cairn_run_name *name,
+                                             enum cairn_srv_recorded state, bool *ret_found,
                                              int64_t *ret_run_id, struct cairn_attempt_record *ret,
                                              struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_unrecorded), SQL_T(name->project),
-                                 SQL_T(name->run)));
+                                 SQL_T(name->run), SQL_I(state)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
     if (!*ret_found) return CAIRN_OK;
     *ret_run_id = cairn_srv_rows_i64(&rows, 0);
@@ -88,9 +89,21 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
 }
 
 enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
-                                               uint64_t number, struct cairn_error *err) {
+                                               uint64_t number, enum cairn_srv_recorded state,
+                                               struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(run_id),
-                             SQL_I(number));
+                             SQL_I(number), SQL_I(state));
+}
+
+enum cairn_code cairn_srv_attempt_copy_owed(struct cairn_srv_tx *tx, bool *ret_found,
+                                            struct cairn_run_name *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_copy_owed)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    if (!*ret_found) return CAIRN_OK;
+    (void)cairn_text_copy(ret->project, sizeof(ret->project), cairn_srv_rows_text(&rows, 0));
+    (void)cairn_text_copy(ret->run, sizeof(ret->run), cairn_srv_rows_text(&rows, 1));
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_attempt_newest_recorded(struct cairn_srv_tx *tx, bool *ret_found,

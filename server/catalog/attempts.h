@@ -39,14 +39,24 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
                                          const struct cairn_srv_attempt_new *opened,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* The oldest attempt of a run whose record is not known to be in the store. */
+enum cairn_srv_recorded { /* the record of an attempt, in the store */
+                          CAIRN_SRV_RECORD_OWED = 0,
+                          CAIRN_SRV_RECORD_THERE = 1,
+                          CAIRN_SRV_RECORD_COPY_OWED = 2 /* only its copy is not there yet */
+};
+/* The oldest attempt of a run of which that is known. */
 enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
-                                             const struct cairn_run_name *name, bool *ret_found,
+                                             const struct cairn_run_name *name,
+                                             enum cairn_srv_recorded state, bool *ret_found,
                                              int64_t *ret_run_id, struct cairn_attempt_record *ret,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
-                                               uint64_t number,
+                                               uint64_t number, enum cairn_srv_recorded state,
                                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Some run with an attempt whose copy is owed. Reads all attempts. */
+enum cairn_code cairn_srv_attempt_copy_owed(struct cairn_srv_tx *tx, bool *ret_found,
+                                            struct cairn_run_name *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Of all runs; only name, attempt and nonce are filled. */
 enum cairn_code cairn_srv_attempt_newest_recorded(struct cairn_srv_tx *tx, bool *ret_found,
                                                   struct cairn_attempt_record *ret,

@@ -7,13 +7,19 @@
 #include <stdlib.h>
 
 #include "api/manifest.h"
+#include "common/clock.h"
 #include "common/crashpoint.h"
+#include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/attempts.h"
 #include "server/jobs/freeze.h"
 
+#define COPY_MS 2000 /* that an attempt call waits for copies, all of them together */
+
 struct owed {
     const struct cairn_run_name *name;
+    enum cairn_srv_recorded state; /* of the attempt that is looked for */
+    uint64_t copies_until_ms;
     bool found;
     int64_t run_id;
     struct cairn_attempt_record record;
@@ -21,25 +27,18 @@ struct owed {
 
 static enum cairn_code find_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct owed *owed = argument;
-    return cairn_srv_attempt_unrecorded(tx, owed->name, &owed->found, &owed->run_id, &owed->record,
-                                        err);
+    return cairn_srv_attempt_unrecorded(tx, owed->name, owed->state, &owed->found, &owed->run_id,
+                                        &owed->record, err);
 }
 
-static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
+static enum cairn_code mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct owed *owed = argument;
-    return cairn_srv_attempt_set_recorded(tx, owed->run_id, owed->record.attempt, err);
+    return cairn_srv_attempt_set_recorded(tx, owed->run_id, owed->record.attempt, owed->state, err);
 }
 
-static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *worker,
-                           const struct owed *owed, const struct cairn_buf *text, bool copy,
-                           struct cairn_error *err) {
-    struct cairn_key key;
-    if (copy)
-        cairn_key_attempt_copy(owed->name, owed->record.attempt, &key);
-    else
-        cairn_key_attempt(owed->name, owed->record.attempt, &key);
-    enum cairn_code code = cairn_store_put_same(worker, key.text, cairn_buf_view(text), err);
+/* Another content under that key (Q36). */
+static enum cairn_code judge(struct cairn_srv *server, const struct owed *owed,
+                             enum cairn_code code, struct cairn_error *err) {
     if (code == CAIRN_CONFLICT) {
         char why[96];
         snprintf(why, sizeof(why), "the store already has another attempt %" PRIu64,
@@ -50,30 +49,119 @@ static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *
                 : CAIRN_OK;
 }
 
+static enum cairn_code put_record(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                  const struct owed *owed, const struct cairn_buf *text,
+                                  struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_attempt(owed->name, owed->record.attempt, &key);
+    return judge(server, owed,
+                 cairn_store_put_same(worker, key.text, cairn_buf_view(text), err), err);
+}
+
+/* CAIRN_OK: the same bytes are there. CAIRN_CONFLICT: others are. */
+static enum cairn_code compare_copy(struct cairn_store_worker *worker, const char *key,
+                                    const struct cairn_buf *text, struct cairn_error *err) {
+    CAIRN_AUTO(buf) there = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    enum cairn_code code = cairn_store_get_small(worker, key, &there, err);
+    if (code && code != CAIRN_TOO_LARGE) return code;
+    if (!code && there.size == text->size && !memcmp(there.data, text->data, text->size))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT, "object %s is there with other content", key);
+}
+
+/* *ret_late: an object store did not take it in time, and nothing else is wrong. */
+static enum cairn_code put_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                const struct owed *owed, const struct cairn_buf *text,
+                                bool *ret_late, struct cairn_error *err) {
+    const struct cairn_store_profile *profile = cairn_store_profile(worker->store);
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    uint64_t until_ms = owed->copies_until_ms;
+    cairn_key_attempt_copy(owed->name, owed->record.attempt, &key);
+    if (strcmp(profile->kind, "s3") != 0 || !profile->create_only_put)
+        return judge(server, owed,
+                     cairn_store_put_same(worker, key.text, cairn_buf_view(text), err), err);
+    struct cairn_store_request put = {.op = CAIRN_STORE_PUT,
+                                      .key = key.text,
+                                      .body = cairn_buf_view(text),
+                                      .create = true,
+                                      .deadline_ms = until_ms};
+    enum cairn_code code = cairn_store_perform(worker, &put, &why);
+    if (code == CAIRN_PRECONDITION || code == CAIRN_CONFLICT) /* of ours, by a lost answer? */
+        code = compare_copy(worker, key.text, text, &why);
+    *ret_late = code && (code == CAIRN_NOT_FOUND || cairn_code_info(code)->retryable);
+    if (code && err) *err = why;
+    return *ret_late ? CAIRN_OK : judge(server, owed, code, err);
+}
+
+/* From what is owed to what is known then. */
 static enum cairn_code write_one(struct cairn_srv *server, struct cairn_store_worker *worker,
                                  struct owed *owed, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    bool late = false;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_owed, owed, err));
     if (!owed->found) return CAIRN_OK;
     CAIRN_CRASHPOINT("server.attempt.after_transaction");
     CAIRN_TRY(cairn_attempt_record_encode(&owed->record, &text, err));
-    CAIRN_TRY(put(server, worker, owed, &text, false, err));
-    CAIRN_TRY(put(server, worker, owed, &text, true, err));
+    if (owed->state == CAIRN_SRV_RECORD_OWED)
+        CAIRN_TRY(put_record(server, worker, owed, &text, err));
+    CAIRN_TRY(put_copy(server, worker, owed, &text, &late, err));
     CAIRN_CRASHPOINT("server.attempt.after_record");
-    return cairn_srv_catalog_write(server->catalog, mark_recorded, owed, err);
+    if (late) {
+        server->copies_owed = true;
+        if (owed->state == CAIRN_SRV_RECORD_OWED)
+            cairn_log(WARN, "attempt.copy_late", "run=%s/%s attempt=%" PRIu64, owed->name->project,
+                      owed->name->run, owed->record.attempt);
+        owed->found &= owed->state == CAIRN_SRV_RECORD_OWED; /* the others are tried again later */
+    }
+    if (!late && owed->state == CAIRN_SRV_RECORD_COPY_OWED)
+        cairn_log(INFO, "attempt.copy_there", "run=%s/%s attempt=%" PRIu64, owed->name->project,
+                  owed->name->run, owed->record.attempt);
+    owed->state = late ? CAIRN_SRV_RECORD_COPY_OWED : CAIRN_SRV_RECORD_THERE;
+    return cairn_srv_catalog_write(server->catalog, mark, owed, err);
 }
 
-enum cairn_code cairn_srv_attempt_records_write(struct cairn_srv *server,
-                                                struct cairn_store_worker *worker,
-                                                const struct cairn_run_name *name,
-                                                struct cairn_error *err) {
+static enum cairn_code write_all(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                 const struct cairn_run_name *name, enum cairn_srv_recorded state,
+                                 struct cairn_error *err) {
+    uint64_t until_ms = cairn_mono_ms() + COPY_MS;
     bool more = true;
     while (more) {
-        struct owed owed = {.name = name};
+        struct owed owed = {.name = name, .state = state, .copies_until_ms = until_ms};
         enum cairn_code code = write_one(server, worker, &owed, err);
         more = owed.found;
         cairn_attempt_record_release(&owed.record);
         if (code) return code;
     }
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_attempt_records_write(struct cairn_srv *server,
+                                                struct cairn_store_worker *worker,
+                                                const struct cairn_run_name *name,
+                                                struct cairn_error *err) {
+    return write_all(server, worker, name, CAIRN_SRV_RECORD_OWED, err);
+}
+
+struct owing {
+    bool found;
+    struct cairn_run_name name;
+};
+static enum cairn_code find_owing(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct owing *owing = argument;
+    return cairn_srv_attempt_copy_owed(tx, &owing->found, &owing->name, err);
+}
+
+enum cairn_code cairn_srv_attempt_copies_write(struct cairn_srv *server,
+                                               struct cairn_store_worker *worker,
+                                               struct cairn_error *err) {
+    struct owing owing = {0};
+    if (!server->copies_owed) return CAIRN_OK;
+    server->copies_owed = false;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_owing, &owing, err);
+    if (!code && owing.found)
+        code = write_all(server, worker, &owing.name, CAIRN_SRV_RECORD_COPY_OWED, err);
+    if (code || owing.found) server->copies_owed = true; /* there may be more */
+    return code;
 }

@@ -4,8 +4,10 @@
  *
  * Why:     a reader of the store alone finds out by these records which versions still count; one
  *          that is missing or damaged would silently bring back what a resume left behind.
- * Promise: Q5  an attempt's record is in the store, twice, before its call is answered; so is that
- *              of every earlier attempt of the run, also of one whose job died before its answer.
+ * Promise: Q5  an attempt's record is in the store before its call is answered; so is that of every
+ *              earlier attempt of the run, also of one whose job died before its answer. Its copy
+ *              is, too, unless the store does not take it within two seconds: then each sweep
+ *              tries again, also after a restart.
  * Limits:  one record in memory at a time.
  * Threads: any that owns the worker; two that write one record write the same bytes.
  * Next:    server/handlers/attempts.c, docs/format.md.
@@ -19,3 +21,7 @@ enum cairn_code cairn_srv_attempt_records_write(struct cairn_srv *server,
                                                 struct cairn_store_worker *worker,
                                                 const struct cairn_run_name *name,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* Copies that were late, of one run. */
+enum cairn_code cairn_srv_attempt_copies_write(struct cairn_srv *server,
+                                               struct cairn_store_worker *worker,
+                                               struct cairn_error *err) CAIRN_MUST_USE;

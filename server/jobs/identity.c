@@ -265,6 +265,7 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
+    server->copies_owed = true; /* a life before may have left some (Q5) */
     server->raising_to = identity.seen.generation;
     server->generation = identity.seen.generation;
     if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));

@@ -12,6 +12,7 @@
 #include "server/catalog/members.h"
 #include "server/nodes.h"
 #include "server/catalog/version_lists.h"
+#include "server/jobs/attempt_records.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
@@ -277,6 +278,9 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
     tidy(found, worker);
+    struct cairn_error why = {0};
+    if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
     return sweep_objects(found, worker, err);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The same promises over S3: an S3 server that checks every signature and checksum, and fails on
  * request. */
+#include "common/clock.h"
 #include "tests/uploader/trainer.h"
 
 #define SHARD_BYTES (11 * CAIRN_MIB + 333) /* three parts of 5 MiB at most */
@@ -111,4 +112,24 @@ TEST(v26_a_slab_that_is_overwritten_fails_a_shard_of_one_put_where_md5_is_checke
 }
 TEST(v26_a_slab_that_is_overwritten_fails_a_shard_of_one_put_where_nothing_is_checked) { /* Q42 */
     expect_source_changed("--checksum=none", 300000);
+}
+
+static bool copy_is_there(void *owner) {
+    return cairn_daemon_logged(&((struct cairn_up_world *)owner)->server, "attempt.copy_there");
+}
+
+TEST(a_copy_of_an_attempts_record_that_is_not_taken_holds_its_call_for_moments) /* Q5 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct world_options full = {.s3_rules = "op=put key=*.copy.json : status=503/SlowDown"};
+    REQUIRE(world_open(&world, &full));
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    uint64_t from_ms = cairn_mono_ms();
+    REQUIRE(trainer_open(&trainer, &options));
+    EXPECT(cairn_mono_ms() - from_ms < 15000);
+    EXPECT(cairn_daemon_logged(&world.server, "attempt.copy_late"));
+    EXPECT(!copy_is_there(&world));
+    REQUIRE(world_s3_rules(&world, ""));
+    EXPECT(world_await(copy_is_there, &world, 90000));
 }
