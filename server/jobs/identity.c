@@ -18,6 +18,7 @@
 #include "server/jobs/run_objects.h"
 
 #define NUMBERS_TRIED_MAX 16
+#define PUTS_MAX 3
 
 struct identity {
     struct cairn_srv_store_seen seen;
@@ -163,6 +164,29 @@ static void drop_number(struct cairn_srv *server, struct cairn_store_worker *wor
         cairn_log(DEBUG, "generation.left", "key=%s cause=\"%s\"", key.text, why.message);
 }
 
+/* Does the store say that this number is still this life's? */
+static bool has_number(struct cairn_store_worker *worker, const struct cairn_srv *server,
+                       uint64_t number) {
+    struct cairn_key key;
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_KIB};
+    cairn_key_generation(number, &key);
+    return !cairn_store_get_small(worker, key.text, &text, NULL) &&
+           text.size == strlen(server->taker) && !memcmp(text.data, server->taker, text.size);
+}
+
+/* A put of store.json that a dead server left on its way may be applied long after it, and takes
+ * the number back. Where the object of this server's number is still there, nobody has restored the
+ * store: the number is written again. */
+static bool is_late_put(const struct cairn_srv *server, struct cairn_store_worker *worker,
+                        const struct cairn_store_record *found, const char *uuid, uint64_t number) {
+    if (strcmp(found->uuid, uuid) || found->generation >= number ||
+        !has_number(worker, server, number))
+        return false;
+    cairn_log(WARN, "generation.again", "found=%" PRIu64 " ours=%" PRIu64, found->generation,
+              number);
+    return true;
+}
+
 /* The catalog is raised first, so that a crash in between leaves it ahead, never behind. */
 static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
@@ -171,9 +195,12 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
     record->generation = identity->seen.generation;
     server->raising_to = identity->seen.generation;
-    CAIRN_TRY(put_record(worker, record, false, err));
     struct cairn_store_record again = {0};
-    CAIRN_TRY(get_record(worker, &again, err));
+    for (int i = 0; i < PUTS_MAX; i++) {
+        CAIRN_TRY(put_record(worker, record, false, err));
+        CAIRN_TRY(get_record(worker, &again, err));
+        if (!is_late_put(server, worker, &again, record->uuid, record->generation)) break;
+    }
     if (again.generation != record->generation || strcmp(again.uuid, record->uuid))
         return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
     drop_number(server, worker, before);
@@ -289,6 +316,11 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
     /* Every number between the start's and the last one that was taken is this server's own. */
     bool ours = record.generation >= server->generation && record.generation <= server->raising_to;
     if (!strcmp(record.uuid, server->store_uuid) && ours) return CAIRN_OK;
+    if (record.generation < server->generation &&
+        is_late_put(server, worker, &record, server->store_uuid, server->raising_to)) {
+        record.generation = server->raising_to;
+        return put_record(worker, &record, false, err);
+    }
     cairn_srv_freeze(server, "the store is another one, or its generation was raised by another "
                              "server");
     return cairn_srv_thawed(server, err);

@@ -122,8 +122,8 @@ TEST(a_version_that_the_backup_calls_open_is_not_swept_when_the_store_has_its_re
     EXPECT(object_there(&world, &record) && object_there(&world, &shard));
 }
 
-TEST(a_version_that_the_backup_calls_unrecorded_is_latest_at_once_when_the_store_has_its_record_P7)
-{
+TEST(
+    a_version_that_the_backup_calls_unrecorded_is_latest_at_once_when_the_store_has_its_record_P7) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));
     struct cairn_hand hand;
@@ -218,6 +218,31 @@ TEST(a_generation_that_another_server_took_freezes_before_anything_is_deleted_Q3
     EXPECT(object_there(&world, &object));
     EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
                 CAIRN_CATALOG_BEHIND);
+}
+
+TEST(a_put_of_store_json_that_comes_after_its_servers_death_freezes_nothing_Q35) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    struct cairn_key key, number;
+    struct cairn_store_record mended = {0};
+    CAIRN_AUTO(buf) late = {.limit = CAIRN_KIB}, now = {.limit = CAIRN_KIB};
+    cairn_key_store_json(&key);
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &late, &err));
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    REQUIRE_OK(cairn_store_put_small(world.worker, key.text, cairn_buf_view(&late), false, &err));
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&next, 1, 1, "error", 10, &save));
+    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &now, &err));
+    REQUIRE_OK(cairn_store_record_decode(cairn_buf_view(&now), &mended, &err));
+    EXPECT_EQ_U64(mended.generation, world.inside.server.raising_to);
+    /* A store that was put back lacks the object of that number, too. */
+    cairn_key_generation(world.inside.server.raising_to, &number);
+    REQUIRE_OK(cairn_store_delete(world.worker, number.text, &err));
+    REQUIRE_OK(cairn_store_put_small(world.worker, key.text, cairn_buf_view(&late), false, &err));
+    EXPECT_CODE(cairn_hand_open(&world, &next, "j3", 2, "latest", 1), CAIRN_CATALOG_BEHIND);
 }
 
 TEST(a_number_that_store_json_did_not_get_freezes_nothing_Q35) {

@@ -216,8 +216,7 @@ void sim_check_latest(void) {
                                            NULL, 3000, &answer, &err);
     if (code == CAIRN_OK) judge_latest(answer);
     if (code != CAIRN_UNAVAILABLE && code != CAIRN_TIMEOUT) frozen = code == CAIRN_CATALOG_BEHIND;
-    /* A put of store.json that is applied after its server's death freezes all runs, too. */
-    if (frozen && !sim_has(SIM_BACKUP) && !sim_has(SIM_LATE))
+    if (frozen && !sim_has(SIM_BACKUP))
         sim_violation("V40: the run is frozen, and nothing of it is behind: %.100s", err.message);
     if (code == CAIRN_NOT_FOUND && shown.attempt)
         sim_violation("P7: latest was %s, now there is none: %.100s", shown.id, err.message);
