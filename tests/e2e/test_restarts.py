@@ -1,81 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What readers, and an uploader that slept, see while processes stop and come back."""
-import concurrent.futures
-import hashlib
+"""What an uploader that slept may still do when it goes on."""
 import json
-import os
 import signal
-import threading
 import time
 import unittest
-import urllib.error
-import urllib.request
 
 from test_jobs import Job
 from world import World, wait_until
-
-MIB = 1 << 20
-CLIENTS, RANGE_BYTES = 256, 64 << 10
-TRIES_S = 60
-
-
-def read_range(world, path, start, end):
-    """Bytes [start, end) as a client that resumes: what came stays, the rest is asked for again."""
-    got, until = b"", time.monotonic() + TRIES_S
-    while len(got) < end - start:
-        if time.monotonic() > until:
-            raise AssertionError(f"{path} {start}-{end}: {len(got)} bytes in {TRIES_S} s")
-        request = urllib.request.Request(
-            world.url + path, headers={"Range": f"bytes={start + len(got)}-{end - 1}"})
-        try:
-            with urllib.request.urlopen(request, timeout=5) as reply:
-                assert reply.status == 206, reply.status
-                while piece := reply.read1(16384):
-                    got += piece
-        except (OSError, urllib.error.HTTPError, AttributeError):
-            time.sleep(0.05)
-        except Exception as error:  # http.client's own
-            assert type(error).__module__ == "http.client", error
-            time.sleep(0.05)
-    return got
-
-
-class Readers(unittest.TestCase):
-    def setUp(self):
-        self.world = World()
-        self.addCleanup(self.world.close)
-        source = self.world.root / "source"
-        source.mkdir()
-        self.data = os.urandom(CLIENTS * RANGE_BYTES // 4)
-        (source / "a.bin").write_bytes(self.data)
-        self.world.cairn("put", source, "r/run@1")
-
-    def restart_server(self, over):
-        """Killed again and again, until the readers are through."""
-        while not over.wait(0.4):
-            self.world.server.kill()
-            time.sleep(0.3)
-            self.world.start_server()
-            self.restarts += 1
-
-    def test_c06_256_clients_restore_while_the_server_restarts_and_every_byte_is_right(self):
-        path = "/v1/runs/r/run/checkpoints/1/shards/a.bin/data"
-        self.restarts, over = 0, threading.Event()
-        killer = threading.Thread(target=self.restart_server, args=(over,))
-        killer.start()
-        try:
-            with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
-                starts = [i * RANGE_BYTES // 4 for i in range(CLIENTS)]
-                ends = [min(start + RANGE_BYTES, len(self.data)) for start in starts]
-                got = list(pool.map(lambda at: read_range(self.world, path, *at),
-                                    zip(starts, ends)))
-                self.assertGreater(self.restarts, 0)
-        finally:
-            over.set()
-            killer.join()
-        for start, end, data in zip(starts, ends, got):
-            self.assertEqual(hashlib.sha256(data).digest(),
-                             hashlib.sha256(self.data[start:end]).digest(), (start, end))
 
 
 class Sleepers(unittest.TestCase):
