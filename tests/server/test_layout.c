@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "api/manifest.h"
 #include "api/table.h"
@@ -68,9 +69,9 @@ static int put_table(const struct cairn_hand *hand, const struct cairn_buf *tabl
 }
 
 /* A save of "w" by two ranks with these pieces; tables are sent when the server asks. */
-static enum cairn_code save_pieces(struct cairn_hand *hand, uint64_t step,
+static enum cairn_code send_pieces(struct cairn_hand *hand, uint64_t step,
                                    const struct piece pieces[2], const char *const crcs[2],
-                                   struct cairn_hand_save *save, json_t **ret_version) {
+                                   struct cairn_hand_save *save) {
     struct cairn_error *err = &hand->world->err;
     CAIRN_TRY(cairn_hand_begin(hand, step, 1, "error", save));
     for (uint32_t rank = 0; rank < 2; rank++) {
@@ -96,6 +97,13 @@ static enum cairn_code save_pieces(struct cairn_hand *hand, uint64_t step,
         json_decref(seal);
         CAIRN_TRY(code);
     }
+    return CAIRN_OK;
+}
+
+static enum cairn_code save_pieces(struct cairn_hand *hand, uint64_t step,
+                                   const struct piece pieces[2], const char *const crcs[2],
+                                   struct cairn_hand_save *save, json_t **ret_version) {
+    CAIRN_TRY(send_pieces(hand, step, pieces, crcs, save));
     return cairn_hand_wait(save, ret_version);
 }
 
@@ -390,4 +398,51 @@ TEST(a_layout_object_that_gave_way_to_a_forgotten_lifes_is_swept_Q33) {
     cairn_inside_pass(&world.inside, 60 * HOUR_MS);
     EXPECT(is_there(&world, &key));
     EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM layouts WHERE deleted = 2"), 1);
+}
+
+/* The layout objects of the run; *ret: one of them. */
+static size_t layouts_there(struct cairn_world *world, struct cairn_key *ret) {
+    struct cairn_store_listing listing = {0};
+    struct cairn_store_request list = {
+        .op = CAIRN_STORE_LIST, .key = "llm/seven/", .listing = &listing};
+    size_t count = 0;
+    if (cairn_store_perform(world->worker, &list, NULL)) return 999;
+    for (size_t i = 0; i < listing.count; i++) {
+        if (!strstr(listing.entries[i].key, ".layout")) continue;
+        snprintf(ret->text, sizeof(ret->text), "%s", listing.entries[i].key);
+        count++;
+    }
+    cairn_store_listing_release(&listing);
+    return count;
+}
+
+TEST(a_layout_object_goes_with_a_version_that_was_given_up_also_when_it_comes_late) /* Q30 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_key manifest, key, other;
+    char path[256];
+    CAIRN_AUTO(buf) bytes = {0};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
+    cairn_key_manifest(&place, &manifest); /* the commit stops there, behind the layout */
+    REQUIRE_OK(cairn_store_put_small(world.worker, manifest.text, CAIRN_VIEW("{}"), true, &err));
+    REQUIRE_OK(send_pieces(&hand, 1, halves, NULL, &save));
+    for (int i = 0; i < 100 && layouts_there(&world, &key) != 1; i++) {
+        cairn_inside_round(&world.inside);
+        usleep(20000);
+    }
+    REQUIRE(layouts_there(&world, &key) == 1);
+    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &bytes, &err));
+    snprintf(path, sizeof(path), "%s/abort", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+    cairn_inside_pass(&world.inside, HOUR_MS / 2);
+    EXPECT_EQ_U64(layouts_there(&world, &other), 0);
+    REQUIRE_OK(cairn_store_put_small(world.worker, key.text, cairn_buf_view(&bytes), true, &err));
+    EXPECT_EQ_U64(layouts_there(&world, &other), 1);
+    cairn_inside_pass(&world.inside, HOUR_MS);
+    EXPECT_EQ_U64(layouts_there(&world, &other), 0);
 }
