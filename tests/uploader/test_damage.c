@@ -227,12 +227,22 @@ static bool made_with(size_t groups, uint64_t seed) {
     return make(&made, groups, seed);
 }
 
+/* Damage to a group of entries that are closed later on concerns nobody. */
+static size_t group_of_an_open_entry(void) {
+    for (size_t group = 15; group < 40; group++)
+        for (size_t i = 0; i < made.groups[group].count; i++)
+            if (!made.notes[made.groups[group].entries[i]].closed) return group;
+    return SIZE_MAX;
+}
+
 TEST(v29_a_bit_in_the_middle_costs_the_entries_of_its_group_and_no_other) /* Q45, J2, N03 */
 {
     REQUIRE(made_with(40, 1));
     bool none[GROUPS_MAX] = {0};
     REQUIRE(comes_back(&made, none, false));
-    for (uint64_t at = made.groups[20].from; at < made.groups[20].end; at++)
+    size_t middle = group_of_an_open_entry();
+    REQUIRE(middle < 40);
+    for (uint64_t at = made.groups[middle].from; at < made.groups[middle].end; at++)
         REQUIRE(survives_bytes(&made, at, at + 1, -1));
     char path[400];
     snprintf(path, sizeof(path), "%s.damaged", journal_path());
