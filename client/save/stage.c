@@ -34,8 +34,8 @@ struct cairn_client_stager {
     struct progress *shards;
     uint32_t *blocks;
     uint8_t *slab;
-    uint32_t epoch; /* link over which `stage` was told; 0: it must be told */
-    bool sealed;    /* the uploader died after it had journaled the seal */
+    uint32_t epoch;     /* link over which `stage` was told; 0: it must be told */
+    bool sealed;        /* the uploader died after it had journaled the seal */
     bool alone;         /* on the session's thread: names and sources are gone */
     json_t *shard_list; /* of `stage` */
     json_t *replicated; /* of `seal` */
@@ -106,11 +106,27 @@ static enum cairn_code tell_staged(struct cairn_client_stager *stager, size_t in
     return CAIRN_OK;
 }
 
+/* A save that has ended meanwhile (it was cancelled while its begin was under way) has let go of
+ * its generation: lent all the same, nobody would take the `free` of an owner that is forgotten. */
+static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generation *own,
+                            bool *ret_lent, struct cairn_error *err) {
+    CAIRN_HOLD(&save->session->lock);
+    if (own->held != save) {
+        if (save->problem.code) return cairn_client_save_problem(save, err);
+        return cairn_fail(err, CAIRN_CANCELLED, "step %" PRIu64 " has ended", save->step);
+    }
+    *ret_lent = own->lent; /* already, by the offer */
+    own->lent = true;
+    return CAIRN_OK;
+}
+
 /* The uploader holds the generation from here on, unless it refuses: then it never sends `free`. */
 static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t epoch,
                                  uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     struct cairn_client_generation *own = &session->locked.generations[stager->save->generation];
+    bool lent = false;
+    CAIRN_TRY(lend(stager->save, own, &lent, err));
     const struct cairn_client_ask ask = {
         .take_message =
             json_pack("{s:s, s:I, s:I, s:I, s:O}", "t", "stage", "save",
@@ -119,10 +135,6 @@ static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t ep
         .wanted = "ok",
         .epoch = epoch,
         .deadline_ms = deadline_ms};
-    cairn_lock_take(&session->lock);
-    bool lent = own->lent; /* already, by the offer */
-    own->lent = true;
-    cairn_lock_give(&session->lock);
     enum cairn_code code = call(stager, &ask, err);
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
     /* Only our own seal can have sealed it: the old uploader journaled it and died before its

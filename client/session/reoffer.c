@@ -40,9 +40,8 @@ static json_t *offered_saves(struct cairn_session *session) {
         bool over = cairn_client_save_over(save) && !cancelled;
         if (over && CAIRN_RULE(Q43)) save->id = save->owner = 0;
         if (over || !save->id) continue;
-        bool owns =
-            save->generation >= 0 &&
-            (cairn_client_save_owns(save, (uint32_t)save->generation) || !CAIRN_RULE(Q41));
+        bool owns = save->generation >= 0 &&
+                    (cairn_client_save_owns(save, (uint32_t)save->generation) || !CAIRN_RULE(Q41));
         json_t *slab = owns ? json_integer(save->generation) : json_null();
         json_array_append_new(
             saves,
@@ -174,11 +173,12 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
     return CAIRN_OK;
 }
 
-/* An answer that no later try can change ends the session: every save and call hears it. */
+/* An answer that no later try can change ends the session: every save and call hears it. That the
+ * disk of the uploader's journal is full is none (Q45). */
 static bool is_final(enum cairn_code code) {
     return code != CAIRN_OK && code != CAIRN_UPLOADER_GONE && code != CAIRN_CANCELLED &&
            code != CAIRN_PROTOCOL && code != CAIRN_IO && code != CAIRN_NO_MEMORY &&
-           !cairn_code_info(code)->retryable;
+           code != CAIRN_NO_SPACE && !cairn_code_info(code)->retryable;
 }
 
 static enum cairn_code connect_again(struct cairn_session *session, struct cairn_error *err) {

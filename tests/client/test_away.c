@@ -168,6 +168,26 @@ TEST(what_begins_while_the_uploader_is_away_can_be_given_up) {
     }
 }
 
+/* Q41: lent after it was let go, its `free` would name an owner that is forgotten. */
+TEST(what_is_given_up_while_its_late_begin_is_under_way_lends_no_memory) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL, *next = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+    cairn_fake_uploader_script(rank.fake, "begin", "late");
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 1, NULL));
+    (void)cairn_save_fail(save, "no", &err);
+    cairn_save_free(save);
+    EXPECT_CODE(save_patiently(&rank, 2, &next, &err), CAIRN_OK);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "stage"), 1); /* of step 2 */
+    cairn_save_free(next);
+}
+
 TEST(what_was_copied_while_the_uploader_was_away_can_be_given_up_or_left_behind) {
     for (size_t i = 0; i < 3; i++) {
         struct cairn_error err = {0};
@@ -192,6 +212,22 @@ TEST(what_was_copied_while_the_uploader_was_away_can_be_given_up_or_left_behind)
         }
         cairn_save_free(save);
     }
+}
+
+TEST(a_disk_that_is_full_when_slabs_are_offered_ends_no_session) /* Q45 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    cairn_fake_uploader_down(rank.fake);
+    cairn_fake_uploader_script(rank.fake, "offer", "no-space");
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 2, NULL));
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+    EXPECT_CODE(wait_patiently(save, CAIRN_COMMITTED, &err), CAIRN_OK);
+    cairn_save_free(save);
 }
 
 TEST(an_uploader_that_forgot_a_sealed_save_fails_it_by_name) {

@@ -15,6 +15,7 @@
 #include "common/id.h"
 #include "common/lock.h"
 
+#define LATE_MS 400
 #define CONNECTIONS_MAX 8
 #define MESSAGES_MAX 4096
 #define SEND_MS 5000
@@ -256,6 +257,11 @@ static bool scripted(struct cairn_fake_uploader *fake, struct connection *connec
     if (strcmp(fake->locked.script_name, frame->name) != 0) return false;
     fake->locked.script_name[0] = 0;
     if (strcmp(fake->locked.script_what, "mute") == 0) return true;
+    if (strcmp(fake->locked.script_what, "late") == 0) {
+        uint64_t until_ms = cairn_mono_ms() + LATE_MS;
+        while (cairn_condition_wait(&fake->changed, &fake->lock, until_ms)) continue;
+        return false;
+    }
     if (strcmp(fake->locked.script_what, "drop") == 0) {
         disconnect(connection);
         return true;

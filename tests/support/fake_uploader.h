@@ -28,8 +28,9 @@ enum cairn_code cairn_fake_uploader_new(const char *path, uint32_t slab_count,
 void cairn_fake_uploader_free(struct cairn_fake_uploader *fake);
 CAIRN_DEFINE_AUTO_PTR(fake_uploader);
 
-/* The next message of that name is met with `what`: "mute", "drop" (the connection is closed
- * instead of an answer), or the slug of a refusal, to which status 507 and a request id belong. */
+/* The next message of that name is met with `what`: "mute", "late" (the usual answer, 400 ms after
+ * it was recorded), "drop" (the connection is closed instead of an answer), or the slug of a
+ * refusal, to which status 507 and a request id belong. */
 void cairn_fake_uploader_script(struct cairn_fake_uploader *fake, const char *name,
                                 const char *what);
 /* What `restore`, `window` and `read` serve, by index of the manifest's shards; borrowed. */
