@@ -6,11 +6,17 @@
 struct owner {
     struct cairn_srv_place place; /* first */
     bool idle;
+    bool idle_soon; /* from the next time on that it is asked */
     int lent, got;
 };
 
 static bool lend(struct cairn_srv_place *place) {
     struct owner *owner = (struct owner *)place;
+    if (owner->idle_soon) {
+        owner->idle_soon = false;
+        owner->idle = true;
+        return false;
+    }
     owner->lent += owner->idle;
     return owner->idle;
 }
@@ -64,6 +70,26 @@ TEST(who_has_lent_a_place_gets_one_back_before_any_newcomer) /* PL2, PL3 */
     cairn_srv_places_leave(places, &owners[0].place);
     EXPECT(cairn_srv_places_take(places, &owners[2].place));
     cairn_srv_places_leave(places, &owners[2].place);
+    cairn_srv_places_free(places);
+}
+
+TEST(a_newcomer_does_not_get_what_is_lent_a_moment_after_others_were_refused) /* PL2 */
+{
+    struct cairn_error err = {0};
+    struct cairn_srv_places *places = NULL;
+    struct owner owners[3];
+    make(owners, 3);
+    REQUIRE(!cairn_srv_places_new(1, &places, &err));
+    owners[0].idle = true;
+    EXPECT(cairn_srv_places_take(places, &owners[0].place));
+    EXPECT(cairn_srv_places_take(places, &owners[1].place));
+    EXPECT(!cairn_srv_places_want(places, &owners[0].place));
+    owners[1].idle_soon = true; /* it is asked for who waits, and would lend when asked again */
+    EXPECT(!cairn_srv_places_take(places, &owners[2].place));
+    cairn_srv_places_look(places);
+    EXPECT(owners[0].got == 1);
+    cairn_srv_places_leave(places, &owners[0].place);
+    cairn_srv_places_leave(places, &owners[1].place);
     cairn_srv_places_free(places);
 }
 
