@@ -323,6 +323,31 @@ TEST(a_reconcile_takes_over_what_verifies_and_the_run_goes_on_V39) /* Q36, Q37 *
     EXPECT_EQ_TEXT(next.resumed, saves[6].id.text);
 }
 
+TEST(a_reconcile_leaves_the_newest_attempt_and_what_it_has_open_as_they_are) /* Q2, Q26 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand, again;
+    struct cairn_hand_save saves[4], open;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint64_t step = 1; step <= 3; step++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, step, 1, "error", 10, &saves[step]));
+    REQUIRE(forget_versions_above(&world));
+    REQUIRE_OK(cairn_hand_begin(&hand, 9, 1, "error", &open));
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
+                CAIRN_CATALOG_BEHIND);
+    bool frozen = true;
+    REQUIRE_OK(reconcile(&world, &frozen));
+    EXPECT(!frozen);
+    CAIRN_AUTO_JSON json_t *shown = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", open.path, NULL, &shown));
+    EXPECT_EQ_TEXT(cairn_world_text(shown, "state"), "open");
+    REQUIRE_OK(cairn_hand_open(&world, &again, "j1", 0, "latest", 1));
+    EXPECT_EQ_U64(again.attempt, hand.attempt);
+    EXPECT_CODE(cairn_hand_open(&world, &again, "j1", 0, "none", 1), CAIRN_ATTEMPT_DIFFERS);
+}
+
 TEST(a_version_given_up_here_and_committed_in_the_store_is_taken_over_Q32) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));
