@@ -45,7 +45,7 @@ static const struct cairn_cli_flag flags[] = {
 /* An uploader of this command alone. */
 struct own_uploader {
     struct cairn_cli_daemon daemon;
-    char folder[64];
+    char folder[93]; /* with /uploader.sock behind it */
     char socket[128];
 };
 
@@ -96,8 +96,17 @@ static enum cairn_code start_own(const struct cairn_cli *cli, struct own_uploade
                           "no uploader listens on %s; start one, or give --store so that this "
                           "command brings its own",
                           uploader_socket(cli));
-    cairn_text_copy(own->folder, sizeof own->folder, "/tmp/cairn-put-XXXXXX");
-    if (!mkdtemp(own->folder)) return cairn_fail_errno(err, "%s", own->folder);
+    const char *temporary = getenv("TMPDIR");
+    /* Where TMPDIR is too long for the path of a socket, which has 107 bytes, /tmp does. */
+    if (!temporary || !*temporary ||
+        strlen(temporary) + sizeof "/cairn-put-XXXXXX" > sizeof own->folder)
+        temporary = "/tmp";
+    snprintf(own->folder, sizeof own->folder, "%s/cairn-put-XXXXXX", temporary);
+    if (!mkdtemp(own->folder)) {
+        enum cairn_code code = cairn_fail_errno(err, "TMPDIR: %s", own->folder);
+        own->folder[0] = '\0'; /* there is nothing to remove */
+        return code;
+    }
     char ready[128], node[64];
     snprintf(own->socket, sizeof own->socket, "%s/uploader.sock", own->folder);
     snprintf(ready, sizeof ready, "%s/ready", own->folder);

@@ -64,6 +64,21 @@ class Commands(unittest.TestCase):
         self.assertIn("committed", shown)
         self.assertIn("file", shown)
 
+    def test_put_with_a_store_works_in_tmpdir_and_leaves_nothing_there(self):
+        source = self.world.root / "small"
+        source.write_bytes(b"s" * 10)
+        here = self.world.root / "temporary"
+        here.mkdir()
+        words = ("put", source, "c/tmp@1", "--store", self.world.store)
+        away = {"CAIRN_SOCKET": str(self.world.root / "no.sock")}
+        said = self.world.cairn(*words, env={**away, "TMPDIR": str(here / "none")}, status=None)
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn(str(here / "none"), said.stderr)
+        self.world.cairn(*words, env={**away, "TMPDIR": str(here)})
+        self.assertEqual(list(here.iterdir()), [])
+        words = ("put", source, "c/tmp@2", "--store", self.world.store)
+        self.world.cairn(*words, env={**away, "TMPDIR": "/" + 90 * "t"})  # no path for a socket
+
     def test_trash_and_back(self):
         source = self.world.root / "trash"
         source.write_bytes(b"t" * 10)
