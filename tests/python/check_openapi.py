@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""api/openapi.yaml and api/routes.def say the same; the document is valid OpenAPI 3.1.
+"""api/openapi.yaml says what api/routes.def and api/messages.def say; it is valid OpenAPI 3.1.
 
-  check_openapi.py PRINT_ROUTES OPENAPI_YAML      exits with 77 when python3-yaml is missing
+  check_openapi.py PRINT_API OPENAPI_YAML      exits with 77 when python3-yaml is missing
 """
 import subprocess
 import sys
@@ -43,6 +43,98 @@ def operations(document):
             yield method.upper(), path, item, item[method]
 
 
+def shapes(document, schema):
+    """The alternatives of a schema that are objects: (properties, required) each."""
+    schema = resolve(document, schema)
+    parts = [shapes(document, part) for part in schema.get("allOf", [])]
+    if "oneOf" in schema:
+        return [shape for option in schema["oneOf"] for shape in shapes(document, option)]
+    properties, required = {}, set()
+    for part in [*parts, [(schema.get("properties", {}), set(schema.get("required", [])))]]:
+        for some, due in part:
+            properties, required = {**properties, **some}, required | due
+    return [(properties, required)] if properties else []
+
+
+def options(document, schema):
+    """The plain schemas that a value may fit, without null."""
+    schema = resolve(document, schema)
+    found = [option for part in schema.get("oneOf", []) for option in options(document, part)]
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if not found and kinds != ["null"]:
+        found = [{**schema, "type": [kind for kind in kinds if kind != "null"]}]
+    return found
+
+
+def compare_field(document, place, field, schema):
+    for option in options(document, schema):
+        kind = "string" if "enum" in option or "const" in option else (option["type"] or ["object"])[0]
+        if kind != field["kind"]:
+            yield f"{place}: {kind} in openapi.yaml, {field['kind']} in messages.def"
+        for bound in ("maxLength", "maximum"):
+            if bound in option and field["max"] and option[bound] != field["max"]:
+                yield f"{place}: {bound} {option[bound]} in openapi.yaml, {field['max']} in messages.def"
+
+
+def compare_form(document, forms, name, schema):
+    """A body has exactly the fields of its form; of anything else the form may have fewer."""
+    form = forms[name]
+    fields = form["fields"]
+    must = {key for key, field in fields.items() if field["presence"] == "MUST"}
+    found = [(some, due) for some, due in shapes(document, schema)
+             if (fields.keys() == some.keys() if form["group"] == "BODY" else fields.keys() <= some.keys())]
+    if not found:
+        yield f"{name}: no schema of these fields: {sorted(fields)}"
+    for properties, required in found:
+        if form["group"] != "REPLY" and must != required & fields.keys():
+            yield f"{name}: required {sorted(required)} in openapi.yaml, MUST {sorted(must)} in messages.def"
+        if form["group"] == "REPLY" and not must <= required:
+            yield f"{name}: {sorted(must - required)} is MUST in messages.def, not required in openapi.yaml"
+        for key, field in fields.items():
+            yield from compare_field(document, f"{name}.{key}", field, properties[key])
+            if field["item"] != "none":
+                inner = resolve(document, properties[key])
+                yield from compare_form(document, forms, field["item"], inner.get("items", inner))
+
+
+def json_of(part):
+    return part.get("content", {}).get("application/json", {}).get("schema")
+
+
+def check_messages(document, forms):
+    named = {operation["operationId"]: operation for _, _, _, operation in operations(document)}
+    described = set()
+    for name, form in forms.items():
+        if form["group"] not in ("BODY", "REPLY") or not form["text"]:
+            continue
+        operation = named.get(form["text"])
+        if not operation:
+            schemas = [document["components"]["schemas"][form["text"]]]
+        elif form["group"] == "BODY":
+            described.add(form["text"])
+            schemas = [json_of(resolve(document, operation["requestBody"]))]
+        else:
+            answers = [resolve(document, answer) for status, answer in operation["responses"].items() if status[0] == "2"]
+            schemas = [json_of(answer) for answer in answers if json_of(answer)]
+        for schema in schemas:
+            yield from compare_form(document, forms, name, schema)
+    for name, operation in named.items():
+        if json_of(resolve(document, operation.get("requestBody", {}))) and name not in described:
+            yield f"{name}: its body is no row of messages.def"
+
+
+def read_forms(rows):
+    forms = {}
+    for row in rows:
+        if row[0] == "form":
+            forms[row[1]] = {"group": row[2], "text": row[3] if len(row) > 3 else "", "fields": {}}
+        if row[0] == "field":
+            forms[row[1]]["fields"][row[2]] = {
+                "presence": row[3], "kind": row[4], "max": int(row[5]), "item": row[6]}
+    return forms
+
+
 def check(document, routes, codes):
     problems = []
     listed = {(method, path): operation["operationId"] for method, path, _, operation in operations(document)}
@@ -71,16 +163,17 @@ def main():
     routes = {(row[1], row[2]): row[3] for row in rows if row[0] == "route"}
     codes = {row[1] for row in rows if row[0] == "code"}
     document = load(sys.argv[2])
-    problems = check(document, routes, codes)
+    forms = read_forms(rows)
+    problems = check(document, routes, codes) + list(check_messages(document, forms))
     try:
         from openapi_spec_validator import validate
     except ImportError:
-        print("openapi_spec_validator is not installed: only compared with the route table")
+        print("openapi_spec_validator is not installed: only compared with the tables")
     else:
         validate(document)
     for problem in problems:
         print(problem)
-    print(f"{len(routes)} routes, {len(codes)} codes, {len(problems)} problems")
+    print(f"{len(routes)} routes, {len(codes)} codes, {len(forms)} messages, {len(problems)} problems")
     return 1 if problems else 0
 
 

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of all forms stand in one array, in the order of the table; a form knows where its own
+ * begin and how many they are. */
+#include "api/messages.h"
+
+#define FIELDS_MAX 16 /* of one form */
+
+/* AT_<form> and END_<form>: where its rows are. A value that a row defines and the next one takes
+ * again counts on through forms without fields. */
+enum {
+#define FORM(form, group, text, answer) AT_##form, BEFORE_##form = AT_##form - 1,
+#define FIELD(form, presence, kind, field, last) ROW_##form##_##field,
+#define END(form) END_##form, AFTER_##form = END_##form - 1,
+#include "api/messages.def"
+};
+
+#define MAX_U64(last) last
+#define MAX_U32(last) last
+#define MAX_TEXT(last) last
+#define MAX_BOOL(last) 0
+#define MAX_OBJECT(last) 0
+#define MAX_ARRAY(last) 0
+#define ITEM_U64(last) CAIRN_MESSAGE_none
+#define ITEM_U32(last) CAIRN_MESSAGE_none
+#define ITEM_TEXT(last) CAIRN_MESSAGE_none
+#define ITEM_BOOL(last) CAIRN_MESSAGE_none
+#define ITEM_OBJECT(last) CAIRN_MESSAGE_##last
+#define ITEM_ARRAY(last) CAIRN_MESSAGE_##last
+
+static const struct cairn_message_field fields[] = {
+#define FIELD(form, presence, kind, field, last)                                                   \
+    {#field,           CAIRN_JSON_##kind, CAIRN_MESSAGE_##presence,                                \
+     MAX_##kind(last), ITEM_##kind(last), offsetof(struct cairn_msg_##form, field)},
+#include "api/messages.def"
+};
+
+static const struct cairn_message_form forms[CAIRN_MESSAGE_COUNT] = {
+#define FORM(form, group, text, answer)                                                            \
+    [CAIRN_MESSAGE_##form] = {#form,                                                               \
+                              text,                                                                \
+                              CAIRN_MESSAGE_##group,                                               \
+                              CAIRN_MESSAGE_##answer,                                              \
+                              &fields[AT_##form],                                                  \
+                              END_##form - AT_##form},
+#include "api/messages.def"
+};
+
+const struct cairn_message_form *cairn_message_form(enum cairn_message message) {
+    CAIRN_ASSERT(message > CAIRN_MESSAGE_none && message < CAIRN_MESSAGE_COUNT);
+    return &forms[message];
+}
+
+enum cairn_message cairn_message_asked(const char *text) {
+    for (int i = CAIRN_MESSAGE_none + 1; i < CAIRN_MESSAGE_COUNT; i++)
+        if (forms[i].group <= CAIRN_MESSAGE_NOTICE && !strcmp(forms[i].text, text))
+            return (enum cairn_message)i;
+    return CAIRN_MESSAGE_none;
+}
+
+/* What the server's handlers read is a closed list; everything else takes unknown fields, so that
+ * programs of two versions understand each other. */
+enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,
+                                   const char *pointer, void *ret, struct cairn_error *err) {
+    const struct cairn_message_form *form = cairn_message_form(message);
+    struct cairn_json_field wanted[FIELDS_MAX];
+    CAIRN_ASSERT(form->count <= FIELDS_MAX);
+    for (size_t i = 0; i < form->count; i++) {
+        const struct cairn_message_field *field = &form->fields[i];
+        wanted[i] = (struct cairn_json_field){field->name, field->kind,
+                                              field->presence == CAIRN_MESSAGE_MUST,
+                                              (char *)ret + field->offset, field->max};
+    }
+    return cairn_json_read(json, pointer, wanted, form->count, form->group != CAIRN_MESSAGE_BODY,
+                           err);
+}
+
+/* ---- writing ---- */
+
+/* The field's value as a new reference. *ret_none: there is none; a value may be there all the same
+ * (0, false, ""). NULL: no memory, or a pointer that is none. */
+static json_t *value_of(const struct cairn_message_field *field, const void *at, bool *ret_none) {
+    switch (field->kind) {
+    case CAIRN_JSON_U64:
+    case CAIRN_JSON_U32: {
+        bool small = field->kind == CAIRN_JSON_U32;
+        uint64_t value = small ? *(const uint32_t *)at : *(const uint64_t *)at;
+        uint64_t none = small ? UINT32_MAX : CAIRN_MESSAGE_NONE;
+        *ret_none = value == (field->presence == CAIRN_MESSAGE_NULLS ? none : 0);
+        return json_integer((json_int_t)value);
+    }
+    case CAIRN_JSON_BOOL:
+        *ret_none = !*(const bool *)at;
+        return json_boolean(!*ret_none);
+    case CAIRN_JSON_TEXT: {
+        const char *text = *(const char *const *)at;
+        bool empty_is_none = field->presence == CAIRN_MESSAGE_MAY;
+        *ret_none = !text || (empty_is_none && !*text);
+        CAIRN_ASSERT(text || field->presence >= CAIRN_MESSAGE_NULLS);
+        return text ? json_string(text) : NULL;
+    }
+    default:
+        *ret_none = !*(json_t *const *)at;
+        return json_incref(*(json_t *const *)at);
+    }
+}
+
+static bool put(json_t *object, const struct cairn_message_field *field, const void *at) {
+    bool none = false;
+    json_t *value = value_of(field, at, &none);
+    if (none && field->presence >= CAIRN_MESSAGE_NULLS) {
+        json_decref(value);
+        if (field->presence == CAIRN_MESSAGE_MAY) return true;
+        value = json_null();
+    }
+    return !json_object_set_new(object, field->name, value);
+}
+
+json_t *cairn_message_pack(enum cairn_message message, const void *from) {
+    const struct cairn_message_form *form = cairn_message_form(message);
+    bool named = form->group <= CAIRN_MESSAGE_RECORD;
+    json_t *object = json_object();
+    bool whole = object && (!named || !json_object_set_new(object, "t", json_string(form->text)));
+    for (size_t i = 0; i < form->count && whole; i++)
+        whole = put(object, &form->fields[i], (const char *)from + form->fields[i].offset);
+    if (whole) return object;
+    json_decref(object);
+    return NULL;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * messages: every frame, journal record and REST body as a struct, with one reader and one writer.
+ *
+ * Why:     a message that is packed in one file, read in another and described in a third is three
+ *          messages after the second change.
+ * Promise: G1  api/messages.def is the only list of fields: struct, reader, writer, the tables of
+ *              docs/socket.md and uploader/README.md and the schemas of openapi.yaml follow it.
+ *          G2  a struct of another form is a compile error.
+ *          G3  read leaves what is absent or null as it was, so defaults are set before; texts and
+ *              objects are borrowed from the document.
+ *          G4  pack borrows what the struct points to. It fails for want of memory alone, which
+ *              includes an OBJECT or ARRAY of a MUST or SAID row that is NULL, and a text that is
+ *              no UTF-8.
+ * Limits:  as the rows say; `id` of a frame belongs to who sends it (docs/socket.md).
+ * Threads: stateless.
+ * Next:    api/frame.h, uploader/journal/journal.h, api/rest.h for what carries them.
+ */
+#pragma once
+
+#include "api/grant.h"
+#include "api/table.h"
+#include "common/json.h"
+
+#define CAIRN_JOB_BYTES_MAX 255
+#define CAIRN_RESUME_BYTES_MAX 64
+#define CAIRN_INCARNATION_BYTES_MAX 128
+#define CAIRN_WAIT_STAGED_MS_MAX 3600000
+/* A number of a NULLS row that is not there; cut to the field's width. */
+#define CAIRN_MESSAGE_NONE UINT64_MAX
+
+enum cairn_message {
+    CAIRN_MESSAGE_none,
+#define FORM(form, group, text, answer) CAIRN_MESSAGE_##form,
+#include "api/messages.def"
+    CAIRN_MESSAGE_COUNT
+};
+enum cairn_message_group {
+    CAIRN_MESSAGE_REQUEST,
+    CAIRN_MESSAGE_NOTICE,
+    CAIRN_MESSAGE_ANSWER,
+    CAIRN_MESSAGE_EVENT,
+    CAIRN_MESSAGE_RECORD,
+    CAIRN_MESSAGE_BODY,
+    CAIRN_MESSAGE_REPLY,
+    CAIRN_MESSAGE_ITEM,
+};
+enum cairn_message_presence {
+    CAIRN_MESSAGE_MUST,
+    CAIRN_MESSAGE_SAID,
+    CAIRN_MESSAGE_NULLS,
+    CAIRN_MESSAGE_MAY,
+};
+
+/* ---- the structs ---- */
+
+#define CAIRN_MESSAGE_TYPE_U64 uint64_t
+#define CAIRN_MESSAGE_TYPE_U32 uint32_t
+#define CAIRN_MESSAGE_TYPE_BOOL bool
+#define CAIRN_MESSAGE_TYPE_TEXT const char *
+#define CAIRN_MESSAGE_TYPE_OBJECT json_t *
+#define CAIRN_MESSAGE_TYPE_ARRAY json_t *
+/* clang-format off */
+#define FORM(form, group, text, answer) struct cairn_msg_##form {
+#define FIELD(form, presence, kind, field, last) CAIRN_MESSAGE_TYPE_##kind field;
+#define NOTHING(form) bool nothing;
+#define END(form) };
+#include "api/messages.def"
+/* clang-format on */
+
+/* ---- the table ---- */
+
+struct cairn_message_field {
+    const char *name;
+    enum cairn_json_kind kind;
+    enum cairn_message_presence presence;
+    uint64_t max;            /* as in struct cairn_json_field */
+    enum cairn_message item; /* of OBJECT and ARRAY; none: free */
+    size_t offset;           /* in the form's struct */
+};
+struct cairn_message_form {
+    const char *name, *text;
+    enum cairn_message_group group;
+    enum cairn_message answer;
+    const struct cairn_message_field *fields;
+    size_t count;
+};
+const struct cairn_message_form *cairn_message_form(enum cairn_message message);
+/* The REQUEST or NOTICE of that "t"; none when there is none. */
+enum cairn_message cairn_message_asked(const char *text);
+
+/* ---- reading and writing; by the typed names below ---- */
+
+enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,
+                                   const char *pointer, void *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+json_t *cairn_message_pack(enum cairn_message message, const void *from) CAIRN_MUST_USE;
+
+/* cairn_msg_hello_read(json, "", &hello, err): pointer as in cairn_json_read.
+ * cairn_msg_hello_pack(&hello): a new object, NULL without memory. */
+#define FORM(form, group, text, answer)                                                            \
+    static inline CAIRN_MUST_USE enum cairn_code cairn_msg_##form##_read(                          \
+        const json_t *json, const char *pointer, struct cairn_msg_##form *ret,                     \
+        struct cairn_error *err) {                                                                 \
+        return cairn_message_read(CAIRN_MESSAGE_##form, json, pointer, ret, err);                  \
+    }                                                                                              \
+    static inline CAIRN_MUST_USE json_t *cairn_msg_##form##_pack(                                  \
+        const struct cairn_msg_##form *from) {                                                     \
+        return cairn_message_pack(CAIRN_MESSAGE_##form, from);                                     \
+    }
+#include "api/messages.def"
+
+/* CAIRN_PACK(free, .slab = 1, .owner = 2); CAIRN_PACK(bye, 0) */
+#define CAIRN_PACK(form, ...) cairn_msg_##form##_pack(&(struct cairn_msg_##form){__VA_ARGS__})
+/* The four fields that carry a struct cairn_error (api/failure.h); text: `message` or `reason`. */
+#define CAIRN_PACK_WHY(why, text)                                                                  \
+    .code = cairn_code_info((why)->code)->slug, .text = (why)->message,                            \
+    .http_status = (uint32_t)(why)->http_status, .request_id = (why)->request_id

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* print_api: routes, codes and messages as text, for tests/python/check_openapi.py. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/messages.h"
+#include "api/routes.h"
+#include "common/error.h"
+
+static void print_form(enum cairn_message message) {
+    static const char *const groups[] = {"REQUEST", "NOTICE", "ANSWER", "EVENT",
+                                         "RECORD",  "BODY",   "REPLY",  "ITEM"};
+    static const char *const presences[] = {"MUST", "SAID", "NULLS", "MAY"};
+    static const char *const kinds[] = {"integer", "integer", "boolean", "string",
+                                        "object",  "array",   "any"};
+    const struct cairn_message_form *form = cairn_message_form(message);
+    printf("form %s %s %s\n", form->name, groups[form->group], form->text);
+    for (size_t i = 0; i < form->count; i++) {
+        const struct cairn_message_field *field = &form->fields[i];
+        uint64_t most = field->kind == CAIRN_JSON_U32 && !field->max ? UINT32_MAX : field->max;
+        printf("field %s %s %s %s %" PRIu64 " %s\n", form->name, field->name,
+               presences[field->presence], kinds[field->kind], most,
+               field->item ? cairn_message_form(field->item)->name : "none");
+    }
+}
+
+int main(void) {
+    for (int i = 0; i < CAIRN_ROUTE_COUNT; i++) {
+        const struct cairn_route *route = cairn_route_at((enum cairn_route_id)i);
+        printf("route %s %s %s\n", route->method, route->template_text, route->name);
+    }
+    for (int i = CAIRN_OK + 1; i < CAIRN_CODE_COUNT; i++) {
+        printf("code %s\n", cairn_code_info((enum cairn_code)i)->slug);
+    }
+    for (int i = CAIRN_MESSAGE_none + 1; i < CAIRN_MESSAGE_COUNT; i++)
+        print_form((enum cairn_message)i);
+    return 0;
+}

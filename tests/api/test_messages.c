@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/messages.h"
+
+#include "tests/harness.h"
+
+static const struct cairn_message_form *form_at(int i) {
+    return cairn_message_form((enum cairn_message)i);
+}
+
+static void expect_text(json_t *take_json, const char *wanted) {
+    CAIRN_AUTO_JSON json_t *json = take_json;
+    CAIRN_AUTO(buf) text = {0};
+    REQUIRE(json != NULL);
+    REQUIRE(cairn_json_dump(json, &text, NULL) == CAIRN_OK);
+    EXPECT_EQ_TEXT(text.data, wanted);
+}
+
+/* ---- the table ---- */
+
+TEST(a_request_is_answered_by_an_answer_and_nothing_else_is_answered) {
+    for (int i = CAIRN_MESSAGE_none + 1; i < CAIRN_MESSAGE_COUNT; i++) {
+        const struct cairn_message_form *form = form_at(i);
+        EXPECT((form->answer != CAIRN_MESSAGE_none) == (form->group == CAIRN_MESSAGE_REQUEST));
+        if (form->answer) EXPECT(form_at((int)form->answer)->group == CAIRN_MESSAGE_ANSWER);
+        if (form->group <= CAIRN_MESSAGE_NOTICE) EXPECT_EQ_U64(cairn_message_asked(form->text), i);
+    }
+    EXPECT_EQ_U64(cairn_message_asked("welcome"), CAIRN_MESSAGE_none);
+    EXPECT_EQ_U64(cairn_message_asked(""), CAIRN_MESSAGE_none);
+}
+
+union any_form { /* room for every form's struct */
+    uint64_t words[32];
+    char bytes[32 * sizeof(uint64_t)];
+};
+
+/* Every field has a value of its own. */
+static void fill(const struct cairn_message_form *form, json_t *object, json_t *array,
+                 union any_form *ret) {
+    for (size_t k = 0; k < form->count; k++) {
+        const struct cairn_message_field *field = &form->fields[k];
+        REQUIRE(field->offset + sizeof(uint64_t) <= sizeof(ret->bytes));
+        void *at = ret->bytes + field->offset;
+        if (field->kind == CAIRN_JSON_U64) *(uint64_t *)at = k + 1;
+        if (field->kind == CAIRN_JSON_U32) *(uint32_t *)at = (uint32_t)k + 1;
+        if (field->kind == CAIRN_JSON_BOOL) *(bool *)at = true;
+        if (field->kind == CAIRN_JSON_TEXT) *(const char **)at = field->name;
+        if (field->kind == CAIRN_JSON_OBJECT) *(json_t **)at = object;
+        if (field->kind == CAIRN_JSON_ARRAY) *(json_t **)at = array;
+    }
+}
+
+static void expect_same(const struct cairn_message_form *form, const union any_form *a,
+                        const union any_form *b) {
+    for (size_t k = 0; k < form->count; k++) {
+        const struct cairn_message_field *field = &form->fields[k];
+        size_t size = field->kind == CAIRN_JSON_BOOL  ? sizeof(bool)
+                      : field->kind == CAIRN_JSON_U32 ? sizeof(uint32_t)
+                                                      : sizeof(uint64_t);
+        const void *left = a->bytes + field->offset, *right = b->bytes + field->offset;
+        bool same = field->kind == CAIRN_JSON_TEXT
+                        ? !strcmp(*(const char *const *)left, *(const char *const *)right)
+                        : !memcmp(left, right, size);
+        cairn_test_check(same, __FILE__, __LINE__, "%s.%s is the same", form->name, field->name);
+    }
+}
+
+TEST(what_is_packed_is_read_as_it_was_in_every_form) {
+    CAIRN_AUTO_JSON json_t *object = json_object(), *array = json_array();
+    for (int i = CAIRN_MESSAGE_none + 1; i < CAIRN_MESSAGE_COUNT; i++) {
+        const struct cairn_message_form *form = form_at(i);
+        union any_form from = {0}, back = {0};
+        struct cairn_error error = {0};
+        fill(form, object, array, &from);
+        CAIRN_AUTO_JSON json_t *json = cairn_message_pack((enum cairn_message)i, &from);
+        REQUIRE(json != NULL);
+        const char *name = json_string_value(json_object_get(json, "t"));
+        bool named = form->group <= CAIRN_MESSAGE_RECORD;
+        EXPECT(named ? name && !strcmp(name, form->text) : !name);
+        EXPECT_EQ_U64(json_object_size(json), form->count + (named ? 1 : 0));
+        enum cairn_code code = cairn_message_read((enum cairn_message)i, json, "", &back, &error);
+        cairn_test_check(code == CAIRN_OK, __FILE__, __LINE__, "%s is read: %s", form->name,
+                         error.message);
+        if (code == CAIRN_OK) expect_same(form, &from, &back);
+    }
+}
+
+/* ---- presence ---- */
+
+TEST(a_may_field_that_is_none_is_left_out_and_a_said_one_is_written) {
+    expect_text(CAIRN_PACK(fail, .save = 3, .reason = "", .code = "cancelled", .request_id = ""),
+                "{\"code\":\"cancelled\",\"reason\":\"\",\"save\":3,\"t\":\"fail\"}");
+    expect_text(CAIRN_PACK(record_over, 0), "{\"t\":\"over\"}");
+    expect_text(CAIRN_PACK(record_over, .end = "failed"), "{\"end\":\"failed\",\"t\":\"over\"}");
+    expect_text(CAIRN_PACK(problem, .code = "ok", .message = ""),
+                "{\"code\":\"ok\",\"message\":\"\",\"t\":\"problem\"}");
+}
+
+/* As socket versions 2 and 3 have always been spoken. */
+TEST(a_nulls_field_that_is_none_is_null_on_the_wire) {
+    expect_text(CAIRN_PACK(begin, .step = 7, .n = 1, .on_exists = "error"),
+                "{\"format\":null,\"labels\":null,\"meta\":null,\"n\":1,\"on_exists\":\"error\","
+                "\"skip\":false,\"split\":null,\"step\":7,\"t\":\"begin\"}");
+    expect_text(CAIRN_PACK(restore, .ref = "latest"),
+                "{\"format\":null,\"ref\":\"latest\",\"t\":\"restore\"}");
+    expect_text(CAIRN_PACK(list, .limit = 500), "{\"cursor\":null,\"limit\":500,\"t\":\"list\"}");
+    expect_text(CAIRN_PACK(offer_save, .save = 1, .slab = (uint32_t)CAIRN_MESSAGE_NONE,
+                           .version = "v", .step = 0, .n = 1),
+                "{\"n\":1,\"save\":1,\"sealed\":false,\"slab\":null,\"step\":0,\"version\":\"v\"}");
+    expect_text(CAIRN_PACK(offer_save, .save = 1, .slab = 0, .version = "v", .n = 1),
+                "{\"n\":1,\"save\":1,\"sealed\":false,\"slab\":0,\"step\":0,\"version\":\"v\"}");
+    expect_text(CAIRN_PACK(record_seal, 0), "{\"replicated\":null,\"t\":\"seal\"}");
+}
+
+TEST(an_error_travels_as_four_fields) {
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_NO_SPACE, "the bucket is full");
+    why.http_status = 507;
+    cairn_error_request_id(&why, "r-1");
+    expect_text(CAIRN_PACK(verdict, .save = 2, .state = "failed", CAIRN_PACK_WHY(&why, message)),
+                "{\"code\":\"no-space\",\"http_status\":507,\"message\":\"the bucket is full\","
+                "\"request_id\":\"r-1\",\"save\":2,\"state\":\"failed\",\"t\":\"verdict\"}");
+}
+
+TEST(a_list_that_could_not_be_made_makes_no_message) {
+    EXPECT(CAIRN_PACK(read, .restore = 1, .ranges = NULL) == NULL);
+}
+
+/* ---- reading ---- */
+
+static json_t *parsed(const char *text) {
+    json_t *json = NULL;
+    EXPECT(cairn_json_parse(cairn_view_of(text), (struct cairn_json_limits){0}, &json, NULL) ==
+           CAIRN_OK);
+    return json;
+}
+
+TEST(a_default_stays_where_a_field_is_absent_or_null) {
+    CAIRN_AUTO_JSON json_t *json = parsed("{\"t\":\"restore\",\"id\":4,\"format\":null}");
+    struct cairn_msg_restore restore = {.ref = "latest"};
+    REQUIRE(cairn_msg_restore_read(json, "", &restore, NULL) == CAIRN_OK);
+    EXPECT_EQ_TEXT(restore.ref, "latest");
+    EXPECT(restore.format == NULL);
+}
+
+TEST(a_must_field_that_is_absent_is_refused_by_name) {
+    CAIRN_AUTO_JSON json_t *json = parsed("{\"t\":\"window\",\"id\":4}");
+    struct cairn_msg_window window = {0};
+    struct cairn_error error = {0};
+    EXPECT(cairn_msg_window_read(json, "", &window, &error) == CAIRN_INVALID);
+    EXPECT_EQ_TEXT(error.message, "/bytes: missing");
+}
+
+TEST(a_number_above_its_bound_is_refused_by_name) {
+    CAIRN_AUTO_JSON json_t *json = parsed("{\"limit\":1001}");
+    struct cairn_msg_list list = {.limit = 100};
+    struct cairn_error error = {0};
+    EXPECT(cairn_msg_list_read(json, "", &list, &error) == CAIRN_INVALID);
+    EXPECT_EQ_TEXT(error.message, "/limit: wanted an integer from 0 to 1000, got 1001");
+    EXPECT_EQ_U64(list.limit, 100);
+}
+
+TEST(a_body_is_a_closed_list_and_a_frame_takes_unknown_fields) {
+    CAIRN_AUTO_JSON json_t *json = parsed("{\"grant\":\"g\",\"bytes\":1,\"later\":2}");
+    struct cairn_msg_commit commit = {0};
+    struct cairn_msg_window window = {0};
+    struct cairn_error error = {0};
+    EXPECT(cairn_msg_commit_read(json, "", &commit, &error) == CAIRN_INVALID);
+    EXPECT(strstr(error.message, "unknown field") != NULL);
+    EXPECT(cairn_msg_window_read(json, "", &window, NULL) == CAIRN_OK);
+}
