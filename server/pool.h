@@ -8,7 +8,7 @@
  *          P2  stop runs what was due, drops what was delayed, and returns when all have ended.
  * Limits:  256 threads; the queue is bounded by its users (connections, versions).
  * Threads: push from any thread, also from a task.
- * Next:    server/http/http.h, server/commit.h.
+ * Next:    server/http/http.h, server/jobs/jobs.h.
  */
 #pragma once
 

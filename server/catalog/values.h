@@ -8,7 +8,7 @@
  * Promise: Q34  catalog time is one row, raised by compare-and-set.
  * Limits:  -
  * Threads: inside a transaction.
- * Next:    server/jobs/identity.h, server/jobs/sweep.h.
+ * Next:    server/jobs/identity.h, server/jobs/sweep.c.
  */
 #pragma once
 

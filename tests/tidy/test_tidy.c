@@ -1,48 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tidy: every rule over the whole tree, and every rule over a small file that breaks it. */
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/file.h"
 #include "tests/harness.h"
 #include "tests/tidy/rules.h"
+#include "tests/tidy/tree.h"
 
 /* ---- the tree ---- */
 
-enum kind { SOURCE = 1, HEADER = 2, TABLE = 4, PYTHON = 8, OTHER = 16 };
-#define CODE (SOURCE | HEADER)
-#define ALL (SOURCE | HEADER | TABLE | PYTHON | OTHER)
-
-static enum kind kind_of(const char *path) {
-    static const struct {
-        const char *end;
-        enum kind kind;
-    } ends[] = {{".c", SOURCE},  {".h", HEADER},   {".def", TABLE},  {".py", PYTHON},
-                {".md", OTHER},  {".txt", OTHER},  {".sh", OTHER},   {".yaml", OTHER},
-                {".yml", OTHER}, {".json", OTHER}, {".html", OTHER}, {".toml", OTHER}};
-    /* A program in docs/ is a document that happens to run. */
-    if (!strncmp(path, "docs/", 5)) return OTHER;
-    const char *dot = strrchr(path, '.');
-    for (size_t i = 0; dot && i < CAIRN_COUNT(ends); i++)
-        if (!strcmp(dot, ends[i].end)) return ends[i].kind;
-    bool script = !strcmp(path, "test") || !strcmp(path, "quickstart") ||
-                  !strcmp(path, ".ci/run") || !strncmp(path, "docker/", 7);
-    return script ? OTHER : 0;
-}
-
-/* Build results, and what version control and editors keep for themselves, are no sources. */
-static bool is_skipped(const char *path, const char *name) {
-    if (!strcmp(name, ".ci")) return false;
-    return name[0] == '.' || !strcmp(path, "build") || !strcmp(name, "__pycache__");
-}
+#define CODE CAIRN_TIDY_CODE
+#define TABLE CAIRN_TIDY_TABLE
+#define PYTHON CAIRN_TIDY_PYTHON
+#define ALL CAIRN_TIDY_ALL
 
 struct run {
     cairn_tidy_rule *rule;
-    unsigned kinds;
     unsigned files;
     struct cairn_buf found;
 };
@@ -50,50 +23,16 @@ static void cairn_run_release(struct run *run) {
     cairn_buf_release(&run->found);
 }
 
-static void look_at(struct run *run, const char *path) {
-    if (!(kind_of(path) & run->kinds)) return;
-    char full[2048];
-    snprintf(full, sizeof full, "%s/%s", CAIRN_SOURCE_DIR, path);
-    CAIRN_AUTO(buf) text = {0};
-    struct cairn_error err = {0};
-    if (cairn_file_load(full, &text, &err) != CAIRN_OK) {
-        /* A file that went away while the tree was read is nobody's fault. */
-        EXPECT(err.code == CAIRN_NOT_FOUND);
-        return;
-    }
-    CAIRN_AUTO_HEAP char *code = malloc(text.size + 1);
-    if (!code || text.size == 0) return;
-    cairn_tidy_blank(text.data, code);
-    struct cairn_tidy_file file = {path, text.data, code};
-    run->rule(&file, &run->found);
+static void look_at(void *owner, const struct cairn_tidy_file *file) {
+    struct run *run = owner;
+    run->rule(file, &run->found);
     run->files++;
-}
-
-static void walk(struct run *run, const char *folder) {
-    char full[2048];
-    snprintf(full, sizeof full, "%s/%s", CAIRN_SOURCE_DIR, folder);
-    DIR *directory = opendir(full);
-    if (!directory) return;
-    struct dirent *entry;
-    while ((entry = readdir(directory))) {
-        char path[1024];
-        struct stat status;
-        snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", entry->d_name);
-        if (is_skipped(path, entry->d_name) ||
-            fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
-            continue;
-        if (S_ISDIR(status.st_mode))
-            walk(run, path);
-        else if (S_ISREG(status.st_mode))
-            look_at(run, path);
-    }
-    closedir(directory);
 }
 
 /* Some rule, all files that it is for. That files were seen is checked too. */
 static void expect_tidy(cairn_tidy_rule *rule, unsigned kinds, unsigned files_min) {
-    __attribute__((cleanup(cairn_run_release))) struct run run = {.rule = rule, .kinds = kinds};
-    walk(&run, "");
+    __attribute__((cleanup(cairn_run_release))) struct run run = {.rule = rule};
+    cairn_tidy_walk(kinds, look_at, &run);
     EXPECT(run.files >= files_min);
     if (!EXPECT(run.found.size == 0)) fputs(run.found.data, stderr);
 }

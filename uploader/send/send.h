@@ -18,7 +18,7 @@
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved.
  * Threads: `queue` of a shard is locked by upload_queue; worker threads of its own. The callbacks
  *          of uploader/save.h are called on them with no lock held.
- * Next:    store/multipart.h, uploader/source.h, uploader/journal/journal.h.
+ * Next:    store/multipart.h, uploader/send/source.c, uploader/journal/journal.h.
  */
 #pragma once
 

@@ -9,7 +9,7 @@
  *          M2  names and values of the query and the path are decoded once.
  * Limits:  heads of CAIRN_S3F_HEAD_BYTES_MAX, CAIRN_S3F_PAIRS_MAX headers and as many parameters.
  * Threads: one owner.
- * Next:    route.h for what is asked.
+ * Next:    route.c for what is asked.
  */
 #pragma once
 
