@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/messages.h"
 #include "common/rule.h"
 
 enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended,
@@ -14,20 +15,14 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
         return cairn_fail(err, CAIRN_INVALID, "/ranks must name 1 to %d ranks, /ended at most that",
                           CAIRN_SRV_RANKS_MAX);
     for (size_t i = 0; i < count; i++) {
-        uint32_t rank = 0;
-        const char *proc = NULL;
+        struct cairn_msg_attempt_rank told = {0};
         char pointer[32];
         snprintf(pointer, sizeof(pointer), "/ranks/%zu", i);
-        struct cairn_json_field fields[] = {
-            {"rank", CAIRN_JSON_U32, true, &rank, 0},
-            {"proc", CAIRN_JSON_TEXT, true, &proc, 64},
-        };
-        CAIRN_TRY(cairn_json_read(json_array_get(ranks, i), pointer, fields, CAIRN_COUNT(fields),
-                                  false, err));
-        if (rank >= world_size)
+        CAIRN_TRY(cairn_msg_attempt_rank_read(json_array_get(ranks, i), pointer, &told, err));
+        if (told.rank >= world_size)
             return cairn_fail(err, CAIRN_INVALID, "%s: rank %u of a world of %" PRIu64, pointer,
-                              rank, world_size);
-        if (!proc[0]) return cairn_fail(err, CAIRN_INVALID, "%s/proc is empty", pointer);
+                              told.rank, world_size);
+        if (!told.proc[0]) return cairn_fail(err, CAIRN_INVALID, "%s/proc is empty", pointer);
     }
     for (size_t i = 0; i < json_array_size(ended); i++) {
         const json_t *rank = json_array_get(ended, i);

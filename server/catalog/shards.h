@@ -14,22 +14,18 @@
  */
 #pragma once
 
-#include "common/buf.h"
-#include "common/json.h"
+#include "api/messages.h"
 #include "server/catalog/versions.h"
 
 /* As a node says it; the texts live as long as the call's body. */
 struct cairn_srv_shard_said {
-    const char *name, *crc_text, *blocks_text, *token;
-    uint64_t rank, size, part_bytes;
+    struct cairn_msg_registration told;
     uint32_t crc32c;
     struct cairn_buf blocks;
 };
 struct cairn_srv_seal_said {
-    uint64_t rank, bytes;
-    const char *table_text; /* NULL: no tensors */
+    struct cairn_msg_rank_seal told; /* table NULL: no tensors */
     uint8_t table[32];
-    json_t *shards, *replicated;
     struct cairn_buf replicated_text;
 };
 struct cairn_srv_registration {

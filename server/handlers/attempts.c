@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "api/manifest.h"
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/encode.h"
@@ -15,13 +16,13 @@
 #include "common/text.h"
 #include "server/catalog/attempts.h"
 #include "server/catalog/members.h"
-#include "server/nodes.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/record.h"
+#include "server/nodes.h"
 #include "server/pool.h"
 #include "server/request.h"
 #include "server/waiters.h"
@@ -29,16 +30,13 @@
 #define BUSY_MS (10 * 60000) /* Q7 */
 #define LOOK_AGAIN_MS 250    /* a node's silence ends a wait without anybody telling */
 #define OPEN_TRIES_MAX 5     /* a commit may come between the records and the transaction */
-#define JOB_BYTES_MAX 255
 
 struct ask {
     struct cairn_srv *server;
     const struct cairn_run_name *name;
-    const char *job, *resume, *wait_staged, *node, *incarnation;
-    uint64_t after, world_size, wait_ms, arrived_ms;
+    struct cairn_msg_attempt_open told;
+    uint64_t wait_ms, arrived_ms;
     uint64_t left_ms; /* of the wait, when this call may not wait for longer */
-    bool force;
-    json_t *ranks, *ended;
     /* what the transaction found */
     bool known, must_wait;
     struct cairn_srv_run run;
@@ -55,32 +53,21 @@ static bool resume_valid(const char *text) {
 }
 
 static enum cairn_code parse(const json_t *body, struct ask *ask, struct cairn_error *err) {
-    ask->resume = "latest";
-    ask->wait_staged = "30s";
-    ask->incarnation = "";
-    struct cairn_json_field fields[] = {
-        {"job", CAIRN_JSON_TEXT, true, &ask->job, JOB_BYTES_MAX},
-        {"world_size", CAIRN_JSON_U64, true, &ask->world_size, UINT32_MAX},
-        {"resume", CAIRN_JSON_TEXT, false, &ask->resume, 64},
-        {"after", CAIRN_JSON_U64, true, &ask->after, 0},
-        {"wait_staged", CAIRN_JSON_TEXT, false, &ask->wait_staged, 32},
-        {"ranks", CAIRN_JSON_ARRAY, true, &ask->ranks, 0},
-        {"node", CAIRN_JSON_TEXT, true, &ask->node, CAIRN_NAME_BYTES_MAX},
-        {"force", CAIRN_JSON_BOOL, false, &ask->force, 0},
-        {"incarnation", CAIRN_JSON_TEXT, false, &ask->incarnation, CAIRN_SRV_INCARNATION_BYTES_MAX},
-        {"ended", CAIRN_JSON_ARRAY, false, &ask->ended, 0},
-    };
-    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
-    if (!ask->job[0]) return cairn_fail(err, CAIRN_INVALID, "/job is empty");
-    if (!ask->world_size) return cairn_fail(err, CAIRN_INVALID, "/world_size must be at least 1");
-    if (!cairn_name_valid(cairn_view_of(ask->node)))
+    ask->told.resume = "latest";
+    ask->told.wait_staged = "30s";
+    ask->told.incarnation = "";
+    CAIRN_TRY(cairn_msg_attempt_open_read(body, "", &ask->told, err));
+    if (!ask->told.job[0]) return cairn_fail(err, CAIRN_INVALID, "/job is empty");
+    if (!ask->told.world_size)
+        return cairn_fail(err, CAIRN_INVALID, "/world_size must be at least 1");
+    if (!cairn_name_valid(cairn_view_of(ask->told.node)))
         return cairn_fail(err, CAIRN_INVALID, "/node is not a valid name");
-    if (!resume_valid(ask->resume))
+    if (!resume_valid(ask->told.resume))
         return cairn_fail(err, CAIRN_INVALID,
                           "/resume must be latest, none, keep, a step or a version id");
-    CAIRN_TRY(cairn_parse_duration(cairn_view_of(ask->wait_staged), &ask->wait_ms, err));
+    CAIRN_TRY(cairn_parse_duration(cairn_view_of(ask->told.wait_staged), &ask->wait_ms, err));
     if (!CAIRN_RULE(Q51)) ask->wait_ms = cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX);
-    return cairn_srv_members_check(ask->ranks, ask->ended, ask->world_size, err);
+    return cairn_srv_members_check(ask->told.ranks, ask->told.ended, ask->told.world_size, err);
 }
 
 /* ---- a known job (Q2) ---- */
@@ -91,22 +78,23 @@ static enum cairn_code compare_known(const struct ask *ask, struct cairn_error *
         return cairn_fail(err, CAIRN_STALE_ATTEMPT,
                           "job \"%s\" opened attempt %" PRIu64 "; attempt %" PRIu64
                           " is the newest",
-                          ask->job, attempt->number, ask->run.attempt);
-    if (attempt->world_size != ask->world_size)
+                          ask->told.job, attempt->number, ask->run.attempt);
+    if (attempt->world_size != ask->told.world_size)
         return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
                           "job \"%s\" was opened with world size %" PRIu64 ", not %" PRIu64,
-                          ask->job, attempt->world_size, ask->world_size);
+                          ask->told.job, attempt->world_size, ask->told.world_size);
     /* "": taken over from the store (reconcile) */
-    if (attempt->resume[0] && strcmp(attempt->resume, ask->resume))
+    if (attempt->resume[0] && strcmp(attempt->resume, ask->told.resume))
         return cairn_fail(err, CAIRN_ATTEMPT_DIFFERS,
-                          "job \"%s\" was opened with resume \"%s\", not \"%s\"", ask->job,
-                          attempt->resume, ask->resume);
+                          "job \"%s\" was opened with resume \"%s\", not \"%s\"", ask->told.job,
+                          attempt->resume, ask->told.resume);
     return CAIRN_OK;
 }
 
 /* Fills the answer's fields when the job is known; a mismatch fails. */
 static enum cairn_code find_job(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_attempt_of_job(tx, ask->run.id, ask->job, &ask->known, &ask->attempt, err));
+    CAIRN_TRY(
+        cairn_srv_attempt_of_job(tx, ask->run.id, ask->told.job, &ask->known, &ask->attempt, err));
     return ask->known ? compare_known(ask, err) : CAIRN_OK;
 }
 
@@ -147,10 +135,10 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     if (code) return code;
     CAIRN_TRY(find_job(tx, ask, err));
     if (ask->known) return CAIRN_OK;
-    if (ask->after != ask->run.attempt)
+    if (ask->told.after != ask->run.attempt)
         return cairn_fail(err, CAIRN_ATTEMPT_MOVED,
                           "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
-                          ask->run.attempt, ask->after);
+                          ask->run.attempt, ask->told.after);
     bool staged = false;
     struct nodes nodes = {.ask = ask};
     CAIRN_TRY(
@@ -158,7 +146,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(cairn_srv_run_has_staged(tx, ask->run.id, &staged, err));
     CAIRN_TRY(decide_wait(ask, staged || nodes.unsent, err));
     /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
-    if (nodes.busy && !ask->must_wait && !strcmp(ask->resume, "keep") && !ask->force)
+    if (nodes.busy && !ask->must_wait && !strcmp(ask->told.resume, "keep") && !ask->told.force)
         return cairn_fail(err, CAIRN_RUN_BUSY,
                           "trainers of attempt %" PRIu64 " of %s/%s are connected to a node that "
                           "was heard within 10 minutes; end them, or force it",
@@ -200,13 +188,13 @@ static enum cairn_code choose_step(struct cairn_srv_tx *tx, struct ask *ask, uin
 
 static enum cairn_code choose(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
     uint64_t step = 0;
-    if (!strcmp(ask->resume, "none") || !strcmp(ask->resume, "keep")) return CAIRN_OK;
-    if (!strcmp(ask->resume, "latest"))
+    if (!strcmp(ask->told.resume, "none") || !strcmp(ask->told.resume, "keep")) return CAIRN_OK;
+    if (!strcmp(ask->told.resume, "latest"))
         return cairn_srv_latest(tx, ask->run.id, &ask->attempt.has_choice, &ask->attempt.choice,
                                 &ask->attempt.choice_step, err);
-    if (!cairn_parse_u64(cairn_view_of(ask->resume), &step, NULL))
+    if (!cairn_parse_u64(cairn_view_of(ask->told.resume), &step, NULL))
         return choose_step(tx, ask, step, err);
-    return take_choice(tx, ask, ask->resume, err);
+    return take_choice(tx, ask, ask->told.resume, err);
 }
 
 /* Committed versions that lie beyond the choice; `none` supersedes all, `keep` none. */
@@ -214,7 +202,7 @@ static enum cairn_code supersede(struct cairn_srv_tx *tx, struct ask *ask,
                                  struct cairn_error *err) {
     const struct cairn_srv_attempt *attempt = &ask->attempt;
     const struct cairn_version_id *choice = attempt->has_choice ? &attempt->choice : NULL;
-    bool keep = !strcmp(ask->resume, "keep") || (!choice && strcmp(ask->resume, "none"));
+    bool keep = !strcmp(ask->told.resume, "keep") || (!choice && strcmp(ask->told.resume, "none"));
     if (!keep)
         CAIRN_TRY(cairn_srv_versions_supersede_beyond(tx, ask->run.id, choice, attempt->choice_step,
                                                       &ask->superseded, err));
@@ -239,11 +227,11 @@ static enum cairn_code abort_open(struct cairn_srv_tx *tx, struct ask *ask,
 static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct cairn_error *err) {
     uint8_t nonce[16];
     struct cairn_srv_attempt *attempt = &ask->attempt;
-    *attempt =
-        (struct cairn_srv_attempt){.number = ask->run.attempt + 1, .world_size = ask->world_size};
+    *attempt = (struct cairn_srv_attempt){.number = ask->run.attempt + 1,
+                                          .world_size = ask->told.world_size};
     ask->server->random(nonce, sizeof(nonce));
     cairn_hex_encode(nonce, sizeof(nonce), attempt->nonce);
-    (void)cairn_text_copy(attempt->resume, sizeof(attempt->resume), ask->resume);
+    (void)cairn_text_copy(attempt->resume, sizeof(attempt->resume), ask->told.resume);
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, ask->run.id, err));
     if (CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_run_owes_record(tx, ask->run.id, &ask->owed, err));
     if (ask->owed)
@@ -254,8 +242,8 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct ask *ask, struct
     CAIRN_TRY(abort_open(tx, ask, err));
     CAIRN_TRY(cairn_srv_run_set_attempt(tx, ask->run.id, attempt->number, attempt->nonce, err));
     struct cairn_srv_attempt_new opened = {.attempt = attempt,
-                                           .job = ask->job,
-                                           .incarnation = ask->incarnation,
+                                           .job = ask->told.job,
+                                           .incarnation = ask->told.incarnation,
                                            .superseded = &ask->superseded,
                                            .wall_ms = cairn_srv_wall_ms(ask->server)};
     return cairn_srv_attempt_insert(tx, ask->run.id, &opened, err);
@@ -276,21 +264,21 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
     CAIRN_TRY(cairn_srv_run_make(tx, ask->name, NULL, wall_ms, &ask->run, NULL, err));
     CAIRN_TRY(find_job(tx, ask, err));
     if (!ask->known) {
-        if (ask->after != ask->run.attempt)
+        if (ask->told.after != ask->run.attempt)
             return cairn_fail(err, CAIRN_ATTEMPT_MOVED,
                               "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
-                              ask->run.attempt, ask->after);
+                              ask->run.attempt, ask->told.after);
         CAIRN_TRY(open_new(tx, ask, err));
     }
-    struct cairn_srv_joining joining = {.run_id = ask->run.id,
-                                        .attempt = ask->attempt.number,
-                                        .job = ask->job,
-                                        .node = ask->node,
-                                        .incarnation = ask->incarnation,
-                                        .ranks = ask->ranks,
-                                        /* It was said of the attempt that the caller saw. */
-                                        .ended =
-                                            ask->after == ask->attempt.number ? ask->ended : NULL};
+    struct cairn_srv_joining joining = {
+        .run_id = ask->run.id,
+        .attempt = ask->attempt.number,
+        .job = ask->told.job,
+        .node = ask->told.node,
+        .incarnation = ask->told.incarnation,
+        .ranks = ask->told.ranks,
+        /* It was said of the attempt that the caller saw. */
+        .ended = ask->told.after == ask->attempt.number ? ask->told.ended : NULL};
     return cairn_srv_members_join(tx, &joining, err);
 }
 
@@ -302,18 +290,19 @@ static enum cairn_code answer(const struct ask *ask, struct cairn_srv_reply *rep
     (void)cairn_text_copy(grant.nonce, sizeof(grant.nonce), attempt->nonce);
     char text[CAIRN_GRANT_BYTES_MAX];
     cairn_grant_sign(&grant, ask->server->grant_key, text);
-    json_t *json = json_pack("{s:I, s:s, s:s, s:s?, s:o}", "attempt", (json_int_t)attempt->number,
-                             "nonce", attempt->nonce, "grant", text, "resume_version",
-                             attempt->has_choice ? attempt->choice.text : NULL, "resume_step",
-                             attempt->has_choice ? json_integer((json_int_t)attempt->choice_step)
-                                                 : json_null());
-    return cairn_srv_reply_json(reply, ask->known ? 200 : 201, json, err);
+    bool found = attempt->has_choice;
+    return cairn_srv_reply_json(
+        reply, ask->known ? 200 : 201,
+        CAIRN_PACK(attempt_opened, .attempt = attempt->number, .nonce = attempt->nonce,
+                   .grant = text, .resume_version = found ? attempt->choice.text : NULL,
+                   .resume_step = found ? attempt->choice_step : CAIRN_MESSAGE_NONE),
+        err);
 }
 
 static void tell(const struct ask *ask) {
     cairn_log(INFO, "attempt.opened",
               "run=%s/%s attempt=%" PRIu64 " job=\"%s\" resume=%s aborted=%zu", ask->name->project,
-              ask->name->run, ask->attempt.number, ask->job,
+              ask->name->run, ask->attempt.number, ask->told.job,
               ask->attempt.has_choice ? ask->attempt.choice.text : "nothing", ask->aborted.count);
     for (size_t i = 0; i < ask->aborted.count; i++)
         cairn_srv_waiters_tell(ask->server->waiters, ask->aborted.ids[i].text);

@@ -57,9 +57,9 @@ static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const ch
                                     struct cairn_error *err) {
     shard->blocks.limit = 32 * CAIRN_MIB;
     enum cairn_code code =
-        cairn_base64_decode(cairn_view_of(shard->blocks_text), &shard->blocks, err);
+        cairn_base64_decode(cairn_view_of(shard->told.blocks), &shard->blocks, err);
     if (code) return cairn_within(err, CAIRN_INVALID, "%s/blocks", pointer);
-    uint64_t count = cairn_block_count(shard->size);
+    uint64_t count = cairn_block_count(shard->told.size);
     if (shard->blocks.size % 4 || shard->blocks.size / 4 != count)
         return cairn_fail(err, CAIRN_INVALID,
                           "%s/blocks holds %zu bytes; %" PRIu64 " blocks of 4 are due", pointer,
@@ -67,7 +67,7 @@ static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const ch
     CAIRN_AUTO_HEAP uint32_t *blocks = calloc((size_t)count + 1, sizeof(*blocks));
     if (!blocks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for block checksums");
     for (size_t i = 0; i < count; i++) blocks[i] = cairn_load_u32le(shard->blocks.data + 4 * i);
-    uint32_t combined = cairn_blocks_combine(blocks, shard->size);
+    uint32_t combined = cairn_blocks_combine(blocks, shard->told.size);
     if (combined != shard->crc32c)
         return cairn_fail(err, CAIRN_INVALID, "%s/crc32c is %08x, its blocks combine to %08x",
                           pointer, shard->crc32c, combined);
@@ -76,80 +76,59 @@ static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const ch
 
 static enum cairn_code parse_shard(const json_t *item, const char *pointer,
                                    struct cairn_srv_shard_said *shard, struct cairn_error *err) {
-    struct cairn_json_field fields[] = {
-        {"name", CAIRN_JSON_TEXT, true, &shard->name, CAIRN_SHARD_NAME_BYTES_MAX},
-        {"rank", CAIRN_JSON_U64, true, &shard->rank, UINT32_MAX},
-        {"size", CAIRN_JSON_U64, true, &shard->size, SIZE_MAX_BYTES},
-        {"crc32c", CAIRN_JSON_TEXT, true, &shard->crc_text, 8},
-        {"blocks", CAIRN_JSON_TEXT, true, &shard->blocks_text, 32 * CAIRN_MIB},
-        {"part_bytes", CAIRN_JSON_U64, false, &shard->part_bytes, SIZE_MAX_BYTES},
-        {"token", CAIRN_JSON_TEXT, true, &shard->token, CAIRN_UUID_TEXT_BYTES - 1},
-    };
-    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), false, err));
-    enum cairn_code code = cairn_shard_name_check(cairn_view_of(shard->name), err);
+    CAIRN_TRY(cairn_msg_registration_read(item, pointer, &shard->told, err));
+    enum cairn_code code = cairn_shard_name_check(cairn_view_of(shard->told.name), err);
     if (code) return cairn_within(err, CAIRN_INVALID, "%s/name", pointer);
-    if (!cairn_uuid_text_valid(cairn_view_of(shard->token)))
+    if (!cairn_uuid_text_valid(cairn_view_of(shard->told.token)))
         return cairn_fail(err, CAIRN_INVALID, "%s/token is not a UUID", pointer);
-    CAIRN_TRY(parse_crc(shard->crc_text, pointer, &shard->crc32c, err));
+    CAIRN_TRY(parse_crc(shard->told.crc32c, pointer, &shard->crc32c, err));
     return parse_blocks(shard, pointer, err);
 }
 
-static enum cairn_code parse_replicated(const struct cairn_srv_seal_said *seal, const char *pointer,
+static enum cairn_code parse_replicated(const json_t *replicated, const char *pointer,
                                         struct cairn_error *err) {
-    for (size_t i = 0; i < json_array_size(seal->replicated); i++) {
-        const char *name = NULL, *crc = NULL;
+    for (size_t i = 0; i < json_array_size(replicated); i++) {
+        struct cairn_msg_replicated told = {0};
         uint32_t value = 0;
-        struct cairn_json_field fields[] = {
-            {"name", CAIRN_JSON_TEXT, true, &name, CAIRN_TENSOR_NAME_BYTES_MAX},
-            {"crc32c", CAIRN_JSON_TEXT, true, &crc, 8},
-        };
-        CAIRN_TRY(cairn_json_read(json_array_get(seal->replicated, i), pointer, fields,
-                                  CAIRN_COUNT(fields), false, err));
-        CAIRN_TRY(parse_crc(crc, pointer, &value, err));
+        CAIRN_TRY(cairn_msg_replicated_read(json_array_get(replicated, i), pointer, &told, err));
+        CAIRN_TRY(parse_crc(told.crc32c, pointer, &value, err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code parse_seal(const json_t *item, const char *pointer,
-                                  struct cairn_srv_seal_said *seal, struct cairn_error *err) {
-    struct cairn_json_field fields[] = {
-        {"rank", CAIRN_JSON_U64, true, &seal->rank, UINT32_MAX},
-        {"table", CAIRN_JSON_TEXT, false, &seal->table_text, 64},
-        {"shards", CAIRN_JSON_ARRAY, true, &seal->shards, 0},
-        {"bytes", CAIRN_JSON_U64, true, &seal->bytes, SIZE_MAX_BYTES},
-        {"replicated", CAIRN_JSON_ARRAY, false, &seal->replicated, 0},
-    };
-    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), false, err));
-    if (seal->table_text) {
-        enum cairn_code code =
-            cairn_hex_decode(cairn_view_of(seal->table_text), seal->table, 32, err);
-        if (code) return cairn_within(err, CAIRN_INVALID, "%s/table", pointer);
-    }
-    if (json_array_size(seal->shards) > SEALED_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "%s/shards names more than %d", pointer, SEALED_MAX);
+static enum cairn_code parse_sealed(const struct cairn_msg_rank_seal *seal, const char *pointer,
+                                    struct cairn_error *err) {
     uint64_t sum = 0;
     CAIRN_AUTO(shard_names) names = {0};
+    if (json_array_size(seal->shards) > SEALED_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s/shards names more than %d", pointer, SEALED_MAX);
     for (size_t i = 0; i < json_array_size(seal->shards); i++) {
-        const char *name = NULL;
-        uint64_t size = 0;
-        struct cairn_json_field pair[] = {
-            {"name", CAIRN_JSON_TEXT, true, &name, CAIRN_SHARD_NAME_BYTES_MAX},
-            {"size", CAIRN_JSON_U64, true, &size, SIZE_MAX_BYTES},
-        };
-        CAIRN_TRY(cairn_json_read(json_array_get(seal->shards, i), pointer, pair, CAIRN_COUNT(pair),
-                                  false, err));
-        CAIRN_TRY(cairn_shard_name_check(cairn_view_of(name), err));
-        CAIRN_TRY(cairn_shard_names_add(&names, cairn_view_of(name), err));
-        if (cairn_add_overflows(sum, size, &sum) || sum > SIZE_MAX_BYTES)
+        struct cairn_msg_sealed_shard shard = {0};
+        CAIRN_TRY(
+            cairn_msg_sealed_shard_read(json_array_get(seal->shards, i), pointer, &shard, err));
+        CAIRN_TRY(cairn_shard_name_check(cairn_view_of(shard.name), err));
+        CAIRN_TRY(cairn_shard_names_add(&names, cairn_view_of(shard.name), err));
+        if (cairn_add_overflows(sum, shard.size, &sum) || sum > SIZE_MAX_BYTES)
             return cairn_fail(err, CAIRN_INVALID, "%s/shards: the sizes overflow", pointer);
     }
-    if (sum != seal->bytes)
-        return cairn_fail(err, CAIRN_INVALID, "%s/bytes is %" PRIu64 ", the shards have %" PRIu64,
-                          pointer, seal->bytes, sum);
-    CAIRN_TRY(parse_replicated(seal, pointer, err));
+    if (sum == seal->bytes) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%s/bytes is %" PRIu64 ", the shards have %" PRIu64,
+                      pointer, seal->bytes, sum);
+}
+
+static enum cairn_code parse_seal(const json_t *item, const char *pointer,
+                                  struct cairn_srv_seal_said *seal, struct cairn_error *err) {
+    const struct cairn_msg_rank_seal *told = &seal->told;
+    CAIRN_TRY(cairn_msg_rank_seal_read(item, pointer, &seal->told, err));
+    if (told->table) {
+        enum cairn_code code = cairn_hex_decode(cairn_view_of(told->table), seal->table, 32, err);
+        if (code) return cairn_within(err, CAIRN_INVALID, "%s/table", pointer);
+    }
+    CAIRN_TRY(parse_sealed(told, pointer, err));
+    CAIRN_TRY(parse_replicated(told->replicated, pointer, err));
     seal->replicated_text.limit = 32 * CAIRN_MIB;
-    if (!seal->replicated) return cairn_buf_append_text(&seal->replicated_text, "[]", err);
-    return cairn_json_dump(seal->replicated, &seal->replicated_text, err);
+    if (!told->replicated) return cairn_buf_append_text(&seal->replicated_text, "[]", err);
+    return cairn_json_dump(told->replicated, &seal->replicated_text, err);
 }
 
 static enum cairn_code parse_lists(struct batch *batch, const json_t *shards, const json_t *seals,
@@ -211,19 +190,13 @@ enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 600000, &body, err));
     struct batch batch = {.request = request};
-    const char *grant = NULL;
-    json_t *shards = NULL, *seals = NULL;
-    struct cairn_json_field fields[] = {
-        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
-        {"node", CAIRN_JSON_TEXT, true, &batch.node, CAIRN_NAME_BYTES_MAX},
-        {"shards", CAIRN_JSON_ARRAY, false, &shards, 0},
-        {"seals", CAIRN_JSON_ARRAY, false, &seals, 0},
-    };
-    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    struct cairn_msg_register told = {0};
+    CAIRN_TRY(cairn_msg_register_read(body, "", &told, err));
+    batch.node = told.node;
     if (!cairn_name_valid(cairn_view_of(batch.node)))
         return cairn_fail(err, CAIRN_INVALID, "/node is not a valid name");
-    CAIRN_TRY(cairn_srv_grant_read(request, grant, &batch.grant, err));
-    enum cairn_code code = parse_lists(&batch, shards, seals, err);
+    CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &batch.grant, err));
+    enum cairn_code code = parse_lists(&batch, told.shards, told.seals, err);
     if (!code) code = serve(&batch, reply, err);
     release_batch(&batch);
     return code;
