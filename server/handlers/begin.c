@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "api/meta.h"
 #include "common/encode.h"
 #include "common/log.h"
@@ -20,11 +21,9 @@
 #define BEGINS_MAX 4096
 
 struct begin {
-    uint64_t step, n, rank, world_size;
-    const char *on_exists_text, *format, *group, *digest;
+    struct cairn_msg_begin_save told;
+    struct cairn_msg_begin_split split; /* group NULL: none */
     enum cairn_srv_on_exists on_exists;
-    bool skip;
-    json_t *split, *labels, *meta;
     struct cairn_buf labels_text, meta_text;
     /* the answer */
     enum cairn_code code; /* what was read is refused */
@@ -53,14 +52,10 @@ static void release_begins(struct batch *batch) {
 /* ---- reading ---- */
 
 static enum cairn_code parse_split(struct begin *begin, struct cairn_error *err) {
-    if (!begin->split) return CAIRN_OK;
-    struct cairn_json_field fields[] = {
-        {"group", CAIRN_JSON_TEXT, true, &begin->group, 256},
-        {"digest", CAIRN_JSON_TEXT, true, &begin->digest, 64},
-    };
-    CAIRN_TRY(cairn_json_read(begin->split, "/split", fields, CAIRN_COUNT(fields), false, err));
+    if (!begin->told.split) return CAIRN_OK;
+    CAIRN_TRY(cairn_msg_begin_split_read(begin->told.split, "/split", &begin->split, err));
     uint8_t digest[32];
-    return cairn_hex_decode(cairn_view_of(begin->digest), digest, sizeof(digest), err);
+    return cairn_hex_decode(cairn_view_of(begin->split.digest), digest, sizeof(digest), err);
 }
 
 static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
@@ -68,7 +63,7 @@ static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
     static const char *const choices[] = {"error", "new-version", "supersede"};
     for (size_t i = 0; i < CAIRN_COUNT(choices); i++) {
         begin->on_exists = (enum cairn_srv_on_exists)i;
-        if (!strcmp(begin->on_exists_text, choices[i])) return CAIRN_OK;
+        if (!strcmp(begin->told.on_exists, choices[i])) return CAIRN_OK;
     }
     begin->on_exists = CAIRN_SRV_EXISTS_ERROR;
     return cairn_fail(err, CAIRN_INVALID, "%s/on_exists must be error, new-version or supersede",
@@ -78,52 +73,35 @@ static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
 /* Which rank of which version begins: what a refusal needs to be told to the others (Q50). */
 static enum cairn_code parse_place(const json_t *item, const char *pointer, struct begin *begin,
                                    struct cairn_error *err) {
-    struct cairn_json_field fields[] = {
-        {"step", CAIRN_JSON_U64, true, &begin->step, CAIRN_STEP_MAX},
-        {"n", CAIRN_JSON_U64, true, &begin->n, INT32_MAX},
-        {"rank", CAIRN_JSON_U64, true, &begin->rank, UINT32_MAX},
-        {"world_size", CAIRN_JSON_U64, true, &begin->world_size, UINT32_MAX},
-    };
-    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), true, err));
-    if (!begin->n || !begin->world_size || begin->rank >= begin->world_size)
+    struct cairn_msg_begin_place place = {0};
+    CAIRN_TRY(cairn_msg_begin_place_read(item, pointer, &place, err));
+    if (!place.n || !place.world_size || place.rank >= place.world_size)
         return cairn_fail(err, CAIRN_INVALID,
                           "%s: n and world_size count from 1, rank %" PRIu64
                           " must be below the world size %" PRIu64,
-                          pointer, begin->rank, begin->world_size);
+                          pointer, place.rank, place.world_size);
+    begin->told = (struct cairn_msg_begin_save){.step = place.step,
+                                                .n = place.n,
+                                                .rank = place.rank,
+                                                .world_size = place.world_size,
+                                                .on_exists = "error",
+                                                .format = ""};
     begin->placed = true;
     return CAIRN_OK;
 }
 
-/* single: grant and node stand beside the begin's own fields. */
-static enum cairn_code parse_begin(const json_t *item, const char *pointer, bool single,
-                                   struct begin *begin, struct cairn_error *err) {
-    const char *ignored = NULL;
+static enum cairn_code parse_begin(const json_t *item, const char *pointer, struct begin *begin,
+                                   struct cairn_error *err) {
     char labels[48], meta[48];
-    begin->on_exists_text = "error";
-    begin->format = "";
+    struct cairn_msg_begin_save *told = &begin->told;
     CAIRN_TRY(parse_place(item, pointer, begin, err));
-    struct cairn_json_field fields[] = {
-        {"step", CAIRN_JSON_U64, true, &begin->step, CAIRN_STEP_MAX},
-        {"n", CAIRN_JSON_U64, true, &begin->n, INT32_MAX},
-        {"rank", CAIRN_JSON_U64, true, &begin->rank, UINT32_MAX},
-        {"world_size", CAIRN_JSON_U64, true, &begin->world_size, UINT32_MAX},
-        {"on_exists", CAIRN_JSON_TEXT, false, &begin->on_exists_text, 16},
-        {"skip", CAIRN_JSON_BOOL, false, &begin->skip, 0},
-        {"format", CAIRN_JSON_TEXT, false, &begin->format, CAIRN_NAME_BYTES_MAX},
-        {"split", CAIRN_JSON_OBJECT, false, &begin->split, 0},
-        {"labels", CAIRN_JSON_OBJECT, false, &begin->labels, 0},
-        {"meta", CAIRN_JSON_OBJECT, false, &begin->meta, 0},
-        {"grant", CAIRN_JSON_TEXT, false, &ignored, 0},
-        {"node", CAIRN_JSON_TEXT, false, &ignored, 0},
-    };
-    CAIRN_TRY(
-        cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields) - (single ? 0 : 2), false, err));
+    CAIRN_TRY(cairn_msg_begin_save_read(item, pointer, told, err));
     CAIRN_TRY(parse_exists(begin, pointer, err));
     CAIRN_TRY(parse_split(begin, err));
     snprintf(labels, sizeof(labels), "%s/labels", pointer);
     snprintf(meta, sizeof(meta), "%s/meta", pointer);
-    CAIRN_TRY(cairn_meta_check(begin->labels, labels, true, &begin->labels_text, err));
-    return cairn_meta_check(begin->meta, meta, false, &begin->meta_text, err);
+    CAIRN_TRY(cairn_meta_check(told->labels, labels, true, &begin->labels_text, err));
+    return cairn_meta_check(told->meta, meta, false, &begin->meta_text, err);
 }
 
 /* ---- comparing with the first (Q10) ---- */
@@ -133,7 +111,7 @@ static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, cons
                               uint64_t first_rank, struct cairn_error *err) {
     char reason[CAIRN_SRV_REASON_BYTES];
     snprintf(reason, sizeof(reason), "rank %" PRIu64 " and rank %" PRIu64 " differ in %s",
-             first_rank, begin->rank, what);
+             first_rank, begin->told.rank, what);
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_BEGIN_DIFFERS, reason};
     begin->changed = true;
     return cairn_srv_version_move(tx, &begin->version, &move, err);
@@ -142,21 +120,21 @@ static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, cons
 static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *begin,
                                       struct cairn_error *err) {
     const struct cairn_srv_version *version = &begin->version;
-    const char *what = version->world_size != begin->world_size ? "world_size"
-                       : version->on_exists != begin->on_exists ? "on_exists"
-                       : version->skip != begin->skip           ? "skip"
-                       : strcmp(version->format, begin->format) ? "format"
-                                                                : NULL;
+    const char *what = version->world_size != begin->told.world_size ? "world_size"
+                       : version->on_exists != begin->on_exists      ? "on_exists"
+                       : version->skip != begin->told.skip           ? "skip"
+                       : strcmp(version->format, begin->told.format) ? "format"
+                                                                     : NULL;
     if (!what) return CAIRN_OK;
     uint64_t other = 0;
-    CAIRN_TRY(cairn_srv_rank_other(tx, begin->version.id.text, begin->rank, &other, err));
+    CAIRN_TRY(cairn_srv_rank_other(tx, begin->version.id.text, begin->told.rank, &other, err));
     return differ(tx, begin, what, other, err);
 }
 
 static enum cairn_code compare_group(struct cairn_srv_tx *tx, struct begin *begin,
                                      struct cairn_error *err) {
-    if (!begin->group || begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    struct cairn_srv_group_said said = {begin->group, begin->digest, begin->rank};
+    if (!begin->split.group || begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    struct cairn_srv_group_said said = {begin->split.group, begin->split.digest, begin->told.rank};
     uint64_t other = 0;
     bool differs = false;
     CAIRN_TRY(cairn_srv_group_join(tx, begin->version.id.text, &said, &differs, &other, err));
@@ -171,8 +149,8 @@ static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, 
     CAIRN_TRY(compare_group(tx, begin, err));
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     const char *id = begin->version.id.text;
-    CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->rank, batch->node, err));
-    if (begin->rank != 0) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->told.rank, batch->node, err));
+    if (begin->told.rank != 0) return CAIRN_OK;
     /* Labels and meta are rank 0's; it has begun before it seals, so they are there in time. */
     return cairn_srv_version_set_meta(tx, id, begin->labels_text.data, begin->meta_text.data, err);
 }
@@ -185,14 +163,15 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
     char reason[CAIRN_SRV_REASON_BYTES];
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_OK, reason};
     if (begin->on_exists == CAIRN_SRV_EXISTS_ERROR) {
-        CAIRN_TRY(cairn_srv_version_at_step(tx, run->id, begin->step, begin->n, &by, err));
+        CAIRN_TRY(
+            cairn_srv_version_at_step(tx, run->id, begin->told.step, begin->told.n, &by, err));
         if (by.text[0]) {
             move.code = CAIRN_STEP_EXISTS;
-            snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s", begin->step,
-                     by.text);
+            snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s",
+                     begin->told.step, by.text);
         }
     }
-    if (!move.code && begin->skip) {
+    if (!move.code && begin->told.skip) {
         const char *id = begin->version.id.text;
         CAIRN_TRY(cairn_srv_version_unfinished(tx, run->id, run->attempt, id, &by, err));
         if (by.text[0]) {
@@ -210,12 +189,12 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch
                               const struct cairn_version_id *id, struct cairn_error *err) {
     struct cairn_srv_version_new opened = {.id = *id,
                                            .run = run,
-                                           .step = begin->step,
-                                           .n = begin->n,
-                                           .world_size = begin->world_size,
+                                           .step = begin->told.step,
+                                           .n = begin->told.n,
+                                           .world_size = begin->told.world_size,
                                            .on_exists = begin->on_exists,
-                                           .skip = begin->skip,
-                                           .format = begin->format,
+                                           .skip = begin->told.skip,
+                                           .format = begin->told.format,
                                            .wall_ms = cairn_srv_wall_ms(batch->request->server)};
     return cairn_srv_version_insert(tx, &opened, err);
 }
@@ -225,8 +204,8 @@ static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
                               struct cairn_error *err) {
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     char reason[CAIRN_SRV_REASON_BYTES];
-    snprintf(reason, sizeof(reason), "rank %" PRIu64 "'s begin was refused: %.400s", begin->rank,
-             begin->error.message);
+    snprintf(reason, sizeof(reason), "rank %" PRIu64 "'s begin was refused: %.400s",
+             begin->told.rank, begin->error.message);
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, begin->code, reason};
     begin->changed = true;
     return cairn_srv_version_move(tx, &begin->version, &move, err);
@@ -247,8 +226,10 @@ static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin,
 static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *batch,
                                  const struct cairn_srv_run *run, struct begin *begin,
                                  struct cairn_error *err) {
-    struct cairn_version_origin origin = {
-        .name = run->name, .attempt = run->attempt, .step = begin->step, .n = (uint32_t)begin->n};
+    struct cairn_version_origin origin = {.name = run->name,
+                                          .attempt = run->attempt,
+                                          .step = begin->told.step,
+                                          .n = (uint32_t)begin->told.n};
     (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), run->nonce);
     struct cairn_version_id id;
     cairn_version_id_make(&origin, &id);
@@ -342,9 +323,18 @@ static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv
                                 cairn_srv_version_brief(&begin->version), err);
 }
 
+/* A single begin stands beside grant and node. */
+static json_t *begin_alone(json_t *body) {
+    json_t *begin = json_copy(body);
+    if (begin) (void)(json_object_del(begin, "grant") | json_object_del(begin, "node"));
+    return begin;
+}
+
 static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batch,
                                  struct cairn_error *err) {
     size_t count = items ? json_array_size(items) : 1;
+    CAIRN_AUTO_JSON json_t *alone = items ? NULL : begin_alone(body);
+    if (!items && !alone) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
     if (!count || count > BEGINS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "/begins must hold 1 to %d", BEGINS_MAX);
     batch->begins = calloc(count, sizeof(*batch->begins));
@@ -354,8 +344,8 @@ static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batc
         struct begin *begin = &batch->begins[i];
         char pointer[32] = "";
         if (items) snprintf(pointer, sizeof(pointer), "/begins/%zu", i);
-        begin->code = parse_begin(items ? json_array_get(items, i) : body, pointer, !items, begin,
-                                  &begin->error);
+        begin->code =
+            parse_begin(items ? json_array_get(items, i) : alone, pointer, begin, &begin->error);
     }
     return CAIRN_OK;
 }
@@ -379,23 +369,19 @@ enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 400000, &body, err));
     struct batch batch = {.request = request};
-    const char *grant = NULL;
-    json_t *items = NULL;
-    struct cairn_json_field fields[] = {
-        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
-        {"node", CAIRN_JSON_TEXT, true, &batch.node, CAIRN_NAME_BYTES_MAX},
-        {"begins", CAIRN_JSON_ARRAY, false, &items, 0},
-    };
-    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields),
-                              !json_object_get(body, "begins"), err));
+    struct cairn_msg_granted asker = {0};
+    struct cairn_msg_begins told = {0};
+    if (json_object_get(body, "begins")) CAIRN_TRY(cairn_msg_begins_read(body, "", &told, err));
+    CAIRN_TRY(cairn_msg_granted_read(body, "", &asker, err));
+    batch.node = asker.node;
     if (!cairn_name_valid(cairn_view_of(batch.node)))
         return cairn_fail(err, CAIRN_INVALID, "/node is not a valid name");
-    CAIRN_TRY(cairn_srv_grant_read(request, grant, &batch.grant, err));
-    enum cairn_code code = parse_all(body, items, &batch, err);
+    CAIRN_TRY(cairn_srv_grant_read(request, asker.grant, &batch.grant, err));
+    enum cairn_code code = parse_all(body, told.begins, &batch, err);
     if (!code) code = cairn_srv_catalog_write(request->server->catalog, begin_all, &batch, err);
     if (!code) {
         tell(&batch);
-        code = items ? answer_batch(&batch, reply, err) : answer_single(&batch, reply, err);
+        code = told.begins ? answer_batch(&batch, reply, err) : answer_single(&batch, reply, err);
     }
     release_begins(&batch);
     return code;
