@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/members.h"
@@ -22,20 +23,16 @@
 static enum cairn_code read_one(struct cairn_srv_ends *ends, const json_t *item, size_t index,
                                 bool same_catalog, struct cairn_error *err) {
     struct cairn_srv_ended *one = &ends->items[ends->count];
-    const char *text = NULL;
+    struct cairn_msg_node_ended said = {0};
     char pointer[32];
-    bool settled = false;
     snprintf(pointer, sizeof(pointer), "/ended/%zu", index);
-    struct cairn_json_field fields[] = {
-        {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
-        {"rank", CAIRN_JSON_U32, true, &one->rank, 0},
-        {"proc", CAIRN_JSON_TEXT, true, &one->proc, 64},
-        {"settled", CAIRN_JSON_BOOL, true, &settled, 0},
-    };
-    CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), false, err));
+    CAIRN_TRY(cairn_msg_node_ended_read(item, pointer, &said, err));
     one->index = index;
-    one->end = settled && same_catalog ? CAIRN_SRV_END_SETTLED : CAIRN_SRV_END_SEEN;
-    one->taken = cairn_srv_grant_judge(ends->request->server, text, &one->grant, NULL) != CAIRN_OK;
+    one->rank = said.rank;
+    one->proc = said.proc;
+    one->end = said.settled && same_catalog ? CAIRN_SRV_END_SETTLED : CAIRN_SRV_END_SEEN;
+    one->taken =
+        cairn_srv_grant_judge(ends->request->server, said.grant, &one->grant, NULL) != CAIRN_OK;
     ends->count++;
     return CAIRN_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/rule.h"
 #include "common/text.h"
@@ -24,29 +25,25 @@
 
 struct beat {
     struct cairn_srv_request *request;
-    json_t *uploader, *attempts, *versions;
+    struct cairn_msg_node_put said;
     struct cairn_buf uploader_text;
     struct cairn_grant *grants;  /* those that are ours (Q49) */
     struct cairn_srv_told *told; /* one for each of them */
     size_t told_count;
     struct cairn_srv_ends ends;
-    bool write_row, leaving;
+    bool write_row;
     json_t *fenced, *states, *unknown, *foreign, *taken; /* the answer */
 };
 
 /* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
 static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
-    const char *text = NULL;
+    struct cairn_msg_node_attempt said = {0};
     struct cairn_srv_told *told = &beat->told[beat->told_count];
     struct cairn_grant *grant = &beat->grants[beat->told_count];
-    struct cairn_json_field fields[] = {
-        {"grant", CAIRN_JSON_TEXT, true, &text, CAIRN_GRANT_BYTES_MAX - 1},
-        {"unsent", CAIRN_JSON_U64, true, &told->unsent, 0},
-    };
-    CAIRN_TRY(cairn_json_read(json_array_get(beat->attempts, index), "/attempts", fields,
-                              CAIRN_COUNT(fields), false, err));
+    CAIRN_TRY(cairn_msg_node_attempt_read(json_array_get(beat->said.attempts, index), "/attempts",
+                                          &said, err));
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_srv_grant_judge(beat->request->server, text, grant, &why);
+    enum cairn_code code = cairn_srv_grant_judge(beat->request->server, said.grant, grant, &why);
     if (code && !CAIRN_RULE(Q49)) return cairn_fail(err, code, "%s", why.message);
     if (code) {
         json_t *item = json_pack("{s:I, s:s, s:s}", "index", (json_int_t)index, "code",
@@ -54,6 +51,7 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
         if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
+    told->unsent = said.unsent;
     told->run = grant->name;
     told->attempt = grant->attempt;
     beat->told_count++;
@@ -61,8 +59,8 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
 }
 
 static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err) {
-    size_t count = json_array_size(beat->attempts);
-    if (count > RUNS_MAX || json_array_size(beat->versions) > RUNS_MAX)
+    size_t count = json_array_size(beat->said.attempts);
+    if (count > RUNS_MAX || json_array_size(beat->said.versions) > RUNS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
     beat->told = calloc(count + 1, sizeof(*beat->told));
     beat->grants = calloc(count + 1, sizeof(*beat->grants));
@@ -131,8 +129,8 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
     struct beat *beat = argument;
     for (size_t i = 0; i < beat->told_count; i++)
         CAIRN_TRY(tell_grant(tx, beat, &beat->grants[i], err));
-    for (size_t i = 0; i < json_array_size(beat->versions); i++)
-        CAIRN_TRY(tell_version(tx, beat, json_array_get(beat->versions, i), err));
+    for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
+        CAIRN_TRY(tell_version(tx, beat, json_array_get(beat->said.versions, i), err));
     return CAIRN_OK;
 }
 
@@ -162,45 +160,31 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
 /* The catalog of which the node was told last. */
 static enum cairn_code is_ours(const struct cairn_srv *server, const json_t *heard, bool *ret,
                                struct cairn_error *err) {
-    const char *catalog = "";
-    uint64_t generation = 0;
-    struct cairn_json_field fields[] = {
-        {"catalog", CAIRN_JSON_TEXT, true, &catalog, CAIRN_UUID_TEXT_BYTES - 1},
-        {"generation", CAIRN_JSON_U64, true, &generation, 0},
-    };
+    struct cairn_msg_node_heard said = {0};
     *ret = false;
     if (!heard) return CAIRN_OK;
-    CAIRN_TRY(cairn_json_read(heard, "/heard", fields, CAIRN_COUNT(fields), false, err));
-    *ret = generation == server->generation && !strcmp(catalog, server->store_uuid);
+    CAIRN_TRY(cairn_msg_node_heard_read(heard, "/heard", &said, err));
+    *ret = said.generation == server->generation && !strcmp(said.catalog, server->store_uuid);
     return CAIRN_OK;
 }
 
 static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = beat->request->server;
-    json_t *ended = NULL, *heard = NULL;
     bool same_catalog = false;
-    struct cairn_json_field fields[] = {
-        {"uploader", CAIRN_JSON_OBJECT, true, &beat->uploader, 0},
-        {"attempts", CAIRN_JSON_ARRAY, false, &beat->attempts, 0},
-        {"versions", CAIRN_JSON_ARRAY, false, &beat->versions, 0},
-        {"ended", CAIRN_JSON_ARRAY, false, &ended, 0},
-        {"heard", CAIRN_JSON_OBJECT, false, &heard, 0},
-        {"leaving", CAIRN_JSON_BOOL, false, &beat->leaving, 0},
-    };
-    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
-    CAIRN_TRY(is_ours(server, heard, &same_catalog, err));
-    CAIRN_TRY(cairn_srv_ends_read(&beat->ends, ended, same_catalog, err));
+    CAIRN_TRY(cairn_msg_node_put_read(body, "", &beat->said, err));
+    CAIRN_TRY(is_ours(server, beat->said.heard, &same_catalog, err));
+    CAIRN_TRY(cairn_srv_ends_read(&beat->ends, beat->said.ended, same_catalog, err));
     beat->uploader_text.limit = 4096;
-    CAIRN_TRY(cairn_json_dump(beat->uploader, &beat->uploader_text, err));
+    CAIRN_TRY(cairn_json_dump(beat->said.uploader, &beat->uploader_text, err));
     CAIRN_TRY(read_attempts(beat, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
     struct cairn_srv_heartbeat heard_now = {.node = beat->request->params.node,
                                             .uploader = cairn_buf_view(&beat->uploader_text),
                                             .take_told = CAIRN_TAKE(beat->told),
                                             .told_count = beat->told_count,
-                                            .version_count = json_array_size(beat->versions),
-                                            .leaving = beat->leaving};
+                                            .version_count = json_array_size(beat->said.versions),
+                                            .leaving = beat->said.leaving};
     beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
     beat->told = heard_now.take_told;
     for (size_t i = 0; i < beat->told_count; i++)

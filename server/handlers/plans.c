@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/encode.h"
 #include "common/utf8.h"
 #include "plan/holdings.h"
@@ -53,14 +54,13 @@ static enum cairn_code check_list(const json_t *list, const char *name, struct c
 
 /* No body, like {}, means all shards. */
 static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
-    struct cairn_json_field fields[] = {
-        {"shards", CAIRN_JSON_ARRAY, false, &plan->shards, 0},
-        {"tensors", CAIRN_JSON_ARRAY, false, &plan->tensors, 0},
-    };
+    struct cairn_msg_restore_plan wanted = {0};
     CAIRN_TRY(cairn_query_only(&plan->request->query, NULL, 0, err));
     if (!plan->request->body.size) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_body(plan->request, BODY_NODES_MAX, &plan->body, err));
-    CAIRN_TRY(cairn_json_read(plan->body, "", fields, CAIRN_COUNT(fields), false, err));
+    CAIRN_TRY(cairn_msg_restore_plan_read(plan->body, "", &wanted, err));
+    plan->shards = wanted.shards;
+    plan->tensors = wanted.tensors;
     CAIRN_TRY(check_list(plan->shards, "shards", err));
     return check_list(plan->tensors, "tensors", err);
 }
@@ -160,24 +160,18 @@ static enum cairn_code read_box(const struct cairn_layout *layout, const json_t 
 static enum cairn_code read_want(const struct cairn_layout *layout, const json_t *item,
                                  size_t index, struct want_numbers *numbers,
                                  struct cairn_plan_want *ret, struct cairn_error *err) {
-    const char *name = json_string_value(item);
-    json_t *start = NULL, *count = NULL;
+    struct cairn_msg_tensor_want want = {.name = json_string_value(item)};
     char pointer[32];
-    struct cairn_json_field fields[] = {
-        {"name", CAIRN_JSON_TEXT, true, &name, CAIRN_TENSOR_NAME_BYTES_MAX},
-        {"start", CAIRN_JSON_ARRAY, false, &start, 0},
-        {"count", CAIRN_JSON_ARRAY, false, &count, 0},
-        {"rank", CAIRN_JSON_U32, false, &ret->local_rank, 0},
-    };
     snprintf(pointer, sizeof(pointer), "/tensors/%zu", index);
-    if (!name && !json_is_object(item))
+    if (!want.name && !json_is_object(item))
         return cairn_fail(err, CAIRN_INVALID, "%s must be a tensor's name or an object", pointer);
-    if (!name) CAIRN_TRY(cairn_json_read(item, pointer, fields, CAIRN_COUNT(fields), false, err));
-    ret->tensor = cairn_view_of(name);
-    if (!start && !count) return CAIRN_OK;
-    if (!start || !count)
+    if (!want.name) CAIRN_TRY(cairn_msg_tensor_want_read(item, pointer, &want, err));
+    ret->tensor = cairn_view_of(want.name);
+    ret->local_rank = want.rank;
+    if (!want.start && !want.count) return CAIRN_OK;
+    if (!want.start || !want.count)
         return cairn_fail(err, CAIRN_INVALID, "%s: start and count come together", pointer);
-    return read_box(layout, start, count, pointer, numbers, ret, err);
+    return read_box(layout, want.start, want.count, pointer, numbers, ret, err);
 }
 
 /* Whole blocks, so that what comes can be compared with the blocks' checksums. */

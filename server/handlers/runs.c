@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "api/meta.h"
 #include "common/clock.h"
 #include "server/catalog/members.h"
-#include "server/nodes.h"
 #include "server/catalog/versions.h"
+#include "server/nodes.h"
 #include "server/request.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
@@ -101,10 +102,10 @@ static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct c
 }
 
 static enum cairn_code read_labels(struct ask *ask, const json_t *body, struct cairn_error *err) {
-    json_t *labels = NULL;
-    struct cairn_json_field fields[] = {{"labels", CAIRN_JSON_OBJECT, false, &labels, 0}};
-    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
-    return labels ? cairn_meta_check(labels, "/labels", true, &ask->labels, err) : CAIRN_OK;
+    struct cairn_msg_run_put told = {0};
+    CAIRN_TRY(cairn_msg_run_put_read(body, "", &told, err));
+    return told.labels ? cairn_meta_check(told.labels, "/labels", true, &ask->labels, err)
+                       : CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,

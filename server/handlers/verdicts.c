@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "api/failure.h"
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
@@ -77,26 +78,16 @@ enum cairn_code cairn_srv_on_fail(struct cairn_srv_request *request, struct cair
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     struct verdict verdict = {.request = request, .with_grant = true};
-    const char *grant = NULL, *node = NULL;
-    const char *slug = NULL, *request_id = NULL;
-    uint32_t rank = 0, http_status = 0;
-    struct cairn_json_field fields[] = {
-        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
-        {"node", CAIRN_JSON_TEXT, true, &node, CAIRN_NAME_BYTES_MAX},
-        {"rank", CAIRN_JSON_U32, true, &rank, 0},
-        {"reason", CAIRN_JSON_TEXT, true, &verdict.reason, 4096},
-        {"code", CAIRN_JSON_TEXT, false, &slug, 64},
-        {"http_status", CAIRN_JSON_U32, false, &http_status, 999},
-        {"request_id", CAIRN_JSON_TEXT, false, &request_id, 128},
-    };
-    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    struct cairn_msg_rank_fail told = {0};
+    CAIRN_TRY(cairn_msg_rank_fail_read(body, "", &told, err));
+    verdict.reason = told.reason;
     cairn_failure_get(body, "reason", &verdict.cause);
     /* That a rank was cancelled is its own caller's word; to the others it is an abort. */
     if (verdict.cause.code == CAIRN_INTERNAL || verdict.cause.code == CAIRN_CANCELLED)
         verdict.cause.code = CAIRN_ABORTED;
-    CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
-    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", rank, node,
-             verdict.reason);
+    CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &verdict.grant, err));
+    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", told.rank,
+             told.node, verdict.reason);
     enum cairn_code code = give_up_and_tell(&verdict, "save.failed", err);
     if (!code)
         code = cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&verdict.version), err);
@@ -109,16 +100,13 @@ enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cai
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
     if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
-    struct verdict verdict = {.request = request, .reason = "given up by hand"};
-    const char *grant = NULL;
-    struct cairn_json_field fields[] = {
-        {"reason", CAIRN_JSON_TEXT, false, &verdict.reason, 4096},
-        {"grant", CAIRN_JSON_TEXT, false, &grant, CAIRN_GRANT_BYTES_MAX - 1},
-    };
-    if (body) CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
+    struct verdict verdict = {.request = request};
+    struct cairn_msg_abort told = {.reason = "given up by hand"};
+    if (body) CAIRN_TRY(cairn_msg_abort_read(body, "", &told, err));
+    verdict.reason = told.reason;
     /* An operator gives up what he likes; who comes with a grant, only what is its own. */
-    verdict.with_grant = grant != NULL;
-    if (grant) CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
+    verdict.with_grant = told.grant != NULL;
+    if (told.grant) CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &verdict.grant, err));
     snprintf(verdict.full_reason, sizeof(verdict.full_reason), "aborted: %s", verdict.reason);
     enum cairn_code code = give_up_and_tell(&verdict, "save.aborted", err);
     if (!code)
@@ -197,12 +185,9 @@ enum cairn_code cairn_srv_on_commit(struct cairn_srv_request *request,
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     struct verdict verdict = {.request = request};
-    const char *grant = NULL;
-    struct cairn_json_field fields[] = {
-        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
-    };
-    CAIRN_TRY(cairn_json_read(body, "", fields, CAIRN_COUNT(fields), false, err));
-    CAIRN_TRY(cairn_srv_grant_read(request, grant, &verdict.grant, err));
+    struct cairn_msg_commit told = {0};
+    CAIRN_TRY(cairn_msg_commit_read(body, "", &told, err));
+    CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &verdict.grant, err));
     enum cairn_code code = serve_commit(&verdict, reply, err);
     release_verdict(&verdict);
     return code;
