@@ -1,7 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one source that is compiled into libcairn.so itself; everything else comes with the parts. */
-#include <cairn/cairn.h>
+/* Where the rooms meet: a session is opened with what hears of its saves, and closed in the order
+ * thread, saves, restores, session. */
+#include <unistd.h>
+
+#include "client/restore/restore.h"
+#include "client/save/sink.h"
+#include "client/save/sweep.h"
+#include "client/session/open.h"
 
 const char *cairn_version(void) {
     return CAIRN_VERSION;
+}
+
+static void session_free(struct cairn_session *session) {
+    cairn_client_session_stop(session);
+    cairn_client_saves_free(session);
+    cairn_client_restores_close(session);
+    cairn_client_session_free(session);
+}
+
+static void session_free_at(struct cairn_session **session) {
+    if (*session) session_free(*session);
+}
+
+enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
+                           struct cairn_resume *ret_resume, struct cairn_error *err) {
+    struct cairn_session *made = NULL;
+    CAIRN_TRY(cairn_client_session_new(options, &cairn_client_saves_sink, &made, err));
+    __attribute__((cleanup(session_free_at))) struct cairn_session *session = made;
+    CAIRN_TRY(cairn_client_saves_new(session, err));
+    enum cairn_code code = cairn_client_session_open(session, err);
+    if (code) return cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    if (ret_resume) *ret_resume = session->resumed;
+    *ret = CAIRN_TAKE(session);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err) {
+    if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy goes with the child */
+    cairn_client_saves_settle(session);
+    const struct cairn_client_ask bye = {.take_message = json_pack("{s:s}", "t", "bye"),
+                                         .wanted = "ok",
+                                         .deadline_ms = cairn_client_deadline(session, 0)};
+    /* An uploader that does not answer hears the end of the socket, which means the same. */
+    bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;
+    enum cairn_code code = cairn_client_saves_last_problem(session, gone, err);
+    session_free(session);
+    return code;
 }

@@ -154,6 +154,10 @@ static void forget(struct cairn_restore *restore) {
     if (*at) *at = restore->next;
 }
 
+void cairn_client_restores_close(struct cairn_session *session) {
+    for (struct cairn_restore *at = session->locked.restores; at; at = at->next) at->session = NULL;
+}
+
 void cairn_restore_free(struct cairn_restore *restore) {
     if (!restore) return;
     struct cairn_session *session = restore->session;

@@ -33,3 +33,5 @@ struct cairn_restore {
 enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64_t deadline_ms,
                                            uint32_t *ret_epoch,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* The session ends; the handles stay, and their calls say so. */
+void cairn_client_restores_close(struct cairn_session *session);

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "client/save/save.h"
+#include "client/save/begun.h"
+#include "client/save/fail.h"
 #include "common/encode.h"
 
 static enum cairn_code enter(struct cairn_save *save, struct cairn_error *err) {

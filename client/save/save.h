@@ -15,7 +15,7 @@
  * Limits:  8 dimensions; 1 MiB of names in one `stage` frame and in the replicated checksums.
  * Threads: pieces, raws and files belong to the handle's caller; the fields under "by the session's
  *          lock" are guarded by it.
- * Next:    client/save/arrange.h lays the pieces out, client/save/stage.c copies them.
+ * Next:    client/save/begin.c, pieces.c, stage.c, wait.c: the calls in the order of a save's life.
  */
 #pragma once
 
@@ -50,9 +50,7 @@ struct cairn_client_raw {
     uint64_t bytes;
     bool file; /* sent by the uploader from a descriptor */
 };
-/* What arranging made of them; see client/save/arrange.h. */
-struct cairn_client_arrangement;
-/* A copy and what is known of it; see client/save/stage.c. */
+/* A copy and what is known of it; see client/save/stager.h. */
 struct cairn_client_stager;
 
 struct cairn_save {
@@ -85,6 +83,20 @@ struct cairn_save {
     struct cairn_error notice; /* worth knowing, though it has not failed; CAIRN_OK: none */
 };
 
+/* Q41: a generation is written by the save that took it; it is free when neither held nor lent. */
+struct cairn_client_generation {
+    struct cairn_save *held; /* the save that may write into it */
+    uint64_t owner;          /* number of the save whose bytes it has, as `begun` told; 0: nobody */
+    bool lent;               /* the uploader reads it until it says `free` for that owner */
+};
+/* Of one session, by its lock. */
+struct cairn_client_saves {
+    struct cairn_save *first;        /* in the order of their begins */
+    struct cairn_client_tell *tells; /* see client/save/fail.h */
+    struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
+    struct cairn_error notice; /* about no save in particular; CAIRN_OK: none */
+};
+
 /* Look a save up by the uploader's number; the lock is held. */
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id);
 /* Move it by client/save/state.def; the lock is held. */
@@ -94,9 +106,6 @@ void cairn_client_save_settle(const struct cairn_save *save);
 /* The save ends with this problem unless it already ended; the lock is held. */
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why);
 bool cairn_client_save_over(const struct cairn_save *save);
-/* Remove what nobody needs any more: freed handles that ended and were told. The lock is held. */
-void cairn_client_saves_sweep(struct cairn_session *session);
-void cairn_client_save_destroy(struct cairn_save *save);
 /* Sources and names are no longer needed once a save is sealed or over. */
 void cairn_client_save_drop_pieces(struct cairn_save *save);
 /* First line of every call with a save handle. */
@@ -112,22 +121,7 @@ enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_
 bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why);
 /* The seal is journaled: the milestone staged. */
 void cairn_client_save_sealed(struct cairn_save *save);
-/* Fail the save with *err: remember, tell the uploader, give the generation back. Returns code. */
-enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
-                                       struct cairn_error *err);
-/* Send `begin` again to an uploader that does not know the save; on success save->id is new. alone:
- * over a link that only this thread uses. */
-enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
-                                              uint64_t deadline_ms,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* The save writes no more into its generation; the lock is held. */
 void cairn_client_save_give(struct cairn_save *save);
-/* Take its number, owner and version from `begun`, when it has them; the lock is held. */
-void cairn_client_save_begun(struct cairn_save *save, const json_t *answer);
 /* Is the generation's memory this save's, and still needed? The lock is held. */
 bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation);
-void cairn_client_stager_free(struct cairn_client_stager *stager);
-/* On the I/O thread, over a link that it alone uses, after the offer: every save that is owed is
- * told and sealed, or fails. Not CAIRN_OK: the link ended; what is left stays owed. */
-enum cairn_code cairn_client_stage_owed(struct cairn_session *session, uint64_t deadline_ms,
-                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Milestones of a save, giving it up, and failures that came in the background. */
+/* Milestones of a save, and failures that came in the background. */
 #include <inttypes.h>
+#include <unistd.h>
 
-#include "client/save/save.h"
+#include "client/save/sweep.h"
 
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
     return (enum cairn_milestone)save->state.reached >= milestone;
@@ -45,41 +46,6 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
     return wait_until(save, milestone, cairn_client_deadline(save->session, timeout_ms), err);
 }
 
-enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
-                                struct cairn_error *err) {
-    CAIRN_TRY(cairn_client_save_enter(save, err));
-    struct cairn_session *session = save->session;
-    struct cairn_error why = {0};
-    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", reason && reason[0] ? reason : "given up");
-    cairn_lock_take(&session->lock);
-    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
-    bool over = cairn_client_save_over(save);
-    uint64_t id = save->id;
-    cairn_lock_give(&session->lock);
-    if (committed)
-        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
-                          session->run, save->step);
-    if (over) return CAIRN_OK;
-    const struct cairn_client_ask ask = {.take_message = cairn_client_fail_message(id, &why),
-                                         .wanted = "ok",
-                                         .deadline_ms = cairn_client_deadline(session, 0)};
-    enum cairn_code code = id ? cairn_client_call(session, &ask, NULL, err) : CAIRN_UPLOADER_GONE;
-    if (!id) json_decref(ask.take_message);
-    if (code == CAIRN_ALREADY_COMMITTED) {
-        CAIRN_HOLD(&session->lock);
-        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
-        return cairn_within(err, code, "%s step %" PRIu64, session->run, save->step);
-    }
-    if (code == CAIRN_OK) {
-        (void)cairn_client_save_close(save, &why);
-        return CAIRN_OK;
-    }
-    /* Q8: told again in the background. */
-    (void)cairn_client_save_fail(save, CAIRN_CANCELLED, &why);
-    return cairn_fail(err, code, "%s step %" PRIu64 ": the uploader is told again when it is back",
-                      session->run, save->step);
-}
-
 static void take_notice(struct cairn_error *notice, struct cairn_error *err) {
     if (err) *err = *notice;
     *notice = (struct cairn_error){0};
@@ -88,18 +54,31 @@ static void take_notice(struct cairn_error *notice, struct cairn_error *err) {
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_enter(session, err));
     CAIRN_HOLD(&session->lock);
-    for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
+    for (struct cairn_save *save = session->saves->first; save; save = save->next) {
         if (!save->problem.code || save->told) continue;
         enum cairn_code code = cairn_client_save_problem(save, err);
         cairn_client_saves_sweep(session);
         return code;
     }
-    for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
+    for (struct cairn_save *save = session->saves->first; save; save = save->next) {
         if (!save->notice.code || cairn_client_save_over(save)) continue;
         take_notice(&save->notice, err);
         return cairn_client_save_named(save, CAIRN_UNAVAILABLE, err);
     }
-    if (!session->locked.notice.code) return CAIRN_OK;
-    take_notice(&session->locked.notice, err);
+    if (!session->saves->notice.code) return CAIRN_OK;
+    take_notice(&session->saves->notice, err);
     return cairn_within(err, CAIRN_UNAVAILABLE, "%s rank %u", session->run, session->rank);
+}
+
+void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret) {
+    struct cairn_session *session = save->session;
+    bool lock = session && session->pid == getpid();
+    if (lock) cairn_lock_take(&session->lock);
+    *ret = (struct cairn_save_status){.step = save->step,
+                                      .reached = (enum cairn_milestone)save->state.reached,
+                                      .total_bytes = save->total_bytes,
+                                      .durable_bytes = save->durable_bytes,
+                                      .stall_us = save->stall_us};
+    memcpy(ret->version, save->version, sizeof ret->version);
+    if (lock) cairn_lock_give(&session->lock);
 }

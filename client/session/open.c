@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open a session: check what is asked, meet the uploader, open the attempt, map the slabs; and
- * close it again. Everything here runs before the session's thread starts or after it ended. */
+/* Open a session: check what is asked, meet the uploader, open the attempt, map the slabs.
+ * Everything here runs before the session's thread starts or after it ended. */
+#include "client/session/open.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "client/session/alone.h"
+#include "client/session/dispatch.h"
+#include "client/session/io.h"
 #include "client/session/process.h"
-#include "client/restore/restore.h"
-#include "client/save/save.h"
 #include "client/session/window.h"
 #include "common/text.h"
 
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
-#define CLOSE_WAIT_MS 10000
 #define OPEN_AGAIN_MS 10000
 #define OPEN_PAUSE_MS 50
 
@@ -80,37 +82,6 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
 }
 
 /* ---- the conversation ---- */
-
-enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
-                                   struct cairn_error *err) {
-    CAIRN_AUTO(frame) answer = {0};
-    uint64_t bytes = session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0;
-    uint64_t node_bytes =
-        session->bytes ? session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES
-                       : 0;
-    const struct cairn_client_ask ask = {
-        .take_message = json_pack(
-            "{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t", "hello",
-            "min", CAIRN_SOCKET_VERSION_MIN, "max", CAIRN_SOCKET_VERSION_MAX, "client",
-            "libcairn " CAIRN_VERSION, "pid", (json_int_t)getpid(), "run", session->run, "rank",
-            (json_int_t)session->rank, "world_size", (json_int_t)session->world_size, "local_rank",
-            (json_int_t)session->local_rank, "local_world_size",
-            (json_int_t)session->local_world_size, "bytes", (json_int_t)bytes, "node_bytes",
-            (json_int_t)node_bytes, "read_only", session->read_only, "proc", session->proc),
-        .wanted = "welcome",
-        .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
-    uint64_t version = 0;
-    const char *uuid = cairn_client_text_of(answer.message, "session");
-    if (!cairn_client_u64_of(answer.message, "version", &version) ||
-        version < CAIRN_SOCKET_VERSION_MIN || version > CAIRN_SOCKET_VERSION_MAX || !uuid ||
-        !cairn_uuid_text_valid(cairn_view_of(uuid)))
-        return cairn_fail(err, CAIRN_PROTOCOL, "welcome without a version and a session");
-    CAIRN_HOLD(&session->lock);
-    memcpy(session->locked.welcome_uuid, uuid, CAIRN_UUID_TEXT_BYTES);
-    if (!session->uuid[0]) memcpy(session->uuid, uuid, CAIRN_UUID_TEXT_BYTES);
-    return CAIRN_OK;
-}
 
 static enum cairn_code open_attempt(struct cairn_session *session, uint64_t deadline_ms,
                                     struct cairn_error *err) {
@@ -205,7 +176,7 @@ static void forget(struct cairn_session *session) {
 
 /* An uploader that dies over the opening is met again when it is back: the same process gets the
  * same attempt (Q2). One that was not there to begin with is reported at once. */
-static enum cairn_code converse_again(struct cairn_session *session, struct cairn_error *err) {
+enum cairn_code cairn_client_session_open(struct cairn_session *session, struct cairn_error *err) {
     uint64_t until_ms =
         cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + OPEN_AGAIN_MS);
     bool met = false;
@@ -221,27 +192,14 @@ static enum cairn_code converse_again(struct cairn_session *session, struct cair
 
 /* ---- life ---- */
 
-static void session_free(struct cairn_session *session) {
+void cairn_client_session_stop(struct cairn_session *session) {
     cairn_client_thread_stop(session);
     cairn_client_link_close(&session->link);
     cairn_client_link_lost(session);
-    while (session->locked.tells) {
-        struct cairn_client_tell *tell = session->locked.tells;
-        session->locked.tells = tell->next;
-        free(tell);
-    }
-    while (session->locked.saves) {
-        struct cairn_save *save = session->locked.saves;
-        session->locked.saves = save->next;
-        cairn_client_save_settle(save);
-        save->session = NULL;
-        if (save->freed) cairn_client_save_destroy(save);
-    }
-    for (struct cairn_restore *at = session->locked.restores; at; at = at->next) at->session = NULL;
-    for (uint32_t i = 0; i < session->slab_count; i++) {
-        cairn_client_process_unwatch(session->slabs[i].fd);
-        cairn_slab_release(&session->slabs[i]);
-    }
+}
+
+void cairn_client_session_free(struct cairn_session *session) {
+    forget(session);
     cairn_client_window_release(session);
     cairn_condition_release(&session->changed);
     cairn_lock_release(&session->lock);
@@ -250,15 +208,12 @@ static void session_free(struct cairn_session *session) {
     free(session);
 }
 
-static void session_free_at(struct cairn_session **session) {
-    if (*session) session_free(*session);
-}
-
-enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
-                           struct cairn_resume *ret_resume, struct cairn_error *err) {
-    __attribute__((cleanup(session_free_at))) struct cairn_session *session =
-        calloc(1, sizeof *session);
+enum cairn_code cairn_client_session_new(const struct cairn_open_options *options,
+                                         const struct cairn_client_sink *sink,
+                                         struct cairn_session **ret, struct cairn_error *err) {
+    struct cairn_session *session = calloc(1, sizeof *session);
     if (!session) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
+    session->sink = sink;
     session->pid = getpid();
     session->link.fd = -1;
     session->wake_fd = -1;
@@ -267,61 +222,11 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
     cairn_condition_init(&session->changed);
     cairn_client_window_init(session);
     cairn_client_process_nonce(session->proc);
-    CAIRN_TRY(read_options(options, session, err));
-    enum cairn_code code = converse_again(session, err);
-    if (code) return cairn_within(err, code, "%s rank %u", session->run, session->rank);
-    if (ret_resume) *ret_resume = session->resumed;
-    *ret = CAIRN_TAKE(session);
+    enum cairn_code code = read_options(options, session, err);
+    if (code) {
+        cairn_client_session_free(session);
+        return code;
+    }
+    *ret = session;
     return CAIRN_OK;
-}
-
-/* What is sealed but still on its way needs an uploader that knows of it: one that is away is
- * given a while to come back and take the offer. */
-static bool something_is_owed(const struct cairn_session *session) {
-    if (session->locked.tells) return true;
-    for (const struct cairn_save *save = session->locked.saves; save; save = save->next)
-        if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED ||
-            cairn_client_save_state_is_unsent(&save->state))
-            return true;
-    return false;
-}
-
-static void settle(struct cairn_session *session) {
-    uint64_t until_ms =
-        cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + CLOSE_WAIT_MS);
-    CAIRN_HOLD(&session->lock);
-    cairn_client_tells_send(session);
-    while (session->locked.state == CAIRN_CLIENT_AWAY ? something_is_owed(session)
-                                                      : session->locked.tells != NULL)
-        if (session->locked.state == CAIRN_CLIENT_REFUSED ||
-            !cairn_condition_wait(&session->changed, &session->lock, until_ms))
-            break;
-    session->locked.leaving = true;
-}
-
-/* What no call has told yet, or what ended with the uploader. The lock is held. */
-static enum cairn_code last_problem(struct cairn_session *session, bool gone,
-                                    struct cairn_error *err) {
-    for (struct cairn_save *save = session->locked.saves; save; save = save->next)
-        if (save->problem.code && !save->told) return cairn_client_save_problem(save, err);
-    if (!gone || !something_is_owed(session)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_UPLOADER_GONE,
-                      "%s rank %u: the uploader at %s did not come back; what was staged and is "
-                      "not durable ends with this process",
-                      session->run, session->rank, session->socket);
-}
-
-enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err) {
-    if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy goes with the child */
-    settle(session);
-    const struct cairn_client_ask bye = {.take_message = json_pack("{s:s}", "t", "bye"),
-                                         .wanted = "ok",
-                                         .deadline_ms = cairn_client_deadline(session, 0)};
-    /* An uploader that does not answer hears the end of the socket, which means the same. */
-    bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;
-    cairn_lock_take(&session->lock);
-    enum cairn_code code = last_problem(session, gone, err);
-    cairn_lock_give(&session->lock);
-    session_free(session);
-    return code;
 }

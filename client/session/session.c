@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/failure.h"
 #include "common/encode.h"
 #include "common/text.h"
 
@@ -61,7 +60,12 @@ enum cairn_code cairn_client_reach(struct cairn_session *session, uint64_t deadl
     return CAIRN_OK;
 }
 
-static void enqueue(struct cairn_session *session, struct cairn_client_message *message) {
+void cairn_client_wake(struct cairn_session *session) {
+    uint64_t one = 1;
+    if (session->wake_fd >= 0 && write(session->wake_fd, &one, sizeof one) < 0) return;
+}
+
+void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_message *message) {
     message->next = NULL;
     if (session->locked.last)
         session->locked.last->next = message;
@@ -82,7 +86,7 @@ static enum cairn_code queue(struct cairn_session *session, const struct cairn_c
         request->next = session->locked.requests;
         session->locked.requests = request;
     }
-    enqueue(session, CAIRN_TAKE(*message));
+    cairn_client_enqueue(session, CAIRN_TAKE(*message));
     return CAIRN_OK;
 }
 
@@ -91,7 +95,8 @@ static enum cairn_code encode(struct cairn_session *session, const struct cairn_
                               struct cairn_client_message **ret, struct cairn_error *err) {
     if (!ask->take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     if (request) {
-        *request = (struct cairn_client_request){.id = session->next_id++, .begins = ask->begins};
+        *request = (struct cairn_client_request){
+            .id = session->next_id++, .hear = ask->hear, .subject = ask->subject};
         if (json_object_set_new(ask->take_message, "id", json_integer((json_int_t)request->id)) !=
             0)
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
@@ -155,59 +160,4 @@ enum cairn_code cairn_client_call(struct cairn_session *session, const struct ca
     if (!ask->wanted) return cairn_client_post(session, ask, NULL, err);
     CAIRN_TRY(cairn_client_post(session, ask, &request, err));
     return cairn_client_await(session, ask, &request, ret, err);
-}
-
-/* ---- what must still be told ---- */
-
-static json_t *with_failure(json_t *take_message, const struct cairn_error *why) {
-    if (cairn_failure_put(take_message, "reason", why)) return take_message;
-    json_decref(take_message);
-    return NULL;
-}
-
-json_t *cairn_client_fail_message(uint64_t save, const struct cairn_error *why) {
-    return with_failure(json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save), why);
-}
-
-static json_t *tell_message(const struct cairn_client_tell *tell) {
-    json_t *message =
-        tell->save ? cairn_client_fail_message(tell->save, &tell->why)
-                   : with_failure(json_pack("{s:s, s:I, s:I}", "t", "count", "step",
-                                            (json_int_t)tell->step, "n", (json_int_t)tell->n),
-                                  &tell->why);
-    if (!json_object_set_new(message, "id", json_integer((json_int_t)tell->request)))
-        return message;
-    json_decref(message);
-    return NULL;
-}
-
-void cairn_client_tells_send(struct cairn_session *session) {
-    for (struct cairn_client_tell *tell = session->locked.tells; tell; tell = tell->next) {
-        struct cairn_client_message *message = NULL;
-        if (tell->request || session->locked.state != CAIRN_CLIENT_UP) continue;
-        tell->request = session->next_id++;
-        CAIRN_AUTO_JSON json_t *body = tell_message(tell);
-        if (body && cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message,
-                                             NULL) == CAIRN_OK)
-            enqueue(session, message);
-        else
-            tell->request = 0; /* with the next one, or the next link */
-    }
-}
-
-void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
-                       const struct cairn_error *why) {
-    struct cairn_client_tell *tell = calloc(1, sizeof *tell);
-    if (!tell) return;
-    tell->save = save;
-    tell->step = step;
-    tell->n = n;
-    tell->why = *why;
-    cairn_lock_take(&session->lock);
-    struct cairn_client_tell **end = &session->locked.tells;
-    while (*end) end = &(*end)->next;
-    *end = tell;
-    cairn_client_tells_send(session);
-    cairn_lock_give(&session->lock);
-    cairn_client_wake(session);
 }

@@ -7,17 +7,16 @@
  * Promise: P9a  a call ends by its deadline; when the uploader is away it ends with
  *               CAIRN_UPLOADER_GONE within CAIRN_CLIENT_GONE_MS of the moment it went.
  *          K04  the thread connects again, offers the slabs and the unfinished saves, and sends the
- *               failures that were not told yet (client/session/reoffer.c).
+ *               failures that were not told yet (client/session/io.c, client/save/offer.c).
  *          Q40  a save that was sealed, and whose version ended while the uploader was away, hears
  *               how from the server by the one that comes back; no answer lost in between is an
  *               error.
  *          K10  a forked child is refused by its pid before any lock is touched.
  *          K11  events of another session's uuid are dropped.
- *          Q8   a begin that failed stays in `tells` until an uploader has journaled it.
  * Limits:  2 slab generations; one restore window.
  * Threads: `locked` is guarded by lock (client_session); `link` belongs to the I/O thread once it
  *          runs; everything else is immutable after cairn_open.
- * Next:    client/save/save.h for what is staged, reoffer.c for the uploader's death.
+ * Next:    client/README.md follows a save and a restore through the files.
  */
 #pragma once
 
@@ -46,29 +45,28 @@ struct cairn_client_request {
     uint64_t id;
     bool done;
     enum cairn_code code; /* not CAIRN_OK: the link ended before the answer */
-    struct cairn_save *begins;
+    void (*hear)(void *subject, const struct cairn_frame *answer);
+    void *subject;
     struct cairn_frame answer;
-};
-/* A begin that must end as failed at the server: `count`, or `fail` where the uploader knows the
- * save. */
-struct cairn_client_tell {
-    struct cairn_client_tell *next;
-    uint64_t save; /* 0: the uploader does not know it */
-    uint64_t step;
-    uint32_t n;
-    uint64_t request; /* id it was sent under on this link; 0: not sent */
-    struct cairn_error why;
 };
 enum cairn_client_state {
     CAIRN_CLIENT_UP,
     CAIRN_CLIENT_AWAY,   /* the I/O thread tries to connect again */
     CAIRN_CLIENT_REFUSED /* the uploader refused the session for good: `refusal` */
 };
-/* Q41: a generation is written by the save that took it; it is free when neither held nor lent. */
-struct cairn_client_generation {
-    struct cairn_save *held; /* the save that may write into it */
-    uint64_t owner;          /* number of the save whose bytes it has, as `begun` told; 0: nobody */
-    bool lent;               /* the uploader reads it until it says `free` for that owner */
+/* Who hears what no call waits for: the saves (client/save/sink.c). A session knows none of them.
+ * With the lock held, except `offer`. */
+struct cairn_client_sink {
+    /* False: the uploader broke the protocol. */
+    bool (*event)(struct cairn_session *session, const struct cairn_frame *frame);
+    /* To a message that no call has posted. */
+    void (*answer)(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id);
+    void (*lost)(struct cairn_session *session);    /* the link ended */
+    void (*up)(struct cairn_session *session);      /* there is a new one, and it took the offer */
+    void (*refused)(struct cairn_session *session); /* there will be none: locked.refusal */
+    /* After hello, on the session's thread, over a link that nobody else uses yet. */
+    enum cairn_code (*offer)(struct cairn_session *session, uint64_t deadline_ms,
+                             struct cairn_error *err);
 };
 
 struct cairn_session {
@@ -105,6 +103,8 @@ struct cairn_session {
 
     struct cairn_lock lock;
     struct cairn_condition changed; /* answers, events, the link's state, tells */
+    const struct cairn_client_sink *sink;
+    struct cairn_client_saves *saves; /* client/save/'s, by the lock, too */
     struct {
         enum cairn_client_state state;
         uint64_t away_since_ms;
@@ -112,12 +112,8 @@ struct cairn_session {
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
         struct cairn_client_message *first, *last; /* to be sent */
         struct cairn_client_request *requests;
-        struct cairn_client_tell *tells;
-        struct cairn_save *saves;
-        struct cairn_restore *restores;
-        struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
+        struct cairn_restore *restores; /* client/restore/'s */
         struct cairn_error refusal;
-        struct cairn_error notice; /* about no save in particular; CAIRN_OK: none */
         bool broken, stop, window_taken;
         bool leaving; /* `bye` is on its way: a link that ends now is not made again */
     } locked;
@@ -136,9 +132,10 @@ struct cairn_client_ask {
     const int *fds;
     size_t fd_count;
     const char *wanted; /* NULL: no answer comes */
-    /* Of a `begin`: the save has its number before the next frame is taken in, so that no event
-     * about it is missed. */
-    struct cairn_save *begins;
+    /* NULL: nobody. Called with the answer before the next frame is taken in, so that no event
+     * that the answer names something for is missed; the lock is held. */
+    void (*hear)(void *subject, const struct cairn_frame *answer);
+    void *subject;
     uint32_t epoch;
     uint64_t deadline_ms;
 };
@@ -158,10 +155,10 @@ void cairn_client_abandon(struct cairn_session *session, struct cairn_client_req
 /* Wait until the uploader is there (P9a); its link's epoch. The lock is held. */
 enum cairn_code cairn_client_reach(struct cairn_session *session, uint64_t deadline_ms,
                                    uint32_t *ret_epoch, struct cairn_error *err) CAIRN_MUST_USE;
-/* Remember that begin n of a step must be told as failed. Never fails: without memory the
- * uploader's Q12 closes the gap. The lock is not held. */
-void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
-                       const struct cairn_error *why);
+/* Behind what is queued; the lock is held. The message is the queue's. */
+void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_message *message);
+/* The session's thread looks at its queue. */
+void cairn_client_wake(struct cairn_session *session);
 
 /* For our own bugs: a debug build aborts; a release build marks the session broken and every later
  * call on it returns CAIRN_BROKEN, since ending a training run is worse than a failed save. */
@@ -176,28 +173,3 @@ enum cairn_code cairn_client_broken(struct cairn_session *session, const char *c
 #else
 #define CAIRN_CLIENT_PROMISE(session, condition, err) CAIRN_ASSERT(condition)
 #endif
-
-/* `fail` of a save that the uploader knows. NULL: no memory. */
-json_t *cairn_client_fail_message(uint64_t save, const struct cairn_error *why);
-
-/* ---- between the parts of the session ---- */
-enum cairn_code cairn_client_thread_start(struct cairn_session *session,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_client_thread_stop(struct cairn_session *session);
-void cairn_client_wake(struct cairn_session *session);
-/* hello and welcome over a link that nobody else uses yet. */
-enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Ask over such a link; events that come in between are taken in. Takes ask->take_message. */
-enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
-                                       const struct cairn_client_ask *ask, struct cairn_frame *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Take in one frame; the lock is held. False: the uploader broke the protocol. */
-bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *frame);
-/* The link ended; the lock is held. Questions under way end, the state is AWAY. */
-void cairn_client_link_lost(struct cairn_session *session);
-/* Try to connect and to offer what is unfinished. CAIRN_OK: the state is UP again. */
-enum cairn_code cairn_client_reoffer(struct cairn_session *session,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Send what is told and not sent yet; the lock is held. */
-void cairn_client_tells_send(struct cairn_session *session);

@@ -2,7 +2,7 @@
 /* One word for what is held; NULL where nothing is. */
 #include "tests/sim/rest.h"
 
-#include "client/save/save.h"
+#include "client/save/sweep.h"
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
 #include "uploader/attempt.h"
@@ -50,12 +50,12 @@ void sim_rest_check_session(uint32_t rank, struct cairn_session *session) {
     if (sim_check_is_frozen() || !sim_check_is_quiet()) return;
     CAIRN_HOLD(&session->lock);
     cairn_client_saves_sweep(session); /* as with the next event */
-    for (const struct cairn_save *at = session->locked.saves; at; at = at->next)
+    for (const struct cairn_save *at = session->saves->first; at; at = at->next)
         if (at->freed && cairn_client_save_over(at) && (at->told || !at->problem.code))
             sim_violation("leak: the session of rank %u keeps step %lu, which is over and told",
                           rank, (unsigned long)at->step);
     for (uint32_t i = 0; i < session->slab_count; i++)
-        if (session->locked.generations[i].lent || session->locked.generations[i].held)
+        if (session->saves->generations[i].lent || session->saves->generations[i].held)
             sim_violation("leak: all is at rest, and generation %u of rank %u is %s", i, rank,
-                          session->locked.generations[i].lent ? "lent" : "held");
+                          session->saves->generations[i].lent ? "lent" : "held");
 }

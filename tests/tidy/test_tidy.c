@@ -148,7 +148,11 @@ TEST(a_wrong_include_between_rooms_is_found) {
             {"store/dir/a.c", "#include \"store/xml/b.h\"\n", 1},
             {"uploader/a.c", "#include \"store/s3/b.h\"\n", 0},
             {"uploader/a.c", "#include \"store/s3/inside.h\"\n", 1},
-            {"tests/s3/a.c", "#include \"store/s3/inside.h\"\n", 0});
+            {"tests/s3/a.c", "#include \"store/s3/inside.h\"\n", 0},
+            {"client/session/a.c", "#include \"client/save/b.h\"\n", 1},
+            {"client/save/a.c", "#include \"client/restore/b.h\"\n", 1},
+            {"client/restore/a.c", "#include \"client/save/b.h\"\n", 1},
+            {"client/cairn.c", "#include \"client/save/b.h\"\n", 0});
 }
 
 TEST(a_second_writer_of_a_versions_state_is_found) {

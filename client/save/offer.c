@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The uploader went away and a connection to a new one is made: the slabs and every save that is
- * not over are offered to it. Only the end of the old socket leads here, never a time-out: an
- * uploader that is merely slow still reads from the slabs (Q15).
+ * not over are offered to it, and what was copied meanwhile is told.
  */
+#include "client/save/offer.h"
+
 #include <stdlib.h>
 
-#include "client/save/save.h"
+#include "client/save/fail.h"
+#include "client/save/stager.h"
+#include "client/session/alone.h"
 #include "client/session/process.h"
 #include "common/rule.h"
 
-#define OFFER_MS 10000
-
 /* Q41: who owns the memory, of the saves that still need it; one that is durable does not. */
 static uint64_t owner_of(const struct cairn_session *session, uint32_t generation) {
-    for (const struct cairn_save *save = session->locked.saves; save; save = save->next)
+    for (const struct cairn_save *save = session->saves->first; save; save = save->next)
         if (cairn_client_save_owns(save, generation)) return save->owner;
     return 0;
 }
@@ -34,7 +35,7 @@ static json_t *offered_slabs(const struct cairn_session *session) {
 /* The lock is held. Saves that the old uploader never answered about have no number to name. */
 static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
-    for (struct cairn_save *save = session->locked.saves; save; save = save->next) {
+    for (struct cairn_save *save = session->saves->first; save; save = save->next) {
         /* The next uploader numbers from the highest offered one on: the others lose theirs. */
         bool cancelled = save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44);
         bool over = cairn_client_save_over(save) && !cancelled;
@@ -113,7 +114,7 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
  * and it never sends `free` for them. */
 static void take_generations(struct cairn_session *session, const json_t *owners) {
     for (uint32_t i = 0; i < session->slab_count; i++) {
-        struct cairn_client_generation *at = &session->locked.generations[i];
+        struct cairn_client_generation *at = &session->saves->generations[i];
         json_int_t owner = json_integer_value(json_array_get(owners, i));
         at->lent = owner > 0;
         at->owner = at->lent ? (uint64_t)owner : at->held ? at->held->owner : 0;
@@ -123,11 +124,11 @@ static void take_generations(struct cairn_session *session, const json_t *owners
 /* The lock is held. What failed is told by number only where the uploader has the save; what turned
  * out to be committed is told no more. */
 static void take_tells(struct cairn_session *session) {
-    for (struct cairn_client_tell **at = &session->locked.tells; *at;) {
+    for (struct cairn_client_tell **at = &session->saves->tells; *at;) {
         struct cairn_client_tell *tell = *at;
         bool committed = false;
         tell->save = 0;
-        for (const struct cairn_save *save = session->locked.saves; save; save = save->next) {
+        for (const struct cairn_save *save = session->saves->first; save; save = save->next) {
             if (save->step != tell->step || save->n != tell->n) continue;
             if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44))
                 tell->save = save->id;
@@ -173,41 +174,65 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
     return CAIRN_OK;
 }
 
-/* An answer that no later try can change ends the session: every save and call hears it. That the
- * disk of the uploader's journal is full is none (Q45). */
-static bool is_final(enum cairn_code code) {
-    return code != CAIRN_OK && code != CAIRN_UPLOADER_GONE && code != CAIRN_CANCELLED &&
-           code != CAIRN_PROTOCOL && code != CAIRN_IO && code != CAIRN_NO_MEMORY &&
-           code != CAIRN_NO_SPACE && !cairn_code_info(code)->retryable;
-}
+/* ---- owed: the copy is whole, and no uploader was there to hear of it ---- */
 
-static enum cairn_code connect_again(struct cairn_session *session, struct cairn_error *err) {
-    uint64_t deadline_ms = cairn_deadline_in(&cairn_clock_real, OFFER_MS);
-    CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
-    CAIRN_TRY(cairn_client_hello(session, deadline_ms, err));
-    if (session->read_only) return CAIRN_OK;
-    CAIRN_TRY(offer(session, deadline_ms, err));
-    return cairn_client_stage_owed(session, deadline_ms, err);
-}
-
-enum cairn_code cairn_client_reoffer(struct cairn_session *session, struct cairn_error *err) {
-    struct cairn_error own = {0}, *why = err ? err : &own;
-    enum cairn_code code = connect_again(session, why);
-    if (code) cairn_client_link_close(&session->link);
-    if (code && !is_final(code)) return code;
+static struct cairn_client_stager *take_owed(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
-    if (code) {
-        session->locked.refusal = *why;
-        session->locked.refusal.code = code;
-        session->locked.state = CAIRN_CLIENT_REFUSED;
-        for (struct cairn_save *save = session->locked.saves; save; save = save->next)
-            cairn_client_save_end(save, &session->locked.refusal);
-    } else {
-        session->locked.state = CAIRN_CLIENT_UP;
-        session->locked.epoch++;
-        cairn_client_tells_send(session);
+    for (struct cairn_save *save = session->saves->first; save; save = save->next) {
+        if (!save->owed) continue;
+        save->finishing = true;
+        return CAIRN_TAKE(save->owed);
     }
-    cairn_client_saves_sweep(session);
-    cairn_condition_broadcast(&session->changed);
-    return CAIRN_OK;
+    return NULL;
+}
+
+static bool link_ended(enum cairn_code code) {
+    return code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT || code == CAIRN_CANCELLED;
+}
+
+/* True: it failed here, and the uploader must be told. The lock is held. */
+static bool settle_owed(struct cairn_save *save, enum cairn_code code, struct cairn_error *why) {
+    bool failed = code && !cairn_client_save_over(save);
+    (void)cairn_within(why, code, "staged while the uploader was away");
+    if (failed) cairn_client_save_end(save, why);
+    if (!code) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
+    cairn_client_save_give(save);
+    return failed;
+}
+
+static enum cairn_code finish_owed(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                                   struct cairn_error *err) {
+    struct cairn_save *save = stager->save;
+    struct cairn_session *session = stager->session;
+    struct cairn_error why = {0};
+    stager->epoch = 0;
+    enum cairn_code code = cairn_client_stager_tell_all(stager, deadline_ms, &why);
+    cairn_lock_take(&session->lock);
+    bool over = cairn_client_save_over(save);
+    bool later = link_ended(code) && !over;
+    bool failed = !later && settle_owed(save, code, &why);
+    uint64_t id = save->id, step = save->step;
+    uint32_t n = save->n;
+    save->finishing = false;
+    if (later) save->owed = stager;
+    cairn_lock_give(&session->lock);
+    if (failed) cairn_client_tell(session, id, step, n, &why);
+    if (!later) cairn_client_stager_free(stager);
+    if (later && err) *err = why;
+    return later ? code : CAIRN_OK;
+}
+
+static enum cairn_code stage_owed(struct cairn_session *session, uint64_t deadline_ms,
+                                  struct cairn_error *err) {
+    for (;;) {
+        struct cairn_client_stager *stager = take_owed(session);
+        if (!stager) return CAIRN_OK;
+        CAIRN_TRY(finish_owed(stager, deadline_ms, err));
+    }
+}
+
+enum cairn_code cairn_client_offer(struct cairn_session *session, uint64_t deadline_ms,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(offer(session, deadline_ms, err));
+    return stage_owed(session, deadline_ms, err);
 }

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Begin a save: count it, ask the uploader, take a generation. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "client/save/begun.h"
+#include "client/save/fail.h"
+#include "client/save/sweep.h"
+#include "client/session/process.h"
+
+#define SKIP_WAIT_MS 1000
+#define BEGIN_TRIES 3
+
+/* A generation that nobody writes and no uploader reads. The lock is held. */
+static bool generation_take_free(struct cairn_save *save) {
+    struct cairn_session *session = save->session;
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        struct cairn_client_generation *at = &session->saves->generations[i];
+        if (at->held || at->lent) continue;
+        at->held = save;
+        at->owner = save->owner;
+        save->generation = (int)i;
+        return true;
+    }
+    return false;
+}
+
+/* Q14: only this rank's own generations count; a verdict ends the wait. The lock is held. */
+static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadline_ms,
+                                       struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    for (;;) {
+        uint32_t epoch = 0;
+        if (cairn_client_save_over(save) || generation_take_free(save)) return CAIRN_OK;
+        if (session->locked.state != CAIRN_CLIENT_UP)
+            CAIRN_TRY(cairn_client_reach(session, deadline_ms, &epoch, err));
+        else if (!cairn_condition_wait(&session->changed, &session->lock, deadline_ms))
+            return cairn_fail(err, CAIRN_TIMEOUT, "%u of %u slab generations are still being sent",
+                              session->slab_count, session->slab_count);
+    }
+}
+
+static bool earlier_unsent(const struct cairn_save *save) {
+    for (const struct cairn_save *at = save->session->saves->first; at; at = at->next)
+        if (at != save && cairn_client_save_state_is_unsent(&at->state)) return true;
+    return false;
+}
+
+/* Q11: the server judges `skip` for all ranks; what this rank sees itself is waited for briefly,
+ * and where its own memory is still in use the save is skipped in any case. The lock is held. */
+static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    uint64_t until_ms = cairn_mono_ms() + SKIP_WAIT_MS;
+    while (!cairn_client_save_over(save) && earlier_unsent(save))
+        if (!cairn_condition_wait(&session->changed, &session->lock, until_ms)) break;
+    if (generation_take(save, cairn_mono_ms(), NULL) == CAIRN_OK) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_SKIPPED, "an earlier save is still being sent");
+}
+
+/* An uploader that died over the question is asked again as soon as it is back: the same n is the
+ * same begin (Q8). One that stays away ends this within CAIRN_CLIENT_GONE_MS. */
+static enum cairn_code ask_begin(struct cairn_save *save, uint64_t deadline_ms,
+                                 struct cairn_error *err) {
+    enum cairn_code code = CAIRN_UPLOADER_GONE;
+    for (int tries = 0; tries < BEGIN_TRIES && code == CAIRN_UPLOADER_GONE; tries++)
+        code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
+    return code;
+}
+
+static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_options *options,
+                             struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    uint64_t deadline_ms = cairn_client_deadline(session, options->timeout_ms);
+    CAIRN_TRY(cairn_client_begin_body(save, options, err));
+    enum cairn_code code = ask_begin(save, deadline_ms, err);
+    CAIRN_HOLD(&session->lock);
+    /* Q43: a step that this rank left out would be lost to every rank that stages it, however soon
+     * the uploader is back. Where a generation is free the save is made in it, and the one that
+     * comes back hears of the begin together with the bytes (client/save/stage.c). */
+    if (code == CAIRN_UPLOADER_GONE && generation_take_free(save)) return CAIRN_OK;
+    CAIRN_TRY(code);
+    if (session->slab_count && options->skip) CAIRN_TRY(skip_wait(save, err));
+    if (session->slab_count && !options->skip) CAIRN_TRY(generation_take(save, deadline_ms, err));
+    if (cairn_client_save_over(save)) {
+        if (err) *err = save->problem;
+        return save->problem.code;
+    }
+    return CAIRN_OK;
+}
+
+static struct cairn_save *save_new(struct cairn_session *session, uint64_t step, uint32_t n) {
+    struct cairn_save *save = calloc(1, sizeof *save);
+    if (!save) return NULL;
+    save->session = session;
+    save->step = step;
+    save->n = n;
+    save->generation = -1;
+    CAIRN_HOLD(&session->lock);
+    struct cairn_save **end = &session->saves->first;
+    while (*end) end = &(*end)->next;
+    *end = save;
+    return save;
+}
+
+enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
+                                 const struct cairn_save_options *options, struct cairn_save **ret,
+                                 struct cairn_error *err) {
+    static const struct cairn_save_options defaults;
+    uint64_t started_us = cairn_mono_us();
+    uint32_t n = 0;
+    CAIRN_TRY(cairn_client_enter(session, err));
+    if (session->read_only)
+        return cairn_fail(err, CAIRN_INVALID, "%s: the session was opened read_only", session->run);
+    if (step > CAIRN_STEP_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "step %" PRIu64 ": the largest is %" PRIu64, step,
+                          CAIRN_STEP_MAX);
+    struct cairn_error own = {0};
+    if (!err) err = &own;
+    const struct cairn_client_counter counter = {session->nonce, session->rank};
+    CAIRN_TRY(cairn_client_process_count(&counter, step, &n, err));
+    struct cairn_save *save = save_new(session, step, n);
+    if (!save) {
+        (void)cairn_fail(err, CAIRN_NO_MEMORY, "step %" PRIu64 ": no memory for a save", step);
+        cairn_client_process_settle(&counter, step, n);
+        cairn_client_tell(session, 0, step, n, err);
+        return CAIRN_NO_MEMORY;
+    }
+    enum cairn_code code = begin(save, options ? options : &defaults, err);
+    save->stall_us = cairn_mono_us() - started_us;
+    if (code) {
+        code = cairn_client_save_fail(save, code, err);
+        cairn_save_free(save);
+        return code;
+    }
+    *ret = save;
+    return CAIRN_OK;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the uploader is told of a begin, and what it answers. */
+#include "client/save/begun.h"
+
+#include <inttypes.h>
+
+#include "api/meta.h"
+#include "client/session/alone.h"
+
+#define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
+
+static const char *on_exists_text(enum cairn_on_exists on_exists) {
+    if (on_exists == CAIRN_EXISTS_NEW_VERSION) return "new-version";
+    return on_exists == CAIRN_EXISTS_SUPERSEDE ? "supersede" : "error";
+}
+
+static enum cairn_code parse_object(const char *what, const char *text, bool of_text, json_t **ret,
+                                    struct cairn_error *err) {
+    if (!text) return CAIRN_OK;
+    const struct cairn_json_limits limits = {META_TEXT_BYTES_MAX, 0};
+    CAIRN_AUTO_JSON json_t *value = NULL;
+    enum cairn_code code = cairn_json_parse(cairn_view_of(text), limits, &value, err);
+    if (code) return cairn_within(err, code, "%s", what);
+    CAIRN_TRY(cairn_meta_check(value, what, of_text, NULL, err));
+    *ret = CAIRN_TAKE(value);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_begin_body(struct cairn_save *save,
+                                        const struct cairn_save_options *options,
+                                        struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL;
+    if (save->session->rank == 0) {
+        CAIRN_TRY(parse_object("labels", options->labels_json, true, &labels, err));
+        CAIRN_TRY(parse_object("meta", options->meta_json, false, &meta, err));
+    }
+    if (options->format && (strlen(options->format) >= 64 || !options->format[0] ||
+                            !cairn_name_valid(cairn_view_of(options->format))))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
+                          "A-Za-z0-9");
+    save->begin = json_pack("{s:s, s:I, s:I, s:s, s:b, s:s?, s:O?, s:O?, s:n}", "t", "begin",
+                            "step", (json_int_t)save->step, "n", (json_int_t)save->n, "on_exists",
+                            on_exists_text(options->on_exists), "skip", options->skip != 0,
+                            "format", options->format, "labels", labels, "meta", meta, "split");
+    if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
+    return CAIRN_OK;
+}
+
+static bool read_begun(const json_t *answer, uint64_t *ret_id, uint64_t *ret_owner,
+                       const char **ret_version) {
+    *ret_version = cairn_client_text_of(answer, "version");
+    return cairn_client_u64_of(answer, "save", ret_id) && *ret_id && *ret_version &&
+           cairn_client_u64_of(answer, "owner", ret_owner) && *ret_owner &&
+           cairn_version_id_valid(cairn_view_of(*ret_version));
+}
+
+/* The lock is held. */
+static void take_begun(struct cairn_save *save, const json_t *answer) {
+    const char *version = NULL;
+    uint64_t id = 0, owner = 0;
+    if (!read_begun(answer, &id, &owner, &version)) return; /* whoever asked says so */
+    save->id = id;
+    save->owner = owner;
+    memcpy(save->version, version, strlen(version) + 1);
+    if (save->generation < 0) return;
+    /* An uploader that came back without its journal. */
+    struct cairn_client_generation *own = &save->session->saves->generations[save->generation];
+    if (own->held == save) own->owner = owner;
+}
+
+static void hear_begun(void *subject, const struct cairn_frame *answer) {
+    if (strcmp(answer->name, "begun") == 0) take_begun(subject, answer->message);
+}
+
+enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
+                                              uint64_t deadline_ms, struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    CAIRN_AUTO(frame) answer = {0};
+    const char *version = NULL;
+    uint64_t id = 0, owner = 0;
+    const struct cairn_client_ask ask = {.take_message = json_deep_copy(save->begin),
+                                         .wanted = "begun",
+                                         .hear = hear_begun,
+                                         .subject = save,
+                                         .epoch = epoch,
+                                         .deadline_ms = deadline_ms};
+    CAIRN_TRY(alone ? cairn_client_ask_alone(session, &ask, &answer, err)
+                    : cairn_client_call(session, &ask, &answer, err));
+    if (!read_begun(answer.message, &id, &owner, &version))
+        return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and version");
+    CAIRN_HOLD(&session->lock);
+    if (alone) take_begun(save, answer.message);
+    return CAIRN_OK;
+}

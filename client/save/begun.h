@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * begun: what an uploader is told of a begin, as often as it takes.
+ *
+ * Why:     an uploader that came back without its journal, or was away, hears of a begin later.
+ * Promise: Q8  the same n is the same begin, however often it is sent.
+ * Limits:  labels and meta as api/meta.h.
+ * Threads: the handle's caller; the session's thread for a save that is owed.
+ * Next:    client/save/begin.c.
+ */
+#pragma once
+
+#include "client/save/save.h"
+
+/* save->begin, from the options. */
+enum cairn_code cairn_client_begin_body(struct cairn_save *save,
+                                        const struct cairn_save_options *options,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Send `begin` to an uploader that does not know the save; on success save->id is new. alone:
+ * over a link that only this thread uses. epoch 0: any link. */
+enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
+                                              uint64_t deadline_ms,
+                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save that failed here is told to the uploader until one has journaled it (Q8). */
+#include "client/save/fail.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "api/failure.h"
+
+/* ---- what must still be told ---- */
+
+static json_t *with_failure(json_t *take_message, const struct cairn_error *why) {
+    if (cairn_failure_put(take_message, "reason", why)) return take_message;
+    json_decref(take_message);
+    return NULL;
+}
+
+static json_t *fail_message(uint64_t save, const struct cairn_error *why) {
+    return with_failure(json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save), why);
+}
+
+static json_t *tell_message(const struct cairn_client_tell *tell) {
+    json_t *message =
+        tell->save ? fail_message(tell->save, &tell->why)
+                   : with_failure(json_pack("{s:s, s:I, s:I}", "t", "count", "step",
+                                            (json_int_t)tell->step, "n", (json_int_t)tell->n),
+                                  &tell->why);
+    if (!json_object_set_new(message, "id", json_integer((json_int_t)tell->request)))
+        return message;
+    json_decref(message);
+    return NULL;
+}
+
+void cairn_client_tells_send(struct cairn_session *session) {
+    for (struct cairn_client_tell *tell = session->saves->tells; tell; tell = tell->next) {
+        struct cairn_client_message *message = NULL;
+        if (tell->request || session->locked.state != CAIRN_CLIENT_UP) continue;
+        tell->request = session->next_id++;
+        CAIRN_AUTO_JSON json_t *body = tell_message(tell);
+        if (body && cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message,
+                                             NULL) == CAIRN_OK)
+            cairn_client_enqueue(session, message);
+        else
+            tell->request = 0; /* with the next one, or the next link */
+    }
+}
+
+void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
+                       const struct cairn_error *why) {
+    struct cairn_client_tell *tell = calloc(1, sizeof *tell);
+    if (!tell) return;
+    tell->save = save;
+    tell->step = step;
+    tell->n = n;
+    tell->why = *why;
+    cairn_lock_take(&session->lock);
+    struct cairn_client_tell **end = &session->saves->tells;
+    while (*end) end = &(*end)->next;
+    *end = tell;
+    cairn_client_tells_send(session);
+    cairn_lock_give(&session->lock);
+    cairn_client_wake(session);
+}
+
+void cairn_client_tells_unsent(struct cairn_session *session) {
+    for (struct cairn_client_tell *tell = session->saves ? session->saves->tells : NULL; tell;
+         tell = tell->next)
+        tell->request = 0;
+}
+
+static void settle_cancel(struct cairn_session *session, const struct cairn_client_tell *tell,
+                          enum cairn_code code) {
+    enum cairn_client_event event =
+        code == CAIRN_ALREADY_COMMITTED ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER;
+    for (struct cairn_save *save = session->saves->first; save; save = save->next)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == tell->step &&
+            save->n == tell->n)
+            cairn_client_save_event(save, event);
+}
+
+/* An answer to what was told: journaled, or refused for good; a retryable refusal is told again
+ * with the next tell or link. */
+bool cairn_client_tells_take(struct cairn_session *session, const struct cairn_frame *frame,
+                             uint64_t id) {
+    for (struct cairn_client_tell **at = &session->saves->tells; *at; at = &(*at)->next) {
+        struct cairn_client_tell *tell = *at;
+        if (tell->request != id) continue;
+        enum cairn_code code = cairn_client_answer_check(frame, "ok", NULL);
+        if (code && cairn_code_info(code)->retryable) {
+            tell->request = 0;
+            return true;
+        }
+        settle_cancel(session, tell, code);
+        *at = tell->next;
+        free(tell);
+        return true;
+    }
+    return false;
+}
+
+/* ---- giving it up ---- */
+
+enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
+                                       struct cairn_error *err) {
+    struct cairn_error own = {.code = code}, *why = err ? err : &own;
+    if (cairn_client_save_close(save, why)) {
+        cairn_lock_take(&save->session->lock);
+        if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
+            cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
+        cairn_lock_give(&save->session->lock);
+        cairn_client_tell(save->session, save->id, save->step, save->n, why);
+        return cairn_client_save_named(save, code, err);
+    }
+    /* The version was over before: its verdict explains the error, not the other way round. */
+    CAIRN_HOLD(&save->session->lock);
+    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+    return committed ? cairn_client_save_named(save, code, err)
+                     : cairn_client_save_problem(save, err);
+}
+
+enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
+                                struct cairn_error *err) {
+    CAIRN_TRY(cairn_client_save_enter(save, err));
+    struct cairn_session *session = save->session;
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", reason && reason[0] ? reason : "given up");
+    cairn_lock_take(&session->lock);
+    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+    bool over = cairn_client_save_over(save);
+    uint64_t id = save->id;
+    cairn_lock_give(&session->lock);
+    if (committed)
+        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
+                          session->run, save->step);
+    if (over) return CAIRN_OK;
+    const struct cairn_client_ask ask = {.take_message = fail_message(id, &why),
+                                         .wanted = "ok",
+                                         .deadline_ms = cairn_client_deadline(session, 0)};
+    enum cairn_code code = id ? cairn_client_call(session, &ask, NULL, err) : CAIRN_UPLOADER_GONE;
+    if (!id) json_decref(ask.take_message);
+    if (code == CAIRN_ALREADY_COMMITTED) {
+        CAIRN_HOLD(&session->lock);
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
+        return cairn_within(err, code, "%s step %" PRIu64, session->run, save->step);
+    }
+    if (code == CAIRN_OK) {
+        (void)cairn_client_save_close(save, &why);
+        return CAIRN_OK;
+    }
+    /* Q8: told again in the background. */
+    (void)cairn_client_save_fail(save, CAIRN_CANCELLED, &why);
+    return cairn_fail(err, code, "%s step %" PRIu64 ": the uploader is told again when it is back",
+                      session->run, save->step);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the session hears from its uploader about saves and their memory. */
+#include "client/save/sink.h"
+
+#include "api/failure.h"
+#include "client/save/fail.h"
+#include "client/save/offer.h"
+#include "client/save/sweep.h"
+
+static void verdict(struct cairn_save *save, const json_t *message) {
+    const char *state = cairn_client_text_of(message, "state");
+    if (!state) return;
+    if (strcmp(state, "committed") == 0) {
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
+        return;
+    }
+    struct cairn_error why = {0};
+    cairn_failure_get(message, "message", &why);
+    if (!why.code) why.code = strcmp(state, "skipped") == 0 ? CAIRN_SKIPPED : CAIRN_ABORTED;
+    if (!why.message[0]) (void)cairn_fail(&why, why.code, "%s", state);
+    cairn_client_save_end(save, &why);
+}
+
+/* Q41: only the word about the owner that is known here frees a generation. */
+static void take_free(struct cairn_session *session, const json_t *message) {
+    uint64_t slab = 0, owner = 0;
+    if (!cairn_client_u64_of(message, "slab", &slab) || slab >= session->slab_count ||
+        !cairn_client_u64_of(message, "owner", &owner))
+        return;
+    struct cairn_client_generation *at = &session->saves->generations[slab];
+    if (at->owner != owner) return;
+    at->lent = false;
+    if (!at->held) at->owner = 0;
+}
+
+/* One about the node goes when it is over before anybody asked. */
+static void take_problem(struct cairn_session *session, struct cairn_save *save,
+                         const json_t *message) {
+    struct cairn_error *notice = save ? &save->notice : &session->saves->notice;
+    if (!save && json_object_get(message, "save")) return; /* it is gone */
+    *notice = (struct cairn_error){0};
+    cairn_failure_get(message, "message", notice);
+}
+
+static bool take_event(struct cairn_session *session, const struct cairn_frame *frame) {
+    uint64_t id = 0, bytes = 0;
+    if (strcmp(frame->name, "free") == 0) {
+        take_free(session, frame->message);
+        return true;
+    }
+    struct cairn_save *save = cairn_client_u64_of(frame->message, "save", &id)
+                                  ? cairn_client_save_find(session, id)
+                                  : NULL;
+    if (strcmp(frame->name, "released") == 0) {
+        if (save && cairn_client_u64_of(frame->message, "bytes", &bytes))
+            save->durable_bytes = cairn_min_u64(save->durable_bytes + bytes, save->total_bytes);
+        return true;
+    }
+    if (strcmp(frame->name, "durable") == 0) {
+        if (save) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
+        return true;
+    }
+    if (strcmp(frame->name, "problem") == 0) {
+        take_problem(session, save, frame->message);
+        return true;
+    }
+    if (strcmp(frame->name, "verdict") != 0) return false;
+    if (save) verdict(save, frame->message);
+    return true;
+}
+
+static bool hear_event(struct cairn_session *session, const struct cairn_frame *frame) {
+    bool known = take_event(session, frame);
+    cairn_client_saves_sweep(session);
+    return known;
+}
+
+static void hear_answer(struct cairn_session *session, const struct cairn_frame *frame,
+                        uint64_t id) {
+    (void)cairn_client_tells_take(session, frame, id); /* else nobody waits for it any more */
+}
+
+static void hear_up(struct cairn_session *session) {
+    cairn_client_tells_send(session);
+    cairn_client_saves_sweep(session);
+}
+
+static void hear_refused(struct cairn_session *session) {
+    for (struct cairn_save *save = session->saves->first; save; save = save->next)
+        cairn_client_save_end(save, &session->locked.refusal);
+    cairn_client_saves_sweep(session);
+}
+
+const struct cairn_client_sink cairn_client_saves_sink = {.event = hear_event,
+                                                          .answer = hear_answer,
+                                                          .lost = cairn_client_tells_unsent,
+                                                          .offer = cairn_client_offer,
+                                                          .up = hear_up,
+                                                          .refused = hear_refused};

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Telling what is copied. Where the uploader dies meanwhile, the copy goes on, and everything is
+ * told again to the one that comes back: the checksums of the one pass are kept until the seal.
+ */
+#include "client/save/stager.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/manifest.h"
+#include "client/save/begun.h"
+#include "client/session/alone.h"
+
+/* Frames hold 1 MiB of JSON. Replicated checksums only serve to find silent differences, so those
+ * that do not fit are left out. */
+#define REPLICATED_JSON_BYTES_MAX (900 * CAIRN_KIB)
+
+void cairn_client_stager_free(struct cairn_client_stager *stager) {
+    if (!stager) return;
+    cairn_client_arrangement_release(&stager->arrangement);
+    json_decref(stager->shard_list);
+    json_decref(stager->replicated);
+    free(stager->shards);
+    free(stager->blocks);
+    free(stager);
+}
+
+/* The link died: go on without it, a later one hears everything. */
+static enum cairn_code excuse(struct cairn_client_stager *stager, enum cairn_code code) {
+    if (code != CAIRN_UPLOADER_GONE || stager->alone) return code;
+    stager->epoch = 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code call(const struct cairn_client_stager *stager,
+                            const struct cairn_client_ask *ask, struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    if (stager->alone) return cairn_client_ask_alone(stager->session, ask, &answer, err);
+    return cairn_client_call(stager->session, ask, NULL, err);
+}
+
+json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager) {
+    CAIRN_AUTO_JSON json_t *shards = json_array();
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
+        const struct cairn_client_shard *shard = &stager->arrangement.shards[i];
+        if (json_array_append_new(shards, json_pack("{s:s, s:s, s:I, s:I}", "name", shard->name,
+                                                    "kind", shard->tensors ? "tensors" : "raw",
+                                                    "offset", (json_int_t)shard->offset, "bytes",
+                                                    (json_int_t)shard->bytes)))
+            return NULL;
+    }
+    return CAIRN_TAKE(shards);
+}
+
+enum cairn_code cairn_client_stager_tell(struct cairn_client_stager *stager, size_t index,
+                                         struct cairn_error *err) {
+    struct cairn_client_progress *shard = &stager->shards[index];
+    uint64_t bytes = stager->arrangement.shards[index].bytes;
+    uint64_t first = shard->told / CAIRN_BLOCK_BYTES;
+    uint64_t end =
+        shard->staged == bytes ? cairn_block_count(bytes) : shard->staged / CAIRN_BLOCK_BYTES;
+    uint64_t told = shard->staged == bytes ? bytes : end * CAIRN_BLOCK_BYTES;
+    if (!stager->epoch || told == shard->told) return CAIRN_OK;
+    CAIRN_AUTO_HEAP uint8_t *blob = malloc((size_t)(end - first) * 4);
+    if (!blob) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
+    for (uint64_t i = first; i < end; i++)
+        cairn_store_u32le(blob + (i - first) * 4, shard->blocks[i]);
+    const struct cairn_client_ask ask = {
+        .take_message =
+            json_pack("{s:s, s:I, s:I, s:I}", "t", "staged", "save", (json_int_t)stager->save->id,
+                      "shard", (json_int_t)index, "bytes", (json_int_t)told),
+        .blob = {blob, (size_t)(end - first) * 4},
+        .epoch = stager->epoch,
+        .deadline_ms = cairn_client_deadline(stager->session, 0)};
+    CAIRN_TRY(excuse(stager, call(stager, &ask, err)));
+    if (stager->epoch) shard->told = told;
+    return CAIRN_OK;
+}
+
+/* A save that has ended meanwhile (it was cancelled while its begin was under way) has let go of
+ * its generation: lent all the same, nobody would take the `free` of an owner that is forgotten. */
+static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generation *own,
+                            bool *ret_lent, struct cairn_error *err) {
+    CAIRN_HOLD(&save->session->lock);
+    if (own->held != save) {
+        if (save->problem.code) return cairn_client_save_problem(save, err);
+        return cairn_fail(err, CAIRN_CANCELLED, "step %" PRIu64 " has ended", save->step);
+    }
+    *ret_lent = own->lent; /* already, by the offer */
+    own->lent = true;
+    return CAIRN_OK;
+}
+
+/* The uploader holds the generation from here on, unless it refuses: then it never sends `free`. */
+static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t epoch,
+                                 uint64_t deadline_ms, struct cairn_error *err) {
+    struct cairn_session *session = stager->session;
+    struct cairn_client_generation *own = &session->saves->generations[stager->save->generation];
+    bool lent = false;
+    CAIRN_TRY(lend(stager->save, own, &lent, err));
+    const struct cairn_client_ask ask = {
+        .take_message =
+            json_pack("{s:s, s:I, s:I, s:I, s:O}", "t", "stage", "save",
+                      (json_int_t)stager->save->id, "slab", (json_int_t)stager->save->generation,
+                      "owner", (json_int_t)stager->save->owner, "shards", stager->shard_list),
+        .wanted = "ok",
+        .epoch = epoch,
+        .deadline_ms = deadline_ms};
+    enum cairn_code code = call(stager, &ask, err);
+    if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
+    /* Only our own seal can have sealed it: the old uploader journaled it and died before its
+     * answer. What it was told then is what stands in the slab. */
+    stager->sealed = code == CAIRN_CONFLICT && stager->save->seal_sent;
+    CAIRN_HOLD(&session->lock);
+    if (own->lent) own->lent = lent;
+    return stager->sealed ? CAIRN_OK : code;
+}
+
+/* Over the present link: begin where the uploader does not know the save, then `stage`. */
+enum cairn_code cairn_client_stager_tell_stage(struct cairn_client_stager *stager,
+                                               uint64_t deadline_ms, struct cairn_error *err) {
+    struct cairn_save *save = stager->save;
+    struct cairn_session *session = stager->session;
+    uint32_t epoch = 1; /* of no meaning when alone */
+    cairn_lock_take(&session->lock);
+    enum cairn_code code =
+        stager->alone ? CAIRN_OK : cairn_client_reach(session, deadline_ms, &epoch, err);
+    bool known = save->id != 0;
+    stager->sealed = !code && save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
+    if (!code && save->problem.code) {
+        code = save->problem.code;
+        *err = save->problem;
+    }
+    cairn_lock_give(&session->lock);
+    if (code || stager->sealed) return code;
+    if (save->file_epoch && save->file_epoch != epoch)
+        return cairn_fail(err, CAIRN_SOURCE_GONE,
+                          "the uploader was restarted and lost the files that it had been given");
+    if (!known)
+        CAIRN_TRY(cairn_client_save_begin_again(save, epoch, stager->alone, deadline_ms, err));
+    if (stager->arrangement.shard_count) CAIRN_TRY(tell_slab(stager, epoch, deadline_ms, err));
+    if (stager->sealed) return CAIRN_OK;
+    stager->epoch = epoch;
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
+        stager->shards[i].told = 0;
+        CAIRN_TRY(cairn_client_stager_tell(stager, i, err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager *stager,
+                                               json_t **ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *list = json_array();
+    size_t bytes = 0;
+    for (size_t i = 0; i < stager->save->piece_count; i++) {
+        const struct cairn_client_piece *piece = &stager->save->pieces[i];
+        char crc[16];
+        if (piece->kind != CAIRN_TENSOR_REPLICATED || piece->in_file) continue;
+        /* Escapes make a byte of a name six bytes of JSON at the most. */
+        bytes += 6 * strlen(piece->name) + 40;
+        if (bytes > REPLICATED_JSON_BYTES_MAX) break;
+        snprintf(crc, sizeof crc, "%08" PRIx32, piece->crc32c);
+        if (json_array_append_new(list,
+                                  json_pack("{s:s, s:s}", "name", piece->name, "crc32c", crc)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the replicated checksums");
+    }
+    *ret = CAIRN_TAKE(list);
+    return CAIRN_OK;
+}
+
+static enum cairn_code tell_seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                                 struct cairn_error *err) {
+    cairn_lock_take(&stager->session->lock);
+    bool again = stager->save->seal_sent;
+    stager->save->seal_sent = true;
+    cairn_lock_give(&stager->session->lock);
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack("{s:s, s:I, s:O}", "t", "seal", "save",
+                                  (json_int_t)stager->save->id, "replicated", stager->replicated),
+        .blob = cairn_buf_view(&stager->arrangement.table),
+        .wanted = "sealed",
+        .epoch = stager->epoch,
+        .deadline_ms = deadline_ms};
+    enum cairn_code code = call(stager, &ask, err);
+    return code == CAIRN_CONFLICT && again ? CAIRN_OK : code; /* as in tell_slab */
+}
+
+/* Until the uploader has journaled the seal, over as many links as it takes. */
+enum cairn_code cairn_client_stager_tell_all(struct cairn_client_stager *stager,
+                                             uint64_t deadline_ms, struct cairn_error *err) {
+    enum cairn_code code =
+        stager->epoch ? CAIRN_OK : cairn_client_stager_tell_stage(stager, deadline_ms, err);
+    if (!code && !stager->sealed) code = tell_seal(stager, deadline_ms, err);
+    if (code == CAIRN_UPLOADER_GONE) stager->epoch = 0;
+    return code;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stager: one copy in the slab, and what the uploader knows of it.
+ *
+ * Why:     the uploader sends the first parts while the last ones are copied, may die meanwhile, and
+ *          must hear all of it again when it is back.
+ * Promise: Q15  a link that ended ends no copy: with epoch 0 the rest is copied, and told later.
+ *          Q43  a save whose bytes are copied is not given up because no uploader is there.
+ * Limits:  1 MiB of names in one `stage` frame and in the replicated checksums.
+ * Threads: the handle's caller; once it is `owed`, the session's thread.
+ * Next:    client/save/stage.c copies, client/save/offer.c finishes what is owed.
+ */
+#pragma once
+
+#include "client/save/arrange.h"
+
+struct cairn_client_progress {
+    uint32_t *blocks; /* of this shard; in the stager's array */
+    uint64_t staged, told;
+    uint32_t crc; /* of the block that is being filled */
+};
+struct cairn_client_stager {
+    struct cairn_save *save;
+    struct cairn_session *session;
+    struct cairn_client_arrangement arrangement;
+    struct cairn_client_progress *shards;
+    uint32_t *blocks;
+    uint8_t *slab;
+    uint32_t epoch;     /* link over which `stage` was told; 0: it must be told */
+    bool sealed;        /* the uploader died after it had journaled the seal */
+    bool alone;         /* on the session's thread: names and sources are gone */
+    json_t *shard_list; /* of `stage` */
+    json_t *replicated; /* of `seal` */
+};
+void cairn_client_stager_free(struct cairn_client_stager *stager);
+CAIRN_DEFINE_AUTO_PTR(client_stager);
+
+/* For `stage`; NULL: no memory. */
+json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager);
+/* For `seal`. */
+enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager *stager,
+                                               json_t **ret,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* Over the present link: begin where the uploader does not know the save, then `stage`. */
+enum cairn_code cairn_client_stager_tell_stage(struct cairn_client_stager *stager,
+                                               uint64_t deadline_ms,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* `staged`, as far as the shard is copied. */
+enum cairn_code cairn_client_stager_tell(struct cairn_client_stager *stager, size_t index,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Until the uploader has journaled the seal, over as many links as it takes. */
+enum cairn_code cairn_client_stager_tell_all(struct cairn_client_stager *stager,
+                                             uint64_t deadline_ms,
+                                             struct cairn_error *err) CAIRN_MUST_USE;

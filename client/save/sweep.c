@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the session keeps of its saves, and when it lets go of them. */
+#include "client/save/sweep.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "client/save/fail.h"
+#include "client/save/stager.h"
+#include "common/rule.h"
+
+#define CLOSE_WAIT_MS 10000
+
+static void destroy(struct cairn_save *save) {
+    if (!save) return;
+    cairn_client_save_drop_pieces(save);
+    cairn_client_stager_free(save->owed);
+    json_decref(save->begin);
+    free(save);
+}
+
+void cairn_client_saves_sweep(struct cairn_session *session) {
+    struct cairn_save **at = &session->saves->first;
+    while (*at) {
+        struct cairn_save *save = *at;
+        enum cairn_client_phase phase = save->state.phase;
+        bool done = save->freed && !save->finishing &&
+                    (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
+                     (phase == CAIRN_CLIENT_PHASE_FAILED && (save->told || !CAIRN_RULE(Q43))));
+        if (!done) {
+            at = &save->next;
+            continue;
+        }
+        *at = save->next;
+        destroy(save);
+    }
+}
+
+void cairn_save_free(struct cairn_save *save) {
+    if (!save) return;
+    struct cairn_session *session = save->session;
+    if (!session) {
+        destroy(save);
+        return;
+    }
+    if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
+    cairn_client_save_drop_pieces(save);
+    cairn_lock_take(&session->lock);
+    bool owed = save->owed || save->finishing; /* goes on without the handle, as a sealed one */
+    bool unsealed =
+        save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !owed && !cairn_client_save_over(save);
+    uint64_t id = save->id, step = save->step;
+    uint32_t n = save->n;
+    struct cairn_error why = {0};
+    if (unsealed) {
+        (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
+        cairn_client_save_end(save, &why);
+        save->told = true;
+    }
+    if (!owed) cairn_client_save_give(save);
+    save->freed = true;
+    cairn_client_saves_sweep(session);
+    cairn_lock_give(&session->lock);
+    if (unsealed) cairn_client_tell(session, id, step, n, &why);
+}
+
+/* ---- with the session ---- */
+
+enum cairn_code cairn_client_saves_new(struct cairn_session *session, struct cairn_error *err) {
+    session->saves = calloc(1, sizeof *session->saves);
+    return session->saves ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
+}
+
+void cairn_client_saves_free(struct cairn_session *session) {
+    if (!session->saves) return;
+    while (session->saves->tells) {
+        struct cairn_client_tell *tell = session->saves->tells;
+        session->saves->tells = tell->next;
+        free(tell);
+    }
+    while (session->saves->first) {
+        struct cairn_save *save = session->saves->first;
+        session->saves->first = save->next;
+        cairn_client_save_settle(save);
+        save->session = NULL;
+        if (save->freed) destroy(save);
+    }
+    free(session->saves);
+    session->saves = NULL;
+}
+
+/* What is sealed but still on its way needs an uploader that knows of it: one that is away is
+ * given a while to come back and take the offer. */
+static bool something_is_owed(const struct cairn_session *session) {
+    if (session->saves->tells) return true;
+    for (const struct cairn_save *save = session->saves->first; save; save = save->next)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED ||
+            cairn_client_save_state_is_unsent(&save->state))
+            return true;
+    return false;
+}
+
+void cairn_client_saves_settle(struct cairn_session *session) {
+    uint64_t until_ms =
+        cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + CLOSE_WAIT_MS);
+    CAIRN_HOLD(&session->lock);
+    cairn_client_tells_send(session);
+    while (session->locked.state == CAIRN_CLIENT_AWAY ? something_is_owed(session)
+                                                      : session->saves->tells != NULL)
+        if (session->locked.state == CAIRN_CLIENT_REFUSED ||
+            !cairn_condition_wait(&session->changed, &session->lock, until_ms))
+            break;
+    session->locked.leaving = true;
+}
+
+enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,
+                                                struct cairn_error *err) {
+    CAIRN_HOLD(&session->lock);
+    for (struct cairn_save *save = session->saves->first; save; save = save->next)
+        if (save->problem.code && !save->told) return cairn_client_save_problem(save, err);
+    if (!gone || !something_is_owed(session)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                      "%s rank %u: the uploader at %s did not come back; what was staged and is "
+                      "not durable ends with this process",
+                      session->run, session->rank, session->socket);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sweep: the session's saves, from its first to its last day.
+ *
+ * Why:     a handle may be freed while its save goes on, and a save may be over while its handle is
+ *          kept; each is let go when nobody needs it.
+ * Promise: S1  a failed save is kept until some call has told its problem.
+ * Limits:  one entry for each save that is not over or not told.
+ * Threads: the session's lock guards the list.
+ * Next:    client/save/save.h.
+ */
+#pragma once
+
+#include "client/save/save.h"
+
+/* Remove what nobody needs any more: freed handles that ended and were told. The lock is held. */
+void cairn_client_saves_sweep(struct cairn_session *session);
+enum cairn_code cairn_client_saves_new(struct cairn_session *session,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_client_saves_free(struct cairn_session *session);
+/* Before the session ends: wait until failures are told and, while the uploader is away, until one
+ * is back that knows what was staged. */
+void cairn_client_saves_settle(struct cairn_session *session);
+/* What no call has told yet, or, where the uploader is gone, what ended with it. */
+enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,
+                                                struct cairn_error *err) CAIRN_MUST_USE;

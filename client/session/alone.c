@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Send, then read until the answer is there. The session may be closed meanwhile, so a wait looks
+ * up every STOP_LOOK_MS. */
+#include "client/session/alone.h"
+
+#include <unistd.h>
+
+#include "client/session/dispatch.h"
+
+#define STOP_LOOK_MS 100
+
+static enum cairn_code next_alone(struct cairn_session *session, uint64_t deadline_ms,
+                                  struct cairn_frame *ret, struct cairn_error *err) {
+    for (;;) {
+        uint64_t slice_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + STOP_LOOK_MS);
+        enum cairn_code code = cairn_client_link_wait(&session->link, slice_ms, ret, err);
+        if (code != CAIRN_TIMEOUT || cairn_mono_ms() >= deadline_ms) return code;
+        CAIRN_HOLD(&session->lock);
+        if (session->locked.stop) return cairn_fail(err, CAIRN_CANCELLED, "the session is closed");
+    }
+}
+
+enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
+                                       const struct cairn_client_ask *ask, struct cairn_frame *ret,
+                                       struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = ask->take_message;
+    CAIRN_AUTO_PTR(client_message) message = NULL;
+    uint64_t id = session->next_id++, answered = 0;
+    if (!body ||
+        (ask->wanted && json_object_set_new(body, "id", json_integer((json_int_t)id)) != 0))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
+    CAIRN_TRY(cairn_client_message_new(body, ask->blob, ask->fds, ask->fd_count, &message, err));
+    enum cairn_code code = cairn_net_send(session->link.fd, cairn_buf_view(&message->bytes),
+                                          message->fds, message->fd_count, ask->deadline_ms, err);
+    if (code && code != CAIRN_TIMEOUT)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader's socket ended");
+    CAIRN_TRY(code);
+    while (ask->wanted) {
+        CAIRN_AUTO(frame) frame = {0};
+        CAIRN_TRY(next_alone(session, ask->deadline_ms, &frame, err));
+        if (cairn_client_u64_of(frame.message, "id", &answered) && answered == id) {
+            CAIRN_TRY(cairn_client_answer_check(&frame, ask->wanted, err));
+            *ret = frame;
+            frame = (struct cairn_frame){0};
+            return CAIRN_OK;
+        }
+        CAIRN_HOLD(&session->lock);
+        if (!cairn_client_dispatch(session, &frame))
+            return cairn_fail(err, CAIRN_PROTOCOL, "the uploader sent an unknown event");
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(frame) answer = {0};
+    uint64_t bytes = session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0;
+    uint64_t node_bytes =
+        session->bytes ? session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES
+                       : 0;
+    const struct cairn_client_ask ask = {
+        .take_message = json_pack(
+            "{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t", "hello",
+            "min", CAIRN_SOCKET_VERSION_MIN, "max", CAIRN_SOCKET_VERSION_MAX, "client",
+            "libcairn " CAIRN_VERSION, "pid", (json_int_t)getpid(), "run", session->run, "rank",
+            (json_int_t)session->rank, "world_size", (json_int_t)session->world_size, "local_rank",
+            (json_int_t)session->local_rank, "local_world_size",
+            (json_int_t)session->local_world_size, "bytes", (json_int_t)bytes, "node_bytes",
+            (json_int_t)node_bytes, "read_only", session->read_only, "proc", session->proc),
+        .wanted = "welcome",
+        .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    uint64_t version = 0;
+    const char *uuid = cairn_client_text_of(answer.message, "session");
+    if (!cairn_client_u64_of(answer.message, "version", &version) ||
+        version < CAIRN_SOCKET_VERSION_MIN || version > CAIRN_SOCKET_VERSION_MAX || !uuid ||
+        !cairn_uuid_text_valid(cairn_view_of(uuid)))
+        return cairn_fail(err, CAIRN_PROTOCOL, "welcome without a version and a session");
+    CAIRN_HOLD(&session->lock);
+    memcpy(session->locked.welcome_uuid, uuid, CAIRN_UUID_TEXT_BYTES);
+    if (!session->uuid[0]) memcpy(session->uuid, uuid, CAIRN_UUID_TEXT_BYTES);
+    return CAIRN_OK;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dispatch: one frame that came, to whoever waits for it.
+ *
+ * Why:     the session's thread and a call that opens the session read the same frames.
+ * Promise: K11  events of another session's uuid are dropped.
+ * Limits:  as api/frame.h.
+ * Threads: the caller holds the session's lock.
+ * Next:    client/save/sink.c for events.
+ */
+#pragma once
+
+#include "client/session/session.h"
+
+/* False: the uploader broke the protocol. */
+bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *frame);
+/* The link ended: questions under way end, the state is AWAY. */
+void cairn_client_link_lost(struct cairn_session *session);

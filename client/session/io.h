@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * io: the session's thread.
+ *
+ * Why:     training goes on while the uploader works, dies or comes back; somebody has to listen.
+ * Promise: K04  the thread connects again and hands the new link to the sink's `offer`.
+ *          K05  an answer that no later try can change ends the session, and every call says so.
+ * Limits:  one thread a session.
+ * Threads: started and stopped by the thread that opens and closes the session.
+ * Next:    client/session/dispatch.h.
+ */
+#pragma once
+
+#include "client/session/session.h"
+
+enum cairn_code cairn_client_thread_start(struct cairn_session *session,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_client_thread_stop(struct cairn_session *session);
