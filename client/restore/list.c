@@ -71,6 +71,7 @@ static enum cairn_code list_all(struct cairn_session *session, struct rows *rows
             .take_message = json_pack("{s:s, s:i, s:s?}", "t", "list", "limit", PAGE, "cursor",
                                       cursor[0] ? cursor : NULL),
             .wanted = "listed",
+            .patient = true,
             .deadline_ms = deadline_ms};
         CAIRN_TRY(cairn_client_call(session, &ask, &answer, err));
         const json_t *reply = json_object_get(answer.message, "reply");

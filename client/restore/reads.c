@@ -149,22 +149,28 @@ static enum cairn_code await_slot(const struct reading *reading, size_t slot,
                                   struct cairn_error *err) {
     struct cairn_session *session = reading->session;
     const struct cairn_client_ask ask = read_ask(reading, NULL);
+    const struct cairn_client_request *request = &session->window.requests[slot];
+    enum cairn_code code = CAIRN_OK;
     cairn_lock_take(&session->lock);
-    while (!session->window.requests[slot].done &&
-           cairn_condition_wait(&session->changed, &session->lock, ask.deadline_ms))
-        continue;
-    bool done = session->window.requests[slot].done;
+    while (!request->done && !code) code = cairn_client_pause(session, ask.deadline_ms, err);
+    bool done = request->done;
+    if (!done && code == CAIRN_TIMEOUT)
+        code = cairn_client_silent(session, "the bytes", request->since_ms, err);
     cairn_lock_give(&session->lock);
-    if (!done) return cairn_fail(err, CAIRN_TIMEOUT, "the bytes did not come in time");
+    if (!done) return code;
     session->window.busy[slot] = false;
     return cairn_client_await(session, &ask, &session->window.requests[slot], NULL, err);
 }
 
 /* Answers that an earlier, failed call did not wait for. */
 static enum cairn_code await_left_over(const struct reading *reading, struct cairn_error *err) {
-    for (size_t slot = 0; slot < SLOTS; slot++)
-        if (reading->session->window.busy[slot] && await_slot(reading, slot, NULL) == CAIRN_TIMEOUT)
-            return cairn_fail(err, CAIRN_TIMEOUT, "an earlier read is still under way");
+    for (size_t slot = 0; slot < SLOTS; slot++) {
+        if (!reading->session->window.busy[slot]) continue;
+        enum cairn_code code = await_slot(reading, slot, err);
+        if (code == CAIRN_TIMEOUT)
+            return cairn_within(err, code, "an earlier read is still under way");
+        if (code == CAIRN_INTERRUPTED) return code;
+    }
     return CAIRN_OK;
 }
 

@@ -60,7 +60,7 @@ static enum cairn_code ask_restore(struct cairn_restore *restore, const char *re
     struct cairn_session *session = restore->session;
     cairn_lock_take(&session->lock);
     uint32_t epoch = 0;
-    enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
+    enum cairn_code code = cairn_client_reach(session, true, deadline_ms, &epoch, err);
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
     const struct cairn_client_ask ask = {
@@ -81,7 +81,7 @@ enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64
     CAIRN_AUTO(frame) answer = {0};
     uint32_t epoch = 0;
     cairn_lock_take(&session->lock);
-    enum cairn_code code = cairn_client_reach(session, deadline_ms, &epoch, err);
+    enum cairn_code code = cairn_client_reach(session, true, deadline_ms, &epoch, err);
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
     if (restore->epoch != epoch)
@@ -113,12 +113,22 @@ static enum cairn_code check_format(const struct cairn_restore *restore, const c
                       restore->manifest.origin.step, tag, wanted);
 }
 
+/* An uploader that went away over the question comes back, unless the session ends. */
+static bool is_awaited(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    return !session->locked.stop && !session->locked.leaving;
+}
+
 static enum cairn_code open_restore(struct cairn_restore *restore, const char *ref,
                                     const struct cairn_restore_options *options,
                                     struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     uint64_t deadline_ms = cairn_client_deadline(restore->session, options->timeout_ms);
-    CAIRN_TRY(ask_restore(restore, ref, options->format, deadline_ms, &answer, err));
+    enum cairn_code code;
+    do code = ask_restore(restore, ref, options->format, deadline_ms, &answer, err);
+    while (code == CAIRN_UPLOADER_GONE && cairn_mono_ms() < deadline_ms &&
+           is_awaited(restore->session));
+    CAIRN_TRY(code);
     CAIRN_TRY(open_documents(restore, &answer, err));
     return check_format(restore, options->format, err);
 }

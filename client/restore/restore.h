@@ -29,7 +29,8 @@ struct cairn_restore {
     void *memory; /* manifest and layout as they came */
     size_t memory_bytes;
 };
-/* Make sure the present uploader knows the restore; *ret_epoch is its link. */
+/* Make sure the present uploader knows the restore, waiting for one until the deadline; *ret_epoch
+ * is its link. */
 enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64_t deadline_ms,
                                            uint32_t *ret_epoch,
                                            struct cairn_error *err) CAIRN_MUST_USE;

@@ -25,6 +25,23 @@ static bool generation_take_free(struct cairn_save *save) {
     return false;
 }
 
+/* What holds them all: memory that is being sent, or handles that the caller forgot. */
+static enum cairn_code generation_await(struct cairn_session *session, uint64_t deadline_ms,
+                                        struct cairn_error *err) {
+    enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
+    if (code != CAIRN_TIMEOUT) return code;
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        const struct cairn_client_generation *at = &session->saves->generations[i];
+        if (at->held && at->held->state.phase == CAIRN_CLIENT_PHASE_COUNTED)
+            return cairn_fail(err, code,
+                              "step %" PRIu64 " was begun and neither staged nor freed; it holds "
+                              "the memory",
+                              at->held->step);
+    }
+    return cairn_fail(err, code, "%u of %u slab generations are still being sent",
+                      session->slab_count, session->slab_count);
+}
+
 /* Q14: only this rank's own generations count; a verdict ends the wait. The lock is held. */
 static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadline_ms,
                                        struct cairn_error *err) {
@@ -33,11 +50,41 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
         uint32_t epoch = 0;
         if (cairn_client_save_over(save) || generation_take_free(save)) return CAIRN_OK;
         if (session->locked.state != CAIRN_CLIENT_UP)
-            CAIRN_TRY(cairn_client_reach(session, deadline_ms, &epoch, err));
-        else if (!cairn_condition_wait(&session->changed, &session->lock, deadline_ms))
-            return cairn_fail(err, CAIRN_TIMEOUT, "%u of %u slab generations are still being sent",
-                              session->slab_count, session->slab_count);
+            CAIRN_TRY(cairn_client_reach(session, false, deadline_ms, &epoch, err));
+        else
+            CAIRN_TRY(generation_await(session, deadline_ms, err));
     }
+}
+
+/* The lock is held. A save that its caller described wrongly and then left alone. */
+static struct cairn_save *left_behind(struct cairn_session *session) {
+    struct cairn_save *found = NULL;
+    for (uint32_t i = 0; i < session->slab_count; i++) {
+        struct cairn_client_generation *at = &session->saves->generations[i];
+        if (!at->held && !at->lent) return NULL; /* there is room without it */
+        if (at->held && at->held->misused && at->held->state.phase == CAIRN_CLIENT_PHASE_COUNTED)
+            found = at->held;
+    }
+    return found;
+}
+
+/* Where every generation is in use and one of them by a handle that was left behind an error, that
+ * save ends, told as any other, and this one gets its memory. */
+static void generation_reclaim(struct cairn_session *session, uint64_t for_step) {
+    struct cairn_error why = {0};
+    cairn_lock_take(&session->lock);
+    struct cairn_save *left = left_behind(session);
+    if (left) {
+        (void)cairn_fail(&why, CAIRN_CANCELLED,
+                         "a call on it had failed, it was not staged, and step %" PRIu64
+                         " needed its memory",
+                         for_step);
+        cairn_client_save_end(left, &why);
+    }
+    uint64_t id = left ? left->id : 0, step = left ? left->step : 0;
+    uint32_t n = left ? left->n : 0;
+    cairn_lock_give(&session->lock);
+    if (left) cairn_client_tell(session, id, step, n, &why);
 }
 
 static bool earlier_unsent(const struct cairn_save *save) {
@@ -51,8 +98,10 @@ static bool earlier_unsent(const struct cairn_save *save) {
 static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *err) {
     struct cairn_session *session = save->session;
     uint64_t until_ms = cairn_mono_ms() + SKIP_WAIT_MS;
-    while (!cairn_client_save_over(save) && earlier_unsent(save))
-        if (!cairn_condition_wait(&session->changed, &session->lock, until_ms)) break;
+    enum cairn_code code = CAIRN_OK;
+    while (!cairn_client_save_over(save) && earlier_unsent(save) && !code)
+        code = cairn_client_pause(session, until_ms, err);
+    if (code == CAIRN_INTERRUPTED) return code;
     if (generation_take(save, cairn_mono_ms(), NULL) == CAIRN_OK) return CAIRN_OK;
     return cairn_fail(err, CAIRN_SKIPPED, "an earlier save is still being sent");
 }
@@ -72,6 +121,7 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     struct cairn_session *session = save->session;
     uint64_t deadline_ms = cairn_client_deadline(session, options->timeout_ms);
     CAIRN_TRY(cairn_client_begin_body(save, options, err));
+    generation_reclaim(session, save->step);
     enum cairn_code code = ask_begin(save, deadline_ms, err);
     CAIRN_HOLD(&session->lock);
     /* Q43: a step that this rank left out would be lost to every rank that stages it, however soon

@@ -7,6 +7,8 @@
 
 #include "api/failure.h"
 
+#define VERDICT_MS 1000
+
 /* ---- what must still be told ---- */
 
 static json_t *with_failure(json_t *take_message, const struct cairn_error *why) {
@@ -100,15 +102,29 @@ bool cairn_client_tells_take(struct cairn_session *session, const struct cairn_f
 
 /* ---- giving it up ---- */
 
+/* An uploader that no longer has the save has told how it ended: that word comes, and it is the one
+ * to report. */
+static void await_verdict(struct cairn_save *save) {
+    struct cairn_session *session = save->session;
+    uint64_t until_ms = cairn_mono_ms() + VERDICT_MS;
+    CAIRN_HOLD(&session->lock);
+    while (!cairn_client_save_over(save) && session->locked.state == CAIRN_CLIENT_UP)
+        if (cairn_client_pause(session, until_ms, NULL) != CAIRN_OK) return;
+}
+
 enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
                                        struct cairn_error *err) {
     struct cairn_error own = {.code = code}, *why = err ? err : &own;
+    if (code == CAIRN_NOT_FOUND) await_verdict(save);
     if (cairn_client_save_close(save, why)) {
         cairn_lock_take(&save->session->lock);
         if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
             cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
         cairn_lock_give(&save->session->lock);
-        cairn_client_tell(save->session, save->id, save->step, save->n, why);
+        /* That a signal came is this rank's own affair. */
+        struct cairn_error told = *why;
+        if (told.code == CAIRN_INTERRUPTED) told.code = CAIRN_CANCELLED;
+        cairn_client_tell(save->session, save->id, save->step, save->n, &told);
         return cairn_client_save_named(save, code, err);
     }
     /* The version was over before: its verdict explains the error, not the other way round. */
@@ -138,6 +154,14 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                                          .deadline_ms = cairn_client_deadline(session, 0)};
     enum cairn_code code = id ? cairn_client_call(session, &ask, NULL, err) : CAIRN_UPLOADER_GONE;
     if (!id) json_decref(ask.take_message);
+    if (code == CAIRN_NOT_FOUND) {
+        await_verdict(save);
+        CAIRN_HOLD(&session->lock);
+        if (save->state.phase == CAIRN_CLIENT_PHASE_FAILED)
+            return CAIRN_OK; /* it was over before */
+        if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
+            code = cairn_fail(err, CAIRN_ALREADY_COMMITTED, "it is committed");
+    }
     if (code == CAIRN_ALREADY_COMMITTED) {
         CAIRN_HOLD(&session->lock);
         cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
@@ -149,6 +173,8 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     }
     /* Q8: told again in the background. */
     (void)cairn_client_save_fail(save, CAIRN_CANCELLED, &why);
-    return cairn_fail(err, code, "%s step %" PRIu64 ": the uploader is told again when it is back",
-                      session->run, save->step);
+    if (!id) (void)cairn_fail(err, code, "the uploader at %s is away", session->socket);
+    return cairn_within(err, code,
+                        "%s step %" PRIu64 ": the uploader is told again when it is back",
+                        session->run, save->step);
 }

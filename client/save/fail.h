@@ -2,10 +2,10 @@
 /*
  * fail: a save that ends here, and what the uploader must still hear of it.
  *
- * Why:     a begin that this rank counted and gave up must end as failed for all ranks (Q8, Q9), also
- *          when the uploader is away at that moment.
+ * Why:     a begin that this rank counted and gave up must end as failed for all ranks (Q8, Q9),
+ *          also when the uploader is away at that moment.
  * Promise: Q8   a begin that failed stays in `tells` until an uploader has journaled it.
- *          Q44  a save that was given up after its seal is cancelled: only a commit wins against it.
+ *          Q44  a save that was given up after its seal is cancelled: only a commit wins.
  * Limits:  without memory for a tell, the uploader's Q12 closes the gap.
  * Threads: any; the session's lock guards the list.
  * Next:    client/save/offer.c, which tells them to the next uploader.

@@ -3,8 +3,8 @@
  * offer: the slabs and the unfinished saves, for an uploader that came back.
  *
  * Why:     what was staged is in the trainer's memory; the next uploader sends it from there.
- * Promise: Q40  a save that was sealed, and whose version ended while the uploader was away, hears how
- *               from the one that comes back.
+ * Promise: Q40  a save that was sealed, and whose version ended while the uploader was away, hears
+ *               how from the one that comes back.
  *          Q41  a slab is offered for the save that owns it and for no other.
  * Limits:  one offer a link, as its first message after hello.
  * Threads: the session's thread, over a link that it alone uses.

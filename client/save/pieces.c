@@ -11,6 +11,13 @@
 #include "client/save/fail.h"
 #include "common/encode.h"
 
+/* A caller that leaves its handle behind an error keeps no memory from later saves. */
+static enum cairn_code misused(struct cairn_save *save, enum cairn_code code) {
+    CAIRN_HOLD(&save->session->lock);
+    save->misused = true;
+    return code;
+}
+
 static enum cairn_code enter(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_save_enter(save, err));
     CAIRN_HOLD(&save->session->lock);
@@ -171,13 +178,14 @@ enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_te
                                   struct cairn_error *err) {
     CAIRN_TRY(enter(save, err));
     struct cairn_client_piece made = {.source = piece->source, .file_offset = piece->file_offset};
-    CAIRN_TRY(check_name(piece->name, err));
-    enum cairn_code code = describe(piece, &made, err);
+    enum cairn_code code = check_name(piece->name, err);
+    if (code) return misused(save, code);
+    code = describe(piece, &made, err);
     if (!code)
         code = grow(&save->pieces, sizeof *save->pieces, save->piece_count, &save->piece_capacity,
                     err);
     if (!code) code = copy_texts(piece, &made, err);
-    if (code) return cairn_within(err, code, "tensor %s", piece->name);
+    if (code) return cairn_within(err, misused(save, code), "tensor %s", piece->name);
     save->pieces[save->piece_count++] = made;
     return CAIRN_OK;
 }
@@ -191,7 +199,7 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
     if (!code)
         code = grow(&save->raws, sizeof *save->raws, save->raw_count, &save->raw_capacity, err);
     if (code) {
-        code = cairn_within(err, code, "shard %s", raw.name);
+        code = cairn_within(err, misused(save, code), "shard %s", raw.name);
         free(raw.name);
         return code;
     }
@@ -203,7 +211,8 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
                                uint64_t bytes, struct cairn_error *err) {
     CAIRN_TRY(enter(save, err));
     if (!name || (bytes && !source))
-        return cairn_fail(err, CAIRN_INVALID, "a raw shard needs a name and a source");
+        return cairn_fail(err, misused(save, CAIRN_INVALID),
+                          "a raw shard needs a name and a source");
     char *stored = NULL;
     if (asprintf(&stored, "rank-%05" PRIu32 "/%s", save->session->rank, name) < 0)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
@@ -255,9 +264,10 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
                                 struct cairn_error *err) {
     CAIRN_TRY(enter(save, err));
     if (!name || bytes > (UINT64_C(1) << 62))
-        return cairn_fail(err, CAIRN_INVALID, "a file shard needs a name and a size");
+        return cairn_fail(err, misused(save, CAIRN_INVALID),
+                          "a file shard needs a name and a size");
     enum cairn_code code = check_file(fd, bytes, err);
-    if (code) return cairn_within(err, code, "shard %s", name);
+    if (code) return cairn_within(err, misused(save, code), "shard %s", name);
     char *stored = strdup(name);
     if (!stored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
     CAIRN_TRY(add_raw(save, (struct cairn_client_raw){stored, NULL, bytes, true}, err));

@@ -24,12 +24,15 @@ bool cairn_client_save_over(const struct cairn_save *save) {
 }
 
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event) {
+    bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED;
     if (!cairn_client_save_state_move(&save->state, event)) return;
     if (save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE)
         save->durable_bytes = save->total_bytes;
     if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
         save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
     if (cairn_client_save_over(save)) cairn_client_save_settle(save);
+    /* One that is copied gives its memory back itself; this one nobody writes to any more. */
+    if (described && cairn_client_save_over(save)) cairn_client_save_give(save);
 }
 
 void cairn_client_save_settle(const struct cairn_save *save) {
@@ -65,7 +68,7 @@ void cairn_client_save_give(struct cairn_save *save) {
     struct cairn_client_generation *own = &save->session->saves->generations[save->generation];
     if (own->held == save) own->held = NULL;
     if (!own->held && !own->lent) own->owner = 0;
-    cairn_condition_broadcast(&save->session->changed);
+    cairn_client_changed(save->session);
 }
 
 bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation) {

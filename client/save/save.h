@@ -50,6 +50,16 @@ struct cairn_client_raw {
     uint64_t bytes;
     bool file; /* sent by the uploader from a descriptor */
 };
+/* A shard in the slab, and how much of it the store has acknowledged. */
+struct cairn_client_sent {
+    char *name; /* owned */
+    uint64_t bytes, released_bytes;
+};
+/* Something that nothing has failed of yet, kept for as long as it lasts. */
+struct cairn_client_trouble {
+    struct cairn_error why; /* CAIRN_OK: none */
+    uint64_t since_ms;
+};
 /* A copy and what is known of it; see client/save/stager.h. */
 struct cairn_client_stager;
 
@@ -73,6 +83,8 @@ struct cairn_save {
     uint64_t owner;      /* number of the save as an owner of its generation; 0 while id is 0 */
     char version[48];
     uint64_t total_bytes, durable_bytes;
+    struct cairn_client_sent *sent; /* by the shard's number in `stage`; owned */
+    size_t sent_count;
     struct cairn_client_save_state state; /* moved by cairn_client_save_event alone */
     bool freed;                           /* the caller has no handle any more */
     bool seal_sent;                       /* to some uploader; its answer may have been lost */
@@ -81,6 +93,8 @@ struct cairn_save {
     bool finishing;                       /* the I/O thread is telling it to the new one */
     struct cairn_error problem;
     struct cairn_error notice; /* worth knowing, though it has not failed; CAIRN_OK: none */
+    struct cairn_client_trouble trouble; /* the server fails at it; also once it was noticed */
+    bool misused;                        /* a call that describes it was refused */
 };
 
 /* Q41: a generation is written by the save that took it; it is free when neither held nor lent. */
@@ -94,7 +108,8 @@ struct cairn_client_saves {
     struct cairn_save *first;        /* in the order of their begins */
     struct cairn_client_tell *tells; /* see client/save/fail.h */
     struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
-    struct cairn_error notice; /* about no save in particular; CAIRN_OK: none */
+    struct cairn_error notice;                 /* about no save in particular; CAIRN_OK: none */
+    struct cairn_client_trouble store, server; /* of the node: not there */
 };
 
 /* Look a save up by the uploader's number; the lock is held. */

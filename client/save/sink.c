@@ -33,17 +33,36 @@ static void take_free(struct cairn_session *session, const json_t *message) {
     if (!at->held) at->owner = 0;
 }
 
-/* One about the node goes when it is over before anybody asked. */
+static void take_trouble(struct cairn_client_trouble *trouble, const struct cairn_error *why) {
+    if (!trouble->why.code) trouble->since_ms = cairn_mono_ms();
+    trouble->why = *why;
+}
+
+/* One about the node goes when it is over before anybody asked. A server that is not there holds
+ * nothing up but the commit: that is said where a wait for it times out. */
 static void take_problem(struct cairn_session *session, struct cairn_save *save,
                          const json_t *message) {
-    struct cairn_error *notice = save ? &save->notice : &session->saves->notice;
+    const char *about = cairn_client_text_of(message, "about");
+    struct cairn_client_saves *all = session->saves;
+    struct cairn_error why = {0};
     if (!save && json_object_get(message, "save")) return; /* it is gone */
-    *notice = (struct cairn_error){0};
-    cairn_failure_get(message, "message", notice);
+    cairn_failure_get(message, "message", &why);
+    bool server = !save && about && strcmp(about, "server") == 0;
+    take_trouble(save ? &save->trouble : server ? &all->server : &all->store, &why);
+    if (!server) *(save ? &save->notice : &all->notice) = why;
+}
+
+static void take_released(struct cairn_save *save, const json_t *message) {
+    uint64_t bytes = 0, shard = 0;
+    if (!cairn_client_u64_of(message, "bytes", &bytes)) return;
+    save->durable_bytes = cairn_min_u64(save->durable_bytes + bytes, save->total_bytes);
+    if (!cairn_client_u64_of(message, "shard", &shard) || shard >= save->sent_count) return;
+    struct cairn_client_sent *sent = &save->sent[shard];
+    sent->released_bytes = cairn_min_u64(sent->released_bytes + bytes, sent->bytes);
 }
 
 static bool take_event(struct cairn_session *session, const struct cairn_frame *frame) {
-    uint64_t id = 0, bytes = 0;
+    uint64_t id = 0;
     if (strcmp(frame->name, "free") == 0) {
         take_free(session, frame->message);
         return true;
@@ -52,8 +71,7 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
                                   ? cairn_client_save_find(session, id)
                                   : NULL;
     if (strcmp(frame->name, "released") == 0) {
-        if (save && cairn_client_u64_of(frame->message, "bytes", &bytes))
-            save->durable_bytes = cairn_min_u64(save->durable_bytes + bytes, save->total_bytes);
+        if (save) take_released(save, frame->message);
         return true;
     }
     if (strcmp(frame->name, "durable") == 0) {

@@ -15,7 +15,6 @@
 
 #define TELL_BYTES (16 * CAIRN_MIB)
 #define TRIES_MAX 3
-#define VERDICT_MS 1000
 
 /* ---- copying ---- */
 
@@ -86,6 +85,23 @@ static enum cairn_code check_room(const struct cairn_client_stager *stager,
     return CAIRN_OK;
 }
 
+/* What a wait that times out can say about each shard. */
+static enum cairn_code note_shards(struct cairn_client_stager *stager, struct cairn_error *err) {
+    const struct cairn_client_arrangement *arrangement = &stager->arrangement;
+    struct cairn_client_sent *sent = calloc(arrangement->shard_count + 1, sizeof *sent);
+    bool whole = sent != NULL;
+    for (size_t i = 0; i < arrangement->shard_count && whole; i++) {
+        sent[i].bytes = arrangement->shards[i].bytes;
+        sent[i].name = strdup(arrangement->shards[i].name);
+        whole = sent[i].name != NULL;
+    }
+    CAIRN_HOLD(&stager->session->lock);
+    stager->save->sent = sent;
+    stager->save->sent_count = sent ? arrangement->shard_count : 0;
+    stager->save->total_bytes = arrangement->total_bytes;
+    return whole ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards' names");
+}
+
 static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     CAIRN_TRY(cairn_client_arrange(stager->save, session->rank, &stager->arrangement, err));
@@ -104,9 +120,7 @@ static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_
         at += cairn_block_count(stager->arrangement.shards[i].bytes);
     }
     if (stager->save->generation >= 0) stager->slab = session->slabs[stager->save->generation].data;
-    CAIRN_HOLD(&session->lock);
-    stager->save->total_bytes = stager->arrangement.total_bytes;
-    return CAIRN_OK;
+    return note_shards(stager, err);
 }
 
 /* ---- the call ---- */
@@ -129,9 +143,8 @@ static bool owe(struct cairn_client_stager *stager, bool *ret_back) {
 
 /* UPLOADER_GONE and *ret_owed: the caller's part is done. A save whose bytes are copied is not
  * given up because its uploader came back, or died, between two looks (Q43). */
-static enum cairn_code tell_or_owe(struct cairn_client_stager *stager, bool *ret_owed,
-                                   struct cairn_error *err) {
-    uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
+static enum cairn_code tell_or_owe(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                                   bool *ret_owed, struct cairn_error *err) {
     bool back = true;
     for (int tries = 1;; tries++) {
         enum cairn_code code = cairn_client_stager_tell_all(stager, deadline_ms, err);
@@ -142,37 +155,29 @@ static enum cairn_code tell_or_owe(struct cairn_client_stager *stager, bool *ret
     }
 }
 
+/* All that is waited for has one deadline; copying takes what it takes and moves it. */
 static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_owed,
                              struct cairn_error *err) {
-    struct cairn_session *session = stager->session;
+    uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
     CAIRN_TRY(prepare(stager, err));
-    enum cairn_code code =
-        cairn_client_stager_tell_stage(stager, cairn_client_deadline(session, 0), err);
+    enum cairn_code code = cairn_client_stager_tell_stage(stager, deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE)
-        code = cairn_client_stager_tell_stage(stager, cairn_client_deadline(session, 0), err);
+        code = cairn_client_stager_tell_stage(stager, deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE && !stager->save->file_epoch) code = CAIRN_OK;
     CAIRN_TRY(code);
+    uint64_t copying_ms = cairn_mono_ms();
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
         code = copy_shard(stager, i, err);
         if (code) return cairn_within(err, code, "shard %s", stager->arrangement.shards[i].name);
     }
     CAIRN_TRY(cairn_client_stager_replicated(stager, &stager->replicated, err));
-    return tell_or_owe(stager, ret_owed, err);
+    return tell_or_owe(stager, deadline_ms + (cairn_mono_ms() - copying_ms), ret_owed, err);
 }
 
 /* Q40: then the seal had arrived, whatever became of its answer. */
 static bool is_committed(const struct cairn_save *save) {
     CAIRN_HOLD(&save->session->lock);
     return save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
-}
-
-/* An uploader that no longer has the save has told how it ended; that is the error to report. */
-static void await_verdict(struct cairn_save *save) {
-    struct cairn_session *session = save->session;
-    uint64_t until_ms = cairn_mono_ms() + VERDICT_MS;
-    CAIRN_HOLD(&session->lock);
-    while (!cairn_client_save_over(save) && session->locked.state == CAIRN_CLIENT_UP)
-        if (!cairn_condition_wait(&session->changed, &session->lock, until_ms)) return;
 }
 
 static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *err) {
@@ -195,7 +200,6 @@ static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *e
                          save->session->socket);
         return cairn_client_save_named(save, code, err);
     }
-    if (code == CAIRN_NOT_FOUND) await_verdict(save);
     if (code && !is_committed(save)) return cairn_client_save_fail(save, code, err);
     cairn_client_save_sealed(save);
     return CAIRN_OK;

@@ -126,7 +126,7 @@ enum cairn_code cairn_client_stager_tell_stage(struct cairn_client_stager *stage
     uint32_t epoch = 1; /* of no meaning when alone */
     cairn_lock_take(&session->lock);
     enum cairn_code code =
-        stager->alone ? CAIRN_OK : cairn_client_reach(session, deadline_ms, &epoch, err);
+        stager->alone ? CAIRN_OK : cairn_client_reach(session, false, deadline_ms, &epoch, err);
     bool known = save->id != 0;
     stager->sealed = !code && save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
     if (!code && save->problem.code) {

@@ -2,8 +2,8 @@
 /*
  * stager: one copy in the slab, and what the uploader knows of it.
  *
- * Why:     the uploader sends the first parts while the last ones are copied, may die meanwhile, and
- *          must hear all of it again when it is back.
+ * Why:     the uploader sends the first parts while the last ones are copied, may die meanwhile,
+ *          and must hear all of it again when it is back.
  * Promise: Q15  a link that ended ends no copy: with epoch 0 the rest is copied, and told later.
  *          Q43  a save whose bytes are copied is not given up because no uploader is there.
  * Limits:  1 MiB of names in one `stage` frame and in the replicated checksums.

@@ -16,6 +16,8 @@ static void destroy(struct cairn_save *save) {
     if (!save) return;
     cairn_client_save_drop_pieces(save);
     cairn_client_stager_free(save->owed);
+    for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
+    free(save->sent);
     json_decref(save->begin);
     free(save);
 }
@@ -101,15 +103,14 @@ static bool something_is_owed(const struct cairn_session *session) {
     return false;
 }
 
-void cairn_client_saves_settle(struct cairn_session *session) {
-    uint64_t until_ms =
-        cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + CLOSE_WAIT_MS);
+void cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms) {
+    uint64_t until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + CLOSE_WAIT_MS);
     CAIRN_HOLD(&session->lock);
     cairn_client_tells_send(session);
     while (session->locked.state == CAIRN_CLIENT_AWAY ? something_is_owed(session)
                                                       : session->saves->tells != NULL)
         if (session->locked.state == CAIRN_CLIENT_REFUSED ||
-            !cairn_condition_wait(&session->changed, &session->lock, until_ms))
+            cairn_client_pause(session, until_ms, NULL) != CAIRN_OK)
             break;
     session->locked.leaving = true;
 }

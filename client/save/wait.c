@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "client/save/sweep.h"
+#include "common/utf8.h"
 
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
     return (enum cairn_milestone)save->state.reached >= milestone;
@@ -14,21 +15,97 @@ static const char *milestone_text(enum cairn_milestone milestone) {
     return milestone == CAIRN_DURABLE ? "durable" : "committed";
 }
 
+/* ---- what is known when a wait times out ---- */
+
+/* "; the store is away for 12.0 s: <cause>" */
+static void add_trouble(const struct cairn_client_trouble *trouble, const char *what,
+                        struct cairn_error *err) {
+    if (!trouble->why.code) return;
+    (void)cairn_fail(err, CAIRN_TIMEOUT, "%s; %s for %.1f s: %s", err->message, what,
+                     (double)(cairn_mono_ms() - trouble->since_ms) / 1000, trouble->why.message);
+}
+
+/* Of a save that is sealed: the store has not acknowledged all of it. */
+static void say_sent(const struct cairn_save *save, enum cairn_milestone milestone,
+                     struct cairn_error *err) {
+    const struct cairn_client_sent *first = NULL;
+    size_t missing = 0;
+    for (size_t i = 0; i < save->sent_count; i++) {
+        if (save->sent[i].released_bytes >= save->sent[i].bytes) continue;
+        if (!missing++) first = &save->sent[i];
+    }
+    (void)cairn_fail(err, CAIRN_TIMEOUT,
+                     "not %s yet: the store has %" PRIu64 " of %" PRIu64 " bytes",
+                     milestone_text(milestone), save->durable_bytes, save->total_bytes);
+    if (first)
+        (void)cairn_fail(err, CAIRN_TIMEOUT,
+                         "%s; not whole are %zu of %zu shards, the first is %s with %" PRIu64
+                         " of %" PRIu64 " bytes",
+                         err->message, missing, save->sent_count, cairn_short(first->name).text,
+                         first->released_bytes, first->bytes);
+}
+
+/* The lock is held. */
+static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milestone milestone,
+                               uint64_t knocked_ms, struct cairn_error *err) {
+    const struct cairn_session *session = save->session;
+    const struct cairn_client_saves *all = session->saves;
+    struct cairn_error own = {0}, *why = err ? err : &own;
+    if (session->locked.heard_ms < knocked_ms)
+        return cairn_client_silent(session, milestone_text(milestone), knocked_ms, err);
+    if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED)
+        (void)cairn_fail(why, CAIRN_TIMEOUT, "not staged yet: the uploader has no seal of it");
+    else if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE)
+        say_sent(save, milestone, why);
+    else
+        (void)cairn_fail(why, CAIRN_TIMEOUT,
+                         "not committed yet: this rank's shards are durable; the server has not "
+                         "said that every rank's are");
+    if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE)
+        add_trouble(&all->store, "the store is away", why);
+    add_trouble(&save->trouble, "the server has failed at it", why);
+    if (milestone == CAIRN_COMMITTED) add_trouble(&all->server, "the server is away", why);
+    return CAIRN_TIMEOUT;
+}
+
+/* The lock is held, but not while the uploader is asked. */
+static void knock(struct cairn_session *session, uint64_t *ret_ms) {
+    *ret_ms = cairn_mono_ms();
+    cairn_lock_give(&session->lock);
+    cairn_client_knock(session);
+    cairn_lock_take(&session->lock);
+}
+
+/* One look later: something has changed, or the time has come. An uploader that says nothing is
+ * asked a word in time, so that the answer can come before the deadline. */
+static enum cairn_code look_again(struct cairn_save *save, enum cairn_milestone milestone,
+                                  const uint64_t times_ms[2], uint64_t *knocked_ms,
+                                  struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    uint64_t knock_ms = times_ms[0], deadline_ms = times_ms[1], now_ms = cairn_mono_ms();
+    uint32_t epoch = 0;
+    if (session->locked.state != CAIRN_CLIENT_UP)
+        return cairn_client_reach(session, false, deadline_ms, &epoch, err);
+    if (now_ms >= deadline_ms) return not_yet(save, milestone, *knocked_ms, err);
+    if (!*knocked_ms && now_ms >= knock_ms) {
+        knock(session, knocked_ms);
+        return CAIRN_OK;
+    }
+    enum cairn_code code = cairn_client_pause(session, *knocked_ms ? deadline_ms : knock_ms, err);
+    return code == CAIRN_TIMEOUT ? CAIRN_OK : code;
+}
+
 /* The lock is held. */
 static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone milestone,
                                   uint64_t deadline_ms, struct cairn_error *err) {
-    struct cairn_session *session = save->session;
+    uint64_t now_ms = cairn_mono_ms(), knocked_ms = 0;
+    uint64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
+    const uint64_t times_ms[2] = {
+        deadline_ms - cairn_min_u64(CAIRN_CLIENT_ANSWER_LOOK_MS, left_ms / 2), deadline_ms};
     for (;;) {
-        uint32_t epoch = 0;
         if (is_reached(save, milestone)) return CAIRN_OK;
         if (save->problem.code) return cairn_client_save_problem(save, err);
-        enum cairn_code code = CAIRN_OK;
-        if (session->locked.state != CAIRN_CLIENT_UP)
-            code = cairn_client_reach(session, deadline_ms, &epoch, err);
-        else if (cairn_mono_ms() >= deadline_ms)
-            code = cairn_fail(err, CAIRN_TIMEOUT, "not %s yet", milestone_text(milestone));
-        else
-            cairn_condition_wait(&session->changed, &session->lock, deadline_ms);
+        enum cairn_code code = look_again(save, milestone, times_ms, &knocked_ms, err);
         if (code && !is_reached(save, milestone) && !save->problem.code)
             return cairn_client_save_named(save, code, err);
     }

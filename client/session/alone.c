@@ -9,15 +9,23 @@
 
 #define STOP_LOOK_MS 100
 
-static enum cairn_code next_alone(struct cairn_session *session, uint64_t deadline_ms,
-                                  struct cairn_frame *ret, struct cairn_error *err) {
+static enum cairn_code next_alone(struct cairn_session *session, const char *wanted,
+                                  uint64_t since_ms, uint64_t deadline_ms, struct cairn_frame *ret,
+                                  struct cairn_error *err) {
     for (;;) {
         uint64_t slice_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + STOP_LOOK_MS);
         enum cairn_code code = cairn_client_link_wait(&session->link, slice_ms, ret, err);
-        if (code != CAIRN_TIMEOUT || cairn_mono_ms() >= deadline_ms) return code;
+        if (code != CAIRN_TIMEOUT) return code;
         CAIRN_HOLD(&session->lock);
+        if (cairn_mono_ms() >= deadline_ms)
+            return cairn_client_silent(session, wanted, since_ms, err);
         if (session->locked.stop) return cairn_fail(err, CAIRN_CANCELLED, "the session is closed");
     }
+}
+
+static void heard(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    session->locked.heard_ms = cairn_mono_ms();
 }
 
 enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
@@ -25,7 +33,7 @@ enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
                                        struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *body = ask->take_message;
     CAIRN_AUTO_PTR(client_message) message = NULL;
-    uint64_t id = session->next_id++, answered = 0;
+    uint64_t id = session->next_id++, answered = 0, since_ms = cairn_mono_ms();
     if (!body ||
         (ask->wanted && json_object_set_new(body, "id", json_integer((json_int_t)id)) != 0))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
@@ -37,8 +45,9 @@ enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
     CAIRN_TRY(code);
     while (ask->wanted) {
         CAIRN_AUTO(frame) frame = {0};
-        CAIRN_TRY(next_alone(session, ask->deadline_ms, &frame, err));
+        CAIRN_TRY(next_alone(session, ask->wanted, since_ms, ask->deadline_ms, &frame, err));
         if (cairn_client_u64_of(frame.message, "id", &answered) && answered == id) {
+            heard(session);
             CAIRN_TRY(cairn_client_answer_check(&frame, ask->wanted, err));
             *ret = frame;
             frame = (struct cairn_frame){0};
@@ -54,6 +63,9 @@ enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
 enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
+    cairn_lock_take(&session->lock);
+    session->locked.uploader_pid = session->link.pid;
+    cairn_lock_give(&session->lock);
     uint64_t bytes = session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0;
     uint64_t node_bytes =
         session->bytes ? session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES

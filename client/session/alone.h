@@ -2,7 +2,8 @@
 /*
  * alone: questions over a link that one thread has for itself.
  *
- * Why:     while a session is opened, or offers itself to a new uploader, nobody else may use its link.
+ * Why:     while a session is opened, or offers itself to a new uploader, nobody else may use
+ *          its link.
  * Promise: K2  a question waits for its answer, its deadline or the session's end.
  * Limits:  one question at a time.
  * Threads: the thread that opens the session, later the session's own.

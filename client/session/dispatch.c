@@ -19,6 +19,7 @@ static bool take_answer(struct cairn_session *session, struct cairn_frame *frame
 bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *frame) {
     uint64_t id = 0;
     bool fine = true;
+    session->locked.heard_ms = cairn_mono_ms();
     const char *uuid = cairn_client_text_of(frame->message, "session");
     bool ours = !uuid || strcmp(uuid, session->uuid) == 0 ||
                 strcmp(uuid, session->locked.welcome_uuid) == 0; /* K11 */
@@ -27,7 +28,7 @@ bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *fr
     } else if (ours) {
         fine = session->sink->event(session, frame);
     }
-    cairn_condition_broadcast(&session->changed);
+    cairn_client_changed(session);
     return fine;
 }
 
@@ -46,5 +47,5 @@ void cairn_client_link_lost(struct cairn_session *session) {
     session->sink->lost(session);
     session->locked.state = CAIRN_CLIENT_AWAY;
     session->locked.away_since_ms = cairn_mono_ms();
-    cairn_condition_broadcast(&session->changed);
+    cairn_client_changed(session);
 }

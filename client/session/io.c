@@ -105,7 +105,7 @@ static enum cairn_code reconnect(struct cairn_session *session) {
         session->locked.epoch++;
         session->sink->up(session);
     }
-    cairn_condition_broadcast(&session->changed);
+    cairn_client_changed(session);
     return CAIRN_OK;
 }
 
@@ -148,7 +148,7 @@ enum cairn_code cairn_client_thread_start(struct cairn_session *session, struct 
 void cairn_client_thread_stop(struct cairn_session *session) {
     cairn_lock_take(&session->lock);
     session->locked.stop = true;
-    cairn_condition_broadcast(&session->changed);
+    cairn_client_changed(session);
     cairn_lock_give(&session->lock);
     cairn_client_wake(session);
     if (session->thread_started) pthread_join(session->thread, NULL);

@@ -50,7 +50,10 @@ enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_lin
         return cairn_within(err, CAIRN_UPLOADER_GONE, "no uploader");
     }
     if (code) return cairn_within(err, code, "uploader");
-    *ret = (struct cairn_client_link){.fd = fd};
+    uid_t uid = 0;
+    pid_t pid = 0;
+    if (cairn_net_peer_uid(fd, &uid, &pid, NULL) != CAIRN_OK) pid = 0;
+    *ret = (struct cairn_client_link){.fd = fd, .pid = (int)pid};
     cairn_client_process_watch(fd);
     return CAIRN_OK;
 }
@@ -120,8 +123,10 @@ enum cairn_code cairn_client_link_wait(struct cairn_client_link *link, uint64_t 
         uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
         if (!left_ms) return cairn_fail(err, CAIRN_TIMEOUT, "the uploader did not answer in time");
         struct pollfd wanted = {.fd = link->fd, .events = POLLIN};
-        if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) < 0 && errno != EINTR)
-            return cairn_fail_errno(err, "poll the uploader's socket");
+        if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) >= 0) continue;
+        if (errno != EINTR) return cairn_fail_errno(err, "poll the uploader's socket");
+        if (link->interruptible)
+            return cairn_fail(err, CAIRN_INTERRUPTED, "a signal came while libcairn waited");
     }
 }
 

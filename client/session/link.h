@@ -31,7 +31,9 @@ void cairn_client_message_free(struct cairn_client_message *message);
 CAIRN_DEFINE_AUTO_PTR(client_message);
 
 struct cairn_client_link {
-    int fd; /* -1: not connected */
+    int fd;             /* -1: not connected */
+    int pid;            /* of the process that listens; 0: not known */
+    bool interruptible; /* wait ends with CAIRN_INTERRUPTED after a signal */
     struct cairn_frame_reader reader;
 };
 enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_link *ret,
@@ -44,7 +46,7 @@ enum cairn_code cairn_client_link_flush(struct cairn_client_link *link,
 /* The next whole frame that is already here: *ret_ready. The peer's end is CAIRN_UPLOADER_GONE. */
 enum cairn_code cairn_client_link_next(struct cairn_client_link *link, struct cairn_frame *ret,
                                        bool *ret_ready, struct cairn_error *err) CAIRN_MUST_USE;
-/* The same, waiting up to deadline_ms on the mono clock: CAIRN_TIMEOUT. */
+/* The same, waiting up to deadline_ms on the mono clock: CAIRN_TIMEOUT; CAIRN_INTERRUPTED. */
 enum cairn_code cairn_client_link_wait(struct cairn_client_link *link, uint64_t deadline_ms,
                                        struct cairn_frame *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -74,6 +74,7 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
     ret->wait_staged_ms =
         options->wait_staged_ms ? options->wait_staged_ms : CAIRN_CLIENT_WAIT_STAGED_MS;
     ret->read_only = options->read_only != 0;
+    ret->interruptible = options->interruptible != 0;
     if (ret->read_only) return CAIRN_OK;
     const struct cairn_client_job_sources sources = {.job = options->job,
                                                      .world_size = ret->world_size};
@@ -147,10 +148,11 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
     return cairn_client_ask_alone(session, &mapped, &done, err);
 }
 
-static enum cairn_code converse(struct cairn_session *session, bool *ret_met,
+static enum cairn_code converse(struct cairn_session *session, uint64_t deadline_ms, bool *ret_met,
                                 struct cairn_error *err) {
-    uint64_t soon_ms = cairn_client_deadline(session, 0);
+    uint64_t soon_ms = session->read_only ? deadline_ms : cairn_client_deadline(session, 0);
     CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
+    session->link.interruptible = session->interruptible;
     *ret_met = true;
     CAIRN_TRY(cairn_client_hello(session, soon_ms, err));
     if (!session->read_only) {
@@ -160,6 +162,7 @@ static enum cairn_code converse(struct cairn_session *session, bool *ret_met,
     }
     session->locked.state = CAIRN_CLIENT_UP;
     session->locked.epoch = 1;
+    session->link.interruptible = false; /* its thread takes no signals */
     return cairn_client_thread_start(session, err);
 }
 
@@ -175,18 +178,21 @@ static void forget(struct cairn_session *session) {
 }
 
 /* An uploader that dies over the opening is met again when it is back: the same process gets the
- * same attempt (Q2). One that was not there to begin with is reported at once. */
+ * same attempt (Q2). One that was not there to begin with is reported at once to a trainer, which
+ * may be on the wrong node; who only reads waits for it as long as for an answer, since an uploader
+ * that is being restarted has no socket for a moment. */
 enum cairn_code cairn_client_session_open(struct cairn_session *session, struct cairn_error *err) {
-    uint64_t until_ms =
-        cairn_min_u64(cairn_client_deadline(session, 0), cairn_mono_ms() + OPEN_AGAIN_MS);
-    bool met = false;
+    uint64_t deadline_ms = cairn_client_deadline(session, 0), until_ms = deadline_ms;
+    bool met = session->read_only;
+    if (!session->read_only) until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + OPEN_AGAIN_MS);
     for (;;) {
-        enum cairn_code code = converse(session, &met, err);
+        enum cairn_code code = converse(session, deadline_ms, &met, err);
         if (code != CAIRN_UPLOADER_GONE || !met || cairn_mono_ms() >= until_ms) return code;
         forget(session);
         CAIRN_HOLD(&session->lock);
-        (void)cairn_condition_wait(&session->changed, &session->lock,
-                                   cairn_mono_ms() + OPEN_PAUSE_MS);
+        uint64_t again_ms = cairn_min_u64(until_ms, cairn_mono_ms() + OPEN_PAUSE_MS);
+        if (cairn_client_pause(session, again_ms, err) == CAIRN_INTERRUPTED)
+            return CAIRN_INTERRUPTED;
     }
 }
 

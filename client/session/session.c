@@ -5,7 +5,11 @@
  */
 #include "client/session/session.h"
 
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "common/encode.h"
@@ -44,21 +48,79 @@ static enum cairn_code refused(struct cairn_session *session, struct cairn_error
     return session->locked.refusal.code;
 }
 
-enum cairn_code cairn_client_reach(struct cairn_session *session, uint64_t deadline_ms,
-                                   uint32_t *ret_epoch, struct cairn_error *err) {
+/* ---- waiting ---- */
+
+/* poll ends with EINTR after any handler, also one with SA_RESTART; a condition never does. */
+static enum cairn_code sleep_on(struct cairn_session *session, int fd, uint64_t until_ms) {
+    struct cairn_client_sleeper own = {.next = session->locked.sleepers, .fd = fd};
+    struct pollfd wanted = {.fd = fd, .events = POLLIN};
+    session->locked.sleepers = &own;
+    cairn_lock_give(&session->lock);
+    uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, until_ms);
+    int found = poll(&wanted, 1, (int)cairn_min_u64(left_ms, INT_MAX));
+    bool signalled = found < 0 && errno == EINTR;
+    cairn_lock_take(&session->lock);
+    struct cairn_client_sleeper **at = &session->locked.sleepers;
+    while (*at != &own) at = &(*at)->next;
+    *at = own.next;
+    if (signalled) return CAIRN_INTERRUPTED;
+    return found == 0 && cairn_mono_ms() >= until_ms ? CAIRN_TIMEOUT : CAIRN_OK;
+}
+
+enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until_ms,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = session->interruptible ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+    enum cairn_code code = CAIRN_OK;
+    if (fd >= 0)
+        code = sleep_on(session, fd, until_ms);
+    else if (!cairn_condition_wait(&session->changed, &session->lock, until_ms))
+        code = CAIRN_TIMEOUT;
+    if (code != CAIRN_INTERRUPTED) return code;
+    return cairn_fail(err, code, "a signal came while libcairn waited");
+}
+
+void cairn_client_changed(struct cairn_session *session) {
+    const uint64_t one = 1;
+    cairn_condition_broadcast(&session->changed);
+    for (struct cairn_client_sleeper *at = session->locked.sleepers; at; at = at->next)
+        if (write(at->fd, &one, sizeof one) < 0) continue; /* it was woken before */
+}
+
+enum cairn_code cairn_client_silent(const struct cairn_session *session, const char *wanted,
+                                    uint64_t since_ms, struct cairn_error *err) {
+    char process[40] = "";
+    if (session->locked.uploader_pid > 0)
+        snprintf(process, sizeof process, " (process %d)", session->locked.uploader_pid);
+    if (session->locked.heard_ms >= since_ms)
+        return cairn_fail(err, CAIRN_TIMEOUT, "the uploader at %s%s did not send %s in time",
+                          session->socket, process, wanted);
+    return cairn_fail(err, CAIRN_TIMEOUT,
+                      "the uploader at %s%s does not answer: nothing came from it for %.1f s, %s "
+                      "was due",
+                      session->socket, process,
+                      (double)(cairn_mono_ms() - session->locked.heard_ms) / 1000, wanted);
+}
+
+enum cairn_code cairn_client_reach(struct cairn_session *session, bool patient,
+                                   uint64_t deadline_ms, uint32_t *ret_epoch,
+                                   struct cairn_error *err) {
     while (session->locked.state == CAIRN_CLIENT_AWAY) {
-        uint64_t until_ms =
-            cairn_min_u64(deadline_ms, session->locked.away_since_ms + CAIRN_CLIENT_GONE_MS);
+        uint64_t until_ms = deadline_ms, gone_ms = session->locked.away_since_ms;
+        if (!patient) until_ms = cairn_min_u64(deadline_ms, gone_ms + CAIRN_CLIENT_GONE_MS);
         if (session->locked.stop || session->locked.leaving || cairn_mono_ms() >= until_ms)
             return cairn_fail(err, CAIRN_UPLOADER_GONE,
-                              "the uploader at %s is away; it is tried again in the background",
-                              session->socket);
-        cairn_condition_wait(&session->changed, &session->lock, until_ms);
+                              "the uploader at %s is away since %.1f s; it is tried again in the "
+                              "background",
+                              session->socket, (double)(cairn_mono_ms() - gone_ms) / 1000);
+        enum cairn_code code = cairn_client_pause(session, until_ms, err);
+        if (code == CAIRN_INTERRUPTED) return code;
     }
     if (session->locked.state == CAIRN_CLIENT_REFUSED) return refused(session, err);
     *ret_epoch = session->locked.epoch;
     return CAIRN_OK;
 }
+
+/* ---- questions ---- */
 
 void cairn_client_wake(struct cairn_session *session) {
     uint64_t one = 1;
@@ -79,7 +141,7 @@ static enum cairn_code queue(struct cairn_session *session, const struct cairn_c
                              struct cairn_client_request *request, struct cairn_error *err) {
     uint32_t epoch = 0;
     CAIRN_HOLD(&session->lock);
-    CAIRN_TRY(cairn_client_reach(session, ask->deadline_ms, &epoch, err));
+    CAIRN_TRY(cairn_client_reach(session, ask->patient, ask->deadline_ms, &epoch, err));
     if (ask->epoch && ask->epoch != epoch)
         return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader was restarted in between");
     if (request) {
@@ -95,8 +157,10 @@ static enum cairn_code encode(struct cairn_session *session, const struct cairn_
                               struct cairn_client_message **ret, struct cairn_error *err) {
     if (!ask->take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     if (request) {
-        *request = (struct cairn_client_request){
-            .id = session->next_id++, .hear = ask->hear, .subject = ask->subject};
+        *request = (struct cairn_client_request){.id = session->next_id++,
+                                                 .since_ms = cairn_mono_ms(),
+                                                 .hear = ask->hear,
+                                                 .subject = ask->subject};
         if (json_object_set_new(ask->take_message, "id", json_integer((json_int_t)request->id)) !=
             0)
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
@@ -126,18 +190,18 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    const struct cairn_client_ask *ask,
                                    struct cairn_client_request *request, struct cairn_frame *ret,
                                    struct cairn_error *err) {
+    enum cairn_code code = CAIRN_OK;
     cairn_lock_take(&session->lock);
-    while (!request->done &&
-           cairn_condition_wait(&session->changed, &session->lock, ask->deadline_ms))
-        continue;
+    while (!request->done && !code) code = cairn_client_pause(session, ask->deadline_ms, err);
     bool done = request->done;
     if (!done) unlink_request(session, request);
+    if (!done && code == CAIRN_TIMEOUT)
+        code = cairn_client_silent(session, ask->wanted, request->since_ms, err);
     cairn_lock_give(&session->lock);
-    if (!done)
-        return cairn_fail(err, CAIRN_TIMEOUT, "the uploader did not send %s in time", ask->wanted);
+    if (!done) return code;
     if (request->code)
         return cairn_fail(err, request->code, "the uploader went away before it answered");
-    enum cairn_code code = cairn_client_answer_check(&request->answer, ask->wanted, err);
+    code = cairn_client_answer_check(&request->answer, ask->wanted, err);
     if (code || !ret) {
         cairn_frame_release(&request->answer);
         return code;
@@ -160,4 +224,15 @@ enum cairn_code cairn_client_call(struct cairn_session *session, const struct ca
     if (!ask->wanted) return cairn_client_post(session, ask, NULL, err);
     CAIRN_TRY(cairn_client_post(session, ask, &request, err));
     return cairn_client_await(session, ask, &request, ret, err);
+}
+
+/* No uploader has a restore of number 0, and each answers so at once, read_only or not. */
+void cairn_client_knock(struct cairn_session *session) {
+    struct cairn_client_request request;
+    const struct cairn_client_ask ask = {.take_message =
+                                             json_pack("{s:s, s:i}", "t", "release", "restore", 0),
+                                         .wanted = "ok",
+                                         .deadline_ms = cairn_mono_ms()};
+    if (cairn_client_post(session, &ask, &request, NULL) == CAIRN_OK)
+        cairn_client_abandon(session, &request);
 }

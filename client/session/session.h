@@ -4,7 +4,7 @@
  *
  * Why:     training must go on while the uploader works, dies or comes back; so answers and events
  *          are taken in by a thread of the library, and calls only wait for what they need.
- * Promise: P9a  a call ends by its deadline; when the uploader is away it ends with
+ * Promise: P9a  a call ends by its deadline; when the uploader is away, one about a save ends with
  *               CAIRN_UPLOADER_GONE within CAIRN_CLIENT_GONE_MS of the moment it went.
  *          K04  the thread connects again, offers the slabs and the unfinished saves, and sends the
  *               failures that were not told yet (client/session/io.c, client/save/offer.c).
@@ -33,7 +33,8 @@
 
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
-#define CAIRN_CLIENT_SLOTS 4 /* reads under way at once */
+#define CAIRN_CLIENT_ANSWER_LOOK_MS 500 /* a live uploader answers a word about nothing by then */
+#define CAIRN_CLIENT_SLOTS 4            /* reads under way at once */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
 #define CAIRN_CLIENT_WAIT_STAGED_MS 30000
 /* Room for a tensors header and the padding between shards, on top of the session's `bytes`. */
@@ -42,7 +43,7 @@
 /* One question on its way; lives on its asker's stack. */
 struct cairn_client_request {
     struct cairn_client_request *next;
-    uint64_t id;
+    uint64_t id, since_ms;
     bool done;
     enum cairn_code code; /* not CAIRN_OK: the link ended before the answer */
     void (*hear)(void *subject, const struct cairn_frame *answer);
@@ -53,6 +54,11 @@ enum cairn_client_state {
     CAIRN_CLIENT_UP,
     CAIRN_CLIENT_AWAY,   /* the I/O thread tries to connect again */
     CAIRN_CLIENT_REFUSED /* the uploader refused the session for good: `refusal` */
+};
+/* A call that waits in a session that is `interruptible`; lives on its stack. */
+struct cairn_client_sleeper {
+    struct cairn_client_sleeper *next;
+    int fd; /* an eventfd */
 };
 /* Who hears what no call waits for: the saves (client/save/sink.c). A session knows none of them.
  * With the lock held, except `offer`. */
@@ -80,7 +86,7 @@ struct cairn_session {
     uint32_t rank, world_size, local_rank, local_world_size;
     uint64_t bytes, node_bytes;
     uint32_t timeout_ms, wait_staged_ms;
-    bool read_only;
+    bool read_only, interruptible;
     uint64_t attempt;
     char nonce[64];
     struct cairn_resume resumed;
@@ -108,7 +114,10 @@ struct cairn_session {
     struct {
         enum cairn_client_state state;
         uint64_t away_since_ms;
-        uint32_t epoch; /* counts links, from 1 */
+        uint64_t heard_ms; /* when the last frame came */
+        int uploader_pid;  /* of the process that listens; 0: not known */
+        uint32_t epoch;    /* counts links, from 1 */
+        struct cairn_client_sleeper *sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
         struct cairn_client_message *first, *last; /* to be sent */
         struct cairn_client_request *requests;
@@ -124,6 +133,20 @@ enum cairn_code cairn_client_enter(const struct cairn_session *session,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t timeout_ms);
 
+/* Wait for the next change, with the lock held. CAIRN_TIMEOUT: until_ms is over, err is untouched.
+ * CAIRN_INTERRUPTED: a signal was handled, and the session was opened to be told so. */
+enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until_ms,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Something changed: whoever waits looks again. The lock is held. */
+void cairn_client_changed(struct cairn_session *session);
+/* CAIRN_TIMEOUT with the socket's name, and whether its process said anything since since_ms. The
+ * lock is held. */
+enum cairn_code cairn_client_silent(const struct cairn_session *session, const char *wanted,
+                                    uint64_t since_ms, struct cairn_error *err);
+/* Ask what every uploader answers at once, so that cairn_client_silent can tell one that is busy
+ * from one that hangs. Nobody waits for the answer. The lock is not held. */
+void cairn_client_knock(struct cairn_session *session);
+
 /* Ask `message` (taken, also on failure) and wait for the answer named `wanted`. epoch 0: any link;
  * else CAIRN_UPLOADER_GONE when the link is another by now. ret may be NULL. */
 struct cairn_client_ask {
@@ -137,6 +160,7 @@ struct cairn_client_ask {
     void (*hear)(void *subject, const struct cairn_frame *answer);
     void *subject;
     uint32_t epoch;
+    bool patient; /* an uploader that is away is waited for until the deadline */
     uint64_t deadline_ms;
 };
 enum cairn_code cairn_client_call(struct cairn_session *session, const struct cairn_client_ask *ask,
@@ -152,9 +176,10 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Give the question up; a late answer is dropped. Nothing happens when it is not under way. */
 void cairn_client_abandon(struct cairn_session *session, struct cairn_client_request *request);
-/* Wait until the uploader is there (P9a); its link's epoch. The lock is held. */
-enum cairn_code cairn_client_reach(struct cairn_session *session, uint64_t deadline_ms,
-                                   uint32_t *ret_epoch, struct cairn_error *err) CAIRN_MUST_USE;
+/* Wait until the uploader is there; its link's epoch. Not patient: P9a. The lock is held. */
+enum cairn_code cairn_client_reach(struct cairn_session *session, bool patient,
+                                   uint64_t deadline_ms, uint32_t *ret_epoch,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Behind what is queued; the lock is held. The message is the queue's. */
 void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_message *message);
 /* The session's thread looks at its queue. */

@@ -27,9 +27,12 @@ void cairn_client_window_release(struct cairn_session *session) {
 enum cairn_code cairn_client_window_take(struct cairn_session *session, uint64_t deadline_ms,
                                          struct cairn_error *err) {
     CAIRN_HOLD(&session->lock);
-    while (session->locked.window_taken)
-        if (!cairn_condition_wait(&session->changed, &session->lock, deadline_ms))
-            return cairn_fail(err, CAIRN_TIMEOUT, "another read of this session goes on");
+    while (session->locked.window_taken) {
+        enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
+        if (code == CAIRN_TIMEOUT)
+            return cairn_fail(err, code, "another read of this session goes on");
+        CAIRN_TRY(code);
+    }
     session->locked.window_taken = true;
     return CAIRN_OK;
 }
@@ -37,7 +40,7 @@ enum cairn_code cairn_client_window_take(struct cairn_session *session, uint64_t
 void cairn_client_window_give(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
     session->locked.window_taken = false;
-    cairn_condition_broadcast(&session->changed);
+    cairn_client_changed(session);
 }
 
 static enum cairn_code map(struct cairn_session *session, uint32_t epoch,

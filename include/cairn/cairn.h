@@ -61,6 +61,10 @@ struct cairn_open_options {
     uint32_t wait_staged_ms; /* how long opening waits for an older attempt's saves and memory;
                                 0 = 30,000 */
     int read_only;           /* no attempt is opened; only restore and list work */
+    int interruptible;       /* 1: a call that waits ends with CAIRN_INTERRUPTED when its thread has
+                                handled a signal. From cairn_save_begin and cairn_save_stage that
+                                gives the save up, as any other error does; a wait, a restore or a
+                                list may be called again; cairn_close waits no longer */
 };
 
 /* What the attempt goes on from. */
@@ -72,7 +76,8 @@ struct cairn_resume {
 };
 
 /* Connect, open or join the attempt, map the slabs. CAIRN_UPLOADER_GONE: nothing listens there, or
- * the uploader died over it and was not back within ten seconds.
+ * the uploader died over it and was not back within ten seconds. With read_only it is waited for
+ * until timeout_ms.
  * CAIRN_JOB_REUSED, CAIRN_STALE_ATTEMPT: another incarnation holds the run. CAIRN_NO_MEMORY: the
  * node's budget cannot hold one save of every rank; the message has the numbers. */
 enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
@@ -144,7 +149,8 @@ struct cairn_save_options {
 enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
                                  const struct cairn_save_options *options, struct cairn_save **ret,
                                  struct cairn_error *err);
-/* Describe a piece; nothing is read yet. */
+/* Describe a piece; nothing is read yet. One that is refused is not part of the save, and the
+ * others stay. A handle that is left behind after that ends when a later save needs its memory. */
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err);
 /* A shard of raw bytes, stored as <name> under this rank's folder ("rank-00003/<name>"). */
@@ -161,7 +167,9 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
  * away; the session seals the save with the one that comes back. cairn_save_wait says whether it
  * did; the handle may also be freed and training go on. Any other error is final. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
-/* Wait for a milestone. CAIRN_TIMEOUT: not yet, ask again. CAIRN_UPLOADER_GONE: the uploader is
+/* Wait for a milestone. CAIRN_TIMEOUT: not yet, ask again; the message says what is missing: shards
+ * that the store does not have, other ranks, the store, the server, or an uploader that is there
+ * and does not answer. CAIRN_UPLOADER_GONE: the uploader is
  * away, which is told within a second; the save is offered to the one that comes back, so ask
  * again or go on training. Any other error is final. */
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
@@ -171,7 +179,7 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                                 struct cairn_error *err);
 struct cairn_save_status {
     uint64_t step;
-    char version[48]; /* "" until an uploader has heard of the begin */
+    char version[48];             /* "" until an uploader has heard of the begin */
     enum cairn_milestone reached; /* 0: nothing yet */
     uint64_t total_bytes, durable_bytes;
     uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage */
@@ -193,6 +201,7 @@ struct cairn_restore_info {
     char version[48];
     char format[64];
 };
+/* An uploader that is away, or goes away meanwhile, is waited for until the call's deadline. */
 enum cairn_code cairn_restore_open(struct cairn_session *session,
                                    const struct cairn_restore_options *options,
                                    struct cairn_restore **ret, struct cairn_restore_info *ret_info,

@@ -3,6 +3,9 @@
  * What four ranks saved, read back by others in another split. The save half runs for real: shards,
  * tables and layout are what cairn_save_stage made; only the store in between is the test's memory.
  */
+#include <poll.h>
+#include <pthread.h>
+
 #include "api/manifest.h"
 #include "api/table.h"
 #include "common/clock.h"
@@ -294,6 +297,38 @@ TEST(a_restart_of_the_uploader_between_and_during_reads_is_not_noticed) {
     REQUIRE_OK(cairn_restore_read(restore, &read, 1, 0, &err));
     EXPECT(memcmp(whole, model.flat, sizeof whole) == 0);
     EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "window"), 3);
+    cairn_restore_free(restore);
+}
+
+static void *come_back(void *argument) {
+    (void)poll(NULL, 0, 1300); /* longer than a save waits for it */
+    (void)cairn_fake_uploader_up(argument, NULL);
+    return NULL;
+}
+
+TEST(opening_and_reading_wait_for_an_uploader_that_restarts) {
+    struct cairn_error err = {0};
+    AUTO_VERSION version = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL, *again = NULL;
+    static uint16_t whole[ROWS * COLUMNS];
+    pthread_t thread;
+    REQUIRE_OK(open_version(&version, &rank, &restore, &err));
+    const struct cairn_read read = {.tensor = "flat", .into = whole, .into_bytes = sizeof whole};
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE(pthread_create(&thread, NULL, come_back, rank.fake) == 0);
+    EXPECT_CODE(cairn_restore_open(rank.session, NULL, &again, NULL, &err), CAIRN_OK);
+    pthread_join(thread, NULL);
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE(pthread_create(&thread, NULL, come_back, rank.fake) == 0);
+    EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
+    pthread_join(thread, NULL);
+    EXPECT(memcmp(whole, model.flat, sizeof whole) == 0);
+    cairn_fake_uploader_script(rank.fake, "restore", "drop");
+    cairn_restore_free(again);
+    again = NULL;
+    EXPECT_CODE(cairn_restore_open(rank.session, NULL, &again, NULL, &err), CAIRN_OK);
+    cairn_restore_free(again);
     cairn_restore_free(restore);
 }
 

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that wait: for whom, for how long, and what they say when it was too long. */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/client/rank.h"
+
+/* ---- what happens a moment later ---- */
+
+#define MOMENT_MS 300
+
+struct later {
+    pthread_t thread;
+    struct cairn_rank *rank;
+    json_t *event; /* NULL: the uploader comes back */
+    pthread_t signalled;
+    int signal; /* 0: none */
+};
+
+static void *come(void *argument) {
+    struct later *later = argument;
+    (void)poll(NULL, 0, MOMENT_MS);
+    if (later->signal)
+        pthread_kill(later->signalled, later->signal);
+    else if (later->event)
+        cairn_fake_uploader_event(later->rank->fake, later->event);
+    else
+        (void)cairn_fake_uploader_up(later->rank->fake, NULL);
+    return NULL;
+}
+
+static bool comes_later(struct later *later) {
+    return pthread_create(&later->thread, NULL, come, later) == 0;
+}
+
+static struct cairn_open_options reader_options(const struct cairn_rank *rank) {
+    return (struct cairn_open_options){
+        .run = "llm/7b", .world_size = 4, .socket = rank->path, .read_only = 1, .timeout_ms = 5000};
+}
+
+/* ---- an uploader that is away ---- */
+
+TEST(a_read_only_open_waits_for_an_uploader_that_restarts_until_its_deadline) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    cairn_fake_uploader_down(rank.fake);
+    struct cairn_open_options options = reader_options(&rank);
+    options.timeout_ms = 400;
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), CAIRN_UPLOADER_GONE);
+    EXPECT(strstr(err.message, rank.path) != NULL);
+    EXPECT(cairn_mono_ms() - started_ms >= 400);
+    EXPECT(cairn_mono_ms() - started_ms < 1500);
+    options.timeout_ms = 5000;
+    struct later back = {.rank = &rank};
+    REQUIRE(comes_later(&back));
+    EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), CAIRN_OK);
+    pthread_join(back.thread, NULL);
+}
+
+TEST(a_list_waits_for_an_uploader_that_restarts) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_checkpoint *list = NULL;
+    size_t count = 0;
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    struct cairn_open_options options = reader_options(&rank);
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    cairn_fake_uploader_down(rank.fake);
+    (void)poll(NULL, 0, 1000); /* longer than a save waits for it */
+    struct later back = {.rank = &rank};
+    REQUIRE(comes_later(&back));
+    EXPECT_CODE(cairn_list(rank.session, &list, &count, &err), CAIRN_OK);
+    pthread_join(back.thread, NULL);
+    cairn_list_free(list);
+}
+
+/* ---- an uploader that is there and says nothing ---- */
+
+static void expect_silent(const struct cairn_rank *rank, const struct cairn_error *err) {
+    char process[40];
+    snprintf(process, sizeof process, "(process %d)", (int)getpid()); /* the fake is a thread */
+    cairn_test_check(err->code == CAIRN_TIMEOUT && strstr(err->message, rank->path) &&
+                         strstr(err->message, process) && strstr(err->message, "does not answer"),
+                     __FILE__, __LINE__, "%s", err->message);
+}
+
+TEST(an_uploader_that_hangs_is_named_with_its_process_within_the_deadline) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    struct cairn_checkpoint *list = NULL;
+    size_t count = 0;
+    REQUIRE_OK(rank_uploader(&rank, 2, &err));
+    struct cairn_open_options options = rank_options(&rank);
+    options.timeout_ms = 300;
+    cairn_fake_uploader_script(rank.fake, "hello", "mute");
+    EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), CAIRN_TIMEOUT);
+    expect_silent(&rank, &err);
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    (void)poll(NULL, 0, 2);
+    cairn_fake_uploader_script(rank.fake, "list", "mute");
+    EXPECT_CODE(cairn_list(rank.session, &list, &count, &err), CAIRN_TIMEOUT);
+    expect_silent(&rank, &err);
+    cairn_fake_uploader_script(rank.fake, "seal", "mute");
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(rank_save(rank.session, 1, &save, &err), CAIRN_TIMEOUT);
+    EXPECT(cairn_mono_ms() - started_ms < 1000);
+    EXPECT(strstr(err.message, rank.path) != NULL);
+    cairn_save_free(save);
+}
+
+TEST(a_wait_tells_an_uploader_that_hangs_from_one_that_has_nothing_to_say) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    (void)poll(NULL, 0, 2);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 200, &err), CAIRN_TIMEOUT);
+    EXPECT(strstr(err.message, "does not answer") == NULL);
+    cairn_fake_uploader_script(rank.fake, "release", "mute");
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 200, &err), CAIRN_TIMEOUT);
+    EXPECT(cairn_mono_ms() - started_ms < 700);
+    expect_silent(&rank, &err);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_STAGED, 200, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+/* ---- what is missing ---- */
+
+static json_t *event(const char *name, const char *more, json_int_t number) {
+    return json_pack("{s:s, s:i, s:I}", "t", name, "save", 1, more, number);
+}
+
+static json_t *trouble(const char *about, const char *code, const char *message) {
+    return json_pack("{s:s, s:s, s:s, s:s}", "t", "problem", "about", about, "code", code,
+                     "message", message);
+}
+
+/* The event was sent before; it is here when the wait has ended. */
+static void expect_missing(struct cairn_save *save, enum cairn_milestone milestone,
+                           const char *words) {
+    struct cairn_error err = {0};
+    EXPECT_CODE(cairn_save_wait(save, milestone, 200, &err), CAIRN_TIMEOUT);
+    cairn_test_check(strstr(err.message, words) != NULL, __FILE__, __LINE__, "\"%s\" lacks \"%s\"",
+                     err.message, words);
+}
+
+TEST(a_wait_that_times_out_says_what_is_missing) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    REQUIRE_OK(cairn_save_raw(save, "one", "0123456789", 10, &err));
+    REQUIRE_OK(cairn_save_raw(save, "two", "01234", 5, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    expect_missing(save, CAIRN_DURABLE, "the store has 0 of 15 bytes");
+    expect_missing(save, CAIRN_DURABLE, "2 of 2 shards");
+    json_t *released = event("released", "bytes", 10);
+    json_object_set_new(released, "shard", json_integer(0));
+    cairn_fake_uploader_event(rank.fake, released);
+    expect_missing(save, CAIRN_COMMITTED, "1 of 2 shards");
+    expect_missing(save, CAIRN_COMMITTED, "rank-00003/two with 0 of 5 bytes");
+    cairn_fake_uploader_event(rank.fake, trouble("store", "unavailable", "not mounted"));
+    expect_missing(save, CAIRN_COMMITTED, "the store is away");
+    EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_UNAVAILABLE);
+    expect_missing(save, CAIRN_DURABLE, "s: not mounted"); /* also once it was told */
+    cairn_fake_uploader_event(rank.fake, trouble("store", "ok", ""));
+    cairn_fake_uploader_event(rank.fake, event("durable", "unused", 0));
+    expect_missing(save, CAIRN_COMMITTED, "every rank");
+    cairn_fake_uploader_event(rank.fake, trouble("server", "unavailable", "refused"));
+    expect_missing(save, CAIRN_COMMITTED, "the server is away");
+    EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
+    cairn_fake_uploader_event(rank.fake, trouble("server", "ok", ""));
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 200, &err), CAIRN_TIMEOUT);
+    EXPECT(strstr(err.message, "away") == NULL);
+    cairn_save_free(save);
+}
+
+/* ---- a save that another rank has ended ---- */
+
+TEST(a_file_for_a_save_that_ended_answers_with_its_verdict) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    CAIRN_AUTO_FD fd = open("/dev/shm/cairn-test-file", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0 && write(fd, "0123", 4) == 4 && unlink("/dev/shm/cairn-test-file") == 0);
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    cairn_fake_uploader_script(rank.fake, "file", "not-found");
+    struct later verdict = {.rank = &rank, .event = rank_verdict(1, "aborted", "no-space")};
+    REQUIRE(comes_later(&verdict));
+    EXPECT_CODE(cairn_save_file(save, "f", fd, 4, &err), CAIRN_NO_SPACE);
+    EXPECT(strstr(err.message, "the server says so") != NULL);
+    pthread_join(verdict.thread, NULL);
+    cairn_save_free(save);
+}
+
+TEST(giving_up_a_save_that_ended_is_no_error) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    cairn_fake_uploader_script(rank.fake, "fail", "not-found");
+    struct later verdict = {.rank = &rank, .event = rank_verdict(1, "aborted", "no-space")};
+    REQUIRE(comes_later(&verdict));
+    EXPECT_CODE(cairn_save_fail(save, "mine", &err), CAIRN_OK);
+    pthread_join(verdict.thread, NULL);
+    cairn_save_free(save);
+}
+
+/* ---- handles that are left behind ---- */
+
+TEST(handles_of_saves_that_ended_hold_no_memory) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *left[2] = {NULL, NULL}, *next = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    for (uint64_t i = 0; i < 2; i++) {
+        REQUIRE_OK(cairn_save_begin(rank.session, i + 1, NULL, &left[i], &err));
+        cairn_fake_uploader_event(rank.fake, rank_verdict(i + 1, "aborted", "checkpoint-aborted"));
+    }
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(rank_save(rank.session, 3, &next, &err), CAIRN_OK);
+    EXPECT(cairn_mono_ms() - started_ms < 1500);
+    for (size_t i = 0; i < 2; i++) EXPECT_CODE(cairn_save_stage(left[i], &err), CAIRN_ABORTED);
+    for (size_t i = 0; i < 2; i++) cairn_save_free(left[i]);
+    cairn_save_free(next);
+}
+
+TEST(a_handle_that_is_left_behind_an_error_gives_its_memory_to_a_later_save) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *left[2] = {NULL, NULL}, *next = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    for (uint64_t i = 0; i < 2; i++) {
+        REQUIRE_OK(cairn_save_begin(rank.session, i + 1, NULL, &left[i], &err));
+        EXPECT_CODE(cairn_save_raw(left[i], "/not/allowed", "0", 1, &err), CAIRN_INVALID);
+    }
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(rank_save(rank.session, 3, &next, &err), CAIRN_OK);
+    EXPECT(cairn_mono_ms() - started_ms < 1500);
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "fail", 1, NULL)); /* Q8: for all ranks */
+    size_t ended = 0;
+    for (size_t i = 0; i < 2; i++) ended += cairn_save_stage(left[i], &err) == CAIRN_CANCELLED;
+    EXPECT_EQ_U64(ended, 1);
+    for (size_t i = 0; i < 2; i++) cairn_save_free(left[i]);
+    cairn_save_free(next);
+}
+
+TEST(a_begin_that_waits_for_handles_names_the_step_that_holds_the_memory) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *left = NULL, *next = NULL;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 41, NULL, &left, &err));
+    const struct cairn_save_options soon = {.timeout_ms = 100};
+    EXPECT_CODE(cairn_save_begin(rank.session, 42, &soon, &next, &err), CAIRN_TIMEOUT);
+    EXPECT(strstr(err.message, "step 41 was begun and neither staged nor freed") != NULL);
+    cairn_save_free(left);
+}
+
+/* ---- signals ---- */
+
+static void taken(int number) {
+    (void)number;
+}
+
+/* SA_RESTART: what a careful program installs must interrupt, too. */
+static void take_signals(void) {
+    const struct sigaction action = {.sa_handler = taken, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+TEST(a_signal_ends_a_call_that_waits_where_the_session_asked_for_it) {
+    for (int interruptible = 0; interruptible < 2; interruptible++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL, *second = NULL;
+        take_signals();
+        REQUIRE_OK(rank_uploader(&rank, 2, &err));
+        struct cairn_open_options options = rank_options(&rank);
+        options.interruptible = interruptible;
+        REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+        REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+        struct later signal = {.signal = SIGUSR1, .signalled = pthread_self()};
+        REQUIRE(comes_later(&signal));
+        uint64_t started_ms = cairn_mono_ms();
+        EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 800, &err),
+                    interruptible ? CAIRN_INTERRUPTED : CAIRN_TIMEOUT);
+        EXPECT((cairn_mono_ms() - started_ms < 700) == (interruptible != 0));
+        pthread_join(signal.thread, NULL);
+        cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+        EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
+        cairn_fake_uploader_script(rank.fake, "begin", "late");
+        REQUIRE(comes_later(&signal));
+        EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &second, &err),
+                    interruptible ? CAIRN_INTERRUPTED : CAIRN_OK);
+        pthread_join(signal.thread, NULL);
+        cairn_save_free(second);
+        cairn_save_free(save);
+    }
+}
+
+TEST(a_signal_ends_an_open_that_waits_where_it_asked_for_it) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    take_signals();
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    for (int away = 0; away < 2; away++) {
+        struct cairn_open_options options = reader_options(&rank);
+        options.interruptible = 1;
+        if (away)
+            cairn_fake_uploader_down(rank.fake);
+        else
+            cairn_fake_uploader_script(rank.fake, "hello", "mute");
+        struct later signal = {.signal = SIGUSR1, .signalled = pthread_self()};
+        REQUIRE(comes_later(&signal));
+        uint64_t started_ms = cairn_mono_ms();
+        EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), CAIRN_INTERRUPTED);
+        EXPECT(cairn_mono_ms() - started_ms < 2000);
+        pthread_join(signal.thread, NULL);
+    }
+}
