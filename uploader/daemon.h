@@ -68,6 +68,8 @@ struct cairn_up {
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
         char store_waits[256]; /* why nothing is sent now (send/meeting.h); "": nothing is wrong */
         uint64_t store_waits_since_ms;
+        char server_away[256]; /* why nothing is told now (server/outbox.c); "": it answers */
+        uint64_t server_away_since_ms;
         bool beaten; /* the first heartbeat of this process is over, answered or not */
         uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */
         bool draining;

@@ -198,6 +198,47 @@ TEST(a_server_that_is_down_costs_no_stall_and_no_save) { /* P9 */
     EXPECT_CODE(check_all(&world, "latest", 1, 2, &err), CAIRN_OK);
 }
 
+TEST(a_wait_that_times_out_says_that_the_server_is_away_and_since_when) {
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    REQUIRE_OK(job_open(&world, "job-1", 1, &job, &err));
+    cairn_world_server_kill(&world);
+    REQUIRE_OK(job_save(&job, 5, &err));
+    uint64_t deadline_ms = cairn_mono_ms() + WAIT_MS;
+    do EXPECT_CODE(cairn_save_wait(job.saves[0], CAIRN_COMMITTED, 500, &err), CAIRN_TIMEOUT);
+    while (!strstr(err.message, "the server is away") && cairn_mono_ms() < deadline_ms);
+    EXPECT(strstr(err.message, "the server is away for") != NULL);
+    EXPECT(strstr(err.message, "shards are durable") != NULL);
+    EXPECT_CODE(cairn_session_problem(job.sessions[0], &err), CAIRN_OK);
+    REQUIRE_OK(cairn_world_server_start(&world, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+}
+
+TEST(an_uploader_that_is_stopped_is_named_within_the_deadline_of_each_call) {
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    struct cairn_session *second = NULL;
+    struct cairn_save *save = NULL;
+    char process[40];
+    REQUIRE_OK(job_open(&world, "job-1", 1, &job, &err));
+    REQUIRE_OK(job_save(&job, 5, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+    snprintf(process, sizeof process, "(process %d) does not answer", (int)world.uploaders[0].pid);
+    kill(world.uploaders[0].pid, SIGSTOP);
+    const struct cairn_open_options options = {
+        .run = "llm/7b", .socket = world.sockets[0], .read_only = 1, .timeout_ms = 500};
+    EXPECT_CODE(cairn_open(&options, &second, NULL, &err), CAIRN_TIMEOUT);
+    EXPECT(strstr(err.message, process) && strstr(err.message, world.sockets[0]));
+    const struct cairn_save_options soon = {.timeout_ms = 500};
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_save_begin(job.sessions[0], 6, &soon, &save, &err), CAIRN_TIMEOUT);
+    EXPECT(cairn_mono_ms() - started_ms < 3000);
+    EXPECT(strstr(err.message, process) && strstr(err.message, world.sockets[0]));
+    kill(world.uploaders[0].pid, SIGCONT);
+    REQUIRE_OK(job_save(&job, 7, &err));
+    REQUIRE_OK(job_commit(&job, &err));
+}
+
 TEST(an_uploader_killed_after_the_seal_finishes_with_the_slabs_that_are_offered) { /* K04 */
     OPEN_WORLD(NODES(1));
     AUTO_JOB job = {0};

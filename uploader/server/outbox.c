@@ -11,6 +11,7 @@
 
 #include "common/crashpoint.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "uploader/server/calls.h"
 #include "uploader/server/trouble.h"
 #include "uploader/server/watch.h"
@@ -204,6 +205,15 @@ static bool wait_for_work(struct cairn_up_outbox *outbox, uint64_t pause_ms) {
     return !outbox->locked.stopping;
 }
 
+/* For the ranks that wait for a commit. Any answer says that it is there. */
+static void note_away(struct cairn_up *up, enum cairn_code code, const struct cairn_error *why) {
+    bool away = code != CAIRN_OK && why->http_status == 0;
+    CAIRN_HOLD(&up->lock);
+    if (away && !up->locked.server_away[0]) up->locked.server_away_since_ms = cairn_mono_ms();
+    (void)cairn_text_copy(up->locked.server_away, sizeof(up->locked.server_away),
+                          away ? why->message : "");
+}
+
 static void *outbox_main(void *argument) {
     struct cairn_up_outbox *outbox = argument;
     uint64_t pause_ms = 0;
@@ -212,6 +222,7 @@ static void *outbox_main(void *argument) {
         struct cairn_error error = {0};
         bool did = false;
         enum cairn_code code = pass(outbox, &did, &error);
+        if (code != CAIRN_OK || did) note_away(outbox->up, code, &error);
         if (code == CAIRN_OK) {
             if (complained)
                 cairn_log(INFO, "outbox.heard_again", "server=%s", outbox->up->settings.server);

@@ -7,11 +7,12 @@
 #include "uploader/trainers/session.h"
 
 #define VERSION_OF_PROBLEMS 3
-#define STORE_WAITS_MS 2000 /* a store that is met within moments is not worth a word */
+#define AWAY_MS 2000 /* what is there again within moments is not worth a word */
 
-/* save UINT32_MAX: about none in particular. */
-static void say(struct cairn_up_session *session, uint32_t save, const struct cairn_error *why) {
-    json_t *message = json_pack("{s:s}", "t", "problem");
+/* save UINT32_MAX: about none in particular, but `about`. */
+static void say(struct cairn_up_session *session, uint32_t save, const char *about,
+                const struct cairn_error *why) {
+    json_t *message = json_pack("{s:s, s:s*}", "t", "problem", "about", about);
     bool made = message && cairn_failure_put(message, "message", why);
     if (made && save != UINT32_MAX)
         made = !json_object_set_new(message, "save", json_integer((json_int_t)save));
@@ -25,7 +26,7 @@ static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *
     (void)cairn_within(&why, CAIRN_UNAVAILABLE,
                        "the server has failed %u times to take it, and is asked on",
                        save->trouble.tries);
-    say(session, save->number, &why);
+    say(session, save->number, NULL, &why);
     save->trouble.told = true;
 }
 
@@ -33,15 +34,26 @@ static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *
 static void say_store(struct cairn_up_session *session) {
     const struct cairn_up *up = session->up;
     struct cairn_error why = {0};
-    bool waits = up->locked.store_waits[0] &&
-                 cairn_mono_ms() - up->locked.store_waits_since_ms >= STORE_WAITS_MS;
+    bool waits =
+        up->locked.store_waits[0] && cairn_mono_ms() - up->locked.store_waits_since_ms >= AWAY_MS;
     if (waits == session->told_of_the_store || (!waits && up->locked.store_waits[0])) return;
     if (waits)
         (void)!cairn_fail(&why, CAIRN_UNAVAILABLE,
                           "the uploader of node %s sends nothing, since its store is not there: %s",
                           up->places.node, up->locked.store_waits);
-    say(session, UINT32_MAX, &why);
+    say(session, UINT32_MAX, "store", &why);
     session->told_of_the_store = waits;
+}
+
+static void say_server(struct cairn_up_session *session) {
+    const struct cairn_up *up = session->up;
+    struct cairn_error why = {0};
+    bool away =
+        up->locked.server_away[0] && cairn_mono_ms() - up->locked.server_away_since_ms >= AWAY_MS;
+    if (away == session->told_of_the_server || (!away && up->locked.server_away[0])) return;
+    if (away) (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "%s", up->locked.server_away);
+    say(session, UINT32_MAX, "server", &why);
+    session->told_of_the_server = away;
 }
 
 void cairn_up_session_tick(struct cairn_up_session *session) {
@@ -49,6 +61,7 @@ void cairn_up_session_tick(struct cairn_up_session *session) {
     if (session->version < VERSION_OF_PROBLEMS) return;
     CAIRN_HOLD(&up->lock);
     if (!session->read_only) say_store(session);
+    if (!session->read_only) say_server(session);
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->conn == session->conn && cairn_up_trouble_is_long_locked(save) &&
