@@ -2,8 +2,9 @@
 /* Threads that take the next piece of the next shard until none is left. */
 #include "cli/fetch.h"
 
-#include <stdio.h>
 #include <stdlib.h>
+
+#include "cli/output.h"
 
 #define WORKERS_DEFAULT 4
 #define WORKERS_MAX 64
@@ -34,7 +35,7 @@ static bool next_piece(struct job *job, struct piece *ret) {
          job->locked.shard++, job->locked.offset = 0) {
         size_t position = job->locked.shard;
         const struct cairn_manifest_shard *shard =
-            &fetch->source->manifest.shards[fetch->shards[position]];
+            &fetch->source->version.manifest.shards[fetch->shards[position]];
         uint64_t offset = job->locked.offset;
         bool first = offset == 0;
         bool over = fetch->stat_only || !shard->size_bytes ? !first : offset >= shard->size_bytes;
@@ -61,7 +62,9 @@ static void failed(struct job *job, const struct piece *piece, enum cairn_code c
     if (code == CAIRN_CORRUPT && piece && !job->locked.bad[piece->position]) {
         job->locked.bad[piece->position] = true;
         job->fetch->ret_bad_shards++;
-        fprintf(stderr, "bad: %s\n", why->message);
+        cairn_cli_note("bad: %s", why->message);
+        if (job->fetch->bad)
+            job->fetch->bad(job->fetch->owner, job->fetch->shards[piece->position], why->message);
     }
 }
 
@@ -82,8 +85,8 @@ static enum cairn_code do_piece(struct job *job, struct cairn_cli_reader *reader
             return cairn_fail(
                 err, CAIRN_CORRUPT,
                 "run %s/%s step %llu shard %s: the object has %llu bytes, expected %llu",
-                fetch->source->name.project, fetch->source->name.run,
-                (unsigned long long)fetch->source->place.step, piece->shard->name,
+                fetch->source->version.place.name.project, fetch->source->version.place.name.run,
+                (unsigned long long)fetch->source->version.place.step, piece->shard->name,
                 (unsigned long long)found, (unsigned long long)piece->shard->size_bytes);
     } else if (piece->size) {
         CAIRN_TRY(cairn_cli_read(reader, piece->shard, piece->offset, memory, piece->size, err));

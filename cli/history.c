@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/output.h"
 #include "common/text.h"
 
 #define ITEMS_MAX 1000000
@@ -12,6 +13,7 @@
 struct version {
     struct cairn_version_id id;
     uint64_t step, superseded_by; /* by a mark: the newest attempt that one names */
+    uint64_t shard_bytes;
     bool has_record, has_manifest, has_content, trashed, superseded;
     bool loaded, damaged; /* its committed.json was read, and is none */
     bool order_known;
@@ -31,7 +33,8 @@ struct history {
     struct attempt *attempts; /* by number */
     size_t attempt_count, attempt_capacity;
     uint64_t lost_count, lost_newest; /* attempts without a readable record */
-    bool by_order; /* asked for the newest; not for a version by its id */
+    bool by_order;                    /* asked for the newest; not for a version by its id */
+    bool damaged_too;                 /* the answer is to be looked at, whatever is wrong with it */
 };
 
 static void release(struct history *history) {
@@ -41,11 +44,9 @@ static void release(struct history *history) {
     free(history->versions);
 }
 
-enum cairn_code cairn_cli_document_load(struct cairn_store_worker *worker, const char *key,
-                                        size_t limit, struct cairn_buf *ret,
-                                        struct cairn_error *err) {
+static enum cairn_code load(struct cairn_store_worker *worker, const char *key, size_t limit,
+                            struct cairn_buf *ret, struct cairn_error *err) {
     ret->limit = limit;
-    cairn_buf_clear(ret);
     enum cairn_code code = cairn_store_get_small(worker, key, ret, err);
     if (code == CAIRN_TOO_LARGE) return cairn_fail(err, CAIRN_CORRUPT, "%s is far too large", key);
     return code == CAIRN_OK ? code : cairn_within(err, code, "%s", key);
@@ -69,6 +70,7 @@ static enum cairn_code room(void **items, size_t count, size_t *capacity, size_t
 
 /* Keys come in their order, so all of one version follow each other; so do record and copy. */
 static enum cairn_code take_version(struct history *history, const struct cairn_key_parts *parts,
+                                    const struct cairn_store_entry *entry,
                                     struct cairn_error *err) {
     struct version *last =
         history->version_count ? &history->versions[history->version_count - 1] : NULL;
@@ -82,6 +84,8 @@ static enum cairn_code take_version(struct history *history, const struct cairn_
     last->has_manifest |= parts->kind == CAIRN_KEY_MANIFEST;
     last->trashed |= parts->kind == CAIRN_KEY_TRASHED;
     last->has_content |= parts->kind == CAIRN_KEY_CONTENT;
+    if (parts->kind == CAIRN_KEY_CONTENT && strstr(entry->key, "/data/"))
+        last->shard_bytes += entry->size_bytes;
     if (parts->kind == CAIRN_KEY_SUPERSEDED)
         last->superseded_by = cairn_max_u64(last->superseded_by, parts->number);
     return CAIRN_OK;
@@ -105,8 +109,7 @@ static enum cairn_code take_attempt(struct history *history, const struct cairn_
 static enum cairn_code list(struct history *history, struct cairn_error *err) {
     CAIRN_AUTO(buf) prefix = {0};
     CAIRN_AUTO_HEAP char *page = NULL;
-    CAIRN_TRY(
-        cairn_buf_printf(&prefix, err, "%s/%s/", history->name->project, history->name->run));
+    CAIRN_TRY(cairn_buf_printf(&prefix, err, "%s/%s/", history->name->project, history->name->run));
     do {
         CAIRN_AUTO(store_listing) listing = {0};
         struct cairn_store_request request = {
@@ -116,7 +119,7 @@ static enum cairn_code list(struct history *history, struct cairn_error *err) {
             struct cairn_key_parts parts;
             cairn_key_read(listing.entries[i].key + prefix.size, &parts);
             if (parts.kind >= CAIRN_KEY_COMMITTED)
-                CAIRN_TRY(take_version(history, &parts, err));
+                CAIRN_TRY(take_version(history, &parts, &listing.entries[i], err));
             else if (parts.kind != CAIRN_KEY_OTHER)
                 CAIRN_TRY(take_attempt(history, &parts, err));
         }
@@ -132,17 +135,11 @@ static enum cairn_code list(struct history *history, struct cairn_error *err) {
 static enum cairn_code read_attempt(struct history *history, struct attempt *attempt,
                                     const struct cairn_key *key, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
-    CAIRN_AUTO(attempt_record) record = {0};
-    CAIRN_TRY(
-        cairn_cli_document_load(history->worker, key->text, CAIRN_MANIFEST_BYTES_MAX, &text, err));
-    enum cairn_code code = cairn_attempt_record_decode(cairn_buf_view(&text), &record, err);
+    CAIRN_TRY(load(history->worker, key->text, CAIRN_MANIFEST_BYTES_MAX, &text, err));
+    enum cairn_code code = cairn_attempt_record_prove(cairn_buf_view(&text), history->name,
+                                                      attempt->number, &attempt->record, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", key->text);
-    if (record.attempt != attempt->number || strcmp(record.name.project, history->name->project) ||
-        strcmp(record.name.run, history->name->run))
-        return cairn_fail(err, CAIRN_CORRUPT, "%s is of another attempt", key->text);
-    attempt->record = record;
     attempt->readable = true;
-    record = (struct cairn_attempt_record){0};
     return CAIRN_OK;
 }
 
@@ -229,16 +226,13 @@ static bool origin_of(const struct history *history, const struct version *versi
     CAIRN_AUTO(manifest) manifest = {0};
     struct cairn_error unused = {0};
     struct cairn_version_place place = {*history->name, version->step, version->id};
-    struct cairn_version_id id;
     struct cairn_key key;
     cairn_key_manifest(&place, &key);
-    if (cairn_cli_document_load(history->worker, key.text, CAIRN_MANIFEST_BYTES_MAX, &text,
-                                &unused) ||
-        cairn_manifest_decode(cairn_buf_view(&text), &manifest, &unused))
+    if (load(history->worker, key.text, CAIRN_MANIFEST_BYTES_MAX, &text, &unused) ||
+        cairn_manifest_prove(cairn_buf_view(&text), &place, &manifest, &unused))
         return false;
     *ret = manifest.origin;
-    cairn_version_id_make(ret, &id);
-    return strcmp(id.text, version->id.text) == 0;
+    return true;
 }
 
 /* A committed.json has no checksum, but its numbers must hash to the id, with the nonce of the
@@ -251,8 +245,8 @@ static bool order_proven(const struct history *history, const struct version *ve
                                           .n = version->record.n};
     struct cairn_version_id id;
     if (!attempt || !attempt->readable)
-        return origin_of(history, version, &origin) &&
-               origin.attempt == version->record.attempt && origin.n == version->record.n;
+        return origin_of(history, version, &origin) && origin.attempt == version->record.attempt &&
+               origin.n == version->record.n;
     cairn_text_copy(origin.nonce, sizeof origin.nonce, attempt->record.nonce);
     cairn_version_id_make(&origin, &id);
     return strcmp(id.text, version->id.text) == 0;
@@ -274,12 +268,10 @@ static enum cairn_code read_record(const struct history *history, struct version
     struct cairn_version_place place = {*history->name, version->step, version->id};
     struct cairn_key key;
     cairn_key_committed(&place, &key);
-    CAIRN_TRY(cairn_cli_document_load(history->worker, key.text, CAIRN_MIB, &text, err));
-    enum cairn_code code = cairn_record_decode(cairn_buf_view(&text), &version->record, err);
+    CAIRN_TRY(load(history->worker, key.text, CAIRN_MIB, &text, err));
+    enum cairn_code code = cairn_record_prove(cairn_buf_view(&text), &place, &version->record, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", key.text);
-    if (strcmp(version->record.id.text, version->id.text) ||
-        version->record.step != version->step ||
-        (history->by_order && !order_proven(history, version)))
+    if (history->by_order && !order_proven(history, version))
         return cairn_fail(err, CAIRN_CORRUPT, "%s is of another version", key.text);
     return CAIRN_OK;
 }
@@ -347,9 +339,10 @@ static void count_lost(struct history *history) {
 static void tell_lost(const struct history *history, const struct version *chosen) {
     if (!history->lost_count) return;
     bool certain = chosen && chosen->order_known && chosen->record.attempt >= history->lost_newest;
-    fprintf(stderr, "%s: %s/%s lacks the records of %llu attempts, the newest of them %llu; ",
+    fprintf(stderr, "%s: %s/%s lacks the records of %s, the newest of them %llu; ",
             certain ? "note" : "warning", history->name->project, history->name->run,
-            (unsigned long long)history->lost_count, (unsigned long long)history->lost_newest);
+            cairn_cli_counted(history->lost_count, "attempt", "attempts").text,
+            (unsigned long long)history->lost_newest);
     if (certain)
         fputs("that changes nothing here\n", stderr);
     else if (chosen)
@@ -371,44 +364,57 @@ static enum cairn_code nothing(struct history *history, const char *asked,
         return cairn_fail(err, CAIRN_UNAVAILABLE,
                           "the store has no .cairn/store.json: is it mounted?");
     CAIRN_TRY(code);
-    return cairn_fail(err, CAIRN_NOT_FOUND, "no committed version %s in the store (%zu others)",
-                      asked, history->version_count);
+    if (!*asked)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "the store has no run %s/%s",
+                          history->name->project, history->name->run);
+    return cairn_fail(err, CAIRN_NOT_FOUND, "no committed version %s in the store (%zu %s)", asked,
+                      history->version_count, history->version_count == 1 ? "other" : "others");
 }
 
 /* With the error of its damage, if it has one. */
 static enum cairn_code hand_over(struct history *history, struct version *version,
-                                 struct cairn_record *ret, struct cairn_error *err) {
-    enum cairn_code code = read_record(history, version, err);
+                                 struct cairn_version_place *ret, struct cairn_error *err) {
+    *ret = (struct cairn_version_place){*history->name, version->step, version->id};
+    if (history->damaged_too) return CAIRN_OK;
+    struct cairn_error why = {0};
+    enum cairn_code code = read_record(history, version, &why);
+    if (code == CAIRN_CORRUPT && version->damaged && !version->order_known)
+        return cairn_fail(err, code, "%s; it may be the newest: name another version to get that",
+                          why.message);
+    if (code && err) *err = why;
     if (code == CAIRN_NOT_FOUND)
         return cairn_within(err, CAIRN_NOT_COMMITTED, "%s is being deleted", version->id.text);
-    if (code == CAIRN_CORRUPT && version->damaged && !version->order_known)
-        return cairn_within(err, code, "it may be the newest; name another version to get that");
     CAIRN_TRY(code);
     if (!version->has_manifest)
         return cairn_fail(err, CAIRN_CORRUPT, "step %llu (%s): manifest.json is missing",
                           (unsigned long long)version->step, version->id.text);
-    *ret = version->record;
     return CAIRN_OK;
 }
 
-static enum cairn_code by_name(struct history *history, const char *text, struct cairn_record *ret,
-                               struct cairn_error *err) {
+static enum cairn_code by_name(struct history *history, const char *text,
+                               struct cairn_version_place *ret, struct cairn_error *err) {
     struct cairn_version_id id;
     cairn_text_copy(id.text, sizeof id.text, text);
     struct version *version = find_version(history, &id);
-    if (version && is_committed(version)) return hand_over(history, version, ret, err);
+    bool wanted = version && (is_committed(version) || history->damaged_too);
+    if (wanted) return hand_over(history, version, ret, err);
     if (version && version->has_manifest)
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s has no committed.json", text);
     return nothing(history, text, err);
 }
 
-static enum cairn_code find(struct history *history, const char *text, struct cairn_record *ret,
-                            struct cairn_error *err) {
-    uint64_t step = 0;
-    struct version *chosen = NULL;
+static enum cairn_code list_sorted(struct history *history, struct cairn_error *err) {
     CAIRN_TRY(list(history, err));
     if (history->version_count)
         qsort(history->versions, history->version_count, sizeof *history->versions, by_id);
+    return CAIRN_OK;
+}
+
+static enum cairn_code find(struct history *history, const char *text,
+                            struct cairn_version_place *ret, struct cairn_error *err) {
+    uint64_t step = 0;
+    struct version *chosen = NULL;
+    CAIRN_TRY(list_sorted(history, err));
     if (cairn_version_id_valid(cairn_view_of(text))) return by_name(history, text, ret, err);
     bool by_step = cairn_parse_u64(cairn_view_of(text), &step, NULL) == CAIRN_OK;
     history->by_order = true;
@@ -421,10 +427,68 @@ static enum cairn_code find(struct history *history, const char *text, struct ca
 }
 
 enum cairn_code cairn_cli_history_find(struct cairn_store_worker *worker,
-                                       const struct cairn_cli_ref *ref, struct cairn_record *ret,
-                                       struct cairn_error *err) {
-    struct history history = {.worker = worker, .name = &ref->name};
+                                       const struct cairn_cli_ref *ref, bool damaged_too,
+                                       struct cairn_version_place *ret, struct cairn_error *err) {
+    struct history history = {.worker = worker, .name = &ref->name, .damaged_too = damaged_too};
     enum cairn_code code = find(&history, ref->version, ret, err);
+    release(&history);
+    return code;
+}
+
+/* ---- all of them ---- */
+
+static int newest_first(const void *a, const void *b) {
+    const struct cairn_cli_history_item *x = a, *y = b;
+    if (x->record.attempt != y->record.attempt)
+        return x->record.attempt > y->record.attempt ? -1 : 1;
+    if (x->place.step != y->place.step) return x->place.step > y->place.step ? -1 : 1;
+    return x->record.n > y->record.n ? -1 : x->record.n < y->record.n;
+}
+
+static void fill(const struct history *history, const struct version *latest,
+                 struct cairn_cli_history_item *items, size_t *ret_count) {
+    for (size_t i = 0; i < history->version_count; i++) {
+        const struct version *version = &history->versions[i];
+        if (!is_committed(version)) continue;
+        items[(*ret_count)++] =
+            (struct cairn_cli_history_item){.place = {*history->name, version->step, version->id},
+                                            .record = version->record,
+                                            .bytes = version->shard_bytes,
+                                            .latest = version == latest,
+                                            .superseded = version->superseded,
+                                            .trashed = version->trashed,
+                                            .damaged = version->damaged};
+    }
+}
+
+static enum cairn_code list_all(struct history *history, struct cairn_cli_history_item **ret,
+                                size_t *ret_count, uint64_t *ret_attempt, struct cairn_error *err) {
+    struct version *latest = NULL;
+    history->by_order = true;
+    CAIRN_TRY(list_sorted(history, err));
+    if (!history->version_count && !history->attempt_count) return nothing(history, "", err);
+    CAIRN_TRY(load_attempts(history, err));
+    replay(history);
+    CAIRN_TRY(choose(history, false, 0, &latest, err));
+    count_lost(history);
+    tell_lost(history, latest);
+    struct cairn_cli_history_item *items = calloc(history->version_count + 1, sizeof *items);
+    if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of versions");
+    *ret_count = 0;
+    fill(history, latest, items, ret_count);
+    if (*ret_count) qsort(items, *ret_count, sizeof *items, newest_first);
+    *ret = items;
+    *ret_attempt =
+        history->attempt_count ? history->attempts[history->attempt_count - 1].number : 0;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_history_list(struct cairn_store_worker *worker,
+                                       const struct cairn_run_name *name,
+                                       struct cairn_cli_history_item **ret, size_t *ret_count,
+                                       uint64_t *ret_attempt, struct cairn_error *err) {
+    struct history history = {.worker = worker, .name = name};
+    enum cairn_code code = list_all(&history, ret, ret_count, ret_attempt, err);
     release(&history);
     return code;
 }

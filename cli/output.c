@@ -2,7 +2,10 @@
 /* Tables for eyes, JSON for programs. */
 #include "cli/output.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+
+#include "common/text.h"
 
 #define CELL_BYTES 160
 
@@ -35,12 +38,38 @@ enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty, struct cai
     return flushed(err);
 }
 
+struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many) {
+    struct cairn_cli_count ret;
+    snprintf(ret.text, sizeof ret.text, "%llu %s", (unsigned long long)count,
+             count == 1 ? one : many);
+    return ret;
+}
+
+/* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
+static bool turns_direction(const unsigned char *at) {
+    if (at[0] != 0xe2) return false;
+    if (at[1] == 0x80) return at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae);
+    return at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9;
+}
+
 void cairn_cli_clean(char *text) {
     for (unsigned char *at = (unsigned char *)text; *at; at++) {
         bool two = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 to U+009F */
-        if (*at < 0x20 || *at == 0x7f || two) *at = '?';
-        if (two) at[1] = '?';
+        bool three = turns_direction(at);
+        if (*at < 0x20 || *at == 0x7f || two || three) *at = '?';
+        if (two || three) at[1] = '?';
+        if (three) at[2] = '?';
     }
+}
+
+void cairn_cli_note(const char *format, ...) {
+    char text[1200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cairn_cli_clean(text);
+    fprintf(stderr, "%s\n", text);
 }
 
 static void print_row(const struct cairn_cli_column *columns, size_t column_count,
@@ -108,4 +137,33 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
         return flushed(err);
     }
     return CAIRN_OK;
+}
+
+static void print_field(const char *name, const char *value) {
+    char text[4200];
+    if (!*value) return;
+    snprintf(text, sizeof text, "%s", value);
+    cairn_cli_clean(text);
+    printf("%-12s %s\n", name, text);
+}
+
+void cairn_cli_print_version(const json_t *version) {
+    char size[24];
+    cairn_size_text(cairn_cli_number_of(version, "bytes"), size);
+    printf("%-12s %s/%s step %llu, attempt %llu\n", "checkpoint",
+           cairn_cli_text_of(version, "project"), cairn_cli_text_of(version, "run"),
+           (unsigned long long)cairn_cli_number_of(version, "step"),
+           (unsigned long long)cairn_cli_number_of(version, "attempt"));
+    print_field("version", cairn_cli_text_of(version, "version"));
+    print_field("state", cairn_cli_text_of(version, "state"));
+    print_field("code", cairn_cli_text_of(version, "code"));
+    print_field("reason", cairn_cli_text_of(version, "reason"));
+    print_field("request id", cairn_cli_text_of(version, "request_id"));
+    printf("%-12s %s in %s of %s\n", "content", size,
+           cairn_cli_counted(cairn_cli_number_of(version, "shards"), "shard", "shards").text,
+           cairn_cli_counted(cairn_cli_number_of(version, "world_size"), "rank", "ranks").text);
+    print_field("format", cairn_cli_text_of(version, "format"));
+    print_field("layout", cairn_cli_text_of(version, "layout"));
+    print_field("created", cairn_cli_text_of(version, "created_at"));
+    print_field("committed", cairn_cli_text_of(version, "committed_at"));
 }

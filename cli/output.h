@@ -28,8 +28,20 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
 enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Control bytes, those of two bytes too, become '?': what a stranger wrote may be printed then. */
+/* One checkpoint, a field a line. */
+void cairn_cli_print_version(const json_t *version);
+
+/* "1 shard", "2 shards". */
+struct cairn_cli_count {
+    char text[64];
+};
+struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many);
+
+/* What a terminal obeys becomes '?': control bytes, those of two bytes too, and what turns the
+ * direction of writing. What a stranger wrote may be printed then. */
 void cairn_cli_clean(char *text);
+/* One line of chatter on standard error, cleaned. */
+void cairn_cli_note(const char *format, ...) CAIRN_PRINTF(1, 2);
 
 /* Fields of an item, "" or 0 when absent. */
 const char *cairn_cli_text_of(const json_t *item, const char *key);

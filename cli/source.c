@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/history.h"
+#include "cli/output.h"
 #include "cli/patience.h"
+#include "cli/store.h"
 #include "common/encode.h"
-#include "common/hash.h"
 #include "common/text.h"
-#include "store/s3/settings.h"
+#include "store/documents.h"
 
 /* Of a shard that the server reads before it sends a byte of it. */
 #define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
@@ -21,137 +23,148 @@ struct cairn_cli_reader {
     struct cairn_buf path, reply;
 };
 
-/* ---- opening ---- */
+/* ---- which version ---- */
 
-static enum cairn_code check_digest(const char *what, struct cairn_view bytes,
-                                    const uint8_t expected[32], struct cairn_error *err) {
-    uint8_t found[CAIRN_SHA256_BYTES];
-    char expected_text[65], found_text[65];
-    cairn_sha256_of(bytes, found);
-    if (!memcmp(found, expected, sizeof found)) return CAIRN_OK;
-    cairn_hex_encode(expected, 32, expected_text);
-    cairn_hex_encode(found, 32, found_text);
-    return cairn_fail(err, CAIRN_CORRUPT, "%s: SHA-256 is %.16s..., expected %.16s...", what,
-                      found_text, expected_text);
-}
-
-enum cairn_code cairn_cli_source_check(struct cairn_cli_source *source, struct cairn_view manifest,
-                                       const uint8_t manifest_sha256[32], struct cairn_error *err) {
-    CAIRN_TRY(check_digest("manifest.json", manifest, manifest_sha256, err));
-    CAIRN_TRY(cairn_manifest_decode(manifest, &source->manifest, err));
-    memcpy(source->manifest_sha256, manifest_sha256, sizeof source->manifest_sha256);
-    source->place = (struct cairn_version_place){.name = source->manifest.origin.name,
-                                                 .step = source->manifest.origin.step,
-                                                 .id = source->manifest.id};
-    return CAIRN_OK;
-}
-
-/* The parts that hang on the manifest, however they were fetched. */
-static enum cairn_code check_rest(struct cairn_cli_source *source, struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &source->manifest;
-    if (source->checksums.size != 4 * manifest->block_count)
-        return cairn_fail(err, CAIRN_CORRUPT, "checksums.bin has %zu bytes, expected %llu",
-                          source->checksums.size, (unsigned long long)manifest->block_count * 4);
-    CAIRN_TRY(check_digest("checksums.bin", cairn_buf_view(&source->checksums),
-                           manifest->checksums_sha256, err));
-    return CAIRN_OK;
-}
-
-static enum cairn_code fetch(struct cairn_rest *rest, const struct cairn_cli_ref *ref,
-                             const char *tail, struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_cli_path(ref, tail, &path, err));
-    return cairn_rest_bytes(rest, "GET", path.data, NULL, CAIRN_VIEW(""), NULL, ret, err);
-}
-
-static enum cairn_code open_from_server(struct cairn_cli_source *source,
-                                        const struct cairn_cli_ref *asked,
-                                        struct cairn_error *err) {
+static enum cairn_code find_by_server(struct cairn_cli_source *source,
+                                      const struct cairn_cli_ref *ref, struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_AUTO(buf) manifest = {.limit = CAIRN_MANIFEST_BYTES_MAX};
     CAIRN_AUTO_JSON json_t *version = NULL;
-    struct cairn_cli_ref ref = *asked;
-    uint8_t digest[CAIRN_SHA256_BYTES];
+    struct cairn_version_place *place = &source->version.place;
+    const char *id = NULL, *sha256 = NULL, *state = NULL;
     CAIRN_TRY(cairn_cli_connect(source->cli, &rest, err));
-    CAIRN_TRY(cairn_cli_path(&ref, "", &path, err));
+    CAIRN_TRY(cairn_cli_path(ref, "", &path, err));
     CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &version, err));
-    /* From here on by id: "latest" may move while we read. */
-    const char *id = json_string_value(json_object_get(version, "version"));
-    const char *sha256 = json_string_value(json_object_get(version, "manifest_sha256"));
-    if (!id || !cairn_text_copy(ref.version, sizeof ref.version, id))
+    const struct cairn_json_field fields[] = {
+        {"version", CAIRN_JSON_TEXT, true, &id, CAIRN_VERSION_ID_BYTES - 1},
+        {"step", CAIRN_JSON_U64, true, &place->step, CAIRN_STEP_MAX},
+        {"state", CAIRN_JSON_TEXT, true, &state, 32},
+        {"manifest_sha256", CAIRN_JSON_TEXT, false, &sha256, 64},
+    };
+    enum cairn_code code = cairn_json_read(version, "", fields, CAIRN_COUNT(fields), true, err);
+    if (code) return cairn_within(err, CAIRN_PROTOCOL, "the server's answer");
+    if (!cairn_version_id_valid(cairn_view_of(id)))
         return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer names no version");
     if (!sha256)
-        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", id, ref.name.project,
-                          ref.name.run,
-                          json_string_value(json_object_get(version, "state"))
-                              ? json_string_value(json_object_get(version, "state"))
-                              : "not committed");
-    CAIRN_TRY(cairn_hex_decode(cairn_view_of(sha256), digest, sizeof digest, err));
-    CAIRN_TRY(fetch(rest, &ref, "/manifest", &manifest, err));
-    CAIRN_TRY(cairn_cli_source_check(source, cairn_buf_view(&manifest), digest, err));
-    return fetch(rest, &ref, "/checksums", &source->checksums, err);
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", id, place->name.project,
+                          place->name.run, state);
+    /* From here on by id: "latest" may move while we read. */
+    cairn_text_copy(place->id.text, sizeof place->id.text, id);
+    source->version.has_digest = true;
+    return cairn_hex_decode(cairn_view_of(sha256), source->version.manifest_sha256, 32, err);
 }
 
 static enum cairn_code find_in_store(struct cairn_cli_source *source,
-                                     const struct cairn_cli_ref *ref, struct cairn_error *err) {
-    struct cairn_store_s3_environment said;
-    CAIRN_TRY(cairn_store_s3_environment_load(&said, err));
-    uint32_t deadline_ms = (uint32_t)cairn_min_u64(source->cli->timeout_ms, UINT32_MAX);
-    if (deadline_ms) said.choice.options.deadline_ms = deadline_ms;
-    struct cairn_store_options options = {
-        .url = source->cli->store, .read_only = true, .s3 = &said.choice.options};
-    enum cairn_code code = cairn_store_open(&options, &source->store, err);
-    cairn_store_s3_environment_release(&said);
-    CAIRN_TRY(code);
-    CAIRN_TRY(cairn_cli_source_find(source, ref, err));
-    return cairn_store_tags_new(source->manifest.shard_count, &source->tags, err);
+                                     const struct cairn_cli_ref *ref, bool damaged_too,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(cairn_cli_store_open(source->cli, &source->store, err));
+    CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
+    return cairn_cli_history_find(worker, ref, damaged_too, &source->version.place, err);
 }
 
-static enum cairn_code open_from_store(struct cairn_cli_source *source,
-                                       const struct cairn_cli_ref *ref, struct cairn_error *err) {
-    struct cairn_cli_patience patience;
-    cairn_cli_patience_start(&patience, "store", source->cli->store);
-    enum cairn_code code = find_in_store(source, ref, err);
-    cairn_cli_patience_end(&patience);
-    return code;
+static enum cairn_code find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                            bool damaged_too, struct cairn_cli_source *ret,
+                            struct cairn_error *err) {
+    struct cairn_cli_ref wanted = *ref;
+    if (!wanted.version[0]) cairn_text_copy(wanted.version, sizeof wanted.version, "latest");
+    *ret = (struct cairn_cli_source){.cli = cli, .version = {.place = {.name = ref->name}}};
+    return cli->store ? find_in_store(ret, &wanted, damaged_too, err)
+                      : find_by_server(ret, &wanted, err);
 }
+
+/* ---- its documents ---- */
+
+static void tell_again_of(const char *key, const struct cairn_error *why) {
+    cairn_cli_note("note: %s: %s; reading it once more", key, why->message);
+}
+
+/* The server has proven them, and they are proven again: a proxy may stand between. */
+static enum cairn_code get_from_server(void *owner, enum cairn_document document, const char *key,
+                                       bool again, struct cairn_buf *ret, struct cairn_error *err) {
+    static const char *const tails[CAIRN_DOCUMENT_COUNT] = {
+        [CAIRN_DOCUMENT_MANIFEST] = "/manifest", [CAIRN_DOCUMENT_CHECKSUMS] = "/checksums"};
+    const struct cairn_cli_source *source = owner;
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    struct cairn_cli_ref ref = {.name = source->version.place.name};
+    (void)key, (void)again; /* each has a connection of its own */
+    CAIRN_ASSERT(tails[document]);
+    cairn_text_copy(ref.version, sizeof ref.version, source->version.place.id.text);
+    CAIRN_TRY(cairn_cli_connect(source->cli, &rest, err));
+    CAIRN_TRY(cairn_cli_path(&ref, tails[document], &path, err));
+    enum cairn_code code =
+        cairn_rest_bytes(rest, "GET", path.data, NULL, CAIRN_VIEW(""), NULL, ret, err);
+    return code == CAIRN_NOT_FOUND ? cairn_within(err, CAIRN_DELETED, "deleted meanwhile") : code;
+}
+
+static enum cairn_code load_documents(struct cairn_cli_source *source,
+                                      const struct cairn_document_source *from,
+                                      struct cairn_error *err) {
+    struct cairn_committed *version = &source->version;
+    unsigned wanted = 0;
+    if (!version->has_digest && !version->manifest_text.size)
+        wanted |= CAIRN_DOCUMENT_BIT(RECORD);
+    if (!version->manifest_text.size) wanted |= CAIRN_DOCUMENT_BIT(MANIFEST);
+    if (!version->checksums.size) wanted |= CAIRN_DOCUMENT_BIT(CHECKSUMS);
+    return cairn_committed_load(version, from, wanted, err);
+}
+
+static enum cairn_code load_from_store(struct cairn_cli_source *source, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
+    struct cairn_document_source from = cairn_store_documents(worker, tell_again_of);
+    CAIRN_TRY(load_documents(source, &from, err));
+    return cairn_store_tags_new(source->version.manifest.shard_count, &source->tags, err);
+}
+
+enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct cairn_error *err) {
+    if (source->store) return load_from_store(source, err);
+    const struct cairn_document_source from = {
+        .get = get_from_server, .tell_again = tell_again_of, .owner = source};
+    return load_documents(source, &from, err);
+}
+
+/* ---- opening ---- */
 
 static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                 struct cairn_cli_source *ret, struct cairn_error *err) {
-    *ret = (struct cairn_cli_source){.cli = cli,
-                                     .name = ref->name,
-                                     .checksums = {.limit = CAIRN_GIB}};
-    enum cairn_code code =
-        cli->store ? open_from_store(ret, ref, err) : open_from_server(ret, ref, err);
-    if (code == CAIRN_OK) code = check_rest(ret, err);
+                                 bool damaged_too, struct cairn_cli_source *ret,
+                                 struct cairn_error *err) {
+    struct cairn_cli_patience patience;
+    if (cli->store) cairn_cli_patience_start(&patience, "store", cli->store);
+    enum cairn_code code = find(cli, ref, damaged_too, ret, err);
+    if (code == CAIRN_OK && !damaged_too) code = cairn_cli_source_load(ret, err);
+    if (cli->store) cairn_cli_patience_end(&patience);
     if (code == CAIRN_OK) return code;
     cairn_cli_source_release(ret);
-    return cairn_within(err, code, "%s/%s@%s", ref->name.project, ref->name.run, ref->version);
+    return cairn_within(err, code, "%s/%s@%s", ref->name.project, ref->name.run,
+                        ref->version[0] ? ref->version : "latest");
+}
+
+enum cairn_code cairn_cli_source_find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                      struct cairn_cli_source *ret, struct cairn_error *err) {
+    return open_once(cli, ref, true, ret, err);
 }
 
 enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                       struct cairn_cli_source *ret, struct cairn_error *err) {
-    struct cairn_cli_ref wanted = *ref;
     struct cairn_error why = {0};
-    if (!wanted.version[0]) cairn_text_copy(wanted.version, sizeof wanted.version, "latest");
-    enum cairn_code code = open_once(cli, &wanted, ret, &why);
-    /* Each try has connections of its own; what a server calls damage it has read twice. */
-    if (code == CAIRN_CORRUPT && why.http_status < 400) {
-        fprintf(stderr, "note: %s; reading it once more\n", why.message);
-        code = open_once(cli, &wanted, ret, &why);
+    enum cairn_code code = open_once(cli, ref, false, ret, &why);
+    /* Which version it is may hang on bytes that came wrong (S17); with a store only. */
+    if (code == CAIRN_CORRUPT && cli->store) {
+        cairn_cli_note("note: %s; reading it once more", why.message);
+        why = (struct cairn_error){0};
+        code = open_once(cli, ref, false, ret, &why);
     }
     if (code != CAIRN_OK && err) *err = why;
     return code;
 }
 
 void cairn_cli_source_release(struct cairn_cli_source *source) {
-    cairn_buf_release(&source->checksums);
-    cairn_manifest_release(&source->manifest);
+    cairn_committed_release(&source->version);
     cairn_store_tags_free(source->tags);
-    source->tags = NULL;
-    if (source->store) cairn_store_free(source->store);
-    source->store = NULL;
+    cairn_store_free(source->store);
+    *source = (struct cairn_cli_source){0};
 }
 
 /* ---- reading ---- */
@@ -181,8 +194,8 @@ void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
 
 static enum cairn_code shard_path(struct cairn_cli_reader *reader, const char *name,
                                   struct cairn_error *err) {
-    struct cairn_cli_ref ref = {.name = reader->source->name};
-    cairn_text_copy(ref.version, sizeof ref.version, reader->source->manifest.id.text);
+    struct cairn_cli_ref ref = {.name = reader->source->version.place.name};
+    cairn_text_copy(ref.version, sizeof ref.version, reader->source->version.manifest.id.text);
     CAIRN_TRY(cairn_cli_path(&ref, "/shards/", &reader->path, err));
     CAIRN_TRY(cairn_percent_encode(cairn_view_of(name), false, &reader->path, err));
     return cairn_buf_append_text(&reader->path, "/data", err);
@@ -192,8 +205,9 @@ static enum cairn_code named(const struct cairn_cli_source *source,
                              const struct cairn_manifest_shard *shard, enum cairn_code code,
                              struct cairn_error *err) {
     if (code == CAIRN_OK) return CAIRN_OK;
-    return cairn_within(err, code, "run %s/%s step %llu shard %s", source->name.project,
-                        source->name.run, (unsigned long long)source->place.step, shard->name);
+    return cairn_within(err, code, "run %s/%s step %llu shard %s",
+                        source->version.place.name.project, source->version.place.name.run,
+                        (unsigned long long)source->version.place.step, shard->name);
 }
 
 /* Whole blocks that are being read. */
@@ -207,26 +221,27 @@ struct piece {
 
 static const void *checksums_of(const struct piece *piece) {
     uint64_t block = piece->shard->first_block + piece->offset / CAIRN_BLOCK_BYTES;
-    return piece->reader->source->checksums.data + 4 * block;
+    return piece->reader->source->version.checksums.data + 4 * block;
 }
 
 static void tell_again(void *owner, const struct cairn_error *why) {
     const struct piece *piece = owner;
     struct cairn_error cause = *why;
     (void)named(piece->reader->source, piece->shard, why->code, &cause);
-    fprintf(stderr, "note: %s; reading it once more\n", cause.message);
+    cairn_cli_note("note: %s; reading it once more", cause.message);
 }
 
 static enum cairn_code read_from_store(struct piece *piece, struct cairn_error *err) {
     const struct cairn_cli_source *source = piece->reader->source;
     struct cairn_key key;
-    cairn_key_shard(&source->place, cairn_view_of(piece->shard->name), &key);
+    cairn_key_shard(&source->version.place, cairn_view_of(piece->shard->name), &key);
     struct cairn_store_range range = {.request = {.key = key.text,
                                                   .offset = piece->offset,
                                                   .length = piece->size,
                                                   .into = piece->into},
                                       .tags = source->tags,
-                                      .object = (size_t)(piece->shard - source->manifest.shards),
+                                      .object =
+                                          (size_t)(piece->shard - source->version.manifest.shards),
                                       .object_bytes = piece->shard->size_bytes,
                                       .checksums = checksums_of(piece)};
     return cairn_store_range_read(&range, piece->reader->worker, tell_again, piece, err);
@@ -296,7 +311,7 @@ static enum cairn_code stat_in_store(struct cairn_cli_reader *reader,
                                      const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
                                      struct cairn_error *err) {
     struct cairn_key key;
-    cairn_key_shard(&reader->source->place, cairn_view_of(shard->name), &key);
+    cairn_key_shard(&reader->source->version.place, cairn_view_of(shard->name), &key);
     struct cairn_store_request request = {.op = CAIRN_STORE_HEAD, .key = key.text};
     enum cairn_code code = cairn_store_perform(reader->worker, &request, err);
     if (code == CAIRN_NOT_FOUND)

@@ -4,8 +4,8 @@
  *
  * Why:     `get` and `verify` must work with the server down; what they check may not depend on
  *          where the bytes came from.
- * Promise: P3  every block that is handed out was compared with checksums.bin, whose SHA-256 stands
- *              in the manifest, whose SHA-256 stands in committed.json. A difference is
+ * Promise: P3  every block that is handed out was compared with checksums.bin, which is proven as
+ *              api/committed.h says. A difference is
  *              CAIRN_CORRUPT naming run, step, shard, byte range, expected and found, after the
  *              bytes were read once more over another connection (S17).
  *          P4  after 5 s of waiting for a store a line on standard error says so.
@@ -17,7 +17,7 @@
  */
 #pragma once
 
-#include "api/manifest.h"
+#include "api/committed.h"
 #include "cli/ref.h"
 #include "cli/verb.h"
 #include "store/range.h"
@@ -25,14 +25,18 @@
 struct cairn_cli_source {
     const struct cairn_cli *cli;
     struct cairn_store *store; /* NULL: through the server */
-    struct cairn_run_name name;
-    struct cairn_version_place place;
-    struct cairn_manifest manifest;
-    uint8_t manifest_sha256[32]; /* that it was checked against */
-    struct cairn_buf checksums;
+    struct cairn_committed version;
     struct cairn_store_tags *tags; /* by shard; with a store only */
 };
-/* With --store cli/history.h says which version is meant. */
+/* Which version is meant; with --store cli/history.h says so. No document is read yet, so one of
+ * which some are damaged is found, too. */
+enum cairn_code cairn_cli_source_find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                      struct cairn_cli_source *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* What is needed to read its shards; what was read already stays. */
+enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Both: a version that can be read. */
 enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -52,11 +56,3 @@ enum cairn_code cairn_cli_read(struct cairn_cli_reader *reader,
 enum cairn_code cairn_cli_stat(struct cairn_cli_reader *reader,
                                const struct cairn_manifest_shard *shard, uint64_t *ret_bytes,
                                struct cairn_error *err) CAIRN_MUST_USE;
-
-/* For the two implementations. */
-enum cairn_code cairn_cli_source_check(struct cairn_cli_source *source, struct cairn_view manifest,
-                                       const uint8_t manifest_sha256[32],
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code
-cairn_cli_source_find(struct cairn_cli_source *source, const struct cairn_cli_ref *ref,
-                      struct cairn_error *err) CAIRN_MUST_USE; /* store only: cli/source_store.c */

@@ -17,7 +17,7 @@
 
 static const struct cairn_manifest_shard *shard_at(const struct cairn_cli_target *target,
                                                    uint32_t index) {
-    return &target->source->manifest.shards[index];
+    return &target->source->version.manifest.shards[index];
 }
 
 /* ---- folders ---- */
@@ -56,7 +56,7 @@ static enum cairn_code open_parent(const struct cairn_cli_target *target, const 
 static const uint8_t *checksums_of(const struct cairn_cli_target *target, uint32_t index,
                                    uint64_t offset) {
     uint64_t block = shard_at(target, index)->first_block + offset / CAIRN_BLOCK_BYTES;
-    return (const uint8_t *)target->source->checksums.data + 4 * block;
+    return (const uint8_t *)target->source->version.checksums.data + 4 * block;
 }
 
 /* Are these bytes of the file those of the shard? */
@@ -129,8 +129,7 @@ enum cairn_code cairn_cli_target_write(void *owner, uint32_t shard, uint64_t off
     CAIRN_AUTO_FD fd = openat(target->part_fd, name, PART_FLAGS, 0666);
     if (fd < 0) return cairn_fail_errno(err, "%s/%s", target->part_name, name);
     for (size_t done = 0; done < size;) {
-        ssize_t wrote =
-            pwrite(fd, (const char *)bytes + done, size - done, (off_t)(offset + done));
+        ssize_t wrote = pwrite(fd, (const char *)bytes + done, size - done, (off_t)(offset + done));
         if (wrote < 0 && errno == EINTR) continue;
         if (wrote < 0) return cairn_fail_errno(err, "%s", shard_at(target, shard)->name);
         done += (size_t)wrote;
@@ -140,11 +139,11 @@ enum cairn_code cairn_cli_target_write(void *owner, uint32_t shard, uint64_t off
 
 static enum cairn_code open_part(struct cairn_cli_target *target, struct cairn_error *err) {
     snprintf(target->part_name, sizeof target->part_name, ".cairn-get-%s",
-             target->source->manifest.id.text);
+             target->source->version.manifest.id.text);
     target->resumed = mkdirat(target->root_fd, target->part_name, 0700) != 0;
     if (target->resumed && errno != EEXIST) return cairn_fail_errno(err, "%s", target->part_name);
-    target->part_fd = openat(target->root_fd, target->part_name,
-                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    target->part_fd =
+        openat(target->root_fd, target->part_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (target->part_fd < 0) return cairn_fail_errno(err, "%s", target->part_name);
     if (flock(target->part_fd, LOCK_EX | LOCK_NB))
         return cairn_fail(err, CAIRN_CONFLICT, "another cairn get writes to this folder");
@@ -153,7 +152,7 @@ static enum cairn_code open_part(struct cairn_cli_target *target, struct cairn_e
 
 enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const char *folder,
                                       struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &target->source->manifest;
+    const struct cairn_manifest *manifest = &target->source->version.manifest;
     target->root_fd = target->part_fd = -1;
     CAIRN_TRY(cairn_cli_kept_read(manifest->meta_json, &target->kept, err));
     target->in_place = calloc(manifest->shard_count + 1, sizeof *target->in_place);
@@ -208,8 +207,8 @@ static enum cairn_code make_folder(struct cairn_cli_target *target, const char *
     return CAIRN_OK;
 }
 
-static enum cairn_code make_link(struct cairn_cli_target *target, const char *name,
-                                 const char *to, struct cairn_error *err) {
+static enum cairn_code make_link(struct cairn_cli_target *target, const char *name, const char *to,
+                                 struct cairn_error *err) {
     const char *last = NULL;
     char there[PATH_MAX];
     CAIRN_AUTO_FD parent_fd = -1;

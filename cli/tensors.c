@@ -2,10 +2,10 @@
 /* Reading the headers of safetensors files in a tree. */
 #include "cli/tensors.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "cli/output.h"
 #include "common/file.h"
 #include "formats/safetensors.h"
 
@@ -64,8 +64,7 @@ static enum cairn_code read_headers(const struct cairn_cli_tree *tree, struct he
         if (!is_candidate(&tree->files[i])) continue;
         enum cairn_code code = read_header(tree, i, &header->content, &why);
         if (code == CAIRN_INVALID || code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE) {
-            fprintf(stderr, "note: %s is kept as plain bytes: %s\n", tree->files[i].name,
-                    why.message);
+            cairn_cli_note("note: %s is kept as plain bytes: %s", tree->files[i].name, why.message);
             continue;
         }
         if (code != CAIRN_OK) {

@@ -6,10 +6,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/hash.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "store/documents.h"
 
 #define ENTRIES_MAX 64
 #define IDLE_BYTES_MAX (512 * CAIRN_MIB)
@@ -109,69 +109,40 @@ void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held)
 
 /* ---- loading ---- */
 
-static enum cairn_code load_object(struct cairn_store_worker *worker, const char *key,
-                                   uint64_t limit, struct cairn_buf *ret, struct cairn_error *err) {
-    ret->limit = limit;
-    enum cairn_code code = cairn_store_get_small(worker, key, ret, err);
-    if (code == CAIRN_NOT_FOUND || code == CAIRN_TOO_LARGE)
-        return cairn_fail(err, CAIRN_CORRUPT, "%s is missing or far too large", key);
-    return code;
+static void tell_again(const char *key, const struct cairn_error *why) {
+    cairn_log(WARN, "read.again", "key=%s cause=\"%s\"", key, why->message);
 }
 
-static enum cairn_code check_digest(const struct cairn_buf *text, const uint8_t digest[32],
-                                    const char *key, struct cairn_error *err) {
-    uint8_t found[32];
-    cairn_sha256_of(cairn_buf_view(text), found);
-    if (!memcmp(found, digest, 32)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CORRUPT, "%s does not have the SHA-256 that it was committed with",
-                      key);
-}
-
-static enum cairn_code load_manifest(struct cairn_store_worker *worker,
+static enum cairn_code load_manifest(const struct cairn_document_source *source,
                                      const struct cairn_srv_version *version,
                                      struct cairn_srv_held *held, struct cairn_error *err) {
-    CAIRN_TRY(load_object(worker, held->key, CAIRN_MANIFEST_BYTES_MAX, &held->text, err));
-    CAIRN_TRY(check_digest(&held->text, version->manifest_sha256, held->key, err));
-    CAIRN_TRY(cairn_manifest_decode(cairn_buf_view(&held->text), &held->manifest, err));
-    if (strcmp(held->manifest.id.text, version->id.text))
-        return cairn_fail(err, CAIRN_CORRUPT, "%s is of version %s", held->key,
-                          held->manifest.id.text);
-    struct cairn_version_place place = cairn_srv_version_place(version);
-    struct cairn_key key;
-    cairn_key_checksums(&place, &key);
-    CAIRN_TRY(
-        load_object(worker, key.text, 4 * held->manifest.block_count + 1, &held->checksums, err));
-    CAIRN_TRY(check_digest(&held->checksums, held->manifest.checksums_sha256, key.text, err));
-    if (held->checksums.size == 4 * held->manifest.block_count) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CORRUPT, "%s has %zu bytes, not 4 for each of %" PRIu64 " blocks",
-                      key.text, held->checksums.size, held->manifest.block_count);
+    CAIRN_AUTO(committed)
+    committed = {.place = cairn_srv_version_place(version), .has_digest = true};
+    memcpy(committed.manifest_sha256, version->manifest_sha256, sizeof(committed.manifest_sha256));
+    CAIRN_TRY(cairn_committed_load(
+        &committed, source, CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(CHECKSUMS), err));
+    held->manifest = committed.manifest;
+    held->text = committed.manifest_text;
+    held->checksums = committed.checksums;
+    committed = (struct cairn_committed){0};
+    return CAIRN_OK;
 }
 
-/* The layout's own digest is over its tables, so it is computed from them again. */
-static enum cairn_code check_layout(const struct cairn_layout *layout, const uint8_t wanted[32],
-                                    const char *key, struct cairn_error *err) {
-    size_t count = layout->table_count;
-    CAIRN_AUTO_HEAP uint32_t *ranks = calloc(count + 1, sizeof(*ranks));
-    CAIRN_AUTO_HEAP uint8_t(*digests)[32] = calloc(count + 1, sizeof(*digests));
-    if (!ranks || !digests) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a layout");
-    for (size_t i = 0; i < count; i++) {
-        ranks[i] = layout->tables[i].rank;
-        cairn_table_digest(layout->tables[i].bytes, digests[i]);
-    }
-    uint8_t found[32];
-    cairn_layout_digest(ranks, (const uint8_t(*)[32])digests, count, found);
-    if (!memcmp(found, wanted, 32)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CORRUPT, "%s is not the layout of that digest", key);
-}
-
-static enum cairn_code load_layout(struct cairn_store_worker *worker,
+/* The catalog knows which layout it is, so no manifest is read for it. */
+static enum cairn_code load_layout(const struct cairn_document_source *source,
                                    const struct cairn_srv_version *version,
                                    struct cairn_srv_held *held, struct cairn_error *err) {
+    CAIRN_AUTO(committed)
+    committed = {.place = cairn_srv_version_place(version),
+                 .manifest = {.has_layout = true, .layout_writer = version->layout_writer}};
+    memcpy(committed.manifest.layout_digest, version->layout,
+           sizeof(committed.manifest.layout_digest));
     held->is_layout = true;
-    CAIRN_TRY(load_object(worker, held->key, CAIRN_LAYOUT_BYTES_MAX, &held->text, err));
-    if (cairn_layout_open(cairn_buf_view(&held->text), &held->layout, err))
-        return cairn_within(err, CAIRN_CORRUPT, "%s", held->key);
-    return check_layout(&held->layout, version->layout, held->key, err);
+    CAIRN_TRY(cairn_committed_load(&committed, source, CAIRN_DOCUMENT_BIT(LAYOUT), err));
+    held->layout = committed.layout;
+    held->text = committed.layout_text;
+    committed = (struct cairn_committed){0};
+    return CAIRN_OK;
 }
 
 static enum cairn_code load(struct cairn_store_worker *worker,
@@ -180,8 +151,9 @@ static enum cairn_code load(struct cairn_store_worker *worker,
     struct cairn_srv_held *held = calloc(1, sizeof(*held));
     if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
     (void)cairn_text_copy(held->key, sizeof(held->key), key);
-    enum cairn_code code = is_layout ? load_layout(worker, version, held, err)
-                                     : load_manifest(worker, version, held, err);
+    struct cairn_document_source source = cairn_store_documents(worker, tell_again);
+    enum cairn_code code = is_layout ? load_layout(&source, version, held, err)
+                                     : load_manifest(&source, version, held, err);
     if (code) {
         free_held(held);
         return cairn_within(err, code, "run %s/%s step %" PRIu64, version->name.project,
@@ -199,18 +171,7 @@ static enum cairn_code get(struct cairn_srv *server, struct cairn_store_worker *
         *ret = held;
         return CAIRN_OK;
     }
-    struct cairn_error why = {0};
-    enum cairn_code code = load(worker, version, key, is_layout, &held, &why);
-    if (code == CAIRN_CORRUPT) { /* S17: once more, over connections of its own */
-        CAIRN_AUTO_PTR(store_worker) other = NULL;
-        cairn_log(WARN, "read.again", "cause=\"%s\"", why.message);
-        code = cairn_store_worker_new(server->store, &other, &why);
-        if (!code) code = load(other, version, key, is_layout, &held, &why);
-    }
-    if (code) {
-        if (err) *err = why;
-        return code;
-    }
+    CAIRN_TRY(load(worker, version, key, is_layout, &held, err));
     *ret = keep(server->cache, held);
     return CAIRN_OK;
 }

@@ -7,10 +7,11 @@
  *          good that the next rebuild of the catalog would lose.
  * Promise: A1  each finding has a kind, a key and a sentence; damage is told from what is only
  *              superfluous.
- *          A2  read are committed.json (of this version, of the manifest's digest), the attempt's
- *              record (of the version's nonce), manifest, checksums.bin and layout against their
- *              digests; looked at are every shard's presence, size and, where a HEAD tells it,
- *              CRC32C; and what else is below the prefix.
+ *          A2  read are all documents (api/committed.h), from the store and from nowhere else;
+ *              looked at are every shard's presence, size and, where a HEAD tells it, CRC32C; and
+ *              what else is below the prefix.
+ *          A3  a document that is damaged hides nothing that can be known without it: a manifest
+ *              that the version's id proves is used without a record.
  * Limits:  shards are read only where a HEAD tells another CRC32C than the manifest; the rest is
  *          the caller's (cli/fetch.h).
  * Threads: one owner of the worker.
@@ -18,7 +19,7 @@
  */
 #pragma once
 
-#include "api/manifest.h"
+#include "api/committed.h"
 #include "store/store.h"
 
 enum cairn_store_finding {
@@ -30,16 +31,17 @@ enum cairn_store_finding {
 const char *cairn_store_finding_text(enum cairn_store_finding finding); /* "record", "stray", ... */
 
 struct cairn_store_audit {
-    struct cairn_version_place place;
-    const struct cairn_manifest *manifest;
-    const uint8_t *manifest_sha256; /* 32 bytes */
-    bool ask_each;                  /* a HEAD of each object: slower, and sees stored checksums */
+    /* The caller's: its place, and the manifest's digest where a catalog knows it. What was proven
+     * stays in it. */
+    struct cairn_committed *committed;
+    bool ask_each; /* a HEAD of each object: slower, and sees stored checksums */
     void (*found)(void *owner, enum cairn_store_finding finding, const char *key, const char *text);
     void *owner;
     /* set by the look */
     size_t damaged, strays;
     bool record_missing; /* not there at all */
     bool listed;         /* else strays are not known */
+    bool readable;       /* manifest and checksums are proven: shards can be read */
 };
 enum cairn_code cairn_store_audit_look(struct cairn_store_audit *audit,
                                        struct cairn_store_worker *worker,

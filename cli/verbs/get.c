@@ -83,7 +83,7 @@ static enum cairn_code get_stream(struct cairn_cli_fetch *fetch, struct cairn_er
 static enum cairn_code choose(const struct cairn_cli *cli, const struct cairn_cli_source *source,
                               uint32_t *shards, size_t *ret_count, uint64_t *ret_bytes,
                               struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &source->manifest;
+    const struct cairn_manifest *manifest = &source->version.manifest;
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         if (!chosen(cli, &manifest->shards[i])) continue;
         shards[(*ret_count)++] = i;
@@ -92,9 +92,9 @@ static enum cairn_code choose(const struct cairn_cli *cli, const struct cairn_cl
     if (*ret_count || (!cli->shard && !cli->rank_given)) return CAIRN_OK;
     if (cli->shard)
         return cairn_fail(err, CAIRN_NOT_FOUND, "step %llu has no shard %s; see cairn show",
-                          (unsigned long long)source->place.step, cli->shard);
+                          (unsigned long long)source->version.place.step, cli->shard);
     return cairn_fail(err, CAIRN_NOT_FOUND, "rank %llu wrote no shard of step %llu (world size %u)",
-                      (unsigned long long)cli->rank, (unsigned long long)source->place.step,
+                      (unsigned long long)cli->rank, (unsigned long long)source->version.place.step,
                       manifest->world_size);
 }
 
@@ -102,12 +102,13 @@ static enum cairn_code get_source(const struct cairn_cli *cli, struct cairn_cli_
                                   struct cairn_error *err) {
     size_t count = 0;
     uint64_t bytes = 0, started_ms = cairn_mono_ms();
-    CAIRN_AUTO_HEAP uint32_t *shards = calloc(source->manifest.shard_count + 1, sizeof *shards);
+    CAIRN_AUTO_HEAP uint32_t *shards =
+        calloc(source->version.manifest.shard_count + 1, sizeof *shards);
     if (!shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
     CAIRN_TRY(choose(cli, source, shards, &count, &bytes, err));
     char job[320];
-    snprintf(job, sizeof job, "get %s/%s@%llu", source->name.project, source->name.run,
-             (unsigned long long)source->place.step);
+    snprintf(job, sizeof job, "get %s/%s@%llu", source->version.place.name.project,
+             source->version.place.name.run, (unsigned long long)source->version.place.step);
     struct cairn_cli_meter meter;
     cairn_cli_meter_init(&meter, cli, job, bytes, count);
     struct cairn_cli_fetch fetch = {.source = source,
@@ -120,27 +121,30 @@ static enum cairn_code get_source(const struct cairn_cli *cli, struct cairn_cli_
     if (cli->directory)
         cairn_text_copy(folder, sizeof folder, cli->directory);
     else
-        snprintf(folder, sizeof folder, "%s-%llu", source->name.run,
-                 (unsigned long long)source->place.step);
+        snprintf(folder, sizeof folder, "%s-%llu", source->version.place.name.run,
+                 (unsigned long long)source->version.place.step);
     if (!stream)
         snprintf(interrupted, sizeof interrupted,
                  "\ncairn get: interrupted; what was read is kept in %s, and no file has its name "
                  "before it is verified. To go on: cairn get %s/%s@%s -d %s\n",
-                 folder, source->name.project, source->name.run, source->manifest.id.text, folder);
+                 folder, source->version.place.name.project, source->version.place.name.run,
+                 source->version.manifest.id.text, folder);
     enum cairn_code code = stream ? get_stream(&fetch, err) : get_tree(cli, &fetch, folder, err);
     cairn_cli_meter_end(&meter, code == CAIRN_OK);
     if (code != CAIRN_OK || stream) return code;
     char size[24];
     cairn_size_text(bytes, size);
     if (cli->output == CAIRN_CLI_TABLE)
-        printf("restored %s/%s step %llu into %s: %zu shards, %s, every block verified, %.1fs\n",
-               source->name.project, source->name.run, (unsigned long long)source->place.step,
-               folder, count, size, (double)(cairn_mono_ms() - started_ms) / 1000);
+        printf("restored %s/%s step %llu into %s: %s, %s, every block verified, %.1fs\n",
+               source->version.place.name.project, source->version.place.name.run,
+               (unsigned long long)source->version.place.step, folder,
+               cairn_cli_counted(count, "shard", "shards").text, size,
+               (double)(cairn_mono_ms() - started_ms) / 1000);
     if (cli->output == CAIRN_CLI_TABLE) return CAIRN_OK;
     CAIRN_AUTO_JSON json_t *answer =
-        json_pack("{s:s, s:I, s:I, s:I, s:s, s:b}", "version", source->manifest.id.text, "step",
-                  (json_int_t)source->place.step, "shards", (json_int_t)count, "bytes",
-                  (json_int_t)bytes, "folder", folder, "verified", 1);
+        json_pack("{s:s, s:I, s:I, s:I, s:s, s:b}", "version", source->version.manifest.id.text,
+                  "step", (json_int_t)source->version.place.step, "shards", (json_int_t)count,
+                  "bytes", (json_int_t)bytes, "folder", folder, "verified", 1);
     if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
     return cairn_cli_print_json(answer, false, err);
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "common/log.h"
-#include "server/cache.h"
 #include "server/handlers/shards.h"
 #include "server/jobs/record.h"
 #include "server/request.h"
@@ -42,24 +41,23 @@ static enum cairn_code reply_findings(const struct cairn_store_audit *audit, boo
     size_t damaged = audit->damaged - repaired;
     return cairn_srv_reply_json(
         reply, 200,
-        json_pack("{s:s, s:I, s:b, s:I, s:I, s:b, s:b, s:o}", "version", audit->place.id.text,
-                  "step", (json_int_t)audit->place.step, "ok", (int)(damaged == 0), "damaged",
-                  (json_int_t)damaged, "strays", (json_int_t)audit->strays, "listed",
-                  (int)audit->listed, "record_rewritten", (int)repaired, "findings", take_findings),
+        json_pack("{s:s, s:I, s:b, s:I, s:I, s:b, s:b, s:o}", "version",
+                  audit->committed->place.id.text, "step", (json_int_t)audit->committed->place.step,
+                  "ok", (int)(damaged == 0), "damaged", (json_int_t)damaged, "strays",
+                  (json_int_t)audit->strays, "listed", (int)audit->listed, "record_rewritten",
+                  (int)repaired, "findings", take_findings),
         err);
 }
 
-static enum cairn_code audit_held(struct cairn_srv_request *request,
-                                  const struct cairn_srv_version *version,
-                                  const struct cairn_srv_held *held, struct cairn_srv_reply *reply,
-                                  struct cairn_error *err) {
+static enum cairn_code audit(struct cairn_srv_request *request,
+                             const struct cairn_srv_version *version, struct cairn_srv_reply *reply,
+                             struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *findings = json_array();
-    struct cairn_store_audit audit = {.place = cairn_srv_version_place(version),
-                                      .manifest = &held->manifest,
-                                      .manifest_sha256 = version->manifest_sha256,
-                                      .ask_each = true,
-                                      .found = add_finding,
-                                      .owner = findings};
+    CAIRN_AUTO(committed)
+    committed = {.place = cairn_srv_version_place(version), .has_digest = true};
+    memcpy(committed.manifest_sha256, version->manifest_sha256, sizeof(committed.manifest_sha256));
+    struct cairn_store_audit audit = {
+        .committed = &committed, .ask_each = true, .found = add_finding, .owner = findings};
     CAIRN_TRY(cairn_store_audit_look(&audit, request->store, err));
     bool repaired = audit.record_missing;
     if (repaired) CAIRN_TRY(write_record_again(request, version, err));
@@ -69,7 +67,6 @@ static enum cairn_code audit_held(struct cairn_srv_request *request,
 enum cairn_code cairn_srv_on_verify(struct cairn_srv_request *request,
                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_AUTO(srv_version) version = {0};
-    struct cairn_srv_held *held = NULL;
     CAIRN_TRY(cairn_srv_readable(request, &version, err));
     /* A store that is away must not be taken for one that lost everything. */
     struct cairn_key key;
@@ -80,8 +77,5 @@ enum cairn_code cairn_srv_on_verify(struct cairn_srv_request *request,
         return cairn_fail(err, CAIRN_UNAVAILABLE, "%s has no .cairn/store.json: is it mounted?",
                           cairn_store_url(request->server->store));
     CAIRN_TRY(code);
-    CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &version, &held, err));
-    code = audit_held(request, &version, held, reply, err);
-    cairn_srv_cache_give(request->server, held);
-    return code;
+    return audit(request, &version, reply, err);
 }

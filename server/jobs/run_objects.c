@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/hash.h"
 #include "common/text.h"
+#include "store/documents.h"
 
 #define PAGES_MAX 1000000
 #define ITEMS_MAX 1000000
@@ -144,26 +144,21 @@ enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects
 
 /* ---- documents ---- */
 
+/* What is there and is not what it should be is CAIRN_CORRUPT here, a document of another format
+ * too: its run is frozen, the others go on. */
+static enum cairn_code not_so(enum cairn_code code, const char *key, struct cairn_error *err) {
+    if (code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE) code = CAIRN_CORRUPT;
+    if (code && err) err->code = code;
+    return cairn_within(err, code, "%s", key);
+}
+
 static enum cairn_code read_attempt_at(struct cairn_store_worker *worker, const char *key,
                                        const struct cairn_run_name *name, uint64_t attempt,
                                        struct cairn_attempt_record *ret, struct cairn_error *err) {
-    struct cairn_error why = {0};
-    CAIRN_AUTO(buf) text = {.limit = 16 * CAIRN_MIB};
-    CAIRN_AUTO(attempt_record) record = {0};
-    enum cairn_code code = cairn_store_get_small(worker, key, &text, &why);
-    if (code && code != CAIRN_TOO_LARGE) {
-        if (err) *err = why;
-        return code;
-    }
-    if (!code) code = cairn_attempt_record_decode(cairn_buf_view(&text), &record, &why);
-    if (code) return cairn_fail(err, CAIRN_CORRUPT, "%s: %s", key, why.message);
-    if (strcmp(record.name.project, name->project) || strcmp(record.name.run, name->run) ||
-        record.attempt != attempt)
-        return cairn_fail(err, CAIRN_CORRUPT, "%s is of attempt %llu of %s/%s", key,
-                          (unsigned long long)record.attempt, record.name.project, record.name.run);
-    *ret = record;
-    record = (struct cairn_attempt_record){0};
-    return CAIRN_OK;
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    enum cairn_code code = cairn_store_get_small(worker, key, &text, err);
+    if (!code) code = cairn_attempt_record_prove(cairn_buf_view(&text), name, attempt, ret, err);
+    return not_so(code, key, err);
 }
 
 enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
@@ -185,54 +180,22 @@ enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
     return code == CAIRN_NOT_FOUND ? copied : code;
 }
 
-/* What is there and is not what it should be is CAIRN_CORRUPT, whatever the decoder calls it. */
-static enum cairn_code load(struct cairn_store_worker *worker, const char *key, uint64_t limit,
-                            struct cairn_buf *ret, struct cairn_error *err) {
-    ret->limit = limit;
-    enum cairn_code code = cairn_store_get_small(worker, key, ret, err);
-    return code == CAIRN_TOO_LARGE ? cairn_fail(err, CAIRN_CORRUPT, "%s is far too large", key)
-                                   : code;
-}
-
-static enum cairn_code read_manifest(struct cairn_store_worker *worker,
-                                     const struct cairn_version_place *place,
-                                     const struct cairn_record *record, struct cairn_manifest *ret,
-                                     struct cairn_error *err) {
-    struct cairn_key key;
-    struct cairn_error why = {0};
-    struct cairn_version_id id;
-    uint8_t digest[32];
-    CAIRN_AUTO(buf) text = {0};
-    cairn_key_manifest(place, &key);
-    CAIRN_TRY(load(worker, key.text, CAIRN_MANIFEST_BYTES_MAX, &text, err));
-    cairn_sha256_of(cairn_buf_view(&text), digest);
-    if (memcmp(digest, record->manifest_sha256, 32))
-        return cairn_fail(err, CAIRN_CORRUPT, "%s does not have the record's SHA-256", key.text);
-    CAIRN_AUTO(manifest) manifest = {0};
-    if (cairn_manifest_decode(cairn_buf_view(&text), &manifest, &why))
-        return cairn_fail(err, CAIRN_CORRUPT, "%s: %s", key.text, why.message);
-    cairn_version_id_make(&manifest.origin, &id);
-    if (strcmp(id.text, place->id.text) || strcmp(manifest.id.text, place->id.text) ||
-        manifest.origin.step != place->step)
-        return cairn_fail(err, CAIRN_CORRUPT, "%s is of another version", key.text);
-    *ret = manifest;
-    manifest = (struct cairn_manifest){0};
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_srv_committed_read(struct cairn_store_worker *worker,
                                          const struct cairn_version_place *place,
                                          struct cairn_record *ret_record,
                                          struct cairn_manifest *ret_manifest,
                                          struct cairn_error *err) {
-    struct cairn_key key;
-    struct cairn_error why = {0};
-    CAIRN_AUTO(buf) text = {0};
-    cairn_key_committed(place, &key);
-    CAIRN_TRY(load(worker, key.text, CAIRN_MIB, &text, err));
-    if (cairn_record_decode(cairn_buf_view(&text), ret_record, &why))
-        return cairn_fail(err, CAIRN_CORRUPT, "%s: %s", key.text, why.message);
-    if (strcmp(ret_record->id.text, place->id.text) || ret_record->step != place->step)
-        return cairn_fail(err, CAIRN_CORRUPT, "%s is of another version", key.text);
-    return read_manifest(worker, place, ret_record, ret_manifest, err);
+    static const enum cairn_document documents[] = {CAIRN_DOCUMENT_RECORD, CAIRN_DOCUMENT_MANIFEST};
+    struct cairn_document_source source = cairn_store_documents(worker, NULL);
+    CAIRN_AUTO(committed) committed = {.place = *place};
+    for (size_t i = 0; i < CAIRN_COUNT(documents); i++) {
+        struct cairn_key key;
+        enum cairn_code code = cairn_committed_read(&committed, &source, documents[i], err);
+        cairn_committed_key(&committed, documents[i], &key);
+        if (code) return not_so(code, key.text, err);
+    }
+    *ret_record = committed.record;
+    *ret_manifest = committed.manifest;
+    committed.manifest = (struct cairn_manifest){0};
+    return CAIRN_OK;
 }

@@ -9,28 +9,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "api/table.h"
-#include "common/encode.h"
-#include "common/hash.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "store/documents.h"
 #include "uploader/fetch/inside.h"
-
-#define BLOCKS_MAX (UINT64_C(1) << 26) /* 64 TiB: 256 MiB of checksums */
 
 void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
                                  char ret_text[900]) {
     snprintf(ret_text, 900, "%s/%s step %" PRIu64 " shard %s", version->place.name.project,
              version->place.name.run, version->place.step,
              cairn_short(version->manifest.shards[shard].name).text);
-}
-
-static enum cairn_code damaged(const struct cairn_up_version *version, const char *what,
-                               struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_CORRUPT, "%s/%s step %" PRIu64 " (%s): %s",
-                      version->place.name.project, version->place.name.run, version->place.step,
-                      version->place.id.text, what);
 }
 
 /* ---- which version ---- */
@@ -85,103 +74,8 @@ static enum cairn_code find_place(struct cairn_up_helper *helper,
 
 /* ---- reading and proving ---- */
 
-static enum cairn_code get(struct cairn_store_worker *store, const struct cairn_up_version *version,
-                           const struct cairn_key *key, struct cairn_buf *ret,
-                           struct cairn_error *err) {
-    enum cairn_code code = cairn_store_get_small(store, key->text, ret, err);
-    if (code == CAIRN_NOT_FOUND) {
-        char what[160];
-        snprintf(what, sizeof(what), "%s is missing from the store", cairn_short(key->text).text);
-        return damaged(version, what, err);
-    }
-    return code;
-}
-
-static enum cairn_code load_manifest(struct cairn_store_worker *store,
-                                     struct cairn_up_version *version, struct cairn_buf *ret_text,
-                                     struct cairn_error *err) {
-    struct cairn_key key;
-    struct cairn_record record;
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
-    cairn_key_committed(&version->place, &key);
-    enum cairn_code code = cairn_store_get_small(store, key.text, &text, err);
-    if (code == CAIRN_NOT_FOUND)
-        return cairn_fail(err, CAIRN_NOT_FOUND,
-                          "%s has no committed record: it was deleted, or never committed",
-                          version->place.id.text);
-    CAIRN_TRY(code);
-    if (cairn_record_decode(cairn_buf_view(&text), &record, err) != CAIRN_OK)
-        return damaged(version, "committed.json is malformed", err);
-    if (strcmp(record.id.text, version->place.id.text) != 0)
-        return damaged(version, "committed.json is of another version", err);
-    cairn_key_manifest(&version->place, &key);
-    ret_text->limit = CAIRN_MANIFEST_BYTES_MAX;
-    CAIRN_TRY(get(store, version, &key, ret_text, err));
-    uint8_t digest[32];
-    cairn_sha256_of(cairn_buf_view(ret_text), digest);
-    if (memcmp(digest, record.manifest_sha256, sizeof(digest)) != 0)
-        return damaged(version, "manifest.json does not match the digest in committed.json", err);
-    CAIRN_TRY(cairn_manifest_decode(cairn_buf_view(ret_text), &version->manifest, err));
-    if (strcmp(version->manifest.id.text, version->place.id.text) != 0)
-        return damaged(version, "manifest.json is of another version", err);
-    return CAIRN_OK;
-}
-
-static enum cairn_code load_checksums(struct cairn_store_worker *store,
-                                      struct cairn_up_version *version, struct cairn_error *err) {
-    struct cairn_key key;
-    uint64_t bytes = 4 * version->manifest.block_count;
-    if (version->manifest.block_count > BLOCKS_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "%" PRIu64 " blocks",
-                          version->manifest.block_count);
-    CAIRN_AUTO(buf) text = {.limit = bytes + 1};
-    cairn_key_checksums(&version->place, &key);
-    CAIRN_TRY(get(store, version, &key, &text, err));
-    uint8_t digest[32];
-    cairn_sha256_of(cairn_buf_view(&text), digest);
-    if (text.size != bytes ||
-        memcmp(digest, version->manifest.checksums_sha256, sizeof(digest)) != 0)
-        return damaged(version, "checksums.bin does not match the digest in manifest.json", err);
-    version->checksums = (uint8_t *)CAIRN_TAKE(text.data);
-    return CAIRN_OK;
-}
-
-static enum cairn_code prove_layout(const struct cairn_up_version *version, struct cairn_view bytes,
-                                    struct cairn_error *err) {
-    struct cairn_layout layout = {0};
-    enum cairn_code code = cairn_layout_open(bytes, &layout, err);
-    if (code != CAIRN_OK) return damaged(version, "the layout object is malformed", err);
-    uint32_t *ranks = calloc(layout.table_count + 1, sizeof(*ranks));
-    uint8_t(*digests)[32] = calloc(layout.table_count + 1, sizeof(*digests));
-    uint8_t digest[32];
-    if (ranks && digests) {
-        for (uint32_t i = 0; i < layout.table_count; i++) {
-            ranks[i] = layout.tables[i].rank;
-            cairn_table_digest(layout.tables[i].bytes, digests[i]);
-        }
-        cairn_layout_digest(ranks, (const uint8_t(*)[32])digests, layout.table_count, digest);
-        if (memcmp(digest, version->manifest.layout_digest, sizeof(digest)) != 0)
-            code = damaged(version, "the layout object does not match the digest in manifest.json",
-                           err);
-    } else {
-        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a layout");
-    }
-    free(ranks);
-    free(digests);
-    cairn_layout_release(&layout);
-    return code;
-}
-
-static enum cairn_code load_layout(struct cairn_store_worker *store,
-                                   const struct cairn_up_version *version, struct cairn_buf *ret,
-                                   struct cairn_error *err) {
-    if (!version->manifest.has_layout) return CAIRN_OK;
-    struct cairn_key key;
-    cairn_key_layout(&version->place.name, version->manifest.layout_digest,
-                     &version->manifest.layout_writer, &key);
-    ret->limit = CAIRN_LAYOUT_BYTES_MAX;
-    CAIRN_TRY(get(store, version, &key, ret, err));
-    return prove_layout(version, cairn_buf_view(ret), err);
+static void tell_again(const char *key, const struct cairn_error *why) {
+    cairn_log(WARN, "fetch.again", "key=%s cause=\"%s\"", key, why->message);
 }
 
 static enum cairn_code write_all(int fd, struct cairn_view bytes, struct cairn_error *err) {
@@ -211,47 +105,45 @@ static enum cairn_code hand_out(struct cairn_up_version *version, struct cairn_v
     return CAIRN_OK;
 }
 
-static enum cairn_code load_from(struct cairn_store_worker *store, struct cairn_up_version *version,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(buf) manifest = {0};
-    CAIRN_AUTO(buf) layout = {0};
-    CAIRN_TRY(load_manifest(store, version, &manifest, err));
-    CAIRN_TRY(cairn_store_tags_new(version->manifest.shard_count, &version->tags, err));
-    CAIRN_TRY(load_checksums(store, version, err));
-    CAIRN_TRY(load_layout(store, version, &layout, err));
-    return hand_out(version, cairn_buf_view(&manifest), cairn_buf_view(&layout), err);
-}
-
-static void forget_documents(struct cairn_up_version *version) {
-    cairn_manifest_release(&version->manifest);
-    free(version->checksums);
-    cairn_store_tags_free(version->tags);
-    version->manifest = (struct cairn_manifest){0};
-    version->checksums = NULL;
-    version->tags = NULL;
+static enum cairn_code load_documents(struct cairn_store_worker *store,
+                                      struct cairn_committed *committed, struct cairn_error *err) {
+    struct cairn_document_source source = cairn_store_documents(store, tell_again);
+    unsigned rest =
+        CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(CHECKSUMS) | CAIRN_DOCUMENT_BIT(LAYOUT);
+    enum cairn_code code =
+        cairn_committed_load(committed, &source, CAIRN_DOCUMENT_BIT(RECORD), err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "%s has no committed record: it was deleted, or never committed",
+                          committed->place.id.text);
+    CAIRN_TRY(code);
+    return cairn_committed_load(committed, &source, rest, err);
 }
 
 static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_version *version,
                                 struct cairn_error *err) {
     struct cairn_store_worker *store = NULL;
-    struct cairn_error why = {0};
+    CAIRN_AUTO(committed) committed = {.place = version->place};
     CAIRN_TRY(cairn_up_helper_store(helper, &store, err));
-    enum cairn_code code = load_from(store, version, &why);
-    if (code == CAIRN_CORRUPT) { /* S17: once more, over connections of its own */
-        CAIRN_AUTO_PTR(store_worker) other = NULL;
-        cairn_log(WARN, "fetch.again", "cause=\"%s\"", why.message);
-        forget_documents(version);
-        code = cairn_store_worker_new(helper->up->store, &other, &why);
-        if (code == CAIRN_OK) code = load_from(other, version, &why);
-    }
-    if (code != CAIRN_OK && err) *err = why;
-    return code;
+    enum cairn_code code = load_documents(store, &committed, err);
+    if (code)
+        return cairn_within(err, code, "%s/%s step %" PRIu64 " (%s)", version->place.name.project,
+                            version->place.name.run, version->place.step, version->place.id.text);
+    CAIRN_TRY(hand_out(version, cairn_buf_view(&committed.manifest_text),
+                       cairn_buf_view(&committed.layout_text), err));
+    CAIRN_TRY(cairn_store_tags_new(committed.manifest.shard_count, &version->tags, err));
+    version->manifest = committed.manifest;
+    version->checksums = (uint8_t *)CAIRN_TAKE(committed.checksums.data);
+    committed.manifest = (struct cairn_manifest){0};
+    return CAIRN_OK;
 }
 
 /* ---- sharing ---- */
 
 static void version_free(struct cairn_up_version *version) {
-    forget_documents(version);
+    cairn_manifest_release(&version->manifest);
+    free(version->checksums);
+    cairn_store_tags_free(version->tags);
     if (version->documents_fd >= 0) close(version->documents_fd);
     free(version);
 }

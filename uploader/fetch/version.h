@@ -3,13 +3,13 @@
  * version: what is needed to read one committed version, loaded once and proven.
  *
  * Why:     ranks of a node restore the same version; its documents are read and checked once.
- * Promise: P3   the record's digest proves the manifest, the manifest's digests prove checksums
- *               and layout; anything else is CAIRN_CORRUPT naming run, step and document.
+ * Promise: P3   documents are proven as api/committed.h says; anything else is CAIRN_CORRUPT
+ *               naming run, step and document.
  *          V1   the store alone is believed; the server only says which version is meant, and is
  *               not needed when the attempt already said it.
- * Limits:  manifests of 64 MiB, layouts of 1 GiB, 2^26 blocks.
+ * Limits:  those of api/committed.h.
  * Threads: immutable after load; the count of users is locked by uploader_fetch.
- * Next:    uploader/fetch/fetch.h; api/manifest.h.
+ * Next:    uploader/fetch/fetch.h; api/committed.h.
  */
 #pragma once
 
@@ -23,9 +23,9 @@ struct cairn_up_version {
     uint32_t users;
     struct cairn_version_place place;
     struct cairn_manifest manifest;
-    uint8_t *checksums; /* u32le a block; owned */
+    uint8_t *checksums;            /* u32le a block; owned */
     struct cairn_store_tags *tags; /* by shard */
-    int documents_fd;   /* sealed memfd: manifest, then layout */
+    int documents_fd;              /* sealed memfd: manifest, then layout */
     uint64_t manifest_bytes, layout_bytes;
 };
 struct cairn_up_version_wish {

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store: the store that --store names, for verbs that read without a server.
+ *
+ * Why:     get, verify, ls and show read the same store by the same settings.
+ * Promise: S1  it is opened to be read, and nothing is written or made.
+ *          S2  --timeout bounds each request.
+ * Limits:  one store.
+ * Threads: main thread.
+ * Next:    cli/source.h, cli/history.h.
+ */
+#pragma once
+
+#include "cli/verb.h"
+#include "store/store.h"
+
+enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_store **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One damage, one list of findings: `cairn verify` through the server and from the store alone."""
+import json
+import os
+import struct
+import unittest
+
+from world import World
+
+MIB = 1 << 20
+
+
+def safetensors(path, count):
+    """A file of so many tensors of 1,024 bytes."""
+    head = json.dumps({f"t{i}": {"dtype": "F32", "shape": [256],
+                                 "data_offsets": [1024 * i, 1024 * (i + 1)]}
+                       for i in range(count)}).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + os.urandom(1024 * count))
+
+
+def gone(path, _original):
+    path.unlink()
+
+
+def flipped(path, original):
+    """The last byte but one: never the end of a line alone."""
+    at = len(original) - 2
+    path.write_bytes(original[:at] + bytes([original[at] ^ 0x10]) + original[at + 1:])
+
+
+def headless(path, original):
+    path.write_bytes(b"#" + original[1:])
+
+
+# what is damaged, how, kind of the finding
+TABLE = [
+    ("committed.json", gone, "record"),
+    ("committed.json", headless, "record"),
+    ("manifest.json", gone, "object"),
+    ("manifest.json", flipped, "object"),
+    ("manifest.json", headless, "object"),
+    ("checksums.bin", gone, "object"),
+    ("checksums.bin", flipped, "object"),
+    ("layout", gone, "object"),
+    ("layout", flipped, "object"),
+    ("layout", headless, "object"),
+    ("attempt", gone, "attempt"),
+    ("attempt", headless, "attempt"),
+    ("shard", gone, "object"),
+    ("shard", flipped, "object"),
+]
+
+
+class Verify(unittest.TestCase):
+    def setUp(self):
+        self.world = World()
+        self.addCleanup(self.world.close)
+        source = self.world.root / "source"
+        source.mkdir()
+        safetensors(source / "model.safetensors", 40)
+        (source / "a.bin").write_bytes(os.urandom(2 * MIB + 5))
+        self.world.cairn("put", source, "v/run@1")
+        self.version = self.world.version("v/run", "1")["version"]
+        layouts = [p for p in self.world.stored("*") if "layouts" in p.parts]
+        self.assertEqual(len(layouts), 1)
+        self.paths = {
+            "committed.json": self.world.stored("committed.json")[0],
+            "manifest.json": self.world.stored("manifest.json")[0],
+            "checksums.bin": self.world.stored("checksums.bin")[0],
+            "layout": layouts[0],
+            "attempt": self.world.stored("000000000001.json")[0],
+            "shard": [p for p in self.world.stored("a.bin") if "data" in p.parts][0],
+        }
+
+    def findings(self, ref, *more, status=7):
+        """(kind, key) of each finding, and the answer."""
+        said = self.world.cairn("verify", ref, "--json", *more, status=status)
+        answer = json.loads(said.stdout)
+        return sorted((f["what"], f["key"]) for f in answer["findings"]), answer, said
+
+    def test_server_and_store_find_the_same_in_each_document_P14(self):
+        ref = f"v/run@{self.version}"
+        from_store = ("--store", self.world.store)
+        for restart in (False, True):  # with what the server has in its memory, and without
+            for name, damage, kind in TABLE:
+                path = self.paths[name]
+                original = path.read_bytes()
+                if restart:
+                    self.world.server.kill()
+                    self.world.start_server()
+                os.chmod(path, 0o644)
+                damage(path, original)
+                try:
+                    with self.subTest(name=name, damage=damage.__name__, restart=restart):
+                        expected = [(kind, str(path.relative_to(self.world.store)))]
+                        found, answer, _ = self.findings(ref, *from_store)
+                        self.assertEqual(found, expected)
+                        self.assertFalse(answer["ok"])
+                        # The server writes a record again that is not there (Q24).
+                        mended = name == "committed.json" and damage is gone
+                        found, answer, said = self.findings(ref, status=0 if mended else 7)
+                        self.assertEqual(found, expected)
+                        self.assertEqual(answer["ok"], mended)
+                        self.assertIn(path.name, said.stderr)
+                finally:
+                    path.unlink(missing_ok=True)
+                    path.write_bytes(original)
+        for more in ((), from_store):
+            found, answer, _ = self.findings("v/run@1", *more, status=0)
+            self.assertEqual(found, [])
+            self.assertEqual((answer["shards"], answer["bad_shards"], answer["ok"]), (2, 0, True))
+
+    def test_by_its_step_a_damaged_version_is_looked_at_too_P14(self):
+        for name in ("committed.json", "manifest.json"):
+            path = self.paths[name]
+            original = path.read_bytes()
+            os.chmod(path, 0o644)
+            headless(path, original)
+            found, _, said = self.findings("v/run@1", "--store", self.world.store)
+            self.assertEqual([key.rsplit("/")[-1] for _, key in found], [name], said.stderr)
+            path.write_bytes(original)
+
+    def test_whole_shards_need_no_layout_P14(self):
+        self.paths["layout"].unlink()
+        for number, more in enumerate(((), ("--store", self.world.store))):
+            out = self.world.root / f"out-{number}"
+            self.world.cairn("get", "v/run@1", "--shard", "a.bin", "-d", out, *more)
+            self.assertEqual((out / "a.bin").stat().st_size, 2 * MIB + 5)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
