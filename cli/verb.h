@@ -37,7 +37,7 @@ struct cairn_cli {
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
-    bool yes;
+    bool yes, or_none;
     enum cairn_cli_output output;
     enum cairn_cli_progress progress;
     const char *program_folder; /* where this binary stands; its siblings are there too */

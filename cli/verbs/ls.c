@@ -4,6 +4,7 @@
 
 #include "cli/output.h"
 #include "cli/ref.h"
+#include "cli/stored.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "common/utf8.h"
@@ -13,6 +14,8 @@
 
 static const struct cairn_cli_flag flags[] = {
     {"limit", 'n', CAIRN_CLI_NUMBER, CAIRN_CLI_AT(limit), 0, "N", "At most N; default 100."},
+    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+     "List the store itself, without a server: a folder or s3://bucket/prefix."},
     {"state", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(state), 0, "STATE",
      "Only versions in this state: open, committed, aborting, deleting."},
 };
@@ -110,14 +113,34 @@ static enum cairn_code collect(struct cairn_rest *rest, const char *path, uint64
     return CAIRN_OK;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code collect_runs(struct cairn_cli *cli, uint64_t limit, json_t *items,
+                                    struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO_JSON json_t *items = json_array();
-    CAIRN_AUTO(buf) path = {0};
-    uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
+    if (cli->store) return cairn_cli_stored_runs(cli, limit, items, err);
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
+    return collect(rest, "/v1/runs", limit, items, err);
+}
+
+static enum cairn_code collect_versions(struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                        uint64_t limit, json_t *items, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    if (cli->store && cli->state && strcmp(cli->state, "committed") != 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--store shows what is committed; the server alone knows what is %s",
+                          cli->state);
+    if (cli->store) return cairn_cli_stored_versions(cli, &ref->name, limit, items, err);
+    CAIRN_TRY(cairn_cli_path(ref, "/checkpoints", &path, err));
+    if (cli->state) CAIRN_TRY(cairn_buf_printf(&path, err, "?state=%s", cli->state));
+    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
+    return collect(rest, path.data, limit, items, err);
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
     if (!cli->argument_count) {
-        CAIRN_TRY(collect(rest, "/v1/runs", limit, items, err));
+        CAIRN_TRY(collect_runs(cli, limit, items, err));
         return cairn_cli_print(cli, items, run_columns, CAIRN_COUNT(run_columns), "run", err);
     }
     struct cairn_cli_ref ref;
@@ -125,9 +148,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (ref.version[0])
         return cairn_fail(err, CAIRN_INVALID, "ls lists a run; for one checkpoint: cairn show %s",
                           cli->arguments[0]);
-    CAIRN_TRY(cairn_cli_path(&ref, "/checkpoints", &path, err));
-    if (cli->state) CAIRN_TRY(cairn_buf_printf(&path, err, "?state=%s", cli->state));
-    CAIRN_TRY(collect(rest, path.data, limit, items, err));
+    CAIRN_TRY(collect_versions(cli, &ref, limit, items, err));
     return cairn_cli_print(cli, items, checkpoint_columns, CAIRN_COUNT(checkpoint_columns),
                            "version", err);
 }
@@ -138,7 +159,7 @@ const struct cairn_cli_verb cairn_cli_verb_ls = {
     .purpose = "List runs, or the checkpoints of one run, newest first.",
     .examples = "  cairn ls\n"
                 "  cairn ls llm/7b\n"
-                "  cairn ls llm/7b --state committed --output name\n",
+                "  cairn ls llm/7b --store ./cairn/store   (no server needed)\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),
     .arguments_max = 1,

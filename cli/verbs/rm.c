@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cli/call.h"
 #include "cli/output.h"
-#include "cli/ref.h"
 #include "common/text.h"
 
 static const struct cairn_cli_flag rm_flags[] = {
@@ -17,14 +17,6 @@ static enum cairn_code read_ref(struct cairn_cli *cli, struct cairn_cli_ref *ret
     CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], ret, err));
     if (ret->version[0]) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "name the checkpoint: %s@step", cli->arguments[0]);
-}
-
-static enum cairn_code call(struct cairn_rest *rest, const char *method,
-                            const struct cairn_cli_ref *ref, const char *tail, json_t **ret,
-                            struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_cli_path(ref, tail, &path, err));
-    return cairn_rest_call(rest, method, path.data, NULL, 0, ret, err);
 }
 
 static enum cairn_code print_state(struct cairn_cli *cli, const json_t *version, const char *what,
@@ -56,25 +48,23 @@ static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_r
 }
 
 static enum cairn_code run_rm(struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO_JSON json_t *found = NULL, *version = NULL;
     struct cairn_cli_ref ref;
     CAIRN_TRY(read_ref(cli, &ref, err));
-    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
-    CAIRN_TRY(call(rest, "GET", &ref, "", &found, err));
+    CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &found, err));
     CAIRN_TRY(ask(cli, &ref, found, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, cairn_cli_text_of(found, "version"));
-    CAIRN_TRY(call(rest, "DELETE", &ref, "", &version, err));
+    CAIRN_TRY(
+        cairn_cli_call(cli, &ref, (struct cairn_cli_call){.method = "DELETE"}, &version, err));
     return print_state(cli, version, "is in the trash; cairn undelete brings it back", err);
 }
 
 static enum cairn_code run_undelete(struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO_JSON json_t *version = NULL;
     struct cairn_cli_ref ref;
     CAIRN_TRY(read_ref(cli, &ref, err));
-    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
-    CAIRN_TRY(call(rest, "POST", &ref, "/undelete", &version, err));
+    struct cairn_cli_call undelete = {.method = "POST", .tail = "/undelete"};
+    CAIRN_TRY(cairn_cli_call(cli, &ref, undelete, &version, err));
     return print_state(cli, version, "is back", err);
 }
 

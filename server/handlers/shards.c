@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/listing.h"
 #include "common/text.h"
 #include "server/cache.h"
 #include "server/catalog/shards.h"
@@ -78,11 +79,8 @@ static enum cairn_code add(struct find *find, const struct cairn_srv_shard_row *
         return CAIRN_OK;
     }
     (void)cairn_text_copy(find->last, sizeof(find->last), row->name);
-    char crc[16];
-    snprintf(crc, sizeof(crc), "%08x", row->crc32c);
-    json_t *item = json_pack("{s:s, s:I, s:I, s:s?, s:s}", "name", row->name, "rank",
-                             (json_int_t)row->rank, "size", (json_int_t)row->size, "crc32c",
-                             row->registered ? crc : NULL, "state", state);
+    json_t *item = cairn_listing_shard(row->name, row->rank, row->size,
+                                       row->registered ? &row->crc32c : NULL, state);
     if (json_array_append_new(find->items, item))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     return CAIRN_OK;

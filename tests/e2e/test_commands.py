@@ -7,6 +7,7 @@ import subprocess
 import time
 import unittest
 
+from test_verify import safetensors
 from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
@@ -63,6 +64,65 @@ class Commands(unittest.TestCase):
         shown = self.world.cairn("show", "c/run@2").stdout
         self.assertIn("committed", shown)
         self.assertIn("file", shown)
+
+    def test_ls_and_show_read_a_store_as_the_server_lists_it(self):
+        for step in (1, 2, 3):
+            self.world.cairn("put", self.model(), f"s/run@{step}")
+        self.world.cairn("rm", "s/run@3")
+        self.world.cairn("put", self.model(), "s/other@7")
+        store = ("--store", self.world.store)
+        nobody = {"CAIRN_URL": "http://127.0.0.1:9"}  # no server is asked
+        only_catalog = {"created_at", "labels", "nodes_heard_ms_ago", "committed_at"}
+
+        def compare(*words):
+            one = json.loads(self.world.cairn(*words, "--json").stdout)
+            two = json.loads(self.world.cairn(*words, "--json", *store, env=nobody).stdout)
+            self.assertEqual(len(one), len(two))
+            for a, b in zip(one, two) if isinstance(one, list) else ((one, two),):
+                self.assertEqual(set(a), set(b), words)
+                self.assertEqual({k: v for k, v in a.items() if k not in only_catalog},
+                                 {k: v for k, v in b.items() if k not in only_catalog}, words)
+            return two
+
+        steps = compare("ls", "s/run")
+        self.assertEqual([v["step"] for v in steps], [3, 2, 1])
+        self.assertEqual([v["trashed"] for v in steps], [True, False, False])
+        compare("show", "s/run@latest")
+        compare("show", f"s/run@{steps[2]['version']}")
+        runs = {r["run"]: r for r in
+                json.loads(self.world.cairn("ls", "--json", *store, env=nobody).stdout)
+                if r["project"] == "s"}
+        self.assertEqual({name: (r["committed"], r["latest"]["step"]) for name, r in runs.items()},
+                         {"run": (3, 2), "other": (1, 7)})
+        # Shards and tensors, as people see them.
+        lists = [self.world.cairn("show", "s/run@2", *more).stdout.split("\n\n")[1:]
+                 for more in ((), store)]
+        self.assertEqual(len(lists[0]), 2)
+        self.assertEqual(*lists)
+        self.world.cairn("ls", "s/nowhere", *store, env=nobody, status=3)
+        self.world.cairn("show", "s/run@9", *store, env=nobody, status=3)
+        self.world.cairn("ls", "s/run", "--state", "open", *store, env=nobody, status=2)
+
+    def test_ls_of_a_store_shows_a_damaged_checkpoint_and_those_beside_it(self):
+        for step in (1, 2):
+            self.world.cairn("put", self.model(), f"d/run@{step}")
+        manifest = [p for p in self.world.stored("manifest.json")
+                    if "000000000001" in p.parts and "d" in p.parts][0]
+        os.chmod(manifest, 0o644)
+        manifest.write_bytes(b"{}")
+        steps = json.loads(self.world.cairn("ls", "d/run", "--json", "--store",
+                                            self.world.store).stdout)
+        self.assertEqual([(v["step"], v["state"]) for v in steps], [(2, "committed"), (1, "damaged")])
+        self.assertIn("manifest.json", steps[1]["reason"])
+
+    def model(self):
+        """A folder with a file of tensors and one of bytes."""
+        folder = self.world.root / "model"
+        if not folder.exists():
+            folder.mkdir()
+            safetensors(folder / "model.safetensors", 3)
+            (folder / "bytes.bin").write_bytes(b"b" * 1000)
+        return folder
 
     def test_put_with_a_store_works_in_tmpdir_and_leaves_nothing_there(self):
         source = self.world.root / "small"

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * listing: shards and tensors of a version, as the API lists them.
+ *
+ * Why:     the server lists them, and the command from a store alone; one form for both.
+ * Promise: I1  NULL only where memory is short: an alias that names no element type has a null
+ *              `dtype`.
+ * Limits:  none of its own.
+ * Threads: stateless.
+ * Next:    api/openapi.yaml (Shard, Tensor); server/handlers/tensors.c, cli/stored.c.
+ */
+#pragma once
+
+#include "api/table.h"
+#include "common/json.h"
+
+/* The tensor of this name; fragments are counted over all ranks that list it. */
+json_t *cairn_listing_tensor(const struct cairn_layout *layout, uint32_t index);
+/* crc32c: NULL while it is not known. */
+json_t *cairn_listing_shard(const char *name, uint64_t rank, uint64_t size_bytes,
+                            const uint32_t *crc32c, const char *state);

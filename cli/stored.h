@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stored: runs, checkpoints, shards and tensors as a store alone tells them, in the API's form.
+ *
+ * Why:     with the server down one must still see what there is to get back.
+ * Promise: L1  items have the fields of the API's; what only a catalog knows is null.
+ *          L2  no more is listed than is committed; which of it is the latest, superseded or in the
+ *              trash is said as the server would (cli/history.h).
+ *          L3  what is damaged is listed as `damaged` with the reason, and hides nothing else.
+ * Limits:  one manifest in memory; a list of runs reads each key of the store.
+ * Threads: one owner.
+ * Next:    cli/verbs/ls.c, cli/verbs/ask.c.
+ */
+#pragma once
+
+#include "cli/ref.h"
+#include "cli/verb.h"
+
+/* Each appends at most `limit` items. */
+enum cairn_code cairn_cli_stored_runs(const struct cairn_cli *cli, uint64_t limit, json_t *items,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
+                                          const struct cairn_run_name *name, uint64_t limit,
+                                          json_t *items, struct cairn_error *err) CAIRN_MUST_USE;
+
+struct cairn_cli_stored {
+    json_t *version, *shards, *tensors; /* owned; the lists are arrays */
+};
+void cairn_cli_stored_release(struct cairn_cli_stored *stored);
+enum cairn_code cairn_cli_stored_version(const struct cairn_cli *cli,
+                                         const struct cairn_cli_ref *ref,
+                                         struct cairn_cli_stored *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
