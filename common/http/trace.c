@@ -111,14 +111,22 @@ static enum cairn_code redact_request_line(struct cairn_view line, struct cairn_
     return append(ret, part(line, end, line.size), err);
 }
 
+/* "PUT /bucket/key", "HTTP/1.1 200": a method is of capital letters alone, so that no header, nor
+ * the second line of a folded one, is taken for it when its value begins with a slash. */
+static bool is_start_line(struct cairn_view line, size_t space) {
+    const char *text = line.data;
+    if (line.size > 5 && !memcmp(text, "HTTP/", 5)) return true;
+    size_t method = 0;
+    while (method < line.size && text[method] >= 'A' && text[method] <= 'Z') method++;
+    return method > 0 && method == space && space + 1 < line.size && text[space + 1] == '/';
+}
+
 enum cairn_code cairn_http_trace_redact(struct cairn_view line, struct cairn_buf *ret,
                                         struct cairn_error *err) {
     if (!line.size) return CAIRN_OK;
     size_t colon = find(line, ':'), space = find(line, ' ');
     bool is_header = colon < line.size && colon < space;
-    bool is_start = (space < line.size - 1 && ((const char *)line.data)[space + 1] == '/') ||
-                    (line.size > 5 && !memcmp(line.data, "HTTP/", 5));
-    if (is_start) return redact_request_line(line, ret, err);
+    if (is_start_line(line, space)) return redact_request_line(line, ret, err);
     if (!is_header) return cairn_buf_append_text(ret, "<hidden>", err);
     CAIRN_TRY(append(ret, part(line, 0, colon), err));
     if (!listed(shown_headers, CAIRN_COUNT(shown_headers), part(line, 0, colon)))
