@@ -107,25 +107,17 @@ static enum cairn_code start_own(const struct cairn_cli *cli, struct own_uploade
         own->folder[0] = '\0'; /* there is nothing to remove */
         return code;
     }
-    char ready[128], node[64];
+    char ready[128], node[64], parent[16];
     snprintf(own->socket, sizeof own->socket, "%s/uploader.sock", own->folder);
     snprintf(ready, sizeof ready, "%s/ready", own->folder);
     snprintf(node, sizeof node, "put-%d", (int)getpid());
-    const char *arguments[] = {"--node",
-                               node,
-                               "--server",
-                               url && *url ? url : "http://127.0.0.1:7420",
-                               "--store",
-                               store,
-                               "--socket",
-                               own->socket,
-                               "--state-dir",
-                               own->folder,
-                               "--ready-file",
-                               ready,
-                               "--log-level",
-                               "warn",
-                               NULL};
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    const char *arguments[] = {
+        "--node",      node,        "--server",     url && *url ? url : "http://127.0.0.1:7420",
+        "--store",     store,       "--socket",     own->socket,
+        "--state-dir", own->folder, "--ready-file", ready,
+        "--parent",    parent,      "--log-level",  "warn",
+        NULL};
     return cairn_cli_daemon_start(&own->daemon, cli->program_folder, "cairn-uploader", arguments,
                                   ready, READY_MS, err);
 }
@@ -227,10 +219,10 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     } else if (cli->output == CAIRN_CLI_TABLE) {
         char size[24];
         cairn_size_text(tree->total_bytes, size);
-        printf("committed %s as %s: %zu files, %s, ", cli->arguments[1], status->version,
-               tree->count, size);
+        printf("committed %s as %s: %s, %s, ", cli->arguments[1], status->version,
+               cairn_cli_counted(tree->count, "file", "files").text, size);
         if (tensors)
-            printf("%llu tensors\n", (unsigned long long)tensors);
+            puts(cairn_cli_counted(tensors, "tensor", "tensors").text);
         else
             puts("opaque content (no safetensors file, so no tensor is known by name)");
     } else {

@@ -101,7 +101,7 @@ class Interrupt(unittest.TestCase):
             except OSError:
                 continue
             if b"cairn-uploader" in line and str(self.world.store).encode() in line \
-                    and b"/tmp/cairn-put-" in line:
+                    and b"/cairn-put-" in line:
                 found.append(entry.name)
         return found
 
@@ -155,6 +155,16 @@ class Interrupt(unittest.TestCase):
             self.assertEqual(set(pathlib.Path("/tmp").glob("cairn-put-*")) - before, set())
         self.world.cairn("put", self.tree, "i/own@1", "--store", self.world.store, env=none)
         self.world.cairn("verify", "i/own@1")
+
+    def test_a_put_that_is_killed_hard_takes_its_own_uploader_with_it(self):
+        none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock"),
+                "TMPDIR": str(self.world.root)}
+        put = self.start("put", self.tree, "i/hard@1", "--store", self.world.store, env=none)
+        wait_until(lambda: self.own_daemons() or put.poll() is not None, every=0.005)
+        self.assertEqual(len(self.own_daemons()), 1)
+        put.kill()
+        put.communicate(timeout=60)
+        wait_until(lambda: not self.own_daemons(), 40)
 
     def test_a_detached_put_goes_on_without_the_command(self):
         said = self.world.cairn("put", self.tree, "i/run@5", "--detach")
