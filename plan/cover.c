@@ -7,6 +7,7 @@
  */
 #include "plan/cover.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "plan/exact.h"
@@ -22,6 +23,7 @@ struct pieces {
 struct cover {
     const struct cairn_layout *layout;
     struct pieces pieces;
+    struct cairn_plan_effort effort; /* for all tensors */
     struct cairn_error *err;
 };
 /* What stands in front of every finding. */
@@ -154,8 +156,8 @@ static enum cairn_code prove_refs(struct cover *cover, const struct subject *sub
     unsigned dimensions = flat ? 1 : tensor->dimension_count;
     if (!flat) memcpy(whole.high, tensor->shape, dimensions * sizeof *whole.high);
     struct cairn_plan_verdict verdict;
-    CAIRN_TRY(cairn_plan_exact(&whole, dimensions, cover->pieces.boxes, cover->pieces.count,
-                               &verdict, cover->err));
+    CAIRN_TRY(cairn_plan_exact_within(&cover->effort, &whole, dimensions, cover->pieces.boxes,
+                                      cover->pieces.count, &verdict, cover->err));
     if (verdict.finding == CAIRN_PLAN_FOUND_NOTHING) return CAIRN_OK;
     return report(cover, subject, &verdict, dimensions, flat);
 }
@@ -357,18 +359,38 @@ static enum cairn_code prove_owners(const struct cover *cover) {
     return CAIRN_OK;
 }
 
+static enum cairn_code look_for_stop(const struct cover *cover) {
+    const _Atomic bool *stop = cover->effort.stop;
+    if (!stop || !atomic_load(stop)) return CAIRN_OK;
+    return cairn_fail(cover->err, CAIRN_CANCELLED, "the cover proof was stopped");
+}
+
 static enum cairn_code prove(struct cover *cover) {
-    for (uint32_t i = 0; i < cover->layout->name_count; i++) CAIRN_TRY(prove_name(cover, i));
+    for (uint32_t i = 0; i < cover->layout->name_count; i++) {
+        CAIRN_TRY(look_for_stop(cover));
+        CAIRN_TRY(prove_name(cover, i));
+    }
     for (uint32_t i = 0; i < cover->layout->table_count; i++) {
+        CAIRN_TRY(look_for_stop(cover));
         CAIRN_TRY(prove_bytes(cover, &cover->layout->tables[i]));
     }
     return prove_owners(cover);
 }
 
-enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout, struct cairn_error *err) {
+enum cairn_code cairn_plan_cover_prove_until(const struct cairn_layout *layout,
+                                             const _Atomic bool *stop, struct cairn_error *err) {
     struct cover cover = {.layout = layout, .err = err};
+    uint64_t fragments = 0;
+    for (uint32_t i = 0; i < layout->table_count; i++)
+        fragments += layout->tables[i].fragment_count;
+    cover.effort = cairn_plan_effort_of(fragments);
+    cover.effort.stop = stop;
     enum cairn_code code = prove(&cover);
     free(cover.pieces.boxes);
     free(cover.pieces.ranks);
     return code;
+}
+
+enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout, struct cairn_error *err) {
+    return cairn_plan_cover_prove_until(layout, NULL, err);
 }

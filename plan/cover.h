@@ -13,8 +13,8 @@
  *          L2  a failure names the tensor, the first region that is missing or doubled, and the
  *              ranks that hold it.
  *          L3  the verdict depends on the layout alone, not on the order of its fragments.
- * Limits:  what api/table.h takes; memory O(fragments of the largest tensor). A tensor whose boxes
- *          allow no straight cut costs the square of the boxes in that region.
+ * Limits:  what api/table.h takes; memory O(fragments of the largest tensor). Time
+ *          O(n log n) in all fragments, whatever they are (plan/exact.h, E3).
  * Threads: stateless.
  * Next:    docs/format.md, "Layout"; plan/reads.h.
  */
@@ -23,6 +23,11 @@
 #include "api/table.h"
 
 /* CAIRN_BEGIN_DIFFERS: ranks disagree about a name. CAIRN_INVALID: any other hole in the proof.
- * The layout was opened, so its rows are sound. */
+ * CAIRN_CANCELLED: *stop became true before it was over. The layout was opened, so its rows are
+ * sound. */
+enum cairn_code cairn_plan_cover_prove_until(const struct cairn_layout *layout,
+                                             const _Atomic bool *stop,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* Nobody stops it. */
 enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout,
                                        struct cairn_error *err) CAIRN_MUST_USE;

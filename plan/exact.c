@@ -2,13 +2,23 @@
 /*
  * exact: cut the region with straight lines that no box crosses, along one dimension after the
  * other, until single boxes are left; where there is no such line (a pinwheel), compare pairs.
+ * Boxes can be laid so that either takes the square of their number, so both draw on an effort, and
+ * where it ends the fingerprint of all boxes decides.
  *
  * Parts still to be cut wait in a list on the heap and not on the stack: a staircase of a million
  * boxes is a million parts deep.
  */
 #include "plan/exact.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
+
+#include "plan/fingerprint.h"
+
+/* A grid of boxes is sorted once per dimension, at most eight times. */
+#define EFFORT_PER_BOX 128
+#define EFFORT_ANYWAY (UINT64_C(1) << 22)
+#define SORT_EFFORT 8 /* of a box that is sorted, beside one that stands right */
 
 /* Naming the place of a hole is a courtesy: beyond this many comparisons its surroundings do. */
 #define HOLE_COMPARISONS_MAX (UINT32_C(1) << 24)
@@ -31,8 +41,22 @@ struct prover {
     struct part *parts;
     size_t part_count, part_capacity;
     struct cairn_plan_verdict verdict;
+    struct cairn_plan_effort *effort;
+    bool spent; /* the effort has ended, or somebody stopped it */
     struct cairn_error *err;
 };
+
+static bool spend(struct prover *prover, uint64_t units) {
+    struct cairn_plan_effort *effort = prover->effort;
+    bool stopped = effort->stop && atomic_load_explicit(effort->stop, memory_order_relaxed);
+    if (stopped || effort->left < units) {
+        effort->left = 0;
+        prover->spent = true;
+        return false;
+    }
+    effort->left -= units;
+    return true;
+}
 
 static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cover proof");
@@ -85,6 +109,7 @@ static void sort_edges(struct prover *prover, const struct part *part, unsigned 
                                          prover->boxes[box].high[dimension], box};
         sorted = sorted && (i == 0 || prover->edges[i - 1].low <= prover->edges[i].low);
     }
+    if (!spend(prover, (uint64_t)count * (sorted ? 1 : SORT_EFFORT))) return;
     if (!sorted) qsort(prover->edges, count, sizeof *prover->edges, compare_edges);
     for (uint32_t i = 0; i < count; i++) prover->order[part->from + i] = prover->edges[i].box;
 }
@@ -157,12 +182,14 @@ static bool volume_adds_up(const struct prover *prover, const struct part *part)
 static enum cairn_code compare_pairs(struct prover *prover, const struct part *part) {
     sort_edges(prover, part, 0);
     uint32_t count = part->to - part->from;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && !prover->spent; i++) {
         const struct edge *edge = &prover->edges[i];
         for (uint32_t k = i + 1; k < count && prover->edges[k].low < edge->high; k++) {
+            if (!spend(prover, 1)) return CAIRN_OK;
             if (found_overlap(prover, edge->box, prover->edges[k].box)) return CAIRN_OK;
         }
     }
+    if (prover->spent) return CAIRN_OK;
     if (volume_adds_up(prover, part)) return CAIRN_OK;
     return find_hole(prover, part);
 }
@@ -197,6 +224,7 @@ static enum cairn_code cut(struct prover *prover, const struct part *part) {
     unsigned d = part->dimension;
     uint32_t count = part->to - part->from, from = 0;
     sort_edges(prover, part, d);
+    if (prover->spent) return CAIRN_OK;
     uint64_t end = part->region.low[d]; /* how far the boxes so far reach */
     struct part group = *part;
     group.dimension = (d + 1) % prover->dimensions;
@@ -231,17 +259,22 @@ static enum cairn_code prove(struct prover *prover, const struct cairn_plan_box 
         return CAIRN_OK;
     }
     CAIRN_TRY(put_group(prover, &all));
-    while (prover->part_count && !found(prover)) {
+    while (prover->part_count && !found(prover) && !prover->spent) {
         struct part part = prover->parts[--prover->part_count];
         CAIRN_TRY(cut(prover, &part));
     }
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_plan_exact(const struct cairn_plan_box *region, unsigned dimensions,
-                                 const struct cairn_plan_box *boxes, uint32_t count,
-                                 struct cairn_plan_verdict *ret, struct cairn_error *err) {
-    struct prover prover = {.boxes = boxes, .dimensions = dimensions, .err = err};
+struct cairn_plan_effort cairn_plan_effort_of(uint64_t boxes) {
+    return (struct cairn_plan_effort){.left = EFFORT_ANYWAY + EFFORT_PER_BOX * boxes};
+}
+
+enum cairn_code cairn_plan_exact_within(struct cairn_plan_effort *effort,
+                                        const struct cairn_plan_box *region, unsigned dimensions,
+                                        const struct cairn_plan_box *boxes, uint32_t count,
+                                        struct cairn_plan_verdict *ret, struct cairn_error *err) {
+    struct prover prover = {.boxes = boxes, .dimensions = dimensions, .effort = effort, .err = err};
     prover.order = calloc((size_t)count + 1, sizeof *prover.order);
     prover.edges = calloc((size_t)count + 1, sizeof *prover.edges);
     enum cairn_code code = prover.order && prover.edges ? CAIRN_OK : no_memory(err);
@@ -252,6 +285,15 @@ enum cairn_code cairn_plan_exact(const struct cairn_plan_box *region, unsigned d
     free(prover.order);
     free(prover.edges);
     free(prover.parts);
-    if (code == CAIRN_OK) *ret = prover.verdict;
-    return code;
+    if (code) return code;
+    *ret = prover.verdict;
+    if (!prover.spent || found(&prover)) return CAIRN_OK;
+    return cairn_plan_fingerprint(region, dimensions, boxes, count, effort->stop, ret, err);
+}
+
+enum cairn_code cairn_plan_exact(const struct cairn_plan_box *region, unsigned dimensions,
+                                 const struct cairn_plan_box *boxes, uint32_t count,
+                                 struct cairn_plan_verdict *ret, struct cairn_error *err) {
+    struct cairn_plan_effort effort = cairn_plan_effort_of(count);
+    return cairn_plan_exact_within(&effort, region, dimensions, boxes, count, ret, err);
 }

@@ -50,10 +50,11 @@ struct cairn_srv {
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
     char taker[CAIRN_UUID_TEXT_BYTES]; /* this life, in the numbers of generations that it takes */
     _Atomic uint64_t raising_to; /* the store's generation: from this start's to here it is ours */
+    _Atomic bool stopping; /* a signal came: proofs end, and commits wait for the next start */
     _Atomic bool frozen;
-    _Atomic uint64_t frozen_runs; /* rows of frozen_runs */
+    _Atomic uint64_t frozen_runs;    /* rows of frozen_runs */
     struct cairn_srv_places *places; /* of shards that are being read */
-    _Atomic bool copies_owed; /* some attempt's, perhaps; true at the start (Q5) */
+    _Atomic bool copies_owed;        /* some attempt's, perhaps; true at the start (Q5) */
 };
 
 /* Q36: all of the catalog is older than the store. Logged once. One run: jobs/freeze.h. */

@@ -237,7 +237,7 @@ static enum cairn_code prove(struct work *work, struct cairn_buf *layout_bytes,
     CAIRN_TRY(build_layout(work, layout_bytes, err));
     struct cairn_layout layout = {0};
     CAIRN_TRY(cairn_layout_open(cairn_buf_view(layout_bytes), &layout, err));
-    enum cairn_code code = cairn_plan_cover_prove(&layout, err);
+    enum cairn_code code = cairn_plan_cover_prove_until(&layout, &work->server->stopping, err);
     cairn_layout_release(&layout);
     return code;
 }
@@ -510,6 +510,7 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
 enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      const char *version_id, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(server, err));
+    if (server->stopping) return cairn_fail(err, CAIRN_CANCELLED, "the server is stopping");
     uint64_t from_ms = cairn_srv_mono_ms(server);
     enum cairn_code code = CAIRN_OK;
     bool again = true;

@@ -95,7 +95,7 @@ static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *work
     if (code == CAIRN_CONFLICT && code != job->last)
         cairn_log(ERROR, "commit.manifest_differs", "version=%s cause=\"%s\"", job->id,
                   err.message);
-    else if (code && code != job->last)
+    else if (code && code != job->last && code != CAIRN_CANCELLED)
         cairn_log(WARN, "commit.delayed", "version=%s cause=\"%s\"", job->id, err.message);
     job->last = code;
     {

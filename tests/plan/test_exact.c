@@ -2,6 +2,10 @@
 /* exact: the cover proof against brute force, and against sums of random functions. */
 #include "plan/exact.h"
 
+#include <stdlib.h>
+#include <time.h>
+
+#include "plan/fingerprint.h"
 #include "tests/harness.h"
 #include "tests/plan/stored.h"
 
@@ -156,6 +160,9 @@ TEST(the_proof_agrees_with_brute_force_and_with_fingerprints_over_20000_mutated_
         REQUIRE(exact == brute_covers(&region, dimensions, boxes, count));
         REQUIRE(exact == fingerprint_covers(random.random, &region, dimensions, boxes, count));
         check_place(&verdict, dimensions, boxes, count);
+        REQUIRE_OK(cairn_plan_fingerprint(&region, dimensions, boxes, count, NULL, &verdict, &err));
+        REQUIRE(exact == (verdict.finding == CAIRN_PLAN_FOUND_NOTHING)); /* F1, F2 */
+        check_place(&verdict, dimensions, boxes, count);                 /* F3 */
         *(exact ? &covers : &refused) += 1;
     }
     EXPECT(covers > 2000); /* both kinds were really met */
@@ -207,6 +214,91 @@ TEST(a_staircase_as_deep_as_its_boxes_are_many_needs_no_stack) {
     EXPECT_CODE(code, CAIRN_OK);
     EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_NOTHING);
     free(boxes);
+}
+
+/* ---- boxes that were laid to take long ---- */
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Rows of one element, and around them a pinwheel: no straight line goes through, and along the
+ * first dimension every row lies beside every other. */
+static struct cairn_plan_box *rows_in_a_pinwheel(uint32_t rows, uint32_t *ret_count,
+                                                 struct cairn_plan_box *ret_region) {
+    struct cairn_plan_box *boxes = calloc((size_t)rows + 4, sizeof *boxes);
+    uint64_t low = 1, high = 1 + (uint64_t)rows, end = high + 1;
+    for (uint32_t i = 0; i < rows; i++)
+        boxes[i] = (struct cairn_plan_box){.low = {low, low + i}, .high = {high, low + i + 1}};
+    boxes[rows] = (struct cairn_plan_box){.low = {0, 0}, .high = {1, high}};
+    boxes[rows + 1] = (struct cairn_plan_box){.low = {0, high}, .high = {high, end}};
+    boxes[rows + 2] = (struct cairn_plan_box){.low = {high, low}, .high = {end, end}};
+    boxes[rows + 3] = (struct cairn_plan_box){.low = {1, 0}, .high = {end, 1}};
+    *ret_count = rows + 4;
+    *ret_region = (struct cairn_plan_box){.high = {end, end}};
+    return boxes;
+}
+
+TEST(boxes_without_a_straight_cut_are_judged_in_a_second_however_many_they_are) /* E3 */
+{
+    uint32_t count = 0;
+    struct cairn_plan_box region, *boxes = rows_in_a_pinwheel(60000, &count, &region);
+    struct cairn_plan_verdict verdict = {0};
+    struct cairn_error err = {0};
+    double start = seconds();
+    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &verdict, &err), CAIRN_OK);
+    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_NOTHING);
+    boxes[777].high[0]--; /* a hole of one element */
+    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &verdict, &err), CAIRN_OK);
+    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_HOLE);
+    EXPECT_EQ_U64(verdict.region.low[0], 60000);
+    EXPECT_EQ_U64(verdict.region.low[1], 778);
+    boxes[777].high[0]++;
+    boxes[778].low[1]--; /* and an overlap */
+    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &verdict, &err), CAIRN_OK);
+    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_OVERLAP);
+    EXPECT_EQ_U64(verdict.first, 777);
+    EXPECT_EQ_U64(verdict.second, 778);
+    EXPECT(seconds() - start < 9.0); /* 0.1 s each; sanitizers and a busy machine allowed for */
+    free(boxes);
+}
+
+/* Each cut takes one box off and leaves all others to be sorted again. */
+TEST(a_long_staircase_is_judged_in_a_second) /* E3 */
+{
+    enum { STEPS = 40000 };
+    struct cairn_plan_box *boxes = calloc(2 * STEPS + 1, sizeof *boxes);
+    struct cairn_plan_box rest = {.high = {STEPS + 1, STEPS + 1}}, region = rest;
+    struct cairn_plan_verdict verdict = {0};
+    struct cairn_error err = {0};
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        for (unsigned d = 0; d < 2; d++) {
+            boxes[count] = rest;
+            boxes[count++].high[d] = rest.low[d] + 1;
+            rest.low[d]++;
+        }
+    }
+    boxes[count++] = rest;
+    double start = seconds();
+    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &verdict, &err), CAIRN_OK);
+    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_NOTHING);
+    EXPECT(seconds() - start < 3.0);
+    free(boxes);
+}
+
+TEST(a_proof_that_is_stopped_says_so) {
+    struct cairn_plan_box boxes[2] = {{.low = {0}, .high = {5}}, {.low = {5}, .high = {9}}};
+    struct cairn_plan_box region = {.high = {9}};
+    struct cairn_plan_verdict verdict = {0};
+    struct cairn_error err = {0};
+    _Atomic bool stop = true;
+    struct cairn_plan_effort effort = cairn_plan_effort_of(2);
+    effort.stop = &stop;
+    EXPECT_CODE(cairn_plan_exact_within(&effort, &region, 1, boxes, 2, &verdict, &err),
+                CAIRN_CANCELLED);
 }
 
 TEST(a_flat_range_becomes_few_boxes_that_hold_exactly_its_elements_in_order) {
