@@ -92,6 +92,22 @@ enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, u
     return CAIRN_OK;
 }
 
+bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts) {
+    size_t size = strlen(tag);
+    if (!strcmp(list, "*")) return true;
+    for (const char *at = list; *at;) {
+        at += strspn(at, " \t,");
+        bool weak = at[0] == 'W' && at[1] == '/';
+        if (weak) at += 2;
+        const char *end = at[0] == '"' ? strchr(at + 1, '"') : NULL;
+        if (!end) return false; /* no tag: the rest says nothing that could be trusted */
+        size_t one = (size_t)(end + 1 - at);
+        if (one == size && !memcmp(at, tag, size) && (!weak || weak_counts)) return true;
+        at = end + 1;
+    }
+    return false;
+}
+
 enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
                                       size_t capacity, struct cairn_error *err) {
     const char *text = cairn_query_get(&request->query, "cursor");

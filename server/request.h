@@ -31,7 +31,7 @@ struct cairn_srv_request {
     bool head_only;
     char *path; /* raw, without the query; NULL before that is known */
     struct cairn_view body;
-    char range[256], if_range[128], if_match[256], if_none_match[256];
+    char range[256], if_range[128], if_match[1024], if_none_match[1024];
     char grant[CAIRN_GRANT_BYTES_MAX];
     uint64_t arrived_ms; /* mono clock, when it was whole */
     uint64_t seen;       /* of the waiters, from before the handler ran */
@@ -87,6 +87,9 @@ enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t n
 /* ?limit= (1..1000, default 100). */
 enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* RFC 9110, 13.1: does a list of entity tags, or "*", name this one? tag is strong, with its
+ * quotes. Of If-None-Match a weak one (W/"...") counts, of If-Match it does not. */
+bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts);
 /* Opaque cursors: hexadecimal of a text. "" when there is none. */
 enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
                                       size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;

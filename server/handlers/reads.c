@@ -75,11 +75,9 @@ static enum cairn_code judge_conditions(struct read *read, bool *ret_done,
     read->begin = 0;
     read->end = size;
     read->reply->status = 200;
-    if (request->if_match[0] && strcmp(request->if_match, "*") &&
-        !strstr(request->if_match, read->tag))
+    if (request->if_match[0] && !cairn_srv_tag_listed(request->if_match, read->tag, false))
         return cairn_fail(err, CAIRN_PRECONDITION, "the shard's ETag is %s", read->tag);
-    if (request->if_none_match[0] &&
-        (!strcmp(request->if_none_match, "*") || strstr(request->if_none_match, read->tag))) {
+    if (cairn_srv_tag_listed(request->if_none_match, read->tag, true)) {
         read->reply->status = 304;
         *ret_done = true;
         return CAIRN_OK;

@@ -202,9 +202,10 @@ static enum cairn_code judge_name(const struct cairn_srv_request *request,
                                   struct cairn_error *err) {
     char tag[CAIRN_VERSION_ID_BYTES + 2];
     snprintf(tag, sizeof(tag), "\"%s\"", version->id.text);
-    if (request->if_match[0] && !strstr(request->if_match, tag))
+    bool names_one = request->if_match[0] && strcmp(request->if_match, "*") != 0;
+    if (names_one && !cairn_srv_tag_listed(request->if_match, tag, false))
         return cairn_fail(err, CAIRN_PRECONDITION, "%s is %s", request->params.ref, tag);
-    if (request->if_match[0] || strcmp(request->params.ref, "latest")) return CAIRN_OK;
+    if (names_one || strcmp(request->params.ref, "latest")) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "`latest` means another version after each removal: name %s or its step, or "
                       "send If-Match: %s",
