@@ -243,7 +243,8 @@ enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, con
         .total_ms = timeout_ms ? timeout_ms : rest->timeout_ms,
     };
     add_header(&call, "Accept: application/json, application/problem+json");
-    if (body) add_header(&call, "Content-Type: application/json");
+    /* Also without a body: it tells the server that no page of another site made the call. */
+    if (body || !strcmp(method, "POST")) add_header(&call, "Content-Type: application/json");
     CAIRN_TRY(run(rest, &call, path, err));
     json_t *reply = NULL;
     if (call.reply.size) {

@@ -14,8 +14,8 @@
 #include "common/log.h"
 #include "common/parent.h"
 #include "server/cache.h"
-#include "server/jobs/compare.h"
 #include "server/http/http.h"
+#include "server/jobs/compare.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/nodes.h"
@@ -25,6 +25,7 @@
 #include "store/s3/settings.h"
 
 #define READ_THREADS 4
+#define DRAIN_LOOK_MS 20
 #define LOOK_S 5 /* between two looks at what the store turned out not to do */
 
 static enum cairn_code meet_store(struct cairn_srv *server, struct cairn_error *err) {
@@ -128,6 +129,18 @@ static enum cairn_code announce(const struct cairn_srv *server, uint16_t port,
     return cairn_file_replace(server->settings->port_file, cairn_view_of(text), 0644, err);
 }
 
+/* Nobody comes in and who waits is told so; answers that have begun end within http_drain. */
+static void drain(struct cairn_srv *server, const sigset_t *signals) {
+    const struct timespec look = {.tv_nsec = DRAIN_LOOK_MS * 1000000L};
+    uint64_t until_ms = cairn_mono_ms() + server->settings->http_drain_ms;
+    server->stopping = true;
+    cairn_srv_http_close(server->http);
+    while (!cairn_srv_http_is_quiet(server->http) && cairn_mono_ms() < until_ms) {
+        int got = sigtimedwait(signals, NULL, &look);
+        if (got == SIGTERM || got == SIGINT) return;
+    }
+}
+
 static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
                            struct cairn_error *err) {
     uint16_t port = 0;
@@ -144,6 +157,7 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
         got = sigtimedwait(signals, NULL, &look);
     }
     cairn_log(INFO, "server.stopping", "signal=%d", got);
+    drain(server, signals);
     return CAIRN_OK;
 }
 

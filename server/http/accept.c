@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Route, headers, lengths and types of a well-shaped request, before its body is buffered (B04). */
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <strings.h>
 
 #include "common/text.h"
@@ -27,14 +26,22 @@ static bool takes_body(const char *method) {
     return !strcmp(method, "PUT") || !strcmp(method, "POST") || !strcmp(method, "PATCH");
 }
 
-static const char *header(const struct cairn_srv_exchange *exchange, const char *name) {
-    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char *name, char *ret,
+                           size_t capacity, bool *ret_there) {
+    const char *value = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+    size_t size = value ? strlen(value) : 0;
+    while (size && (value[size - 1] == ' ' || value[size - 1] == '\t')) size--;
+    if (ret_there) *ret_there = value != NULL;
+    ret[0] = '\0';
+    if (size >= capacity) return false;
+    if (size) memcpy(ret, value, size);
+    ret[size] = '\0';
+    return true;
 }
 
 static enum cairn_code copy_header(const struct cairn_srv_exchange *exchange, const char *name,
                                    char *to, size_t capacity, struct cairn_error *err) {
-    const char *value = header(exchange, name);
-    if (!value || cairn_text_copy(to, capacity, value)) return CAIRN_OK;
+    if (cairn_srv_http_header(exchange, name, to, capacity, NULL)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "the header %s is longer than %zu bytes", name,
                       capacity - 1);
 }
@@ -77,26 +84,28 @@ static enum cairn_code match(struct cairn_srv_exchange *exchange, const char *me
 
 static enum cairn_code check_type(const struct cairn_srv_exchange *exchange,
                                   struct cairn_error *err) {
-    const char *encoding = header(exchange, "Content-Encoding");
-    const char *type = header(exchange, "Content-Type");
+    char encoding[64], type[128];
+    CAIRN_TRY(copy_header(exchange, "Content-Encoding", encoding, sizeof(encoding), err));
+    CAIRN_TRY(copy_header(exchange, "Content-Type", type, sizeof(type), err));
     bool bytes = exchange->request.route->id == CAIRN_ROUTE_TABLE_PUT;
     const char *wanted = bytes ? "application/octet-stream" : "application/json";
     size_t size = strlen(wanted);
-    if (encoding && strcasecmp(encoding, "identity"))
+    if (encoding[0] && strcasecmp(encoding, "identity"))
         return cairn_fail(err, CAIRN_MEDIA_TYPE, "Content-Encoding %s is not taken", encoding);
-    if (type && !strncasecmp(type, wanted, size) && (!type[size] || strchr("; ", type[size])))
+    if (!strncasecmp(type, wanted, size) && (!type[size] || strchr("; \t", type[size])))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_MEDIA_TYPE, "Content-Type must be %s, not %s", wanted,
-                      type ? type : "absent");
+                      type[0] ? type : "absent");
 }
 
 static enum cairn_code check_body(struct cairn_srv_exchange *exchange, const char *method,
                                   struct cairn_error *err) {
-    const char *text = header(exchange, "Content-Length");
-    const char *expect = header(exchange, "Expect");
+    char text[32], expect[32];
     uint64_t size = 0, limit = body_limit(exchange->request.route->id);
-    if (text) CAIRN_TRY(cairn_parse_u64(cairn_view_of(text), &size, err));
-    if (expect && strcasecmp(expect, "100-continue"))
+    CAIRN_TRY(copy_header(exchange, "Content-Length", text, sizeof(text), err));
+    CAIRN_TRY(copy_header(exchange, "Expect", expect, sizeof(expect), err));
+    if (text[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(text), &size, err));
+    if (expect[0] && strcasecmp(expect, "100-continue"))
         return cairn_fail(err, CAIRN_INVALID, "Expect: %s is not known", expect);
     if (!size) return CAIRN_OK;
     if (!takes_body(method))
@@ -106,12 +115,7 @@ static enum cairn_code check_body(struct cairn_srv_exchange *exchange, const cha
         return cairn_fail(err, CAIRN_TOO_LARGE,
                           "the body has %" PRIu64 " bytes, this path takes %" PRIu64, size, limit);
     exchange->body.limit = (size_t)size;
-    struct cairn_srv_http *http = exchange->http;
-    exchange->reserved_bytes = size;
-    if (atomic_fetch_add(&http->body_bytes, size) + size <=
-        http->server->settings->bodies_max_bytes)
-        return CAIRN_OK;
-    return cairn_fail(err, CAIRN_BUSY, "too many request bodies are arriving; try again");
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const char *method,
@@ -125,6 +129,7 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
     request->path = strndup(path.data, path.size);
     if (!request->path) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a path");
     request->head_only = !strcmp(method, "HEAD");
+    CAIRN_TRY(cairn_srv_site_check(exchange, method, err));
     CAIRN_TRY(match(exchange, method, path, err));
     if (query.data) CAIRN_TRY(cairn_query_parse(query, &request->query, err));
     CAIRN_TRY(copy_headers(exchange, err));

@@ -2,6 +2,8 @@
 /* Connections are accepted here and handed to the library. Its own loops, when accept has no
  * descriptor to give, ask again without pause if they have no connection, and otherwise not before
  * one of theirs has ended, whatever was freed elsewhere (K08). */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
@@ -14,6 +16,10 @@
 #include "server/http/inside.h"
 
 #define FULL_LOOK_MS 20
+#define FULL_IDLE_CLOSED 32 /* at once; they are gone by the next look */
+#define PROBE_AFTER_S 60
+#define PROBE_EVERY_S 15
+#define PROBES 4
 #define FULL_COUNT_ANEW_MS 1000
 #define SAY_EVERY_MS 10000
 
@@ -26,7 +32,22 @@ static bool stay(const struct cairn_srv_http *http, bool for_callers, int ms) {
     return !http->stopping;
 }
 
-/* The library closes a socket that it does not take, also when its address has too many. */
+static bool is_called(const struct cairn_srv_http *http) {
+    struct pollfd one = {.fd = http->listen_fd, .events = POLLIN};
+    return poll(&one, 1, 0) > 0;
+}
+
+/* A peer that has vanished (a node without power, a lost route) is noticed by probes, also while
+ * its request is being worked on and no deadline of ours runs. */
+static void probe_peer(int fd) {
+    int on = 1, after = PROBE_AFTER_S, every = PROBE_EVERY_S, count = PROBES;
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &after, sizeof after);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+/* The library closes a socket that it does not take. */
 static void hand_over(struct cairn_srv_http *http, int fd) {
     struct sockaddr_storage address = {0};
     socklen_t size = sizeof address;
@@ -34,6 +55,7 @@ static void hand_over(struct cairn_srv_http *http, int fd) {
         close(fd); /* it has gone again */
         return;
     }
+    probe_peer(fd);
     atomic_fetch_add(&http->connections, 1);
     if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, size) != MHD_YES)
         atomic_fetch_sub(&http->connections, 1);
@@ -46,10 +68,12 @@ static void count_anew(struct cairn_srv_http *http) {
     if (info) http->connections = info->num_connections;
 }
 
-/* At the bound, callers wait in the kernel's queue. False: the door is closed. */
+/* At the bound, who has been idle for longest is closed; while all are busy, callers wait in the
+ * kernel's queue. False: the door is closed. */
 static bool wait_for_room(struct cairn_srv_http *http) {
     uint64_t anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
     while (http->connections >= http->connections_max) {
+        if (is_called(http)) (void)cairn_srv_guard_make_room(http, FULL_IDLE_CLOSED);
         if (!stay(http, false, FULL_LOOK_MS)) return false;
         if (cairn_mono_ms() < anew_ms) continue;
         count_anew(http);

@@ -8,8 +8,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "server/http/inside.h"
 #include "server/handlers/stream.h"
+#include "server/http/inside.h"
 
 #define LOOPS_MAX 4
 #define CONNECTION_MEMORY_BYTES (32 * CAIRN_KIB)
@@ -82,6 +82,8 @@ static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker 
 static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     struct cairn_srv *server = exchange->http->server;
     exchange->dispatched = true;
+    atomic_fetch_add(&exchange->http->answering, 1);
+    exchange->guard->moved_ms = UINT64_MAX; /* its body is ours to work on, and nobody's to reset */
     exchange->request.server = server;
     exchange->request.body = cairn_buf_view(&exchange->body);
     exchange->request.arrived_ms = cairn_srv_mono_ms(server);
@@ -96,37 +98,73 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     return MHD_YES;
 }
 
+/* What keeps a save alive, and what ends it. */
+static enum cairn_srv_memory body_kind(enum cairn_route_id id) {
+    switch (id) {
+    case CAIRN_ROUTE_NODE_PUT:
+    case CAIRN_ROUTE_SHARD_REGISTER:
+    case CAIRN_ROUTE_COMMIT:
+    case CAIRN_ROUTE_FAIL:
+    case CAIRN_ROUTE_ABORT:
+        return CAIRN_SRV_MEMORY_BODIES_OF_SAVES;
+    default:
+        return CAIRN_SRV_MEMORY_BODIES;
+    }
+}
+
+/* A body may take a second per MiB that has come on top: slower is an attack or no use. */
+static void move_deadline(struct cairn_srv_exchange *exchange) {
+    uint64_t allowed_ms = exchange->http->server->settings->request_timeout_ms;
+    uint64_t used_ms = cairn_mono_ms() - exchange->begun_ms;
+    allowed_ms += exchange->body.size / 1024;
+    cairn_srv_guard_set(exchange->guard, allowed_ms > used_ms ? allowed_ms - used_ms : 0);
+}
+
 /* A refusal in the first callback closes the connection: right for what is malformed or has a body
  * that nobody wants; a plain refusal waits for the second one and keeps the connection. */
 static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *method,
                              const char *version) {
     exchange->begun = true;
-    exchange->guard = cairn_srv_guard_of(exchange->connection);
-    uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
+    exchange->begun_ms = cairn_mono_ms();
+    cairn_srv_refuse_arrived(exchange);
     exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
     if (exchange->code) return cairn_srv_http_reply(exchange);
     exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
     const char *length =
         MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
     if (exchange->code && length && strcmp(length, "0")) return cairn_srv_http_reply(exchange);
-    /* Bodies may take a second per MiB on top: slower than that is an attack or no use. */
-    cairn_srv_guard_set(exchange->guard, timeout_ms + exchange->reserved_bytes / 1024);
+    if (!exchange->code && exchange->http->stopping)
+        exchange->code = cairn_fail(&exchange->error, CAIRN_UNAVAILABLE, "the server is stopping");
+    move_deadline(exchange);
     return MHD_YES;
+}
+
+/* A refusal takes no more memory: the rest of the body is read and dropped. */
+static void take_body(struct cairn_srv_exchange *exchange, const char *data, size_t size) {
+    enum cairn_route_id id = exchange->request.route ? exchange->request.route->id : 0;
+    if (exchange->code) return;
+    if (!cairn_srv_memory_take(exchange, body_kind(id), size))
+        exchange->code = cairn_fail(&exchange->error, CAIRN_BUSY,
+                                    "too many request bodies are arriving; try again");
+    else
+        exchange->code = cairn_buf_append(&exchange->body, data, size, &exchange->error);
+    move_deadline(exchange);
+    if (!exchange->code) return;
+    cairn_buf_release(&exchange->body);
+    cairn_srv_memory_give(exchange->http, exchange->guard);
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *upload_data,
                                   size_t *upload_data_size, void **req_cls) {
     struct cairn_srv_exchange *exchange = *req_cls;
-    (void)cls, (void)url;
-    if (!exchange) return MHD_NO;
-    exchange->connection = connection;
+    (void)cls, (void)connection, (void)url;
+    if (!exchange || !exchange->guard) return MHD_NO;
     if (!exchange->begun) return begin(exchange, method, version);
     if (*upload_data_size) {
-        enum cairn_code code =
-            cairn_buf_append(&exchange->body, upload_data, *upload_data_size, &exchange->error);
+        take_body(exchange, upload_data, *upload_data_size);
         *upload_data_size = 0;
-        return code ? MHD_NO : MHD_YES;
+        return MHD_YES;
     }
     if (exchange->code && !exchange->dispatched) return cairn_srv_http_reply(exchange);
     if (!exchange->dispatched) return dispatch(exchange);
@@ -146,8 +184,10 @@ static void *on_target(void *cls, const char *uri, struct MHD_Connection *connec
         if (uri[i] < 0x21 || uri[i] > 0x7e || uri[i] == '#') ok = false;
     }
     exchange->target = ok ? strdup(uri) : NULL;
-    cairn_srv_guard_set(cairn_srv_guard_of(connection),
-                        exchange->http->server->settings->request_timeout_ms);
+    exchange->guard = cairn_srv_guard_of(connection);
+    cairn_srv_guard_set(exchange->guard, exchange->http->server->settings->request_timeout_ms);
+    cairn_srv_guard_idle(exchange->http, exchange->guard, false);
+    cairn_srv_refuse_arriving(exchange);
     return exchange;
 }
 
@@ -160,11 +200,14 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
                          enum MHD_RequestTerminationCode why) {
     struct cairn_srv_http *http = cls;
     struct cairn_srv_exchange *exchange = *req_cls;
-    (void)why;
+    (void)connection, (void)why;
     *req_cls = NULL;
     if (!exchange) return;
-    cairn_srv_guard_set(cairn_srv_guard_of(connection), http->server->settings->idle_timeout_ms);
-    atomic_fetch_sub(&http->body_bytes, exchange->reserved_bytes);
+    cairn_srv_refuse_arrived(exchange);
+    cairn_srv_memory_give(http, exchange->guard);
+    cairn_srv_guard_set(exchange->guard, http->server->settings->idle_timeout_ms);
+    cairn_srv_guard_idle(http, exchange->guard, true);
+    if (exchange->dispatched) atomic_fetch_sub(&http->answering, 1);
     cairn_buf_release(&exchange->body);
     cairn_srv_stream_free(exchange->reply.stream);
     cairn_srv_reply_release(&exchange->reply);
@@ -192,7 +235,7 @@ static unsigned connection_limit(const struct cairn_srv_settings *settings) {
     }
     uint64_t room =
         files.rlim_cur > 2 * FILES_RESERVED ? files.rlim_cur - FILES_RESERVED : FILES_RESERVED;
-    uint64_t limit = cairn_min_u64(settings->connections_max, room);
+    uint64_t limit = cairn_min_u64(settings->http_connections_max, room);
     cairn_log(INFO, "http.limits", "connections=%llu", (unsigned long long)limit);
     return (unsigned)limit;
 }
@@ -203,10 +246,11 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
     unsigned loops = (unsigned)cairn_min_u64((uint64_t)(cores > 1 ? cores : 1), LOOPS_MAX);
     http->connections_max = connection_limit(settings);
     struct MHD_OptionItem options[] = {
+        {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)cairn_srv_refuse_log, http},
+        {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, NULL},
         /* The door counts; the library gives each loop its share of this. */
         {MHD_OPTION_CONNECTION_LIMIT, (intptr_t)(loops * http->connections_max), NULL},
-        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, (intptr_t)settings->connections_per_address, NULL},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, http},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, http},
@@ -215,11 +259,10 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
         {loops > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)loops, NULL},
         {MHD_OPTION_END, 0, NULL},
     };
-    http->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                             MHD_USE_NO_LISTEN_SOCKET,
-                         0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options,
-                         MHD_OPTION_END);
+    http->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+                                        MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG,
+                                    0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options,
+                                    MHD_OPTION_END);
     if (!http->daemon) return cairn_fail(err, CAIRN_IO, "the HTTP server did not start");
     return CAIRN_OK;
 }
@@ -230,6 +273,8 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     if (!http) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the HTTP server");
     http->server = server;
     http->listen_fd = http->door_wake_fd = -1;
+    http->locked.idle_end = &http->locked.idle;
+    cairn_srv_site_learn(http);
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
     cairn_condition_init(&http->work);
     enum cairn_code code =
@@ -245,12 +290,21 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     return CAIRN_OK;
 }
 
-void cairn_srv_http_stop(struct cairn_srv_http *http) {
-    if (!http) return;
+void cairn_srv_http_close(struct cairn_srv_http *http) {
     http->stopping = true;
     cairn_srv_door_close(http);
-    /* Suspended connections must all be resumed before the daemon may stop. */
+    /* Who waits is answered now; suspended connections must all be resumed before the daemon may
+     * stop. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
+}
+
+bool cairn_srv_http_is_quiet(const struct cairn_srv_http *http) {
+    return !http->answering;
+}
+
+void cairn_srv_http_stop(struct cairn_srv_http *http) {
+    if (!http) return;
+    cairn_srv_http_close(http);
     if (http->server->requests) cairn_srv_pool_stop(http->server->requests);
     if (http->server->looks) cairn_srv_pool_stop(http->server->looks);
     if (http->server->reads) cairn_srv_pool_stop(http->server->reads);

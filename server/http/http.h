@@ -13,7 +13,12 @@
  *          B07  no byte from outside reaches a header without being checked.
  *          K08  where no descriptor is to be had, whoever is connected is served, and who waits is
  *              accepted within a moment of there being one again; nothing asks without pause.
- *          H4   every answer of ours is JSON or problem+json; libmicrohttpd's own refusals are its.
+ *          B08  a request that names another host is refused, and what changes something is not
+ *               taken from a page of another site.
+ *          B10  memory is taken by what has arrived and not by what was announced; where it ends,
+ *               peers that stand still lose theirs first.
+ *          H4   every answer of ours is JSON or problem+json, also to a request without Host or
+ *               with a bad Content-Length; other refusals of a request's head are libmicrohttpd's.
  * Limits:  server/settings.def; 64 MiB a body.
  * Threads: event loops, one per core and at most 4; one thread for deadlines and one that
  *          accepts; handlers run on the requests pool.
@@ -26,6 +31,10 @@
 
 enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_http **ret,
                                      uint16_t *ret_port, struct cairn_error *err) CAIRN_MUST_USE;
+/* No new connections; what waits or still comes is answered 503; what is being answered goes on. */
+void cairn_srv_http_close(struct cairn_srv_http *http);
+/* No request is being answered. */
+bool cairn_srv_http_is_quiet(const struct cairn_srv_http *http);
 /* No new connections; what waits is answered 503; then everything is closed. Stops the server's
  * pools and waiters on the way, since they hold connections. NULL is fine. */
 void cairn_srv_http_stop(struct cairn_srv_http *http);

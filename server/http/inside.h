@@ -13,6 +13,7 @@
 #pragma once
 
 #include <microhttpd.h>
+#include <stdarg.h>
 
 #include "common/lock.h"
 #include "server/http/http.h"
@@ -20,13 +21,38 @@
 #include "server/request.h"
 #include "server/waiters.h"
 
+#define CAIRN_SRV_PEER_BUCKETS 1024
 #define CAIRN_SRV_TARGET_BYTES_MAX (CAIRN_ROUTE_PATH_BYTES_MAX + CAIRN_QUERY_BYTES_MAX + 1)
 
-/* One connection's place in the table of deadlines. */
+/* Memory that peers can make the server hold. Heartbeats, shards, seals and ends of saves have a
+ * share of their own, so that nobody who sends other bodies keeps them out. */
+enum cairn_srv_memory {
+    CAIRN_SRV_MEMORY_BODIES,
+    CAIRN_SRV_MEMORY_BODIES_OF_SAVES,
+    CAIRN_SRV_MEMORY_REPLIES,
+    CAIRN_SRV_MEMORY_KINDS
+};
+
+/* The connections of one address; in a table while it has any. */
+struct cairn_srv_peer {
+    uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
+    uint32_t connections;
+    struct cairn_srv_peer *next;
+};
+
+/* One connection's place in the table of deadlines, and what it makes the server hold. */
 struct cairn_srv_guard {
     int fd;
     _Atomic uint64_t deadline_ms; /* mono clock; UINT64_MAX = none */
+    _Atomic uint64_t held_bytes;  /* of memory.c, all of one kind */
+    _Atomic int held_kind;
+    _Atomic uint64_t
+        moved_ms; /* when its peer last sent or took; UINT64_MAX: nobody waits for it */
+    /* under the lock */
     struct cairn_srv_guard *next, **at;
+    struct cairn_srv_guard *idle_next, **idle_at; /* longest idle first; idle_at NULL: busy */
+    struct cairn_srv_peer *peer;                  /* NULL: it was reset, and counts no more */
+    bool is_reset;
 };
 
 struct cairn_srv_http {
@@ -34,7 +60,9 @@ struct cairn_srv_http {
     struct MHD_Daemon *daemon;
     int listen_fd;
     _Atomic bool stopping;
-    _Atomic uint64_t body_bytes; /* of all requests that are arriving or being worked on */
+    _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections; memory.c */
+    _Atomic uint32_t answering;                      /* requests that came whole, until answered */
+    char hostname[256];                              /* this machine's own name */
     pthread_t guard_thread;
     bool guarded;
     pthread_t door_thread;
@@ -46,6 +74,9 @@ struct cairn_srv_http {
     struct cairn_condition work;
     struct {
         struct cairn_srv_guard *guards;
+        struct cairn_srv_exchange *arriving; /* their request line has come, we were not called */
+        struct cairn_srv_guard *idle, **idle_end;
+        struct cairn_srv_peer *peers[CAIRN_SRV_PEER_BUCKETS];
         bool stopping;
     } locked;
 };
@@ -60,7 +91,9 @@ struct cairn_srv_exchange {
     size_t uri_size;
     char *target; /* owned; NULL when it is not one */
     bool begun, dispatched, ready;
-    uint64_t reserved_bytes;
+    uint64_t begun_ms; /* mono clock; its deadline moves on with what arrives */
+    pthread_t loop;    /* its event loop */
+    struct cairn_srv_exchange *arriving_next, **arriving_at; /* refuse.c; under the lock */
     struct cairn_buf body;
     struct cairn_srv_request request;
     struct cairn_srv_reply reply;
@@ -74,8 +107,27 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
 /* accept.c: route, headers, lengths and types of a well-shaped request. */
 enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const char *method,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* The value of a header without the spaces behind it; false when it is longer than capacity. */
+bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char *name, char *ret,
+                           size_t capacity, bool *ret_there);
+/* site.c: is the request for this server, and not made by a page of another site? */
+enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, const char *method,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_site_learn(struct cairn_srv_http *http);
+/* memory.c: false when there is none, also after connections were reset whose peers neither send
+ * nor take. */
+bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
+                           uint64_t bytes) CAIRN_MUST_USE;
+void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_guard *guard);
+/* refuse.c: what the library refuses before it asks us, answered in our words. */
+void cairn_srv_refuse_arriving(struct cairn_srv_exchange *exchange);
+void cairn_srv_refuse_arrived(struct cairn_srv_exchange *exchange);
+void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
 /* reply.c */
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
+/* The body of a problem, as it is sent. */
+enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* door.c */
 enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http,
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -90,3 +142,8 @@ void cairn_srv_guard_notify(void *cls, struct MHD_Connection *connection, void *
 struct cairn_srv_guard *cairn_srv_guard_of(struct MHD_Connection *connection);
 /* UINT64_MAX takes the deadline away. guard may be NULL. */
 void cairn_srv_guard_set(struct cairn_srv_guard *guard, uint64_t within_ms);
+void cairn_srv_guard_idle(struct cairn_srv_http *http, struct cairn_srv_guard *guard, bool idle);
+/* The lock is held. */
+void cairn_srv_guard_reset(struct cairn_srv_http *http, struct cairn_srv_guard *guard);
+/* Closes those that have been idle for longest, up to count; false when nobody is idle. */
+bool cairn_srv_guard_make_room(struct cairn_srv_http *http, size_t count);

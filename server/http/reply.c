@@ -3,11 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/log.h"
-#include "server/http/inside.h"
 #include "server/handlers/stream.h"
+#include "server/http/inside.h"
 
 #define STREAM_BLOCK_BYTES (256 * CAIRN_KIB)
+#define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
+#define SMALL_REPLY_BYTES_MAX (16 * CAIRN_KIB) /* of as many connections as there may be: 128 MiB */
 
 /* ---- problems ---- */
 
@@ -15,7 +18,8 @@ static const char *path_of(const struct cairn_srv_exchange *exchange) {
     return exchange->request.path ? exchange->request.path : "";
 }
 
-static enum cairn_code write_problem(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
+enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
+                                       struct cairn_error *err) {
     struct cairn_srv_reply *reply = &exchange->reply;
     CAIRN_AUTO_JSON json_t *problem =
         cairn_srv_problem(exchange->code, &exchange->error, path_of(exchange));
@@ -85,6 +89,45 @@ static ssize_t read_nothing(void *cls, uint64_t position, char *to, size_t capac
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
+/* ---- large replies ---- */
+
+/* A reply in memory of which one can see whether it is taken (B10). */
+struct page {
+    struct cairn_buf body;
+    struct cairn_srv_guard *guard;
+};
+
+static ssize_t read_page(void *cls, uint64_t position, char *to, size_t capacity) {
+    struct page *page = cls;
+    uint64_t size = cairn_min_u64(page->body.size - position, capacity);
+    page->guard->moved_ms = cairn_mono_ms();
+    memcpy(to, page->body.data + position, (size_t)size);
+    return (ssize_t)size;
+}
+
+static void free_page(void *cls) {
+    struct page *page = cls;
+    cairn_buf_release(&page->body);
+    free(page);
+}
+
+static bool is_large(const struct cairn_srv_exchange *exchange) {
+    const struct cairn_srv_reply *reply = &exchange->reply;
+    return !reply->stream && reply->body.size > SMALL_REPLY_BYTES_MAX;
+}
+
+static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
+    struct page *page = calloc(1, sizeof(*page));
+    if (!page) return NULL;
+    page->guard = exchange->guard;
+    page->body = exchange->reply.body;
+    exchange->reply.body = (struct cairn_buf){0};
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        page->body.size, PAGE_BLOCK_BYTES, read_page, page, free_page);
+    if (!response) free_page(page);
+    return response;
+}
+
 /* ---- responses ---- */
 
 static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
@@ -92,6 +135,7 @@ static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
     if (reply->stream) return stream_response(exchange);
     if (reply->head_bytes)
         return MHD_create_response_from_callback(reply->head_bytes, 1024, read_nothing, NULL, NULL);
+    if (is_large(exchange)) return page_response(exchange);
     void *data = reply->body.data;
     struct MHD_Response *response =
         data ? MHD_create_response_from_buffer(reply->body.size, data, MHD_RESPMEM_MUST_FREE)
@@ -133,11 +177,25 @@ static void log_failure(const struct cairn_srv_exchange *exchange) {
     }
 }
 
+/* The request's body is not needed any more, so a connection holds one of both. */
+static void reserve(struct cairn_srv_exchange *exchange) {
+    struct cairn_srv_reply *reply = &exchange->reply;
+    cairn_buf_release(&exchange->body);
+    cairn_srv_memory_give(exchange->http, exchange->guard);
+    if (exchange->code || !is_large(exchange)) return;
+    if (cairn_srv_memory_take(exchange, CAIRN_SRV_MEMORY_REPLIES, reply->body.size)) return;
+    cairn_srv_reply_release(reply);
+    *reply = (struct cairn_srv_reply){0};
+    exchange->code = cairn_fail(&exchange->error, CAIRN_BUSY,
+                                "too many replies are waiting to be taken; try again");
+}
+
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
     struct cairn_error err = {0};
+    reserve(exchange);
     if (exchange->code) {
         log_failure(exchange);
-        if (write_problem(exchange, &err)) return MHD_NO;
+        if (cairn_srv_http_problem(exchange, &err)) return MHD_NO;
     }
     struct cairn_srv_reply *reply = &exchange->reply;
     uint64_t size = reply->body.size; /* make_response takes the body over */

@@ -66,8 +66,9 @@ static enum cairn_code ask(const char *listen, uint16_t port, const char *text, 
 
 enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
                                          struct cairn_error *err) {
-    CAIRN_TRY(ask(listen, port, "GET /livez HTTP/1.1\r\nHost: self\r\nConnection: close\r\n\r\n",
+    CAIRN_TRY(ask(listen, port,
+                  "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
                   "HTTP/1.1 200", err));
-    return ask(listen, port, "GET /livez HTTP/1.1\r\nHost: self\nConnection: close\r\n\r\n",
+    return ask(listen, port, "GET /livez HTTP/1.1\r\nHost: localhost\nConnection: close\r\n\r\n",
                "HTTP/1.1 400", err);
 }

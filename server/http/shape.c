@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shape proof (B03). The library parses in place and forgives much: bare LF, folded lines, NUL,
- * doubled lengths. If every line was exactly "Name: value CRLF", then method, target, version and
- * each name and value lie exactly next to each other in its buffer, and the last ends where the
- * header ends. One pointer elsewhere means that something was forgiven, and then it is refused. */
+ * doubled lengths. If every line was exactly "Name:", spaces or tabs, "value CRLF", then method,
+ * target, version and each name and value lie exactly next to each other in its buffer, and the
+ * last ends where the header ends. One pointer elsewhere means that something was forgiven, and
+ * then it is refused. */
 #include <stdio.h>
 #include <strings.h>
 
@@ -29,7 +30,16 @@ static bool is_field_text(const char *text, size_t size) {
         unsigned char c = (unsigned char)text[i];
         if ((c < 0x20 && c != '\t') || c == 0x7f) return false;
     }
-    return !size || (text[0] != ' ' && text[size - 1] != ' ');
+    return !size || (text[0] != ' ' && text[0] != '\t');
+}
+
+/* RFC 9112, 5.1: any number of spaces and tabs between the colon, which the library has
+ * overwritten, and the value. */
+static bool is_gap(const char *from, const char *to) {
+    if (to <= from) return false;
+    for (from++; from < to; from++)
+        if (*from != ' ' && *from != '\t') return false;
+    return true;
 }
 
 static bool named(const char *name, size_t size, const char *wanted) {
@@ -41,7 +51,7 @@ static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char
     struct walk *walk = cls;
     (void)kind;
     walk->ok = walk->ok && value && key == walk->next && is_token(key, key_size) &&
-               value == key + key_size + 2 && is_field_text(value, value_size);
+               is_gap(key + key_size, value) && is_field_text(value, value_size);
     walk->content_lengths += named(key, key_size, "Content-Length");
     walk->transfer_encodings += named(key, key_size, "Transfer-Encoding");
     walk->hosts += named(key, key_size, "Host");
@@ -52,7 +62,7 @@ static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char
 enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const char *method,
                                       const char *version, struct cairn_error *err) {
     static const char doubt[] = "the request is not exactly what RFC 9112 asks for (one CRLF after "
-                                "each line, one space after each colon and no folded lines)";
+                                "each line, no space before a colon and no folded lines)";
     const char *uri = exchange->uri;
     struct walk walk = {.ok = exchange->target != NULL};
     walk.ok = walk.ok && method + strlen(method) + 1 == uri &&

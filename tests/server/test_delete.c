@@ -65,7 +65,7 @@ static int delete_latest(struct cairn_world *world, const char *header, const ch
     char request[400];
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
     snprintf(request, sizeof(request),
-             "DELETE " WORLD_RUN "/checkpoints/latest HTTP/1.1\r\nHost: a\r\n"
+             "DELETE " WORLD_RUN "/checkpoints/latest HTTP/1.1\r\nHost: localhost\r\n"
              "Connection: close\r\n%s%s%s\r\n",
              header, id, id[0] ? "\"\r\n" : "");
     return cairn_raw_ask(world->server.port, request, strlen(request), &reply);

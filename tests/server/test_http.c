@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What arrives at the port: malformed shapes, limits and deadlines (B01-B05, B07). */
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "common/clock.h"
@@ -14,8 +16,8 @@ struct shape {
 };
 #define SHAPE(what, request)                                                                       \
     { what, request, sizeof(request) - 1 }
-#define GET "GET /livez HTTP/1.1\r\nHost: a\r\n"
-#define PUT "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+#define GET "GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+#define PUT "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 /* None of these may be answered as if it had been understood, and nothing behind it be parsed. */
 static const struct shape malformed[] = {
@@ -26,29 +28,26 @@ static const struct shape malformed[] = {
     SHAPE("chunks", PUT "Transfer-Encoding: chunked\r\n\r\n"
                         "2\r\n{}\r\n0\r\n\r\n"),
     SHAPE("identity coding", GET "Transfer-Encoding: identity\r\n\r\n"),
-    SHAPE("LF after the request line", "GET /livez HTTP/1.1\nHost: a\r\n\r\n"),
-    SHAPE("LF after a header", "GET /livez HTTP/1.1\r\nHost: a\nX: b\r\n\r\n"),
+    SHAPE("LF after the request line", "GET /livez HTTP/1.1\nHost: localhost\r\n\r\n"),
+    SHAPE("LF after a header", "GET /livez HTTP/1.1\r\nHost: localhost\nX: b\r\n\r\n"),
     SHAPE("LF at the end", GET "\n"),
-    SHAPE("only LF", "GET /livez HTTP/1.1\nHost: a\n\n"),
+    SHAPE("only LF", "GET /livez HTTP/1.1\nHost: localhost\n\n"),
     SHAPE("space before the colon", GET "X : b\r\n\r\n"),
     SHAPE("tab before the colon", GET "X\t: b\r\n\r\n"),
-    SHAPE("no space behind the colon", GET "X:b\r\n\r\n"),
-    SHAPE("two spaces behind the colon", GET "X:  b\r\n\r\n"),
-    SHAPE("a space at the end of a value", GET "X: b \r\n\r\n"),
     SHAPE("a folded line", GET "X: a\r\n b\r\n\r\n"),
     SHAPE("a folded line that looks like a header", GET "X: a\r\n B: 9\r\n\r\n"),
     SHAPE("a line folded with a tab", GET "X: a\r\n\tb\r\n\r\n"),
     SHAPE("NUL in a value", GET "X: a\0b\r\n\r\n"),
     SHAPE("NUL in a name", GET "X\0Y: b\r\n\r\n"),
-    SHAPE("NUL in the target", "GET /live\0z HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("NUL in the target", "GET /live\0z HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     SHAPE("a control byte in a value", GET "X: a\001b\r\n\r\n"),
     SHAPE("DEL in a value", GET "X: a\177b\r\n\r\n"),
     SHAPE("CR in a value", GET "X: a\rb\r\n\r\n"),
     SHAPE("no Host", "GET /livez HTTP/1.1\r\nX: a\r\n\r\n"),
     SHAPE("two Hosts", GET "Host: b\r\n\r\n"),
-    SHAPE("a fragment", "GET /livez#x HTTP/1.1\r\nHost: a\r\n\r\n"),
-    SHAPE("absolute form", "GET http://a/livez HTTP/1.1\r\nHost: a\r\n\r\n"),
-    SHAPE("asterisk form", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("a fragment", "GET /livez#x HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("absolute form", "GET http://a/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("asterisk form", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     SHAPE("a negative length", PUT "Content-Length: -1\r\n\r\n"),
     SHAPE("a signed length", PUT "Content-Length: +2\r\n\r\n{}"),
     SHAPE("a length beyond 2^64", PUT "Content-Length: 18446744073709551621\r\n\r\n{}"),
@@ -59,21 +58,23 @@ static const struct shape malformed[] = {
     SHAPE("a name with brackets", GET "a(b): b\r\n\r\n"),
     SHAPE("a header without a colon", GET "nocolon\r\n\r\n"),
     SHAPE("an empty header name", GET ": b\r\n\r\n"),
-    SHAPE("two spaces in the request line", "GET  /livez HTTP/1.1\r\nHost: a\r\n\r\n"),
-    SHAPE("a tab in the request line", "GET\t/livez HTTP/1.1\r\nHost: a\r\n\r\n"),
-    SHAPE("a space at the end of the request line", "GET /livez HTTP/1.1 \r\nHost: a\r\n\r\n"),
-    SHAPE("a space in the target", "GET /livez x HTTP/1.1\r\nHost: a\r\n\r\n"),
-    SHAPE("a byte above 7e in the target", "GET /livez\303\251 HTTP/1.1\r\nHost: a\r\n\r\n"),
-    SHAPE("HTTP/2.0", "GET /livez HTTP/2.0\r\nHost: a\r\n\r\n"),
-    SHAPE("HTTP/0.9", "GET /livez\r\nHost: a\r\n\r\n"),
-    SHAPE("a lower-case version", "GET /livez http/1.1\r\nHost: a\r\n\r\n"),
+    SHAPE("two spaces in the request line", "GET  /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("a tab in the request line", "GET\t/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("a space at the end of the request line",
+          "GET /livez HTTP/1.1 \r\nHost: localhost\r\n\r\n"),
+    SHAPE("a space in the target", "GET /livez x HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("a byte above 7e in the target",
+          "GET /livez\303\251 HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("HTTP/2.0", "GET /livez HTTP/2.0\r\nHost: localhost\r\n\r\n"),
+    SHAPE("HTTP/0.9", "GET /livez\r\nHost: localhost\r\n\r\n"),
+    SHAPE("a lower-case version", "GET /livez http/1.1\r\nHost: localhost\r\n\r\n"),
 };
 
 TEST(malformed_requests_are_refused_and_nothing_behind_them_is_parsed) /* B03 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
-    static const char second[] = "GET /version HTTP/1.1\r\nHost: a\r\nX: smuggled\r\n\r\n";
+    static const char second[] = "GET /version HTTP/1.1\r\nHost: localhost\r\nX: smuggled\r\n\r\n";
     for (size_t i = 0; i < CAIRN_COUNT(malformed); i++) {
         const struct shape *shape = &malformed[i];
         char bytes[1024];
@@ -93,40 +94,106 @@ TEST(malformed_requests_are_refused_and_nothing_behind_them_is_parsed) /* B03 */
     }
 }
 
+/* RFC 9112, 5: what a client may send although hardly one does. */
+static const struct shape legal[] = {
+    SHAPE("no space behind the colon", GET "X:b\r\n\r\n"),
+    SHAPE("two spaces behind the colon", GET "X:  b\r\n\r\n"),
+    SHAPE("a tab behind the colon", GET "X:\tb\r\n\r\n"),
+    SHAPE("a space at the end of a value", GET "X: b \r\n\r\n"),
+    SHAPE("a value without a byte", GET "X:\r\n\r\n"),
+    SHAPE("a value of spaces", GET "X: \r\n\r\n"),
+    SHAPE("several of them", GET "X:\r\nY:\r\nA:b\r\nB:   c d\r\n\r\n"),
+    SHAPE("a Host without a space", "GET /livez HTTP/1.1\r\nHost:localhost\r\n\r\n"),
+};
+
+TEST(every_spacing_that_rfc_9112_allows_is_taken) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    for (size_t i = 0; i < CAIRN_COUNT(legal); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        int status = cairn_raw_ask(world.server.port, legal[i].request, legal[i].size, &reply);
+        cairn_test_check(status == 200, __FILE__, __LINE__, "%s: status %d", legal[i].what, status);
+    }
+}
+
+static size_t occurrences(const struct cairn_buf *text, const char *what) {
+    size_t count = 0;
+    for (const char *at = text->data; at && (at = strstr(at, what)); at++) count++;
+    return count;
+}
+
+/* Refused by libmicrohttpd before it asks us: its page of HTML had two header blocks. */
+static const struct {
+    int status;
+    const char *request;
+} refused_early[] = {
+    {400, PUT "Content-Length: -1\r\n\r\n"},
+    {400, PUT "Content-Length: 2x\r\n\r\n{}"},
+    {400, PUT "Content-Length: 2, 2\r\n\r\n{}"},
+    {413, PUT "Content-Length: 18446744073709551621\r\n\r\n{}"},
+    {400, "GET /livez HTTP/1.1\r\nX: a\r\n\r\n"},
+};
+
+TEST(what_the_library_refuses_is_one_problem_too) /* H4 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    CAIRN_AUTO(raw) slow = {0}; /* a request that is arriving must not get another one's answer */
+    REQUIRE(cairn_raw_open(&slow, world.server.port));
+    REQUIRE(cairn_raw_text(&slow, "GET /livez HTTP/1.1\r\nX: y\r\n"));
+    for (size_t i = 0; i < CAIRN_COUNT(refused_early); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        CAIRN_AUTO(raw) raw = {0};
+        REQUIRE(cairn_raw_open(&raw, world.server.port));
+        REQUIRE(cairn_raw_text(&raw, refused_early[i].request));
+        while (cairn_raw_more(&raw, 3000, &reply)) continue;
+        int status = reply.size > 12 ? (int)strtol(reply.data + 9, NULL, 10) : 0;
+        cairn_test_check(status == refused_early[i].status, __FILE__, __LINE__,
+                         "%d instead of %d: %s", status, refused_early[i].status,
+                         refused_early[i].request);
+        EXPECT_EQ_U64(occurrences(&reply, "HTTP/1.1 "), 1);
+        EXPECT_EQ_U64(occurrences(&reply, "application/problem+json"), 1);
+        EXPECT_EQ_U64(occurrences(&reply, "<html"), 0);
+    }
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_raw_text(&slow, "Host: localhost\r\n\r\n"));
+    EXPECT(cairn_raw_reply(&slow, 3000, &reply) == 200);
+}
+
 /* Well-shaped, but not to be taken. */
 static const struct {
     int status;
     const char *request;
 } refused[] = {
-    {400, "GET /v1/runs/a%00b/c HTTP/1.1\r\nHost: a\r\n\r\n"}, /* B01 */
-    {400, "GET /v1/runs/../c HTTP/1.1\r\nHost: a\r\n\r\n"},    /* B02 from here */
-    {400, "GET /v1/runs/%2e%2e/c HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs/a%252fb/c HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs/a%2fb/c HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs//c HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs/a%5cb/c HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs/%c0%af/c HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs/a%zz/c HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs/a%0d%0aX:%20b/c HTTP/1.1\r\nHost: a\r\n\r\n"}, /* B07 */
-    {400, "GET /v1/runs?limit=1&limit=2 HTTP/1.1\r\nHost: a\r\n\r\n"}, /* B04 from here */
-    {400, "GET /v1/runs?unknown=1 HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs?limit=0 HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /v1/runs?cursor=zz HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {404, "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {405, "DELETE /v1/runs HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {405, "TRACE /livez HTTP/1.1\r\nHost: a\r\n\r\n"},
-    {400, "GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"},
-    {413, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    {400, "GET /v1/runs/a%00b/c HTTP/1.1\r\nHost: localhost\r\n\r\n"}, /* B01 */
+    {400, "GET /v1/runs/../c HTTP/1.1\r\nHost: localhost\r\n\r\n"},    /* B02 from here */
+    {400, "GET /v1/runs/%2e%2e/c HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs/a%252fb/c HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs/a%2fb/c HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs//c HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs/a%5cb/c HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs/%c0%af/c HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs/a%zz/c HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs/a%0d%0aX:%20b/c HTTP/1.1\r\nHost: localhost\r\n\r\n"}, /* B07 */
+    {400, "GET /v1/runs?limit=1&limit=2 HTTP/1.1\r\nHost: localhost\r\n\r\n"}, /* B04 from here */
+    {400, "GET /v1/runs?unknown=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs?limit=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /v1/runs?cursor=zz HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {404, "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {405, "DELETE /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {405, "TRACE /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+    {400, "GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"},
+    {413, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
           "Content-Length: 1048577\r\nExpect: 100-continue\r\n\r\n"},
-    {415, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
+    {415, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
           "Content-Length: 2\r\n\r\n{}"},
-    {415, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    {415, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
           "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"},
-    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
           "Content-Length: 2\r\n\r\n[]"},
-    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
           "Content-Length: 9\r\n\r\n{\"no\": 1}"}, /* M06 */
-    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    {400, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
           "Content-Length: 27\r\n\r\n{\"labels\":{},\"labels\":{}}  "}, /* M02 */
 };
 
@@ -147,7 +214,7 @@ TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
 TEST(good_requests_arrive_in_pieces_of_any_size_and_in_a_row) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
-    static const char good[] = "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: "
+    static const char good[] = "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                                "application/json; charset=utf-8\r\nX-Odd: \r\nContent-Length: "
                                "24\r\n\r\n{\"labels\":{\"k\":\"value\"}}";
     CAIRN_AUTO(raw) raw = {0};
@@ -160,7 +227,7 @@ TEST(good_requests_arrive_in_pieces_of_any_size_and_in_a_row) {
         EXPECT(cairn_raw_reply(&raw, 5000, &reply) == (piece == 1 ? 201 : 200));
     }
     for (size_t i = 0; i < 200; i++)
-        REQUIRE(cairn_raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"));
+        REQUIRE(cairn_raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     size_t answered = 0;
     CAIRN_AUTO(buf) all = {0};
     while (answered < 200 && cairn_raw_more(&raw, 5000, &all)) {
@@ -195,15 +262,15 @@ TEST(slow_and_idle_peers_are_cut_at_their_deadline) /* B05 */
                               NULL));
     uint16_t port = world.server.port;
     EXPECT(trickle_ms(port, "GET /livez", "z") < 3000);
-    EXPECT(trickle_ms(port, "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", "z") < 3000);
+    EXPECT(trickle_ms(port, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ", "z") < 3000);
     EXPECT(trickle_ms(port,
-                      "PUT /v1/runs/a/b HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                      "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                       "application/json\r\nContent-Length: 1000\r\n\r\n",
                       " ") < 3000);
     CAIRN_AUTO(raw) idle = {0};
     CAIRN_AUTO(buf) reply = {0};
     REQUIRE(cairn_raw_open(&idle, port));
-    REQUIRE(cairn_raw_text(&idle, "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"));
+    REQUIRE(cairn_raw_text(&idle, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     EXPECT(cairn_raw_reply(&idle, 3000, &reply) == 200);
     EXPECT(cairn_raw_closed(&idle, 3000));
 }
@@ -226,11 +293,72 @@ TEST(a_stop_answers_who_waits_and_ends_cleanly) {
     CAIRN_AUTO(raw) raw = {0};
     CAIRN_AUTO(buf) reply = {0};
     char request[400];
-    snprintf(request, sizeof(request), "GET %s?wait=30s HTTP/1.1\r\nHost: a\r\n\r\n", save.path);
+    snprintf(request, sizeof(request), "GET %s?wait=30s HTTP/1.1\r\nHost: localhost\r\n\r\n",
+             save.path);
     REQUIRE(cairn_raw_open(&raw, world.server.port));
     REQUIRE(cairn_raw_text(&raw, request));
     EXPECT(cairn_raw_reply(&raw, 300, &reply) == -1);
     cairn_world_release(&world); /* checks the exit status */
     world = (struct cairn_world){0};
     EXPECT(cairn_raw_reply(&raw, 1000, &reply) == 503);
+}
+
+#define DOWNLOAD_BYTES (40 * CAIRN_MIB) /* more than the buffers of a connection hold */
+
+TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_are_told) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", DOWNLOAD_BYTES, &save));
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(raw) other = {0};
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
+    CAIRN_AUTO(buf) told = {0};
+    char request[400];
+    snprintf(request, sizeof(request),
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
+             "close\r\n\r\n",
+             save.path);
+    REQUIRE(cairn_raw_open(&raw, world.server.port));
+    REQUIRE(cairn_raw_open(&other, world.server.port));
+    REQUIRE(cairn_raw_text(&other, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    EXPECT(cairn_raw_reply(&other, 3000, &told) == 200);
+    REQUIRE(cairn_raw_text(&raw, request));
+    REQUIRE(cairn_raw_more(&raw, 5000, &reply)); /* it has begun */
+    REQUIRE(!kill(world.server.pid, SIGTERM));
+    pause_ms(500);
+    REQUIRE(cairn_raw_text(&other, "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    EXPECT(cairn_raw_reply(&other, 3000, &told) == 503);
+    EXPECT(occurrences(&told, "Retry-After: ") == 1);
+    while (cairn_raw_more(&raw, 10000, &reply)) continue;
+    EXPECT(reply.size > DOWNLOAD_BYTES);
+    EXPECT(cairn_daemon_ended(&world.server, 5000));
+    EXPECT(world.server.status == 0);
+    world.server.pid = 0; /* reaped */
+}
+
+TEST(a_stop_waits_for_a_download_no_longer_than_its_drain_time) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_HTTP_DRAIN=700ms")));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_error err = {0};
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", DOWNLOAD_BYTES, &save));
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    char request[400];
+    snprintf(request, sizeof(request),
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
+    REQUIRE(cairn_raw_open(&raw, world.server.port));
+    REQUIRE(cairn_raw_text(&raw, request));
+    REQUIRE(cairn_raw_more(&raw, 5000, &reply)); /* it takes no more */
+    uint64_t from_ms = cairn_mono_ms();
+    int status = cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    uint64_t took_ms = cairn_mono_ms() - from_ms;
+    EXPECT(status == 0);
+    EXPECT(took_ms >= 600 && took_ms < 5000);
 }

@@ -56,7 +56,7 @@ static int put_table(const struct cairn_hand *hand, const struct cairn_buf *tabl
     }
     char head[1200];
     int size = snprintf(head, sizeof(head),
-                        "PUT " WORLD_RUN "/tables/%s HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                        "PUT " WORLD_RUN "/tables/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                         "application/octet-stream\r\nX-Cairn-Grant: %s\r\nContent-Length: %zu\r\n"
                         "\r\n",
                         hex, hand->grant, table->size);
@@ -339,8 +339,7 @@ static bool forget_both(struct cairn_world *world, const struct cairn_hand_save 
             return false;
     }
     return cairn_world_sql(world, "DELETE FROM versions") &&
-           cairn_world_sql(world, "DELETE FROM layouts") &&
-           !cairn_inside_restart(&world->inside);
+           cairn_world_sql(world, "DELETE FROM layouts") && !cairn_inside_restart(&world->inside);
 }
 
 static void expect_told_again(struct cairn_hand *hand, const struct cairn_hand_save *before,

@@ -37,24 +37,23 @@ TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=6"), NULL));
     struct cairn_raw raws[16];
-    unsigned answered = 0, refused = 0;
+    unsigned kept = 0;
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) {
         CAIRN_AUTO(buf) reply = {0};
         raws[i] = (struct cairn_raw){.fd = -1};
-        if (!cairn_raw_open(&raws[i], world.server.port) ||
-            !cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n") ||
-            cairn_raw_reply(&raws[i], 3000, &reply) != 200)
-            refused++;
-        else
-            answered++;
+        EXPECT(cairn_raw_open(&raws[i], world.server.port) &&
+               cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
+               cairn_raw_reply(&raws[i], 3000, &reply) == 200);
     }
-    EXPECT(answered >= 4 && answered <= 6);
-    EXPECT_EQ_U64(answered + refused, CAIRN_COUNT(raws));
+    usleep(200000); /* who was reset for the last ones knows it by now */
+    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) kept += !cairn_raw_closed(&raws[i], 0);
+    EXPECT(kept >= 4 && kept <= 6);
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
     bool again = false;
     for (int i = 0; i < 100 && !again; i++) {
         CAIRN_AUTO(buf) reply = {0};
-        static const char ask[] = "GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        static const char ask[] =
+            "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         again = cairn_raw_ask(world.server.port, ask, sizeof(ask) - 1, &reply) == 200;
         if (!again) usleep(50000);
     }
@@ -102,7 +101,8 @@ TEST(more_readers_than_places_take_turns_and_all_get_every_byte) /* R6, M6 */
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
     char request[400];
     snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
+             "close\r\n\r\n",
              save.path);
     struct reader readers[READERS];
     for (size_t i = 0; i < READERS; i++) {
@@ -126,7 +126,8 @@ TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* 
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
     char request[400];
     snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
+             "close\r\n\r\n",
              save.path);
     struct cairn_raw silent[2];
     struct cairn_buf taken[2] = {{.limit = CAIRN_GIB}, {.limit = CAIRN_GIB}};
@@ -175,7 +176,8 @@ TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
     char request[400];
     CAIRN_AUTO(buf) reply = {0};
     snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
+             "close\r\n\r\n",
              save.path);
     EXPECT_EQ_U64((uint64_t)cairn_raw_ask(world.server.port, request, strlen(request), &reply),
                   502);
@@ -184,8 +186,9 @@ TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
 
 TEST(a_look_is_answered_while_every_change_waits_for_the_catalog) /* T2 */
 {
-    static const char put[] = "PUT " WORLD_RUN " HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
-    static const char get[] = "GET " WORLD_RUN " HTTP/1.1\r\nHost: a\r\n\r\n";
+    static const char put[] =
+        "PUT " WORLD_RUN " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+    static const char get[] = "GET " WORLD_RUN " HTTP/1.1\r\nHost: localhost\r\n\r\n";
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO(buf) reply = {0};
     struct cairn_raw changes[4] = {{-1}, {-1}, {-1}, {-1}};

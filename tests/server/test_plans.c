@@ -22,10 +22,11 @@ static int plan(struct cairn_world *world, const char *at, const char *body, jso
                 struct cairn_buf *ret_text) {
     char head[600];
     CAIRN_AUTO(buf) request = {0};
-    snprintf(head, sizeof(head),
-             "POST %s/restore-plans HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: "
-             "application/json\r\nContent-Length: %zu\r\n\r\n",
-             at, strlen(body));
+    snprintf(
+        head, sizeof(head),
+        "POST %s/restore-plans HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
+        "application/json\r\nContent-Length: %zu\r\n\r\n",
+        at, strlen(body));
     if (cairn_buf_append_text(&request, head, NULL) || cairn_buf_append_text(&request, body, NULL))
         return -1;
     ret_text->limit = 64 * CAIRN_MIB;
@@ -109,7 +110,7 @@ static bool put_table(const struct cairn_hand *hand, const struct cairn_buf *tab
     CAIRN_AUTO(buf) request = {0};
     CAIRN_AUTO(buf) reply = {0};
     snprintf(head, sizeof(head),
-             "PUT " WORLD_RUN "/tables/%s HTTP/1.1\r\nHost: a\r\nContent-Type: "
+             "PUT " WORLD_RUN "/tables/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
              "application/octet-stream\r\nX-Cairn-Grant: %s\r\nContent-Length: %zu\r\n\r\n",
              hex, hand->grant, table->size);
     return !cairn_buf_append_text(&request, head, NULL) &&
@@ -257,7 +258,8 @@ TEST(a_folder_gives_paths_that_stay_with_the_version_and_no_url) {
     char request[600], tag[80];
     snprintf(request, sizeof(request), "%s/shards/r%%2F1/data", save.path);
     EXPECT_EQ_TEXT(cairn_world_text(object, "path"), request);
-    snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    snprintf(request, sizeof(request),
+             "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
              cairn_world_text(object, "path"));
     EXPECT(cairn_raw_ask(world.server.port, request, strlen(request), &got) == 200);
     snprintf(tag, sizeof(tag), "ETag: \"%s-%d\"\r\n", cairn_world_text(object, "crc32c"),

@@ -29,6 +29,8 @@ struct MHD_Connection {
     struct MHD_Response *response;
     unsigned status;
     uint64_t read_bytes;
+    void *context; /* the server's, of the connection */
+    union MHD_ConnectionInfo info;
 };
 
 struct MHD_Daemon {
@@ -39,6 +41,8 @@ struct MHD_Daemon {
     void *log_owner;
     MHD_RequestCompletedCallback completed;
     void *completed_owner;
+    MHD_NotifyConnectionCallback notify;
+    void *notify_owner;
     struct MHD_Connection *connections;
     bool quiet, stopping;
     struct sim_fiber *loop;
@@ -58,8 +62,7 @@ struct MHD_Response *MHD_create_response_from_buffer(size_t size, void *buffer,
 }
 
 struct MHD_Response *MHD_create_response_from_callback(uint64_t size, size_t block_size,
-                                                       MHD_ContentReaderCallback read,
-                                                       void *owner,
+                                                       MHD_ContentReaderCallback read, void *owner,
                                                        MHD_ContentReaderFreeCallback release) {
     (void)block_size;
     struct MHD_Response *response = calloc(1, sizeof *response);
@@ -103,8 +106,13 @@ enum MHD_Result MHD_queue_response(struct MHD_Connection *connection, unsigned s
 
 const union MHD_ConnectionInfo *MHD_get_connection_info(struct MHD_Connection *connection,
                                                         enum MHD_ConnectionInfoType type, ...) {
-    (void)connection, (void)type;
-    return NULL; /* no socket, so no deadline of one */
+    if (type == MHD_CONNECTION_INFO_CONNECTION_FD)
+        connection->info.connect_fd = -1; /* no socket: what is done to it does nothing */
+    else if (type == MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+        connection->info.socket_context = connection->context;
+    else
+        return NULL;
+    return &connection->info;
 }
 
 const char *MHD_lookup_connection_value(struct MHD_Connection *connection, enum MHD_ValueKind kind,
@@ -143,6 +151,8 @@ static void finish(struct MHD_Connection *connection, bool broken) {
     daemon->completed(daemon->completed_owner, connection, &connection->request,
                       broken ? MHD_REQUEST_TERMINATED_WITH_ERROR
                              : MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    daemon->notify(daemon->notify_owner, connection, &connection->context,
+                   MHD_CONNECTION_NOTIFY_CLOSED);
     for (struct MHD_Connection **at = &daemon->connections; *at; at = &(*at)->next) {
         if (*at != connection) continue;
         *at = connection->next;
@@ -193,6 +203,8 @@ static void serve(struct MHD_Connection *connection) {
     connection->ready = false;
     if (!connection->started) {
         connection->started = true;
+        connection->daemon->notify(connection->daemon->notify_owner, connection,
+                                   &connection->context, MHD_CONNECTION_NOTIFY_STARTED);
         connection->request = connection->daemon->log_target(connection->daemon->log_owner,
                                                              exchange->target, connection);
         result = call(connection, NULL, &none);
@@ -233,6 +245,9 @@ static void take_options(struct MHD_Daemon *daemon, const struct MHD_OptionItem 
         } else if (items->option == MHD_OPTION_NOTIFY_COMPLETED) {
             daemon->completed = (MHD_RequestCompletedCallback)items->value;
             daemon->completed_owner = items->ptr_value;
+        } else if (items->option == MHD_OPTION_NOTIFY_CONNECTION) {
+            daemon->notify = (MHD_NotifyConnectionCallback)items->value;
+            daemon->notify_owner = items->ptr_value;
         }
     }
 }
@@ -303,6 +318,17 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
                                       const char *version, struct cairn_error *err) {
     (void)exchange, (void)method, (void)version, (void)err;
     return CAIRN_OK;
+}
+
+/* Nor does a request come from a browser. */
+enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, const char *method,
+                                     struct cairn_error *err) {
+    (void)exchange, (void)method, (void)err;
+    return CAIRN_OK;
+}
+
+void cairn_srv_site_learn(struct cairn_srv_http *http) {
+    (void)http;
 }
 
 enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What peers can make the server hold: bodies that do not come, replies that nobody takes, and
+ * connections that ask for nothing (B05, B10). */
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/server/world.h"
+#include "tests/support/raw.h"
+
+#define err world.err /* of the macros */
+
+static const char livez[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+static enum cairn_code heartbeat(struct cairn_hand *hand) {
+    return cairn_world_call(hand->world, "PUT", "/v1/nodes/node-a",
+                            json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                                      "attempts", "grant", hand->grant, "unsent", 0, "versions"),
+                            NULL);
+}
+
+/* ---- bodies ---- */
+
+static const char table[] = "PUT /v1/runs/a/b/tables/"
+                            "00000000000000000000000000000000000000000000000000000000000000aa "
+                            "HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                            "application/octet-stream\r\nContent-Length: 67108864\r\n\r\n";
+
+TEST(bodies_that_are_announced_and_never_sent_keep_nobody_out) /* B10 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    struct cairn_raw silent[8] = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(silent); i++)
+        REQUIRE(cairn_raw_open(&silent[i], world.server.port) && cairn_raw_text(&silent[i], table));
+    usleep(200000);
+    EXPECT_CODE(heartbeat(&hand), CAIRN_OK);
+    EXPECT_CODE(cairn_world_call(&world, "PUT", "/v1/runs/a/b",
+                                 json_pack("{s:{s:s}}", "labels", "k", "v"), NULL),
+                CAIRN_OK);
+    for (size_t i = 0; i < CAIRN_COUNT(silent); i++) cairn_raw_release(&silent[i]);
+}
+
+/* One byte more than a MiB would be too large for its route. */
+static int put_mebibyte(const struct cairn_world *world) {
+    static char body[CAIRN_MIB];
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    memset(body, ' ', sizeof(body));
+    if (!cairn_raw_open(&raw, world->server.port) ||
+        !cairn_raw_text(&raw, "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                              "application/json\r\nContent-Length: 1048576\r\n\r\n") ||
+        !cairn_raw_send(&raw, body, sizeof(body)))
+        return -1;
+    return cairn_raw_reply(&raw, 5000, &reply);
+}
+
+TEST(a_body_that_stands_still_loses_its_memory_and_saves_have_their_own) /* B10 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    static char piece[64 * 1024];
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--bodies-max=8MiB"), NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    CAIRN_AUTO(raw) still = {0};
+    REQUIRE(cairn_raw_open(&still, world.server.port) && cairn_raw_text(&still, table));
+    for (size_t i = 0; i < 88; i++) /* 5.5 of the 6 MiB that are not kept for saves */
+        REQUIRE(cairn_raw_send(&still, piece, sizeof(piece)));
+    usleep(300000);
+    EXPECT_EQ_U64((uint64_t)put_mebibyte(&world), 503);
+    EXPECT_CODE(heartbeat(&hand), CAIRN_OK);
+    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+    EXPECT_CODE(cairn_hand_send(&save, json_pack("[o]", shard),
+                                json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL),
+                CAIRN_OK);
+    EXPECT(!cairn_raw_closed(&still, 0));
+    usleep(2200000);
+    EXPECT_EQ_U64((uint64_t)put_mebibyte(&world), 400); /* it was read, and is no JSON */
+    EXPECT(cairn_raw_closed(&still, 2000));
+}
+
+/* ---- replies ---- */
+
+#define RUNS 100 /* with labels of 60 KiB: a page of 6 MB, more than a socket holds */
+
+static bool fill_runs(struct cairn_world *world) {
+    char *value = malloc(60 * 1024 + 1);
+    bool ok = value != NULL;
+    for (int i = 0; ok && i < RUNS; i++) {
+        char path[64];
+        memset(value, 'a' + i % 26, 60 * 1024);
+        value[60 * 1024] = '\0';
+        snprintf(path, sizeof(path), "/v1/runs/many/run-%d", i);
+        ok = !cairn_world_call(world, "PUT", path, json_pack("{s:{s:s}}", "labels", "k", value),
+                               NULL);
+    }
+    free(value);
+    return ok;
+}
+
+static const char page[] =
+    "GET /v1/runs?project=many&limit=100 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+static int read_page(uint16_t port) {
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
+    if (!cairn_raw_open(&raw, port) || !cairn_raw_text(&raw, page)) return -1;
+    while (reply.size < RUNS * 60 * 1024 && cairn_raw_more(&raw, 20000, &reply)) continue;
+    return reply.size > 12 ? (int)strtol(reply.data + 9, NULL, 10) : 0;
+}
+
+/* A peer whose kernel takes little, so that what it does not read stays with the server. */
+static bool open_narrow(struct cairn_raw *raw, uint16_t port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int bytes = 4096;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    raw->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)setsockopt(raw->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+    return raw->fd >= 0 && !connect(raw->fd, (struct sockaddr *)&to, sizeof(to));
+}
+
+/* Without taking a byte of what waits there. */
+static bool is_reset(const struct cairn_raw *raw) {
+    struct pollfd one = {.fd = raw->fd};
+    return poll(&one, 1, 0) > 0 && (one.revents & (POLLERR | POLLHUP));
+}
+
+TEST(replies_that_nobody_takes_have_a_bound_and_go_first) /* B10 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_raw still[8] = {0};
+    unsigned begun = 0, refused = 0, kept = 0;
+    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_REPLIES_MAX=16MiB")));
+    REQUIRE(fill_runs(&world));
+    for (size_t i = 0; i < CAIRN_COUNT(still); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        REQUIRE(open_narrow(&still[i], world.server.port) && cairn_raw_text(&still[i], page));
+        if (!cairn_raw_more(&still[i], 10000, &reply)) continue;
+        begun += !strncmp(reply.data, "HTTP/1.1 200", 12);
+        refused += !strncmp(reply.data, "HTTP/1.1 503", 12);
+    }
+    EXPECT_EQ_U64(begun + refused, 8);
+    usleep(300000);
+    for (size_t i = 0; i < CAIRN_COUNT(still); i++) kept += !is_reset(&still[i]);
+    EXPECT(kept - refused <= 2); /* of 6 MB each, in 16 MiB */
+    usleep(2200000);
+    for (int i = 0; i < 3; i++) EXPECT(read_page(world.server.port) == 200); /* whole, or 503 */
+    for (size_t i = 0; i < CAIRN_COUNT(still); i++) cairn_raw_release(&still[i]);
+}
+
+/* ---- connections ---- */
+
+TEST(connections_that_ask_for_nothing_lock_no_address_out) /* B05 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_raw idle[40] = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=20"), NULL));
+    for (size_t i = 0; i < CAIRN_COUNT(idle); i++)
+        REQUIRE(cairn_raw_open(&idle[i], world.server.port));
+    usleep(300000);
+    CAIRN_AUTO(buf) reply = {0};
+    EXPECT(cairn_raw_ask(world.server.port, livez, sizeof(livez) - 1, &reply) == 200);
+    EXPECT(cairn_raw_closed(&idle[0], 1000)); /* the oldest ones */
+    EXPECT(!cairn_raw_closed(&idle[39], 0));
+    for (size_t i = 0; i < CAIRN_COUNT(idle); i++) cairn_raw_release(&idle[i]);
+}
+
+TEST(connections_that_ask_for_nothing_keep_nobody_waiting_at_the_bound) /* B05, K08 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_raw idle[40] = {0};
+    REQUIRE(cairn_world_start(
+        &world, NULL, WORLD_ARGS("CAIRN_CONNECTIONS_MAX=20", "CAIRN_HTTP_CONNECTIONS_MAX=20")));
+    for (size_t i = 0; i < CAIRN_COUNT(idle); i++)
+        REQUIRE(cairn_raw_open(&idle[i], world.server.port));
+    CAIRN_AUTO(buf) reply = {0};
+    EXPECT(cairn_raw_ask(world.server.port, livez, sizeof(livez) - 1, &reply) == 200);
+    for (size_t i = 0; i < CAIRN_COUNT(idle); i++) cairn_raw_release(&idle[i]);
+}
+
+/* Fields of /proc/net/tcp: sl, local, remote, st, queues, timer:when. Timer 2 is keep-alive. */
+static bool is_probed(uint16_t server, uint16_t client) {
+    FILE *file = fopen("/proc/net/tcp", "re");
+    char line[512];
+    bool found = false;
+    while (file && fgets(line, sizeof(line), file)) {
+        unsigned local = 0, remote = 0, timer = 0;
+        if (sscanf(line, " %*d: %*8x:%x %*8x:%x %*x %*x:%*x %x:", &local, &remote, &timer) != 3)
+            continue;
+        if (local == server && remote == client) found = timer == 2;
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+TEST(a_peer_that_vanished_is_probed_for) {
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    struct sockaddr_in own = {0};
+    socklen_t size = sizeof(own);
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(cairn_raw_open(&raw, world.server.port) && cairn_raw_text(&raw, livez));
+    REQUIRE(cairn_raw_reply(&raw, 3000, &reply) == 200);
+    REQUIRE(!getsockname(raw.fd, (struct sockaddr *)&own, &size));
+    bool probed = false;
+    for (int i = 0; i < 50 && !probed; i++) {
+        probed = is_probed(world.server.port, ntohs(own.sin_port));
+        if (!probed) usleep(50000);
+    }
+    EXPECT(probed);
+}
