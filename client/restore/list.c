@@ -17,36 +17,29 @@ static void rows_release_at(struct rows *rows) {
     free(rows->rows);
 }
 
-static bool flag(const json_t *item, const char *name) {
-    return json_is_true(json_object_get(item, name));
-}
-
 static enum cairn_code read_row(const json_t *item, struct cairn_checkpoint *ret,
                                 struct cairn_error *err) {
-    const char *version = cairn_client_text_of(item, "version");
-    const char *state = cairn_client_text_of(item, "state");
-    const char *saved = cairn_client_text_of(item, "committed_at");
-    uint64_t shards = 0;
-    *ret = (struct cairn_checkpoint){.superseded = flag(item, "superseded"),
-                                     .latest = flag(item, "latest")};
-    if (!saved) saved = cairn_client_text_of(item, "created_at");
-    if (!version || !state || !cairn_client_u64_of(item, "step", &ret->step) ||
-        !cairn_client_u64_of(item, "attempt", &ret->attempt) ||
-        !cairn_text_copy(ret->version, sizeof ret->version, version) ||
-        !cairn_text_copy(ret->state, sizeof ret->state, state))
+    struct cairn_msg_checkpoint_row row = {.created_at = ""};
+    *ret = (struct cairn_checkpoint){0};
+    if (cairn_msg_checkpoint_row_read(item, "/items", &row, err) != CAIRN_OK ||
+        !cairn_text_copy(ret->version, sizeof ret->version, row.version) ||
+        !cairn_text_copy(ret->state, sizeof ret->state, row.state))
         return cairn_fail(err, CAIRN_PROTOCOL,
                           "a checkpoint without version, state, step or attempt");
-    (void)cairn_client_u64_of(item, "bytes", &ret->total_bytes);
-    (void)cairn_client_u64_of(item, "shards", &shards);
-    ret->shard_count = (uint32_t)shards;
-    (void)cairn_text_copy(ret->saved_at, sizeof ret->saved_at, saved ? saved : "");
+    ret->step = row.step;
+    ret->attempt = row.attempt;
+    ret->superseded = row.superseded;
+    ret->latest = row.latest;
+    ret->total_bytes = row.bytes;
+    ret->shard_count = row.shards;
+    (void)cairn_text_copy(ret->saved_at, sizeof ret->saved_at,
+                          row.committed_at ? row.committed_at : row.created_at);
     return CAIRN_OK;
 }
 
 static enum cairn_code take_page(const json_t *items, struct rows *rows, struct cairn_error *err) {
     size_t index, more = rows->count + json_array_size(items);
     json_t *item;
-    if (!json_is_array(items)) return cairn_fail(err, CAIRN_PROTOCOL, "listed without items");
     if (more > ROWS_MAX) return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d versions", ROWS_MAX);
     if (more > rows->capacity) {
         struct cairn_checkpoint *moved = reallocarray(rows->rows, more, sizeof *moved);
@@ -68,15 +61,16 @@ static enum cairn_code list_all(struct cairn_session *session, struct rows *rows
     do {
         CAIRN_AUTO(frame) answer = {0};
         const struct cairn_client_ask ask = {
-            .take_message = json_pack("{s:s, s:i, s:s?}", "t", "list", "limit", PAGE, "cursor",
-                                      cursor[0] ? cursor : NULL),
-            .wanted = "listed",
-            .patient = true,
-            .deadline_ms = deadline_ms};
+            CAIRN_CLIENT_ASK(list, .limit = PAGE, .cursor = cursor[0] ? cursor : NULL),
+            .patient = true, .deadline_ms = deadline_ms};
         CAIRN_TRY(cairn_client_call(session, &ask, &answer, err));
-        const json_t *reply = json_object_get(answer.message, "reply");
-        CAIRN_TRY(take_page(json_object_get(reply, "items"), rows, err));
-        const char *next = cairn_client_text_of(reply, "next_cursor");
+        struct cairn_msg_listed told = {0};
+        struct cairn_msg_checkpoint_page page = {0};
+        if (cairn_msg_listed_read(answer.message, "", &told, err) != CAIRN_OK ||
+            cairn_msg_checkpoint_page_read(told.reply, "/reply", &page, err) != CAIRN_OK)
+            return cairn_fail(err, CAIRN_PROTOCOL, "listed without items");
+        CAIRN_TRY(take_page(page.items, rows, err));
+        const char *next = page.next_cursor;
         if (next && strcmp(next, cursor) == 0)
             return cairn_fail(err, CAIRN_PROTOCOL, "the list goes in circles");
         if (!cairn_text_copy(cursor, sizeof cursor, next ? next : ""))

@@ -125,22 +125,19 @@ static void copy_out(const struct reading *reading, const struct batch *batch) {
 }
 
 static json_t *read_message(const struct reading *reading, const struct batch *batch) {
-    json_t *ranges = json_array();
+    CAIRN_AUTO_JSON json_t *ranges = json_array();
     for (size_t i = 0; i < batch->count; i++) {
         const struct range *range = &batch->ranges[i];
         json_array_append_new(ranges,
-                              json_pack("{s:I, s:I, s:I, s:I}", "shard", (json_int_t)range->shard,
-                                        "offset", (json_int_t)range->offset, "bytes",
-                                        (json_int_t)(range->end - range->offset), "at",
-                                        (json_int_t)range->at));
+                              CAIRN_PACK(read_range, .shard = range->shard, .offset = range->offset,
+                                         .bytes = range->end - range->offset, .at = range->at));
     }
-    return json_pack("{s:s, s:I, s:o}", "t", "read", "restore", (json_int_t)reading->restore->id,
-                     "ranges", ranges);
+    return CAIRN_PACK(read, .restore = reading->restore->id, .ranges = ranges);
 }
 
 static struct cairn_client_ask read_ask(const struct reading *reading, json_t *take_message) {
     return (struct cairn_client_ask){.take_message = take_message,
-                                     .wanted = "read",
+                                     .wanted = cairn_client_wanted(CAIRN_MESSAGE_read),
                                      .epoch = reading->epoch,
                                      .deadline_ms = reading->deadline_ms};
 }

@@ -41,16 +41,18 @@ static enum cairn_code map_documents(struct cairn_restore *restore, int fd, uint
 
 static enum cairn_code open_documents(struct cairn_restore *restore, struct cairn_frame *answer,
                                       struct cairn_error *err) {
-    uint64_t manifest_bytes = 0, layout_bytes = 0, bytes = 0;
-    if (!cairn_client_u64_of(answer->message, "manifest_bytes", &manifest_bytes) ||
-        !cairn_client_u64_of(answer->message, "layout_bytes", &layout_bytes) ||
-        answer->fd_count != 1 || cairn_add_overflows(manifest_bytes, layout_bytes, &bytes))
+    struct cairn_msg_restored told = {0};
+    uint64_t bytes = 0;
+    if (cairn_msg_restored_read(answer->message, "", &told, err) != CAIRN_OK ||
+        answer->fd_count != 1 ||
+        cairn_add_overflows(told.manifest_bytes, told.layout_bytes, &bytes))
         return cairn_fail(err, CAIRN_PROTOCOL, "restored without its documents");
     CAIRN_TRY(map_documents(restore, answer->fds[0], bytes, err));
-    struct cairn_view text = {restore->memory, (size_t)manifest_bytes};
-    struct cairn_view layout = {(uint8_t *)restore->memory + manifest_bytes, (size_t)layout_bytes};
+    struct cairn_view text = {restore->memory, (size_t)told.manifest_bytes};
+    struct cairn_view layout = {(uint8_t *)restore->memory + told.manifest_bytes,
+                                (size_t)told.layout_bytes};
     CAIRN_TRY(cairn_manifest_decode(text, &restore->manifest, err));
-    restore->has_layout = layout_bytes > 0;
+    restore->has_layout = told.layout_bytes > 0;
     return restore->has_layout ? cairn_layout_open(layout, &restore->layout, err) : CAIRN_OK;
 }
 
@@ -63,14 +65,13 @@ static enum cairn_code ask_restore(struct cairn_restore *restore, const char *re
     enum cairn_code code = cairn_client_reach(session, true, deadline_ms, &epoch, err);
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
-    const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:s, s:s?}", "t", "restore", "ref", ref, "format", format),
-        .wanted = "restored",
-        .epoch = epoch,
-        .deadline_ms = deadline_ms};
+    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(restore, .ref = ref, .format = format),
+                                         .epoch = epoch, .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call(session, &ask, ret, err));
-    if (!cairn_client_u64_of(ret->message, "restore", &restore->id))
+    struct cairn_msg_restored told = {0};
+    if (cairn_msg_restored_read(ret->message, "", &told, err) != CAIRN_OK)
         return cairn_fail(err, CAIRN_PROTOCOL, "restored without its number");
+    restore->id = told.restore;
     restore->epoch = epoch;
     return CAIRN_OK;
 }
@@ -178,11 +179,8 @@ void cairn_restore_free(struct cairn_restore *restore) {
     }
     if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
     forget(restore);
-    const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:I}", "t", "release", "restore", (json_int_t)restore->id),
-        .wanted = "ok",
-        .epoch = restore->epoch,
-        .deadline_ms = cairn_mono_ms()};
+    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(release, .restore = restore->id),
+                                         .epoch = restore->epoch, .deadline_ms = cairn_mono_ms()};
     if (cairn_client_post(session, &ask, &request, NULL) == CAIRN_OK)
         cairn_client_abandon(session, &request);
     restore_release(restore);

@@ -39,34 +39,29 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
         return cairn_fail(err, CAIRN_INVALID,
                           "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
                           "A-Za-z0-9");
-    save->begin = json_pack("{s:s, s:I, s:I, s:s, s:b, s:s?, s:O?, s:O?, s:n}", "t", "begin",
-                            "step", (json_int_t)save->step, "n", (json_int_t)save->n, "on_exists",
-                            on_exists_text(options->on_exists), "skip", options->skip != 0,
-                            "format", options->format, "labels", labels, "meta", meta, "split");
+    save->begin = CAIRN_PACK(
+        begin, .step = save->step, .n = save->n, .on_exists = on_exists_text(options->on_exists),
+        .skip = options->skip != 0, .format = options->format, .labels = labels, .meta = meta);
     if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
     return CAIRN_OK;
 }
 
-static bool read_begun(const json_t *answer, uint64_t *ret_id, uint64_t *ret_owner,
-                       const char **ret_version) {
-    *ret_version = cairn_client_text_of(answer, "version");
-    return cairn_client_u64_of(answer, "save", ret_id) && *ret_id && *ret_version &&
-           cairn_client_u64_of(answer, "owner", ret_owner) && *ret_owner &&
-           cairn_version_id_valid(cairn_view_of(*ret_version));
+static bool read_begun(const json_t *answer, struct cairn_msg_begun *ret) {
+    return cairn_msg_begun_read(answer, "", ret, NULL) == CAIRN_OK && ret->save && ret->owner &&
+           cairn_version_id_valid(cairn_view_of(ret->version));
 }
 
 /* The lock is held. */
 static void take_begun(struct cairn_save *save, const json_t *answer) {
-    const char *version = NULL;
-    uint64_t id = 0, owner = 0;
-    if (!read_begun(answer, &id, &owner, &version)) return; /* whoever asked says so */
-    save->id = id;
-    save->owner = owner;
-    memcpy(save->version, version, strlen(version) + 1);
+    struct cairn_msg_begun told = {0};
+    if (!read_begun(answer, &told)) return; /* whoever asked says so */
+    save->id = told.save;
+    save->owner = told.owner;
+    memcpy(save->version, told.version, strlen(told.version) + 1);
     if (save->generation < 0) return;
     /* An uploader that came back without its journal. */
     struct cairn_client_generation *own = &save->session->saves->generations[save->generation];
-    if (own->held == save) own->owner = owner;
+    if (own->held == save) own->owner = told.owner;
 }
 
 static void hear_begun(void *subject, const struct cairn_frame *answer) {
@@ -77,17 +72,16 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
                                               uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = save->session;
     CAIRN_AUTO(frame) answer = {0};
-    const char *version = NULL;
-    uint64_t id = 0, owner = 0;
+    struct cairn_msg_begun told = {0};
     const struct cairn_client_ask ask = {.take_message = json_deep_copy(save->begin),
-                                         .wanted = "begun",
+                                         .wanted = cairn_client_wanted(CAIRN_MESSAGE_begin),
                                          .hear = hear_begun,
                                          .subject = save,
                                          .epoch = epoch,
                                          .deadline_ms = deadline_ms};
     CAIRN_TRY(alone ? cairn_client_ask_alone(session, &ask, &answer, err)
                     : cairn_client_call(session, &ask, &answer, err));
-    if (!read_begun(answer.message, &id, &owner, &version))
+    if (!read_begun(answer.message, &told))
         return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and version");
     CAIRN_HOLD(&session->lock);
     if (alone) take_begun(save, answer.message);

@@ -11,22 +11,12 @@
 
 /* ---- what must still be told ---- */
 
-static json_t *with_failure(json_t *take_message, const struct cairn_error *why) {
-    if (cairn_failure_put(take_message, "reason", why)) return take_message;
-    json_decref(take_message);
-    return NULL;
-}
-
-static json_t *fail_message(uint64_t save, const struct cairn_error *why) {
-    return with_failure(json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save), why);
-}
-
 static json_t *tell_message(const struct cairn_client_tell *tell) {
+    const struct cairn_error *why = &tell->why;
     json_t *message =
-        tell->save ? fail_message(tell->save, &tell->why)
-                   : with_failure(json_pack("{s:s, s:I, s:I}", "t", "count", "step",
-                                            (json_int_t)tell->step, "n", (json_int_t)tell->n),
-                                  &tell->why);
+        tell->save
+            ? CAIRN_PACK(fail, .save = (uint32_t)tell->save, CAIRN_PACK_WHY(why, reason))
+            : CAIRN_PACK(count, .step = tell->step, .n = tell->n, CAIRN_PACK_WHY(why, reason));
     if (!json_object_set_new(message, "id", json_integer((json_int_t)tell->request)))
         return message;
     json_decref(message);
@@ -149,9 +139,9 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
         return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
                           session->run, save->step);
     if (over) return CAIRN_OK;
-    const struct cairn_client_ask ask = {.take_message = fail_message(id, &why),
-                                         .wanted = "ok",
-                                         .deadline_ms = cairn_client_deadline(session, 0)};
+    const struct cairn_client_ask ask = {
+        CAIRN_CLIENT_ASK(fail, .save = (uint32_t)id, CAIRN_PACK_WHY(&why, reason)),
+        .deadline_ms = cairn_client_deadline(session, 0)};
     enum cairn_code code = id ? cairn_client_call(session, &ask, NULL, err) : CAIRN_UPLOADER_GONE;
     if (!id) json_decref(ask.take_message);
     if (code == CAIRN_NOT_FOUND) {

@@ -24,10 +24,9 @@ static json_t *offered_slabs(const struct cairn_session *session) {
     json_t *slabs = json_array();
     for (uint32_t i = 0; i < session->slab_count; i++) {
         const struct cairn_slab *slab = &session->slabs[i];
-        json_array_append_new(
-            slabs, json_pack("{s:I, s:I, s:I, s:I}", "bytes", (json_int_t)slab->size_bytes,
-                             "device", (json_int_t)slab->device, "inode", (json_int_t)slab->inode,
-                             "owner", (json_int_t)owner_of(session, i)));
+        json_array_append_new(slabs, CAIRN_PACK(offer_slab, .bytes = slab->size_bytes,
+                                                .device = slab->device, .inode = slab->inode,
+                                                .owner = owner_of(session, i)));
     }
     return slabs;
 }
@@ -43,27 +42,26 @@ static json_t *offered_saves(struct cairn_session *session) {
         if (over || !save->id) continue;
         bool owns = save->generation >= 0 &&
                     (cairn_client_save_owns(save, (uint32_t)save->generation) || !CAIRN_RULE(Q41));
-        json_t *slab = owns ? json_integer(save->generation) : json_null();
+        uint32_t slab = owns ? (uint32_t)save->generation : (uint32_t)CAIRN_MESSAGE_NONE;
         json_array_append_new(
-            saves,
-            json_pack("{s:I, s:o, s:s, s:I, s:I, s:b}", "save", (json_int_t)save->id, "slab", slab,
-                      "version", save->version, "step", (json_int_t)save->step, "n",
-                      (json_int_t)save->n, "sealed",
-                      save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent));
+            saves, CAIRN_PACK(offer_save, .save = (uint32_t)save->id, .slab = slab,
+                              .version = save->version, .step = save->step, .n = save->n,
+                              .sealed = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED ||
+                                        save->seal_sent));
     }
     return saves;
 }
 
 static json_t *offer_message(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:s, s:o, s:o, s:o, s:I}", "t",
-                     "offer", "incarnation", session->incarnation, "session", session->uuid, "run",
-                     session->run, "attempt", (json_int_t)session->attempt, "nonce", session->nonce,
-                     "rank", (json_int_t)session->rank, "job", session->job, "resume",
-                     session->resume, "proc", session->proc, "slabs", offered_slabs(session),
-                     "saves", offered_saves(session), "counts",
-                     cairn_client_process_counts(session->rank), "bytes",
-                     (json_int_t)(session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0));
+    CAIRN_AUTO_JSON json_t *slabs = offered_slabs(session), *saves = offered_saves(session);
+    CAIRN_AUTO_JSON json_t *counts = cairn_client_process_counts(session->rank);
+    return CAIRN_PACK(offer, .attempt = session->attempt, .nonce = session->nonce,
+                      .job = session->job, .resume = session->resume,
+                      .incarnation = session->incarnation, .slabs = slabs, .saves = saves,
+                      .counts = counts, .session = session->uuid, .run = session->run,
+                      .rank = session->rank, .proc = session->proc,
+                      .bytes = session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0);
 }
 
 /* A save that was given up after its seal: told by number where the uploader has it. */
@@ -143,18 +141,15 @@ static void take_tells(struct cairn_session *session) {
     }
 }
 
-static void take_offered(struct cairn_session *session, const json_t *answer) {
-    size_t index;
-    json_t *entry;
-    json_array_foreach(json_object_get(answer, "saves"), index, entry) {
-        uint64_t id = 0;
-        const char *state = cairn_client_text_of(entry, "state");
-        struct cairn_save *save =
-            cairn_client_u64_of(entry, "save", &id) ? cairn_client_save_find(session, id) : NULL;
-        bool sealed = json_is_true(json_object_get(entry, "sealed"));
-        if (save && state) take_state(save, state, sealed);
+static void take_offered(struct cairn_session *session, const struct cairn_msg_offered *offered) {
+    for (size_t i = 0; i < json_array_size(offered->saves); i++) {
+        struct cairn_msg_offered_save told = {0};
+        if (cairn_msg_offered_save_read(json_array_get(offered->saves, i), "/saves", &told, NULL))
+            continue;
+        struct cairn_save *save = cairn_client_save_find(session, told.save);
+        if (save) take_state(save, told.state, told.sealed);
     }
-    take_generations(session, json_object_get(answer, "owners"));
+    take_generations(session, offered->owners);
     take_tells(session);
 }
 
@@ -166,11 +161,14 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
     const struct cairn_client_ask ask = {.take_message = offer_message(session),
                                          .fds = fds,
                                          .fd_count = session->slab_count,
-                                         .wanted = "offered",
+                                         .wanted = cairn_client_wanted(CAIRN_MESSAGE_offer),
                                          .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    struct cairn_msg_offered offered = {0};
+    if (cairn_msg_offered_read(answer.message, "", &offered, err) != CAIRN_OK)
+        return cairn_fail(err, CAIRN_PROTOCOL, "offered without saves and owners");
     CAIRN_HOLD(&session->lock);
-    take_offered(session, answer.message);
+    take_offered(session, &offered);
     return CAIRN_OK;
 }
 
@@ -204,9 +202,7 @@ static bool settle_owed(struct cairn_save *save, enum cairn_code code, struct ca
  * answer comes that was asked for after that. */
 static void take_what_follows(struct cairn_session *session, uint64_t deadline_ms) {
     CAIRN_AUTO(frame) answer = {0};
-    const struct cairn_client_ask ask = {.take_message =
-                                             json_pack("{s:s, s:i}", "t", "release", "restore", 0),
-                                         .wanted = "ok",
+    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(release, .restore = 0),
                                          .deadline_ms = deadline_ms};
     if (cairn_client_ask_alone(session, &ask, &answer, NULL) != CAIRN_OK)
         return; /* no uploader has such a restore; what came before the answer counts */

@@ -248,13 +248,8 @@ static enum cairn_code hand_over(struct cairn_save *save, const char *name, int 
     if (!save->id) /* begun while the uploader was away */
         CAIRN_TRY(cairn_client_save_begin_again(save, epoch, false, deadline_ms, err));
     const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save->id,
-                                  "name", name, "bytes", (json_int_t)bytes),
-        .fds = &fd,
-        .fd_count = 1,
-        .wanted = "ok",
-        .epoch = epoch,
-        .deadline_ms = deadline_ms};
+        CAIRN_CLIENT_ASK(file, .save = (uint32_t)save->id, .name = name, .bytes = bytes),
+        .fds = &fd, .fd_count = 1, .epoch = epoch, .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call(session, &ask, NULL, err));
     save->file_epoch = epoch;
     return CAIRN_OK;

@@ -8,27 +8,27 @@
 #include "client/save/sweep.h"
 
 static void verdict(struct cairn_save *save, const json_t *message) {
-    const char *state = cairn_client_text_of(message, "state");
-    if (!state) return;
-    if (strcmp(state, "committed") == 0) {
+    struct cairn_msg_verdict told = {0};
+    if (cairn_msg_verdict_read(message, "", &told, NULL) != CAIRN_OK) return;
+    if (strcmp(told.state, "committed") == 0) {
         cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
         return;
     }
     struct cairn_error why = {0};
     cairn_failure_get(message, "message", &why);
-    if (!why.code) why.code = strcmp(state, "skipped") == 0 ? CAIRN_SKIPPED : CAIRN_ABORTED;
-    if (!why.message[0]) (void)cairn_fail(&why, why.code, "%s", state);
+    if (!why.code) why.code = strcmp(told.state, "skipped") == 0 ? CAIRN_SKIPPED : CAIRN_ABORTED;
+    if (!why.message[0]) (void)cairn_fail(&why, why.code, "%s", told.state);
     cairn_client_save_end(save, &why);
 }
 
 /* Q41: only the word about the owner that is known here frees a generation. */
 static void take_free(struct cairn_session *session, const json_t *message) {
-    uint64_t slab = 0, owner = 0;
-    if (!cairn_client_u64_of(message, "slab", &slab) || slab >= session->slab_count ||
-        !cairn_client_u64_of(message, "owner", &owner))
+    struct cairn_msg_free told = {0};
+    if (cairn_msg_free_read(message, "", &told, NULL) != CAIRN_OK ||
+        told.slab >= session->slab_count)
         return;
-    struct cairn_client_generation *at = &session->saves->generations[slab];
-    if (at->owner != owner) return;
+    struct cairn_client_generation *at = &session->saves->generations[told.slab];
+    if (at->owner != told.owner) return;
     at->lent = false;
     if (!at->held) at->owner = 0;
 }
@@ -42,23 +42,24 @@ static void take_trouble(struct cairn_client_trouble *trouble, const struct cair
  * nothing up but the commit: that is said where a wait for it times out. */
 static void take_problem(struct cairn_session *session, struct cairn_save *save,
                          const json_t *message) {
-    const char *about = cairn_client_text_of(message, "about");
+    struct cairn_msg_problem told = {.about = ""};
     struct cairn_client_saves *all = session->saves;
     struct cairn_error why = {0};
-    if (!save && json_object_get(message, "save")) return; /* it is gone */
+    if (cairn_msg_problem_read(message, "", &told, NULL) != CAIRN_OK) return;
+    if (!save && told.save) return; /* it is gone */
     cairn_failure_get(message, "message", &why);
-    bool server = !save && about && strcmp(about, "server") == 0;
+    bool server = !save && strcmp(told.about, "server") == 0;
     take_trouble(save ? &save->trouble : server ? &all->server : &all->store, &why);
     if (!server) *(save ? &save->notice : &all->notice) = why;
 }
 
 static void take_released(struct cairn_save *save, const json_t *message) {
-    uint64_t bytes = 0, shard = 0;
-    if (!cairn_client_u64_of(message, "bytes", &bytes)) return;
-    save->durable_bytes = cairn_min_u64(save->durable_bytes + bytes, save->total_bytes);
-    if (!cairn_client_u64_of(message, "shard", &shard) || shard >= save->sent_count) return;
-    struct cairn_client_sent *sent = &save->sent[shard];
-    sent->released_bytes = cairn_min_u64(sent->released_bytes + bytes, sent->bytes);
+    struct cairn_msg_released told = {0};
+    if (cairn_msg_released_read(message, "", &told, NULL) != CAIRN_OK) return;
+    save->durable_bytes = cairn_min_u64(save->durable_bytes + told.bytes, save->total_bytes);
+    if (told.shard >= save->sent_count) return;
+    struct cairn_client_sent *sent = &save->sent[told.shard];
+    sent->released_bytes = cairn_min_u64(sent->released_bytes + told.bytes, sent->bytes);
 }
 
 static bool take_event(struct cairn_session *session, const struct cairn_frame *frame) {

@@ -45,10 +45,10 @@ json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager)
     CAIRN_AUTO_JSON json_t *shards = json_array();
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
         const struct cairn_client_shard *shard = &stager->arrangement.shards[i];
-        if (json_array_append_new(shards, json_pack("{s:s, s:s, s:I, s:I}", "name", shard->name,
-                                                    "kind", shard->tensors ? "tensors" : "raw",
-                                                    "offset", (json_int_t)shard->offset, "bytes",
-                                                    (json_int_t)shard->bytes)))
+        if (json_array_append_new(shards,
+                                  CAIRN_PACK(stage_shard, .name = shard->name,
+                                             .kind = shard->tensors ? "tensors" : "raw",
+                                             .offset = shard->offset, .bytes = shard->bytes)))
             return NULL;
     }
     return CAIRN_TAKE(shards);
@@ -68,11 +68,9 @@ enum cairn_code cairn_client_stager_tell(struct cairn_client_stager *stager, siz
     for (uint64_t i = first; i < end; i++)
         cairn_store_u32le(blob + (i - first) * 4, shard->blocks[i]);
     const struct cairn_client_ask ask = {
-        .take_message =
-            json_pack("{s:s, s:I, s:I, s:I}", "t", "staged", "save", (json_int_t)stager->save->id,
-                      "shard", (json_int_t)index, "bytes", (json_int_t)told),
-        .blob = {blob, (size_t)(end - first) * 4},
-        .epoch = stager->epoch,
+        CAIRN_CLIENT_ASK(staged, .save = (uint32_t)stager->save->id, .shard = (uint32_t)index,
+                         .bytes = told),
+        .blob = {blob, (size_t)(end - first) * 4}, .epoch = stager->epoch,
         .deadline_ms = cairn_client_deadline(stager->session, 0)};
     CAIRN_TRY(excuse(stager, call(stager, &ask, err)));
     if (stager->epoch) shard->told = told;
@@ -101,13 +99,10 @@ static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t ep
     bool lent = false;
     CAIRN_TRY(lend(stager->save, own, &lent, err));
     const struct cairn_client_ask ask = {
-        .take_message =
-            json_pack("{s:s, s:I, s:I, s:I, s:O}", "t", "stage", "save",
-                      (json_int_t)stager->save->id, "slab", (json_int_t)stager->save->generation,
-                      "owner", (json_int_t)stager->save->owner, "shards", stager->shard_list),
-        .wanted = "ok",
-        .epoch = epoch,
-        .deadline_ms = deadline_ms};
+        CAIRN_CLIENT_ASK(stage, .save = (uint32_t)stager->save->id,
+                         .slab = (uint32_t)stager->save->generation, .owner = stager->save->owner,
+                         .shards = stager->shard_list),
+        .epoch = epoch, .deadline_ms = deadline_ms};
     enum cairn_code code = call(stager, &ask, err);
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
     /* Only our own seal can have sealed it: the old uploader journaled it and died before its
@@ -162,8 +157,7 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
         bytes += 6 * strlen(piece->name) + 40;
         if (bytes > REPLICATED_JSON_BYTES_MAX) break;
         snprintf(crc, sizeof crc, "%08" PRIx32, piece->crc32c);
-        if (json_array_append_new(list,
-                                  json_pack("{s:s, s:s}", "name", piece->name, "crc32c", crc)))
+        if (json_array_append_new(list, CAIRN_PACK(replicated, .name = piece->name, .crc32c = crc)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the replicated checksums");
     }
     *ret = CAIRN_TAKE(list);
@@ -176,13 +170,10 @@ static enum cairn_code tell_seal(struct cairn_client_stager *stager, uint64_t de
     bool again = stager->save->seal_sent;
     stager->save->seal_sent = true;
     cairn_lock_give(&stager->session->lock);
-    const struct cairn_client_ask ask = {
-        .take_message = json_pack("{s:s, s:I, s:O}", "t", "seal", "save",
-                                  (json_int_t)stager->save->id, "replicated", stager->replicated),
-        .blob = cairn_buf_view(&stager->arrangement.table),
-        .wanted = "sealed",
-        .epoch = stager->epoch,
-        .deadline_ms = deadline_ms};
+    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(seal, .save = (uint32_t)stager->save->id,
+                                                          .replicated = stager->replicated),
+                                         .blob = cairn_buf_view(&stager->arrangement.table),
+                                         .epoch = stager->epoch, .deadline_ms = deadline_ms};
     enum cairn_code code = call(stager, &ask, err);
     return code == CAIRN_CONFLICT && again ? CAIRN_OK : code; /* as in tell_slab */
 }

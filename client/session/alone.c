@@ -71,25 +71,22 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
         session->bytes ? session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES
                        : 0;
     const struct cairn_client_ask ask = {
-        .take_message = json_pack(
-            "{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t", "hello",
-            "min", CAIRN_SOCKET_VERSION_MIN, "max", CAIRN_SOCKET_VERSION_MAX, "client",
-            "libcairn " CAIRN_VERSION, "pid", (json_int_t)getpid(), "run", session->run, "rank",
-            (json_int_t)session->rank, "world_size", (json_int_t)session->world_size, "local_rank",
-            (json_int_t)session->local_rank, "local_world_size",
-            (json_int_t)session->local_world_size, "bytes", (json_int_t)bytes, "node_bytes",
-            (json_int_t)node_bytes, "read_only", session->read_only, "proc", session->proc),
-        .wanted = "welcome",
+        CAIRN_CLIENT_ASK(hello, .min = CAIRN_SOCKET_VERSION_MIN, .max = CAIRN_SOCKET_VERSION_MAX,
+                         .run = session->run, .rank = session->rank,
+                         .world_size = session->world_size,
+                         .local_world_size = session->local_world_size, .bytes = bytes,
+                         .node_bytes = node_bytes, .read_only = session->read_only,
+                         .proc = session->proc, .client = "libcairn " CAIRN_VERSION,
+                         .pid = (uint64_t)getpid(), .local_rank = session->local_rank),
         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
-    uint64_t version = 0;
-    const char *uuid = cairn_client_text_of(answer.message, "session");
-    if (!cairn_client_u64_of(answer.message, "version", &version) ||
-        version < CAIRN_SOCKET_VERSION_MIN || version > CAIRN_SOCKET_VERSION_MAX || !uuid ||
-        !cairn_uuid_text_valid(cairn_view_of(uuid)))
+    struct cairn_msg_welcome told = {0};
+    if (cairn_msg_welcome_read(answer.message, "", &told, err) != CAIRN_OK ||
+        told.version < CAIRN_SOCKET_VERSION_MIN || told.version > CAIRN_SOCKET_VERSION_MAX ||
+        !cairn_uuid_text_valid(cairn_view_of(told.session)))
         return cairn_fail(err, CAIRN_PROTOCOL, "welcome without a version and a session");
     CAIRN_HOLD(&session->lock);
-    memcpy(session->locked.welcome_uuid, uuid, CAIRN_UUID_TEXT_BYTES);
-    if (!session->uuid[0]) memcpy(session->uuid, uuid, CAIRN_UUID_TEXT_BYTES);
+    memcpy(session->locked.welcome_uuid, told.session, CAIRN_UUID_TEXT_BYTES);
+    if (!session->uuid[0]) memcpy(session->uuid, told.session, CAIRN_UUID_TEXT_BYTES);
     return CAIRN_OK;
 }

@@ -87,43 +87,40 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
 static enum cairn_code open_attempt(struct cairn_session *session, uint64_t deadline_ms,
                                     struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
+    CAIRN_AUTO_JSON json_t *counts = cairn_client_process_counts(session->rank);
     const struct cairn_client_ask ask = {
-        .take_message =
-            json_pack("{s:s, s:s, s:s, s:s, s:I, s:o}", "t", "attempt", "job", session->job,
-                      "resume", session->resume, "incarnation", session->incarnation,
-                      "wait_staged_ms", (json_int_t)session->wait_staged_ms, "counts",
-                      cairn_client_process_counts(session->rank)),
-        .wanted = "attempted",
+        CAIRN_CLIENT_ASK(attempt, .job = session->job, .resume = session->resume,
+                         .wait_staged_ms = session->wait_staged_ms,
+                         .incarnation = session->incarnation, .counts = counts),
         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
-    const json_t *found = json_object_get(answer.message, "found");
-    const char *nonce = cairn_client_text_of(answer.message, "nonce");
-    const char *version = cairn_client_text_of(answer.message, "resume_version");
-    if (!cairn_client_u64_of(answer.message, "attempt", &session->attempt) || !nonce ||
-        !cairn_text_copy(session->nonce, sizeof session->nonce, nonce))
+    struct cairn_msg_attempted told = {0};
+    if (cairn_msg_attempted_read(answer.message, "", &told, err) != CAIRN_OK ||
+        !cairn_text_copy(session->nonce, sizeof session->nonce, told.nonce))
         return cairn_fail(err, CAIRN_PROTOCOL, "attempted without an attempt and its nonce");
-    session->resumed = (struct cairn_resume){.attempt = session->attempt};
-    session->resumed.found = json_is_true(found) || json_integer_value(found) == 1;
-    if (!session->resumed.found) return CAIRN_OK;
-    if (!version || !cairn_version_id_valid(cairn_view_of(version)) ||
-        !cairn_client_u64_of(answer.message, "resume_step", &session->resumed.step))
+    session->attempt = told.attempt;
+    session->resumed = (struct cairn_resume){.attempt = told.attempt, .found = told.found};
+    if (!told.found) return CAIRN_OK;
+    if (!cairn_version_id_valid(cairn_view_of(told.resume_version)))
         return cairn_fail(err, CAIRN_PROTOCOL, "attempted with a resume but without its version");
-    (void)cairn_text_copy(session->resumed.version, sizeof session->resumed.version, version);
+    session->resumed.step = told.resume_step;
+    (void)cairn_text_copy(session->resumed.version, sizeof session->resumed.version,
+                          told.resume_version);
     return CAIRN_OK;
 }
 
 static enum cairn_code map_slabs(struct cairn_session *session, struct cairn_frame *answer,
                                  struct cairn_error *err) {
-    uint64_t count = 0, bytes = 0;
-    if (!cairn_client_u64_of(answer->message, "count", &count) ||
-        !cairn_client_u64_of(answer->message, "bytes", &bytes) || count < 1 ||
-        count > CAIRN_CLIENT_GENERATIONS_MAX || answer->fd_count != count || bytes < session->bytes)
+    struct cairn_msg_slabs_given told = {0};
+    if (cairn_msg_slabs_given_read(answer->message, "", &told, err) != CAIRN_OK || told.count < 1 ||
+        told.count > CAIRN_CLIENT_GENERATIONS_MAX || answer->fd_count != told.count ||
+        told.bytes < session->bytes)
         return cairn_fail(err, CAIRN_PROTOCOL, "slabs without the memory that was asked for");
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < told.count; i++) {
         struct cairn_slab *slab = &session->slabs[i];
         int fd = answer->fds[i];
         answer->fds[i] = -1;
-        CAIRN_TRY(cairn_slab_attach(fd, bytes, true, slab, err));
+        CAIRN_TRY(cairn_slab_attach(fd, told.bytes, true, slab, err));
         session->slab_count = i + 1;
         cairn_client_process_watch(slab->fd);
         (void)madvise(slab->data, slab->size_bytes, MADV_DONTFORK);
@@ -135,15 +132,12 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
                                   struct cairn_error *err) {
     CAIRN_AUTO(frame) slabs = {0}, done = {0};
     if (!session->bytes) return CAIRN_OK;
-    const struct cairn_client_ask ask = {.take_message =
-                                             json_pack("{s:s, s:I}", "t", "slabs", "wait_staged_ms",
-                                                       (json_int_t)session->wait_staged_ms),
-                                         .wanted = "slabs",
-                                         .deadline_ms = deadline_ms};
+    const struct cairn_client_ask ask = {
+        CAIRN_CLIENT_ASK(slabs, .wait_staged_ms = session->wait_staged_ms),
+        .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_ask_alone(session, &ask, &slabs, err));
     CAIRN_TRY(map_slabs(session, &slabs, err));
-    const struct cairn_client_ask mapped = {.take_message = json_pack("{s:s}", "t", "mapped"),
-                                            .wanted = "ok",
+    const struct cairn_client_ask mapped = {CAIRN_CLIENT_ASK(mapped, 0),
                                             .deadline_ms = deadline_ms};
     return cairn_client_ask_alone(session, &mapped, &done, err);
 }

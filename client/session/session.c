@@ -229,9 +229,7 @@ enum cairn_code cairn_client_call(struct cairn_session *session, const struct ca
 /* No uploader has a restore of number 0, and each answers so at once, read_only or not. */
 void cairn_client_knock(struct cairn_session *session) {
     struct cairn_client_request request;
-    const struct cairn_client_ask ask = {.take_message =
-                                             json_pack("{s:s, s:i}", "t", "release", "restore", 0),
-                                         .wanted = "ok",
+    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(release, .restore = 0),
                                          .deadline_ms = cairn_mono_ms()};
     if (cairn_client_post(session, &ask, &request, NULL) == CAIRN_OK)
         cairn_client_abandon(session, &request);

@@ -24,7 +24,7 @@
 
 #include <cairn/cairn.h>
 
-#include "api/keys.h"
+#include "api/messages.h"
 #include "client/session/job.h"
 #include "client/session/link.h"
 #include "common/clock.h"
@@ -163,6 +163,14 @@ struct cairn_client_ask {
     bool patient; /* an uploader that is away is waited for until the deadline */
     uint64_t deadline_ms;
 };
+/* {CAIRN_CLIENT_ASK(release, .restore = 5), .deadline_ms = ...}: the message and its answer. */
+#define CAIRN_CLIENT_ASK(form, ...)                                                                \
+    .take_message = CAIRN_PACK(form, __VA_ARGS__),                                                 \
+    .wanted = cairn_client_wanted(CAIRN_MESSAGE_##form)
+static inline const char *cairn_client_wanted(enum cairn_message message) {
+    enum cairn_message answer = cairn_message_form(message)->answer;
+    return answer ? cairn_message_form(answer)->text : NULL;
+}
 enum cairn_code cairn_client_call(struct cairn_session *session, const struct cairn_client_ask *ask,
                                   struct cairn_frame *ret, struct cairn_error *err) CAIRN_MUST_USE;
 /* The two halves, for several questions under way at once. After a successful post, request must

@@ -45,14 +45,13 @@ void cairn_client_window_give(struct cairn_session *session) {
 
 static enum cairn_code map(struct cairn_session *session, uint32_t epoch,
                            struct cairn_frame *answer, struct cairn_error *err) {
-    uint64_t bytes = 0;
-    if (!cairn_client_u64_of(answer->message, "bytes", &bytes) || answer->fd_count != 1 ||
-        !cairn_client_u64_of(answer->message, "window", &session->window.id) ||
-        bytes < CAIRN_SLAB_UNIT_BYTES)
+    struct cairn_msg_window_given told = {0};
+    if (cairn_msg_window_given_read(answer->message, "", &told, err) != CAIRN_OK ||
+        answer->fd_count != 1 || told.bytes < CAIRN_SLAB_UNIT_BYTES)
         return cairn_fail(err, CAIRN_PROTOCOL, "window without its memory");
     int fd = answer->fds[0];
     answer->fds[0] = -1;
-    CAIRN_TRY(cairn_slab_attach(fd, bytes, false, &session->window.slab, err));
+    CAIRN_TRY(cairn_slab_attach(fd, told.bytes, false, &session->window.slab, err));
     session->window.epoch = epoch;
     cairn_client_process_watch(session->window.slab.fd);
     (void)madvise(session->window.slab.data, session->window.slab.size_bytes, MADV_DONTFORK);
@@ -66,11 +65,8 @@ enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t
     cairn_client_window_release(session);
     for (uint64_t bytes = wanted_bytes;; bytes /= 2) {
         CAIRN_AUTO(frame) answer = {0};
-        const struct cairn_client_ask ask = {
-            .take_message = json_pack("{s:s, s:I}", "t", "window", "bytes", (json_int_t)bytes),
-            .wanted = "window",
-            .epoch = epoch,
-            .deadline_ms = deadline_ms};
+        const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(window, .bytes = bytes),
+                                             .epoch = epoch, .deadline_ms = deadline_ms};
         enum cairn_code code = cairn_client_call(session, &ask, &answer, err);
         if (code == CAIRN_NO_MEMORY && bytes / 2 >= WINDOW_BYTES_MIN) continue;
         if (code) return cairn_within(err, code, "window for reading");

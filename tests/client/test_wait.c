@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "tests/client/rank.h"
 
@@ -135,13 +136,8 @@ TEST(a_wait_tells_an_uploader_that_hangs_from_one_that_has_nothing_to_say) {
 
 /* ---- what is missing ---- */
 
-static json_t *event(const char *name, const char *more, json_int_t number) {
-    return json_pack("{s:s, s:i, s:I}", "t", name, "save", 1, more, number);
-}
-
 static json_t *trouble(const char *about, const char *code, const char *message) {
-    return json_pack("{s:s, s:s, s:s, s:s}", "t", "problem", "about", about, "code", code,
-                     "message", message);
+    return CAIRN_PACK(problem, .about = about, .code = code, .message = message);
 }
 
 /* The event was sent before; it is here when the wait has ended. */
@@ -164,9 +160,7 @@ TEST(a_wait_that_times_out_says_what_is_missing) {
     REQUIRE_OK(cairn_save_stage(save, &err));
     expect_missing(save, CAIRN_DURABLE, "the store has 0 of 15 bytes");
     expect_missing(save, CAIRN_DURABLE, "2 of 2 shards");
-    json_t *released = event("released", "bytes", 10);
-    json_object_set_new(released, "shard", json_integer(0));
-    cairn_fake_uploader_event(rank.fake, released);
+    cairn_fake_uploader_event(rank.fake, CAIRN_PACK(released, .save = 1, .shard = 0, .bytes = 10));
     expect_missing(save, CAIRN_COMMITTED, "1 of 2 shards");
     expect_missing(save, CAIRN_COMMITTED, "rank-00003/two with 0 of 5 bytes");
     cairn_fake_uploader_event(rank.fake, trouble("store", "unavailable", "not mounted"));
@@ -174,7 +168,7 @@ TEST(a_wait_that_times_out_says_what_is_missing) {
     EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_UNAVAILABLE);
     expect_missing(save, CAIRN_DURABLE, "s: not mounted"); /* also once it was told */
     cairn_fake_uploader_event(rank.fake, trouble("store", "ok", ""));
-    cairn_fake_uploader_event(rank.fake, event("durable", "unused", 0));
+    cairn_fake_uploader_event(rank.fake, CAIRN_PACK(durable, .save = 1));
     expect_missing(save, CAIRN_COMMITTED, "every rank");
     cairn_fake_uploader_event(rank.fake, trouble("server", "unavailable", "refused"));
     expect_missing(save, CAIRN_COMMITTED, "the server is away");

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/id.h"
@@ -74,8 +75,9 @@ static void send_message(struct connection *connection, json_t *take_message, co
         disconnect(connection);
 }
 
-static json_t *answer(const json_t *request, const char *name) {
-    return json_pack("{s:s, s:O}", "t", name, "id", json_object_get(request, "id"));
+static json_t *answer(const json_t *request, json_t *take_message) {
+    json_object_set(take_message, "id", json_object_get(request, "id"));
+    return take_message;
 }
 
 /* ---- answers that carry something ---- */
@@ -90,16 +92,15 @@ static void answer_slabs(struct cairn_fake_uploader *fake, struct connection *co
             return;
         fds[i] = slab->fd;
     }
-    json_t *message = answer(request, "slabs");
-    json_object_set_new(message, "count", json_integer(fake->slab_count));
-    json_object_set_new(message, "bytes",
-                        json_integer((json_int_t)fake->locked.slabs[0].size_bytes));
-    send_message(connection, message, fds, fake->slab_count);
+    json_t *message = CAIRN_PACK(slabs_given, .count = fake->slab_count,
+                                 .bytes = fake->locked.slabs[0].size_bytes);
+    send_message(connection, answer(request, message), fds, fake->slab_count);
 }
 
 static void answer_offer(struct cairn_fake_uploader *fake, struct connection *connection,
                          struct cairn_frame *frame) {
-    json_t *states = json_array(), *save;
+    CAIRN_AUTO_JSON json_t *states = json_array(), *owners = json_array();
+    json_t *save;
     size_t index;
     const json_t *slabs = json_object_get(frame->message, "slabs");
     for (size_t i = 0; i < json_array_size(slabs) && i < frame->fd_count; i++) {
@@ -118,17 +119,16 @@ static void answer_offer(struct cairn_fake_uploader *fake, struct connection *co
                               json_pack("{s:O, s:s%, s:b}", "save", json_object_get(save, "save"),
                                         "state", state, length, "sealed", state[length] != 0));
     }
-    json_t *owners = json_array();
     for (size_t i = 0; i < json_array_size(slabs); i++) {
         json_t *owner = json_object_get(json_array_get(slabs, i), "owner");
         bool kept = strncmp(fake->locked.offer_state, "continues", 9) == 0;
         json_array_append_new(owners, kept ? json_incref(owner) : json_integer(0));
     }
-    json_t *message = answer(frame->message, "offered");
-    json_object_set_new(message, "owners", owners);
-    json_object_set(message, "session", json_object_get(frame->message, "session"));
-    json_object_set_new(message, "saves", states);
-    send_message(connection, message, NULL, 0);
+    struct cairn_msg_offer told = {.session = ""};
+    if (cairn_msg_offer_read(frame->message, "", &told, NULL) != CAIRN_OK) disconnect(connection);
+    json_t *message =
+        CAIRN_PACK(offered, .session = told.session, .saves = states, .owners = owners);
+    send_message(connection, answer(frame->message, message), NULL, 0);
 }
 
 static void answer_begin(struct cairn_fake_uploader *fake, struct connection *connection,
@@ -137,16 +137,13 @@ static void answer_begin(struct cairn_fake_uploader *fake, struct connection *co
     cairn_uuid_random(uuid);
     uuid[14] = '8'; /* version ids are version 8 UUIDs */
     snprintf(version, sizeof version, "ckpt_%s", uuid);
-    json_t *message = answer(request, "begun");
-    json_object_set_new(message, "owner", json_integer((json_int_t)fake->locked.next_save));
-    json_object_set_new(message, "save", json_integer((json_int_t)fake->locked.next_save++));
-    json_object_set_new(message, "version", json_string(version));
-    send_message(connection, message, NULL, 0);
+    uint32_t save = (uint32_t)fake->locked.next_save++;
+    json_t *message = CAIRN_PACK(begun, .save = save, .version = version, .owner = save);
+    send_message(connection, answer(request, message), NULL, 0);
     if (!fake->locked.verdict_behind_begun) return;
     send_message(connection,
-                 json_pack("{s:s, s:I, s:s, s:s, s:s}", "t", "verdict", "save",
-                           (json_int_t)(fake->locked.next_save - 1), "state", "aborted", "code",
-                           "checkpoint-aborted", "message", "right behind begun"),
+                 CAIRN_PACK(verdict, .save = save, .state = "aborted", .code = "checkpoint-aborted",
+                            .message = "right behind begun"),
                  NULL, 0);
 }
 
@@ -159,34 +156,28 @@ static void answer_hello(struct connection *connection, const json_t *request) {
     char uuid[CAIRN_UUID_TEXT_BYTES];
     cairn_uuid_random(uuid);
     connection->slab_bytes = (uint64_t)json_integer_value(json_object_get(request, "bytes"));
-    json_t *message = answer(request, "welcome");
-    json_object_set_new(message, "version", json_integer(CAIRN_SOCKET_VERSION_MAX));
-    json_object_set_new(message, "session", json_string(uuid));
-    json_object_set_new(message, "node", json_string("fake"));
-    send_message(connection, message, NULL, 0);
+    json_t *message = CAIRN_PACK(welcome, .version = CAIRN_SOCKET_VERSION_MAX, .session = uuid,
+                                 .node = "fake", .uploader = "fake");
+    send_message(connection, answer(request, message), NULL, 0);
 }
 
 static json_t *attempted(const struct cairn_fake_uploader *fake, const json_t *request) {
-    json_t *message = answer(request, "attempted");
-    json_object_set_new(message, "attempt", json_integer(7));
-    json_object_set_new(message, "nonce", json_string(fake->nonce));
-    json_object_set_new(message, "found", json_false());
-    return message;
+    return answer(request,
+                  CAIRN_PACK(attempted, .attempt = 7, .nonce = fake->nonce, .resume_version = ""));
 }
 
 static json_t *listed(const json_t *request) {
-    json_t *message = answer(request, "listed");
-    const char *cursor = json_string_value(json_object_get(request, "cursor"));
-    json_t *item =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:b, s:b, s:s}", "version",
-                  "ckpt_00000000-0000-8000-8000-000000000000", "step", (json_int_t)(cursor ? 1 : 2),
-                  "attempt", (json_int_t)1, "bytes", (json_int_t)99, "shards", (json_int_t)3,
-                  "state", "committed", "superseded", 0, "latest", cursor ? 0 : 1, "created_at",
-                  "2026-03-02T10:14:07Z");
-    json_t *reply =
-        json_pack("{s:[o], s:s?}", "items", item, "next_cursor", cursor ? NULL : "more");
-    json_object_set_new(message, "reply", reply);
-    return message;
+    struct cairn_msg_list told = {0};
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    if (cairn_msg_list_read(request, "", &told, NULL) != CAIRN_OK) return NULL;
+    json_array_append_new(
+        items,
+        CAIRN_PACK(checkpoint_row, .version = "ckpt_00000000-0000-8000-8000-000000000000",
+                   .state = "committed", .step = told.cursor ? 1 : 2, .attempt = 1, .bytes = 99,
+                   .shards = 3, .latest = !told.cursor, .created_at = "2026-03-02T10:14:07Z"));
+    CAIRN_AUTO_JSON json_t *reply =
+        CAIRN_PACK(checkpoint_page, .items = items, .next_cursor = told.cursor ? NULL : "more");
+    return answer(request, CAIRN_PACK(listed, .reply = reply));
 }
 
 static void answer_restore(struct cairn_fake_uploader *fake, struct connection *connection,
@@ -198,12 +189,10 @@ static void answer_restore(struct cairn_fake_uploader *fake, struct connection *
         if (parts[i].size && write(fd, parts[i].data, parts[i].size) != (ssize_t)parts[i].size)
             disconnect(connection);
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
-    json_t *message = answer(request, "restored");
-    json_object_set_new(message, "restore", json_integer(5));
-    json_object_set_new(message, "manifest_bytes",
-                        json_integer((json_int_t)version->manifest.size));
-    json_object_set_new(message, "layout_bytes", json_integer((json_int_t)version->layout.size));
-    send_message(connection, message, &fd, 1);
+    json_t *message =
+        CAIRN_PACK(restored, .restore = 5, .version = "", .manifest_bytes = version->manifest.size,
+                   .layout_bytes = version->layout.size);
+    send_message(connection, answer(request, message), &fd, 1);
     close(fd);
 }
 
@@ -213,10 +202,8 @@ static void answer_window(struct cairn_fake_uploader *fake, struct connection *c
     struct cairn_slab *window = &fake->locked.window;
     cairn_slab_release(window);
     if (cairn_slab_create("fake", cairn_min_u64(bytes, 8 * CAIRN_MIB), true, window, NULL)) return;
-    json_t *message = answer(request, "window");
-    json_object_set_new(message, "window", json_integer(1));
-    json_object_set_new(message, "bytes", json_integer((json_int_t)window->size_bytes));
-    send_message(connection, message, &window->fd, 1);
+    json_t *message = CAIRN_PACK(window_given, .window = 1, .bytes = window->size_bytes);
+    send_message(connection, answer(request, message), &window->fd, 1);
 }
 
 static void answer_read(struct cairn_fake_uploader *fake, struct connection *connection,
@@ -237,7 +224,7 @@ static void answer_read(struct cairn_fake_uploader *fake, struct connection *con
         memcpy(fake->locked.window.data + at, (const uint8_t *)from->data + offset, (size_t)bytes);
         fake->locked.read_bytes += bytes;
     }
-    send_message(connection, answer(request, "read"), NULL, 0);
+    send_message(connection, answer(request, CAIRN_PACK(read_done, 0)), NULL, 0);
 }
 
 /* ---- taking in ---- */
@@ -266,12 +253,10 @@ static bool scripted(struct cairn_fake_uploader *fake, struct connection *connec
         disconnect(connection);
         return true;
     }
-    json_t *message = answer(frame->message, "error");
-    json_object_set_new(message, "code", json_string(fake->locked.script_what));
-    json_object_set_new(message, "message", json_string("as the script says"));
-    json_object_set_new(message, "http_status", json_integer(507));
-    json_object_set_new(message, "request_id", json_string("script-1"));
-    send_message(connection, message, NULL, 0);
+    json_t *message =
+        CAIRN_PACK(error, .code = fake->locked.script_what, .message = "as the script says",
+                   .http_status = 507, .request_id = "script-1");
+    send_message(connection, answer(frame->message, message), NULL, 0);
     return true;
 }
 
@@ -299,9 +284,9 @@ static void take(struct cairn_fake_uploader *fake, struct connection *connection
     else if (strcmp(frame->name, "read") == 0)
         answer_read(fake, connection, request);
     else if (strcmp(frame->name, "seal") == 0)
-        send_message(connection, answer(request, "sealed"), NULL, 0);
+        send_message(connection, answer(request, CAIRN_PACK(sealed, 0)), NULL, 0);
     else if (json_object_get(request, "id"))
-        send_message(connection, answer(request, "ok"), NULL, 0);
+        send_message(connection, answer(request, CAIRN_PACK(ok, 0)), NULL, 0);
 }
 
 static void receive(struct cairn_fake_uploader *fake, struct connection *connection) {
