@@ -142,6 +142,7 @@ static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) 
 enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     cairn_lock_init(&up->lock, CAIRN_LOCK_uploader_state);
     cairn_condition_init(&up->changed);
+    cairn_up_wakeup_init(&up->outbox_work);
     cairn_budget_init(&up->budget, up->places.budget_bytes);
     cairn_uuid_random(up->uuid);
     CAIRN_TRY(cairn_up_claim(up, CAIRN_UP_CLAIM_SERVER, up->settings.server, err));
@@ -260,6 +261,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     if (up->token) explicit_bzero(up->token, strlen(up->token));
     free(up->token);
     cairn_budget_release(&up->budget);
+    cairn_up_wakeup_release(&up->outbox_work);
     cairn_condition_release(&up->changed);
     cairn_lock_release(&up->lock);
 }

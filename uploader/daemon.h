@@ -21,6 +21,7 @@
 #include "store/store.h"
 #include "uploader/alone.h"
 #include "uploader/settings.h"
+#include "uploader/wakeup.h"
 
 #define CAIRN_UP_VERSION "0.1.0"
 
@@ -51,6 +52,7 @@ struct cairn_up {
     struct cairn_up_socket *socket;
     struct cairn_up_send *send;
     struct cairn_up_outbox *outbox;
+    struct cairn_up_wakeup outbox_work; /* something may have to be told to the server */
     struct cairn_up_watch *watch;
     struct cairn_up_tasks *tasks;
     struct cairn_up_fetch *fetch;

@@ -12,7 +12,6 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/server/outbox.h"
 #include "uploader/trainers/socket.h"
 
 /* ---- finding ---- */
@@ -366,7 +365,7 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     if (due & CAIRN_UP_DUE_VERDICT) say_verdict(up, save);
     if (due & CAIRN_UP_DUE_ANSWER_FAIL) answer_fail(up, save);
     if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) give_up_shards(up, save);
-    if (due & CAIRN_UP_DUE_TELL_SERVER) cairn_up_outbox_wake(up->outbox);
+    if (due & CAIRN_UP_DUE_TELL_SERVER) cairn_up_wakeup_raise(&up->outbox_work);
     if (due & CAIRN_UP_DUE_LOOK_AGAIN) look_again(up, save);
     if (due & CAIRN_UP_DUE_SAY_DURABLE) say_durable(up, save);
     if (due & CAIRN_UP_DUE_FREE_SLAB) give_slab(up, save);
@@ -456,7 +455,7 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
 
 void cairn_up_save_tell_again_locked(struct cairn_up *up, struct cairn_up_save *save) {
     if (cairn_up_save_state_unknown(&save->state) || !CAIRN_RULE(Q47)) look_again(up, save);
-    cairn_up_outbox_wake(up->outbox);
+    cairn_up_wakeup_raise(&up->outbox_work);
 }
 
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save,
@@ -537,7 +536,7 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
     struct cairn_up_shard *shard = save->shards[index];
     if (!why) {
         cairn_up_save_state_shard_durable(&save->state, &shard->phase);
-        cairn_up_outbox_wake(up->outbox);
+        cairn_up_wakeup_raise(&up->outbox_work);
         return;
     }
     cairn_up_save_state_shard_failed(&save->state, &shard->phase);

@@ -10,7 +10,6 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/trainers/lost.h"
-#include "uploader/server/outbox.h"
 #include "uploader/server/passed.h"
 #include "uploader/server/verdict.h"
 #include "uploader/server/inside.h"
@@ -192,7 +191,7 @@ static void note_beaten(struct cairn_up *up) {
         first = !up->locked.beaten;
         up->locked.beaten = true;
     }
-    if (first) cairn_up_outbox_wake(up->outbox);
+    if (first) cairn_up_wakeup_raise(&up->outbox_work);
 }
 
 /* True when the catalog is not the one that was told before, or may not be it: what was told before
@@ -246,5 +245,5 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     apply_unknown(up, json_object_get(reply, "unknown"), changed);
     cairn_up_passed_look(up, json_object_get(reply, "versions"), &watch->missed);
     note_beaten(up);
-    cairn_up_outbox_wake(up->outbox);
+    cairn_up_wakeup_raise(&up->outbox_work);
 }

@@ -26,11 +26,6 @@ struct cairn_up_outbox {
     struct cairn_rest *rest;
     pthread_t thread;
     bool started;
-    struct cairn_lock lock; /* uploader_outbox */
-    struct cairn_condition work;
-    struct {
-        bool woken, stopping;
-    } locked;
 };
 
 /* ---- what is due ---- */
@@ -196,13 +191,8 @@ static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
 
 /* False: stop. */
 static bool wait_for_work(struct cairn_up_outbox *outbox, uint64_t pause_ms) {
-    CAIRN_HOLD(&outbox->lock);
     uint64_t until_ms = cairn_mono_ms() + (pause_ms ? pause_ms : LOOK_MS);
-    while (!outbox->locked.stopping && (pause_ms || !outbox->locked.woken)) {
-        if (!cairn_condition_wait(&outbox->work, &outbox->lock, until_ms)) break;
-    }
-    outbox->locked.woken = false;
-    return !outbox->locked.stopping;
+    return cairn_up_wakeup_wait(&outbox->up->outbox_work, until_ms, pause_ms != 0);
 }
 
 /* For the ranks that wait for a commit. Any answer says that it is there. */
@@ -228,7 +218,8 @@ static void *outbox_main(void *argument) {
                 cairn_log(INFO, "outbox.heard_again", "server=%s", outbox->up->settings.server);
             complained = false;
             pause_ms = 0;
-            if (did) cairn_up_outbox_wake(outbox); /* answers may have made more due */
+            /* answers may have made more due */
+            if (did) cairn_up_wakeup_raise(&outbox->up->outbox_work);
             if (did) cairn_up_watch_poke(outbox->up->watch);
             continue;
         }
@@ -246,9 +237,7 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
     struct cairn_up_outbox *outbox = calloc(1, sizeof(*outbox));
     if (!outbox) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the outbox");
     outbox->up = up;
-    cairn_lock_init(&outbox->lock, CAIRN_LOCK_uploader_outbox);
-    cairn_condition_init(&outbox->work);
-    outbox->locked.woken = true;
+    cairn_up_wakeup_raise(&up->outbox_work); /* it looks by itself when it starts */
     struct cairn_rest_options options = {
         .url = up->settings.server, .token = up->token, .timeout_ms = CALL_TIMEOUT_MS};
     enum cairn_code code = cairn_rest_new(&options, &outbox->rest, err);
@@ -269,10 +258,7 @@ enum cairn_code cairn_up_outbox_start(struct cairn_up_outbox *outbox, struct cai
 
 void cairn_up_outbox_stop(struct cairn_up_outbox *outbox) {
     if (!outbox || !outbox->started) return;
-    cairn_lock_take(&outbox->lock);
-    outbox->locked.stopping = true;
-    cairn_condition_signal(&outbox->work);
-    cairn_lock_give(&outbox->lock);
+    cairn_up_wakeup_stop(&outbox->up->outbox_work);
     pthread_join(outbox->thread, NULL);
     outbox->started = false;
 }
@@ -281,15 +267,5 @@ void cairn_up_outbox_free(struct cairn_up_outbox *outbox) {
     if (!outbox) return;
     cairn_up_outbox_stop(outbox);
     if (outbox->rest) cairn_rest_free(outbox->rest);
-    cairn_condition_release(&outbox->work);
-    cairn_lock_release(&outbox->lock);
     free(outbox);
-}
-
-void cairn_up_outbox_wake(struct cairn_up_outbox *outbox) {
-    if (!outbox) return; /* recovery, before there is one: it looks by itself when it starts */
-    cairn_lock_take(&outbox->lock);
-    outbox->locked.woken = true;
-    cairn_condition_signal(&outbox->work);
-    cairn_lock_give(&outbox->lock);
 }

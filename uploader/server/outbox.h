@@ -11,7 +11,7 @@
  *               becomes a fail of the ranks it names.
  *          Q16  nothing here is remembered on its own: after a restart all of it is told again.
  * Limits:  256 begins, 4,096 shards and 16 MiB of checksums a request.
- * Threads: one of its own; wake may be called by any.
+ * Threads: one of its own, which waits for struct cairn_up's outbox_work.
  * Next:    uploader/server/watch.h learns how versions end.
  */
 #pragma once
@@ -24,4 +24,3 @@ enum cairn_code cairn_up_outbox_start(struct cairn_up_outbox *outbox,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_outbox_stop(struct cairn_up_outbox *outbox);
 void cairn_up_outbox_free(struct cairn_up_outbox *outbox);
-void cairn_up_outbox_wake(struct cairn_up_outbox *outbox);

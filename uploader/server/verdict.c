@@ -8,7 +8,6 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "uploader/server/outbox.h"
 
 enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code code,
                                struct cairn_error *err) {

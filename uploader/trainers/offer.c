@@ -12,7 +12,6 @@
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/trainers/opening.h"
-#include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
 
 struct offering {
@@ -267,7 +266,7 @@ static void offer_done(void *owner, struct cairn_up_session *session) {
     }
     if (answer) {
         cairn_up_socket_answer(up->socket, opening->conn, opening->request, "offered", answer);
-        cairn_up_outbox_wake(up->outbox);
+        cairn_up_wakeup_raise(&up->outbox_work);
         cairn_up_watch_poke(up->watch);
     } else {
         cairn_up_socket_refuse(up->socket, opening->conn, opening->request, &opening->error);

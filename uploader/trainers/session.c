@@ -12,7 +12,6 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/server/outbox.h"
 #include "uploader/trainers/lost.h"
 
 /* ---- hello ---- */
