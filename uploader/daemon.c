@@ -17,17 +17,18 @@
 #include "uploader/attempt.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/journal/journal.h"
-#include "uploader/trainers/lost.h"
-#include "uploader/send/meeting.h"
-#include "uploader/trainers/opening.h"
-#include "uploader/server/outbox.h"
+#include "uploader/mail.h"
 #include "uploader/recover/recover.h"
 #include "uploader/save.h"
+#include "uploader/send/meeting.h"
 #include "uploader/send/send.h"
-#include "uploader/slabs.h"
-#include "uploader/trainers/socket.h"
-#include "uploader/tasks.h"
+#include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
+#include "uploader/slabs.h"
+#include "uploader/tasks.h"
+#include "uploader/trainers/lost.h"
+#include "uploader/trainers/opening.h"
+#include "uploader/trainers/socket.h"
 
 #define TICK_MS 200
 #define DRAIN_LOOK_MS 20
@@ -130,6 +131,7 @@ static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err
 static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_TRY(load_token(up, err));
     CAIRN_TRY(open_store(up, err));
+    CAIRN_TRY(cairn_up_mail_new(&up->mail, err));
     CAIRN_TRY(cairn_up_socket_new(up, &up->socket, err));
     CAIRN_TRY(cairn_up_tasks_new(up, &up->tasks, err));
     CAIRN_TRY(cairn_up_send_new(up, &up->send, err));
@@ -249,6 +251,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_openings_free(up);
     cairn_up_journal_free(CAIRN_TAKE(up->journal));
     cairn_up_socket_free(CAIRN_TAKE(up->socket));
+    cairn_up_mail_free(up->mail);
     cairn_up_watch_free(up->watch);
     cairn_up_outbox_free(CAIRN_TAKE(up->outbox));
     cairn_up_fetch_free(up->fetch);

@@ -26,6 +26,7 @@
 #define CAIRN_UP_VERSION "0.1.0"
 
 struct cairn_up_journal;
+struct cairn_up_mail;
 struct cairn_up_socket;
 struct cairn_up_send;
 struct cairn_up_outbox;
@@ -49,6 +50,7 @@ struct cairn_up {
     struct cairn_store *store;
     struct cairn_budget budget;
     struct cairn_up_journal *journal;
+    struct cairn_up_mail *mail;
     struct cairn_up_socket *socket;
     struct cairn_up_send *send;
     struct cairn_up_outbox *outbox;

@@ -12,7 +12,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/trainers/socket.h"
+#include "uploader/mail.h"
 
 /* ---- finding ---- */
 
@@ -229,9 +229,9 @@ static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, const
     if (!reply.conn)
         json_decref(take_body);
     else if (why)
-        cairn_up_socket_refuse(up->socket, reply.conn, reply.request, why);
+        cairn_up_mail_refuse(up->mail, reply.conn, reply.request, why);
     else
-        cairn_up_socket_answer(up->socket, reply.conn, reply.request, name, take_body);
+        cairn_up_mail_answer(up->mail, reply.conn, reply.request, name, take_body);
 }
 
 /* The answer that a trainer gets where a save is over before it could have heard of it. */
@@ -258,13 +258,13 @@ static void say_verdict(struct cairn_up *up, const struct cairn_up_save *save) {
         json_decref(message);
         message = NULL;
     }
-    cairn_up_socket_post(up->socket, save->conn, message);
+    cairn_up_mail_post(up->mail, save->conn, message);
 }
 
 static void say_durable(struct cairn_up *up, const struct cairn_up_save *save) {
     if (save->conn)
-        cairn_up_socket_post(
-            up->socket, save->conn,
+        cairn_up_mail_post(
+            up->mail, save->conn,
             json_pack("{s:s, s:I}", "t", "durable", "save", (json_int_t)save->number));
 }
 
@@ -280,10 +280,10 @@ static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
     save->slab = NULL;
     cairn_up_slab_state_give(&slab->state, save->state.owner);
     if (slab->conn)
-        cairn_up_socket_post(up->socket, slab->conn,
-                             json_pack("{s:s, s:I, s:I}", "t", "free", "slab",
-                                       (json_int_t)slab->index, "owner",
-                                       (json_int_t)save->state.owner));
+        cairn_up_mail_post(up->mail, slab->conn,
+                           json_pack("{s:s, s:I, s:I}", "t", "free", "slab",
+                                     (json_int_t)slab->index, "owner",
+                                     (json_int_t)save->state.owner));
     else
         cairn_up_slabs_sweep_locked(up);
 }
@@ -521,11 +521,11 @@ void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t inde
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
     if (!save || !save->conn || index < save->stage_first) return;
-    cairn_up_socket_post(up->socket, save->conn,
-                         json_pack("{s:s, s:I, s:I, s:I, s:I}", "t", "released", "save",
-                                   (json_int_t)save->number, "shard",
-                                   (json_int_t)(index - save->stage_first), "offset",
-                                   (json_int_t)offset, "bytes", (json_int_t)bytes));
+    cairn_up_mail_post(up->mail, save->conn,
+                       json_pack("{s:s, s:I, s:I, s:I, s:I}", "t", "released", "save",
+                                 (json_int_t)save->number, "shard",
+                                 (json_int_t)(index - save->stage_first), "offset",
+                                 (json_int_t)offset, "bytes", (json_int_t)bytes));
 }
 
 void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,

@@ -6,8 +6,8 @@
 #include "api/failure.h"
 #include "common/rule.h"
 #include "uploader/journal/journal.h"
+#include "uploader/mail.h"
 #include "uploader/save.h"
-#include "uploader/trainers/socket.h"
 
 /* ---- begin ---- */
 
@@ -22,8 +22,8 @@ static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *kno
     known->conn = begin->conn;
     known->number = begin->number;
     known->state.trainer = CAIRN_UP_TRAINER_HERE;
-    cairn_up_socket_answer(up->socket, reply.conn, reply.request, "begun",
-                           cairn_up_save_begun_body(known));
+    cairn_up_mail_answer(up->mail, reply.conn, reply.request, "begun",
+                         cairn_up_save_begun_body(known));
     return CAIRN_OK;
 }
 
@@ -99,8 +99,8 @@ enum cairn_code cairn_up_save_passed_locked(struct cairn_up *up, const struct ca
                                             const struct cairn_error *why,
                                             struct cairn_error *err) {
     struct cairn_up_save *save = NULL;
-    CAIRN_TRY(cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), begin, &save,
-                                       err));
+    CAIRN_TRY(
+        cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), begin, &save, err));
     cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_BEGIN); /* it has just named it */
     count_new(up, save, why, (struct cairn_up_reply){0});
     return CAIRN_OK;
@@ -118,7 +118,7 @@ static void count_known(struct cairn_up *up, struct cairn_up_save *known,
         return;
     }
     if (!sealed) cairn_up_save_fail_for_locked(up, known, why);
-    if (reply.conn) cairn_up_socket_answer(up->socket, reply.conn, reply.request, "ok", NULL);
+    if (reply.conn) cairn_up_mail_answer(up->mail, reply.conn, reply.request, "ok", NULL);
 }
 
 enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,

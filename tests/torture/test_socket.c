@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/frame.h"
 #include "common/log.h"
 #include "tests/harness.h"
 #include "tests/torture/torture.h"
+#include "uploader/mail.h"
 #include "uploader/trainers/socket.h"
 
 #define WAIT_MS 5000
@@ -53,7 +55,7 @@ static enum cairn_code answered(void *context, struct cairn_error *err) {
         CAIRN_AUTO(frame) answer = {0};
         struct cairn_error why = {0};
         (void)cairn_fail(&why, CAIRN_NO_SPACE, "no room");
-        cairn_up_socket_refuse(talk->up->socket, conn, 7, &why);
+        cairn_up_mail_refuse(talk->up->mail, conn, 7, &why);
         code = hear(fd, &reader, &answer, err);
         if (code == CAIRN_OK) EXPECT_EQ_TEXT(answer.name, "error");
     }
@@ -74,15 +76,17 @@ TEST(k07_an_answer_for_which_there_is_no_memory_ends_its_connection_alone) /* U0
     snprintf(talk.up->places.node, sizeof talk.up->places.node, "n1");
     snprintf(talk.up->places.socket_path, sizeof talk.up->places.socket_path, "%.90s/up.sock",
              cairn_test_folder());
+    REQUIRE_OK(cairn_up_mail_new(&talk.up->mail, &err));
     REQUIRE_OK(cairn_up_socket_new(talk.up, &talk.up->socket, &err));
     REQUIRE_OK(cairn_up_socket_start(talk.up->socket, &err));
     cairn_torture_loosely("an answer", answered, &talk);
     /* Nobody could make the message at all, for more connections than are kept in mind. */
-    for (uint64_t conn = 1; conn <= 200; conn++) cairn_up_socket_post(talk.up->socket, conn, NULL);
+    for (uint64_t conn = 1; conn <= 200; conn++) cairn_up_mail_post(talk.up->mail, conn, NULL);
     enum cairn_code code = CAIRN_UPLOADER_GONE; /* one that comes at that moment ends, too */
     for (int i = 0; i < 3 && code != CAIRN_OK; i++) code = answered(&talk, &err);
     EXPECT(code == CAIRN_OK);
     cairn_up_socket_free(talk.up->socket);
+    cairn_up_mail_free(talk.up->mail);
     cairn_condition_release(&talk.up->changed);
     cairn_lock_release(&talk.up->lock);
     free(talk.up);

@@ -11,8 +11,8 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/trainers/opening.h"
 #include "uploader/server/watch.h"
+#include "uploader/trainers/opening.h"
 
 struct offering {
     struct cairn_up_opening *opening;
@@ -265,11 +265,11 @@ static void offer_done(void *owner, struct cairn_up_session *session) {
         if (answer) cairn_up_opening_counts(opening, session);
     }
     if (answer) {
-        cairn_up_socket_answer(up->socket, opening->conn, opening->request, "offered", answer);
+        cairn_up_mail_answer(up->mail, opening->conn, opening->request, "offered", answer);
         cairn_up_wakeup_raise(&up->outbox_work);
         cairn_up_watch_poke(up->watch);
     } else {
-        cairn_up_socket_refuse(up->socket, opening->conn, opening->request, &opening->error);
+        cairn_up_mail_refuse(up->mail, opening->conn, opening->request, &opening->error);
     }
     offering_free(offering);
 }
@@ -280,7 +280,7 @@ static void offer_task(struct cairn_up_helper *helper, void *owner) {
     opening->code = attach(offering, &opening->error);
     if (opening->code == CAIRN_OK) opening->code = find_right(helper, offering, &opening->error);
     CAIRN_CRASHPOINT("uploader.offer.checked");
-    cairn_up_socket_call(helper->up->socket, opening->conn, offer_done, offering, &opening->letter);
+    cairn_up_mail_call(helper->up->mail, opening->conn, offer_done, offering, &opening->letter);
 }
 
 /* ---- the message ---- */

@@ -11,13 +11,13 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/trainers/lost.h"
 #include "uploader/send/meeting.h"
-#include "uploader/trainers/opening.h"
-#include "uploader/trainers/session.h"
-#include "uploader/tasks.h"
 #include "uploader/server/verdict.h"
 #include "uploader/server/watch.h"
+#include "uploader/tasks.h"
+#include "uploader/trainers/lost.h"
+#include "uploader/trainers/opening.h"
+#include "uploader/trainers/session.h"
 
 #define RETRY_PAUSE_MS 100
 #define SERVER_WAIT_MS_MAX 60000 /* Q51: no call waits for longer; one that does has no answer */
@@ -107,8 +107,7 @@ static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cai
     add_ended(opening, after, body);
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", opening->run_text));
     uint32_t total_ms = (uint32_t)cairn_min_u64(left_ms, SERVER_WAIT_MS_MAX) + ANSWER_MS;
-    enum cairn_code code =
-        cairn_rest_call(rest, "POST", path.data, body, total_ms, &reply, err);
+    enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body, total_ms, &reply, err);
     CAIRN_TRY(cairn_up_heard(rest, code, err));
     for (; opening; opening = opening->next) CAIRN_TRY(read_answer(reply, opening, err));
     return CAIRN_OK;
@@ -174,7 +173,7 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
     struct cairn_up *up = opening->up;
     if (session) session->attempting = false;
     if (opening->code != CAIRN_OK) {
-        cairn_up_socket_refuse(up->socket, opening->conn, opening->request, &opening->error);
+        cairn_up_mail_refuse(up->mail, opening->conn, opening->request, &opening->error);
     } else if (session) {
         const struct cairn_grant *grant = &opening->attempt->grant;
         cairn_up_session_adopt(session, opening->attempt, opening->entry);
@@ -184,8 +183,8 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
         session->resume_step = opening->resume_step;
         session->resume_found = opening->found;
         cairn_up_opening_counts(opening, session);
-        cairn_up_socket_answer(
-            up->socket, opening->conn, opening->request, "attempted",
+        cairn_up_mail_answer(
+            up->mail, opening->conn, opening->request, "attempted",
             json_pack("{s:I, s:s, s:b, s:I, s:s}", "attempt", (json_int_t)grant->attempt, "nonce",
                       grant->nonce, "found", opening->found, "resume_step",
                       (json_int_t)opening->resume_step, "resume_version", opening->resume_version));
@@ -213,14 +212,9 @@ void cairn_up_opening_counts(const struct cairn_up_opening *opening,
 
 void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
     struct cairn_up *up = opening->up;
-    const struct cairn_up_rank rank = {opening->attempt,
-                                       opening->rank,
-                                       opening->world_size,
-                                       opening->proc,
-                                       opening->process_name,
-                                       opening->entry,
-                                       opening->process,
-                                       false};
+    const struct cairn_up_rank rank = {
+        opening->attempt,      opening->rank,  opening->world_size, opening->proc,
+        opening->process_name, opening->entry, opening->process,    false};
     CAIRN_HOLD(&up->lock);
     cairn_up_lost_add_locked(up, &rank, false);
     opening->attempt = NULL;
@@ -312,8 +306,7 @@ static void attempt_task(struct cairn_up_helper *helper, void *owner) {
         for (struct cairn_up_opening *next; chain; chain = next) {
             next = chain->next;
             chain->next = NULL;
-            cairn_up_socket_call(helper->up->socket, chain->conn, attempt_done, chain,
-                                 &chain->letter);
+            cairn_up_mail_call(helper->up->mail, chain->conn, attempt_done, chain, &chain->letter);
         }
     }
     asking_free(asking);
@@ -449,13 +442,13 @@ static void slabs_done(void *owner, struct cairn_up_session *session) {
         session->reserved = *code == CAIRN_OK;
     }
     if (*code != CAIRN_OK)
-        cairn_up_socket_refuse(up->socket, conn, reserving->request, &reserving->wish.error);
+        cairn_up_mail_refuse(up->mail, conn, reserving->request, &reserving->wish.error);
     else if (session)
-        cairn_up_socket_post_fds(up->socket, conn,
-                                 json_pack("{s:s, s:I, s:I, s:I}", "t", "slabs", "id",
-                                           (json_int_t)reserving->request, "count",
-                                           (json_int_t)count, "bytes", (json_int_t)bytes),
-                                 fds, fd_count);
+        cairn_up_mail_post_fds(up->mail, conn,
+                               json_pack("{s:s, s:I, s:I, s:I}", "t", "slabs", "id",
+                                         (json_int_t)reserving->request, "count", (json_int_t)count,
+                                         "bytes", (json_int_t)bytes),
+                               fds, fd_count);
     free(reserving);
 }
 
@@ -464,8 +457,8 @@ static void slabs_task(struct cairn_up_helper *helper, void *owner) {
     reserving->wish.code =
         cairn_up_slabs_make(helper->up, &reserving->wish, reserving->slabs, &reserving->wish.error);
     reserving->made = reserving->wish.code == CAIRN_OK;
-    cairn_up_socket_call(helper->up->socket, reserving->wish.conn, slabs_done, reserving,
-                         &reserving->letter);
+    cairn_up_mail_call(helper->up->mail, reserving->wish.conn, slabs_done, reserving,
+                       &reserving->letter);
 }
 
 static void slabs_drop(void *owner) { /* the process ends */
@@ -488,7 +481,7 @@ static void slabs_decided(struct cairn_up_slab_wish *wish) {
         wish->code = code;
         cairn_up_slabs_unmake(up, wish);
     }
-    cairn_up_socket_call(up->socket, wish->conn, slabs_done, reserving, &reserving->letter);
+    cairn_up_mail_call(up->mail, wish->conn, slabs_done, reserving, &reserving->letter);
 }
 
 enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,

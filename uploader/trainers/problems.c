@@ -17,7 +17,7 @@ static void say(struct cairn_up_session *session, uint32_t save, const char *abo
     if (made && save != UINT32_MAX)
         made = !json_object_set_new(message, "save", json_integer((json_int_t)save));
     if (!made) json_decref(message);
-    cairn_up_socket_post(session->up->socket, session->conn, made ? message : NULL);
+    cairn_up_mail_post(session->up->mail, session->conn, made ? message : NULL);
 }
 
 static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *save) {

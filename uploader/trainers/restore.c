@@ -9,8 +9,8 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/trainers/session.h"
 #include "uploader/tasks.h"
+#include "uploader/trainers/session.h"
 
 /* One question on its way through a helper. */
 struct asking {
@@ -62,7 +62,7 @@ static enum cairn_code hand_over(struct asking *asking,
 }
 
 static void refuse(struct asking *asking) {
-    cairn_up_socket_refuse(asking->up->socket, asking->conn, asking->request, &asking->error);
+    cairn_up_mail_refuse(asking->up->mail, asking->conn, asking->request, &asking->error);
 }
 
 /* ---- restore ---- */
@@ -92,8 +92,8 @@ static void restore_done(void *owner, struct cairn_up_session *session) {
         struct cairn_up_version *version = CAIRN_TAKE(asking->version);
         session->restores[place].number = ++session->restore_last;
         session->restores[place].version = version;
-        cairn_up_socket_post_fds(
-            asking->up->socket, asking->conn,
+        cairn_up_mail_post_fds(
+            asking->up->mail, asking->conn,
             json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I}", "t", "restored", "id",
                       (json_int_t)asking->request, "restore", (json_int_t)session->restore_last,
                       "version", version->place.id.text, "step", (json_int_t)version->place.step,
@@ -120,7 +120,7 @@ static void restore_task(struct cairn_up_helper *helper, void *owner) {
         asking->code = cairn_fail(
             &asking->error, CAIRN_UNSUPPORTED, "%s has format \"%.64s\", wanted: \"%s\"",
             asking->version->place.id.text, asking->version->manifest.format_tag, asking->format);
-    cairn_up_socket_call(helper->up->socket, asking->conn, restore_done, asking, &asking->letter);
+    cairn_up_mail_call(helper->up->mail, asking->conn, restore_done, asking, &asking->letter);
 }
 
 enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
@@ -167,7 +167,7 @@ enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
     if (place < 0) return no_restore(number, err);
     session->restores[place].number = 0;
     cairn_up_version_leave(CAIRN_TAKE(session->restores[place].version));
-    cairn_up_socket_answer(session->up->socket, session->conn, ask->request, "ok", NULL);
+    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, "ok", NULL);
     return CAIRN_OK;
 }
 
@@ -206,11 +206,11 @@ static void window_done(void *owner, struct cairn_up_session *session) {
     if (asking->code != CAIRN_OK) refuse(asking);
     if (asking->code == CAIRN_OK && session) {
         session->window = CAIRN_TAKE(asking->window);
-        cairn_up_socket_post_fds(asking->up->socket, asking->conn,
-                                 json_pack("{s:s, s:I, s:i, s:I}", "t", "window", "id",
-                                           (json_int_t)asking->request, "window", 1, "bytes",
-                                           (json_int_t)session->window->memory.size_bytes),
-                                 &fd, 1);
+        cairn_up_mail_post_fds(asking->up->mail, asking->conn,
+                               json_pack("{s:s, s:I, s:i, s:I}", "t", "window", "id",
+                                         (json_int_t)asking->request, "window", 1, "bytes",
+                                         (json_int_t)session->window->memory.size_bytes),
+                               &fd, 1);
     }
     asking_free(asking);
 }
@@ -218,7 +218,7 @@ static void window_done(void *owner, struct cairn_up_session *session) {
 static void window_task(struct cairn_up_helper *helper, void *owner) {
     struct asking *asking = owner;
     asking->code = cairn_up_window_new(helper->up, asking->bytes, &asking->window, &asking->error);
-    cairn_up_socket_call(helper->up->socket, asking->conn, window_done, asking, &asking->letter);
+    cairn_up_mail_call(helper->up->mail, asking->conn, window_done, asking, &asking->letter);
 }
 
 enum cairn_code cairn_up_on_window(struct cairn_up_session *session, const struct cairn_up_ask *ask,
@@ -244,9 +244,9 @@ struct reply_to {
 static void read_done(void *owner, enum cairn_code code, const struct cairn_error *why) {
     struct reply_to *reply = owner;
     if (code == CAIRN_OK)
-        cairn_up_socket_answer(reply->up->socket, reply->conn, reply->request, "read", NULL);
+        cairn_up_mail_answer(reply->up->mail, reply->conn, reply->request, "read", NULL);
     else
-        cairn_up_socket_refuse(reply->up->socket, reply->conn, reply->request, why);
+        cairn_up_mail_refuse(reply->up->mail, reply->conn, reply->request, why);
     free(reply);
 }
 
@@ -304,8 +304,8 @@ static void list_done(void *owner, struct cairn_up_session *session) {
     struct asking *asking = owner;
     (void)session;
     if (asking->code == CAIRN_OK)
-        cairn_up_socket_answer(asking->up->socket, asking->conn, asking->request, "listed",
-                               json_pack("{s:O}", "reply", asking->reply));
+        cairn_up_mail_answer(asking->up->mail, asking->conn, asking->request, "listed",
+                             json_pack("{s:O}", "reply", asking->reply));
     else
         refuse(asking);
     asking_free(asking);
@@ -330,7 +330,7 @@ static enum cairn_code ask_list(struct cairn_up_helper *helper, struct asking *a
 static void list_task(struct cairn_up_helper *helper, void *owner) {
     struct asking *asking = owner;
     asking->code = ask_list(helper, asking, &asking->error);
-    cairn_up_socket_call(helper->up->socket, asking->conn, list_done, asking, &asking->letter);
+    cairn_up_mail_call(helper->up->mail, asking->conn, list_done, asking, &asking->letter);
 }
 
 enum cairn_code cairn_up_on_list(struct cairn_up_session *session, const struct cairn_up_ask *ask,

@@ -10,8 +10,8 @@
 #include "api/table.h"
 #include "common/encode.h"
 #include "uploader/journal/journal.h"
+#include "uploader/mail.h"
 #include "uploader/save.h"
-#include "uploader/trainers/socket.h"
 
 /* ---- stage, file, staged ---- */
 
@@ -370,7 +370,7 @@ static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
     bool committed = phase == CAIRN_UP_PHASE_OVER && save->end == CAIRN_UP_COMMITTED;
     if (!committed && phase != CAIRN_UP_PHASE_SEALED && phase != CAIRN_UP_PHASE_ASKING)
         return false;
-    cairn_up_socket_answer(up->socket, reply.conn, reply.request, "sealed", NULL);
+    cairn_up_mail_answer(up->mail, reply.conn, reply.request, "sealed", NULL);
     return true;
 }
 
@@ -420,6 +420,6 @@ enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
     bool waits = cairn_up_save_state_is_sealed(&save->state) && !save->fail_reply.conn;
     if (waits) save->fail_reply = reply;
     cairn_up_save_fail_for_locked(up, save, why);
-    if (!waits) cairn_up_socket_answer(up->socket, reply.conn, reply.request, "ok", NULL);
+    if (!waits) cairn_up_mail_answer(up->mail, reply.conn, reply.request, "ok", NULL);
     return CAIRN_OK;
 }

@@ -63,10 +63,10 @@ static enum cairn_code on_hello(struct cairn_up_session *session, const struct c
     }
     cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn, run,
               session->rank, (int)session->pid);
-    cairn_up_socket_answer(session->up->socket, session->conn, ask->request, "welcome",
-                           json_pack("{s:I, s:s, s:s, s:s}", "version",
-                                     (json_int_t)session->version, "session", session->uuid, "node",
-                                     session->up->places.node, "uploader", CAIRN_UP_VERSION));
+    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, "welcome",
+                         json_pack("{s:I, s:s, s:s, s:s}", "version", (json_int_t)session->version,
+                                   "session", session->uuid, "node", session->up->places.node,
+                                   "uploader", CAIRN_UP_VERSION));
     return CAIRN_OK;
 }
 
@@ -153,7 +153,7 @@ static enum cairn_code on_count(struct cairn_up_session *session, const struct c
 }
 
 static enum cairn_code answer_ok(struct cairn_up_session *session, const struct cairn_up_ask *ask) {
-    cairn_up_socket_answer(session->up->socket, session->conn, ask->request, "ok", NULL);
+    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, "ok", NULL);
     return CAIRN_OK;
 }
 
@@ -217,7 +217,7 @@ static enum cairn_code on_bye(struct cairn_up_session *session, const struct cai
     (void)err;
     session->leaving = session->said_bye = true;
     CAIRN_TRY(answer_ok(session, ask));
-    cairn_up_socket_hang_up(session->up->socket, session->conn);
+    cairn_up_mail_hang_up(session->up->mail, session->conn);
     return CAIRN_OK;
 }
 
@@ -275,13 +275,13 @@ enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct 
     enum cairn_code code = handler->run(session, &ask, &error);
     if (code == CAIRN_OK) return CAIRN_OK;
     if (handler->answered)
-        cairn_up_socket_refuse(session->up->socket, session->conn, ask.request, &error);
+        cairn_up_mail_refuse(session->up->mail, session->conn, ask.request, &error);
     if (code != CAIRN_PROTOCOL) return CAIRN_OK;
     /* The error is still delivered, then the connection ends. */
     cairn_log(WARN, "session.protocol", "conn=%" PRIu64 " message=%s cause=\"%s\"", session->conn,
               frame->name, error.message);
     session->leaving = true;
-    cairn_up_socket_hang_up(session->up->socket, session->conn);
+    cairn_up_mail_hang_up(session->up->mail, session->conn);
     return CAIRN_OK;
 }
 
@@ -332,14 +332,9 @@ void cairn_up_session_end(struct cairn_up_session *session) {
         cairn_up_slabs_orphan_locked(up, session->conn);
     }
     if (session->attempt && !up->locked.ending) {
-        const struct cairn_up_rank rank = {session->attempt,
-                                           session->rank,
-                                           session->world_size,
-                                           session->proc,
-                                           session->process_name,
-                                           session->entry,
-                                           session->process,
-                                           false};
+        const struct cairn_up_rank rank = {
+            session->attempt,      session->rank,  session->world_size, session->proc,
+            session->process_name, session->entry, session->process,    false};
         cairn_up_lost_add_locked(up, &rank, session->said_bye);
         session->process = -1;
     } else {

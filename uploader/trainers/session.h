@@ -8,14 +8,15 @@
  *          N2  the end of the connection fails what was not sealed and lets the rest go on.
  *          K11 events carry the save's number in this session; nothing of an older session comes.
  * Limits:  see docs/socket.md.
- * Threads: the socket's thread alone; answers of helpers come through cairn_up_socket_call.
+ * Threads: the socket's thread alone; answers of helpers come through cairn_up_mail_call.
  * Next:    open.c (attempt, slabs), offer.c, restore.c.
  */
 #pragma once
 
-#include "uploader/trainers/process.h"
+#include "api/frame.h"
+#include "uploader/mail.h"
 #include "uploader/save.h"
-#include "uploader/trainers/socket.h"
+#include "uploader/trainers/process.h"
 
 #define CAIRN_UP_RESTORES_MAX 16
 

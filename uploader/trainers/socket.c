@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* epoll over the listener, one eventfd (the mail box) and the connections. */
+/* epoll over the listener, the mail box and the connections. */
 #include "uploader/trainers/socket.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/failure.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "uploader/trainers/session.h"
@@ -20,7 +18,6 @@
 #define FRAMES_MAX 64
 #define SWEEP_MS 1000
 #define ACCEPT_SAY_MS 10000
-#define UNTOLD_MAX 64
 
 struct out { /* one frame on its way */
     struct out *next;
@@ -41,16 +38,9 @@ struct conn {
     bool writing;              /* EPOLLOUT is asked for */
     bool hanging_up, dead;
 };
-struct mail { /* a letter of our own: a message, or the end of the connection */
-    struct cairn_up_letter letter;
-    json_t *message;
-    int fds[CAIRN_NET_FDS_MAX];
-    size_t fd_count;
-    bool hang_up;
-};
 struct cairn_up_socket {
     struct cairn_up *up;
-    int epoll_fd, listen_fd, wake_fd;
+    int epoll_fd, listen_fd;
     pthread_t thread;
     bool started;
     struct conn *conns;
@@ -61,117 +51,9 @@ struct cairn_up_socket {
     uint64_t look_ms;
     struct cairn_lock lock; /* uploader_mail */
     struct {
-        struct cairn_up_letter *first, **last;
-        uint64_t untold[UNTOLD_MAX]; /* connections for which there was no memory for a message */
-        size_t untold_count;
-        bool untold_all; /* more than fit */
         bool stopping, door_closed;
     } locked;
 };
-
-/* ---- mail ---- */
-
-static void wake(struct cairn_up_socket *box) {
-    uint64_t one = 1;
-    ssize_t ignored = write(box->wake_fd, &one, sizeof(one));
-    (void)ignored; /* full means that it is awake already */
-}
-
-static void mail_free(struct mail *mail) {
-    json_decref(mail->message);
-    for (size_t i = 0; i < mail->fd_count; i++) close(mail->fds[i]);
-    free(mail);
-}
-
-static void deliver_later(struct cairn_up_socket *box, struct cairn_up_letter *letter) {
-    cairn_lock_take(&box->lock);
-    letter->next = NULL;
-    *box->locked.last = letter;
-    box->locked.last = &letter->next;
-    cairn_lock_give(&box->lock);
-    wake(box);
-}
-
-/* U04: nobody may wait for an answer that will not come, and an event that is missing would be
- * believed not to have happened. The end of the connection says that much, and needs no memory. */
-static void leave_untold(struct cairn_up_socket *box, uint64_t conn) {
-    if (!conn) return;
-    cairn_lock_take(&box->lock);
-    if (box->locked.untold_count < UNTOLD_MAX)
-        box->locked.untold[box->locked.untold_count++] = conn;
-    else
-        box->locked.untold_all = true;
-    cairn_lock_give(&box->lock);
-    wake(box);
-}
-
-/* NULL: no memory, and the connection will end. */
-static struct mail *mail_new(struct cairn_up_socket *box, uint64_t conn) {
-    struct mail *mail = calloc(1, sizeof(*mail));
-    if (mail)
-        mail->letter.conn = conn;
-    else
-        leave_untold(box, conn);
-    return mail;
-}
-
-void cairn_up_socket_post_fds(struct cairn_up_socket *box, uint64_t conn, json_t *take_message,
-                              const int *take_fds, size_t fd_count) {
-    CAIRN_ASSERT(fd_count <= CAIRN_NET_FDS_MAX);
-    struct mail *mail = conn && take_message ? mail_new(box, conn) : NULL;
-    if (!take_message) leave_untold(box, conn);
-    if (!mail) {
-        json_decref(take_message);
-        for (size_t i = 0; i < fd_count; i++) close(take_fds[i]);
-        return;
-    }
-    mail->message = take_message;
-    mail->fd_count = fd_count;
-    if (fd_count) memcpy(mail->fds, take_fds, fd_count * sizeof(*take_fds));
-    deliver_later(box, &mail->letter);
-}
-
-void cairn_up_socket_post(struct cairn_up_socket *box, uint64_t conn, json_t *take_message) {
-    cairn_up_socket_post_fds(box, conn, take_message, NULL, 0);
-}
-
-void cairn_up_socket_call(struct cairn_up_socket *box, uint64_t conn,
-                          void (*run)(void *owner, struct cairn_up_session *session), void *owner,
-                          struct cairn_up_letter *letter) {
-    *letter = (struct cairn_up_letter){.conn = conn, .run = run, .owner = owner};
-    deliver_later(box, letter);
-}
-
-void cairn_up_socket_hang_up(struct cairn_up_socket *box, uint64_t conn) {
-    struct mail *mail = mail_new(box, conn);
-    if (!mail) return;
-    mail->hang_up = true;
-    deliver_later(box, &mail->letter);
-}
-
-void cairn_up_socket_answer(struct cairn_up_socket *box, uint64_t conn, int64_t request,
-                            const char *name, json_t *take_message) {
-    json_t *message = take_message ? take_message : json_object();
-    int refused = json_object_set_new(message, "t", json_string(name)) |
-                  json_object_set_new(message, "id", json_integer(request));
-    if (refused) {
-        json_decref(message);
-        message = NULL;
-    }
-    cairn_up_socket_post(box, conn, message);
-}
-
-void cairn_up_socket_refuse(struct cairn_up_socket *box, uint64_t conn, int64_t request,
-                            const struct cairn_error *why) {
-    const struct cairn_code_info *info = cairn_code_info(why->code);
-    json_t *message = json_pack("{s:b}", "retryable", info->retryable);
-    if (!cairn_failure_put(message, "message", why)) {
-        json_decref(message);
-        cairn_up_socket_post(box, conn, NULL);
-        return;
-    }
-    cairn_up_socket_answer(box, conn, request, "error", message);
-}
 
 /* ---- connections ---- */
 
@@ -234,13 +116,14 @@ static void flush(struct cairn_up_socket *box, struct conn *conn) {
 }
 
 /* The frame goes out; its descriptors are closed behind it. */
-static void queue(struct cairn_up_socket *box, struct conn *conn, struct mail *mail) {
+static void queue(struct cairn_up_socket *box, struct conn *conn,
+                  struct cairn_up_message *message) {
     struct out *out = calloc(1, sizeof(*out));
     struct cairn_error error = {0};
     if (out) out->bytes.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64;
-    enum cairn_code code =
-        out ? cairn_frame_encode(mail->message, (struct cairn_view){NULL, 0}, &out->bytes, &error)
-            : cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a frame");
+    enum cairn_code code = out ? cairn_frame_encode(message->message, (struct cairn_view){NULL, 0},
+                                                    &out->bytes, &error)
+                               : cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a frame");
     if (code != CAIRN_OK) {
         cairn_log(ERROR, "socket.encode", "conn=%" PRIu64 " cause=\"%s\"", conn->number,
                   error.message);
@@ -248,9 +131,9 @@ static void queue(struct cairn_up_socket *box, struct conn *conn, struct mail *m
         if (out) out_free(out);
         return;
     }
-    memcpy(out->fds, mail->fds, sizeof(out->fds));
-    out->fd_count = mail->fd_count;
-    mail->fd_count = 0;
+    memcpy(out->fds, message->fds, sizeof(out->fds));
+    out->fd_count = message->fd_count;
+    message->fd_count = 0;
     conn->out_bytes += out->bytes.size;
     *conn->last = out;
     conn->last = &out->next;
@@ -363,17 +246,11 @@ static void read_conn(struct conn *conn) {
 }
 
 static void end_untold(struct cairn_up_socket *box) {
-    uint64_t untold[UNTOLD_MAX];
-    cairn_lock_take(&box->lock);
-    size_t count = box->locked.untold_count;
-    bool all = box->locked.untold_all;
-    memcpy(untold, box->locked.untold, count * sizeof(*untold));
-    box->locked.untold_count = 0;
-    box->locked.untold_all = false;
-    cairn_lock_give(&box->lock);
-    for (struct conn *conn = box->conns; conn && (all || count); conn = conn->next) {
-        bool named = all;
-        for (size_t i = 0; i < count; i++) named |= untold[i] == conn->number;
+    struct cairn_up_untold untold;
+    cairn_up_mail_untold(box->up->mail, &untold);
+    for (struct conn *conn = box->conns; conn && (untold.all || untold.count); conn = conn->next) {
+        bool named = untold.all;
+        for (size_t i = 0; i < untold.count; i++) named |= untold.conns[i] == conn->number;
         if (!named || conn->dead) continue;
         cairn_log(ERROR, "socket.untold", "conn=%" PRIu64 " cause=\"no memory for a message\"",
                   conn->number);
@@ -381,32 +258,26 @@ static void end_untold(struct cairn_up_socket *box) {
     }
 }
 
-static void carry_out(struct cairn_up_socket *box, struct mail *mail, struct conn *conn) {
-    if (conn && mail->hang_up) {
+static void carry_out(struct cairn_up_socket *box, struct cairn_up_message *message,
+                      struct conn *conn) {
+    if (conn && message->hang_up) {
         conn->hanging_up = true;
         flush(box, conn);
     } else if (conn) {
-        queue(box, conn, mail);
+        queue(box, conn, message);
     }
-    mail_free(mail);
+    cairn_up_message_free(message);
 }
 
 static void read_mail(struct cairn_up_socket *box) {
-    uint64_t count;
-    ssize_t ignored = read(box->wake_fd, &count, sizeof(count));
-    (void)ignored;
-    cairn_lock_take(&box->lock);
-    struct cairn_up_letter *first = box->locked.first;
-    box->locked.first = NULL;
-    box->locked.last = &box->locked.first;
-    cairn_lock_give(&box->lock);
-    for (struct cairn_up_letter *letter = first, *next; letter; letter = next) {
+    struct cairn_up_letter *letter = cairn_up_mail_take(box->up->mail);
+    for (struct cairn_up_letter *next; letter; letter = next) {
         next = letter->next;
         struct conn *conn = conn_find(box, letter->conn);
         if (letter->run)
             letter->run(letter->owner, conn ? conn->session : NULL); /* it is the owner's */
         else
-            carry_out(box, (struct mail *)letter, conn);
+            carry_out(box, (struct cairn_up_message *)letter, conn);
     }
     end_untold(box);
 }
@@ -455,7 +326,7 @@ static void *socket_main(void *argument) {
             void *which = events[i].data.ptr;
             if (which == &box->listen_fd) {
                 accept_all(box);
-            } else if (which == &box->wake_fd) {
+            } else if (which == box->up->mail) {
                 read_mail(box);
             } else {
                 struct conn *conn = which;
@@ -482,12 +353,10 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
     cairn_lock_init(&box->lock, CAIRN_LOCK_uploader_mail);
     box->up = up;
     box->listen_fd = -1;
-    box->locked.last = &box->locked.first;
     box->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    box->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &box->wake_fd};
-    if (box->epoll_fd < 0 || box->wake_fd < 0 ||
-        epoll_ctl(box->epoll_fd, EPOLL_CTL_ADD, box->wake_fd, &event)) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = up->mail};
+    if (box->epoll_fd < 0 ||
+        epoll_ctl(box->epoll_fd, EPOLL_CTL_ADD, cairn_up_mail_fd(up->mail), &event)) {
         enum cairn_code code = cairn_fail_errno(err, "epoll");
         cairn_up_socket_free(box);
         return code;
@@ -534,7 +403,7 @@ void cairn_up_socket_close_door(struct cairn_up_socket *box) {
     cairn_lock_take(&box->lock);
     box->locked.door_closed = true;
     cairn_lock_give(&box->lock);
-    wake(box);
+    cairn_up_mail_wake(box->up->mail);
 }
 
 void cairn_up_socket_stop(struct cairn_up_socket *box) {
@@ -542,7 +411,7 @@ void cairn_up_socket_stop(struct cairn_up_socket *box) {
     cairn_lock_take(&box->lock);
     box->locked.stopping = true;
     cairn_lock_give(&box->lock);
-    wake(box);
+    cairn_up_mail_wake(box->up->mail);
     pthread_join(box->thread, NULL);
     box->started = false;
     unlink(box->up->places.socket_path);
@@ -551,9 +420,7 @@ void cairn_up_socket_stop(struct cairn_up_socket *box) {
 void cairn_up_socket_free(struct cairn_up_socket *box) {
     if (!box) return;
     cairn_up_socket_stop(box);
-    if (box->wake_fd >= 0) read_mail(box);
     if (box->listen_fd >= 0) close(box->listen_fd);
-    if (box->wake_fd >= 0) close(box->wake_fd);
     if (box->epoll_fd >= 0) close(box->epoll_fd);
     cairn_lock_release(&box->lock);
     free(box);

@@ -13,19 +13,16 @@
  *               trainer comes back and offers what it has (K07).
  *          K11  what comes from another thread for a connection that ended is dropped.
  * Limits:  connections_max connections.
- * Threads: one of its own runs everything here; post and call may be used by any thread and are
- *          carried out in their order (locked by uploader_mail).
+ * Threads: one of its own runs everything here, and carries out uploader/mail.h in its order; the
+ *          functions below are the main thread's.
  * Next:    uploader/trainers/session.h; api/frame.h; docs/socket.md.
  */
 #pragma once
 
-#include "api/frame.h"
 #include "uploader/daemon.h"
 
 #define CAIRN_UP_OUT_BYTES_MAX (64 * CAIRN_MIB)
 #define CAIRN_UP_OUT_STALL_MS 30000
-
-struct cairn_up_session;
 
 enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -34,30 +31,6 @@ enum cairn_code cairn_up_socket_start(struct cairn_up_socket *socket,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* No new connections; the old ones go on. */
 void cairn_up_socket_close_door(struct cairn_up_socket *socket);
-/* End the thread and all sessions; mail is still taken, and dropped by free. NULL is allowed. */
+/* End the thread and all sessions; nobody reads the mail any more. NULL is allowed. */
 void cairn_up_socket_stop(struct cairn_up_socket *socket);
 void cairn_up_socket_free(struct cairn_up_socket *socket);
-
-/* take_fds are duplicated by nobody: they are closed after they were sent. take_message NULL: there
- * was no memory to make it (U04). */
-void cairn_up_socket_post(struct cairn_up_socket *socket, uint64_t conn, json_t *take_message);
-void cairn_up_socket_post_fds(struct cairn_up_socket *socket, uint64_t conn, json_t *take_message,
-                              const int *take_fds, size_t fd_count);
-/* On the socket thread: run(owner, session), session NULL when that connection ended. The letter is
- * the caller's until run begins: what somebody waits for must not fail for want of memory. */
-struct cairn_up_letter {
-    struct cairn_up_letter *next;
-    uint64_t conn;
-    void (*run)(void *owner, struct cairn_up_session *session);
-    void *owner;
-};
-void cairn_up_socket_call(struct cairn_up_socket *socket, uint64_t conn,
-                          void (*run)(void *owner, struct cairn_up_session *session), void *owner,
-                          struct cairn_up_letter *letter);
-/* Answers: {t, id} with more fields already in take_message (NULL: none), or the error. */
-void cairn_up_socket_answer(struct cairn_up_socket *socket, uint64_t conn, int64_t request,
-                            const char *name, json_t *take_message);
-void cairn_up_socket_refuse(struct cairn_up_socket *socket, uint64_t conn, int64_t request,
-                            const struct cairn_error *why);
-/* End the connection once what was posted before is out. */
-void cairn_up_socket_hang_up(struct cairn_up_socket *socket, uint64_t conn);

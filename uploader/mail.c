@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A list under a lock, and an eventfd for whoever empties it. */
+#include "uploader/mail.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "api/failure.h"
+#include "common/lock.h"
+
+struct cairn_up_mail {
+    int wake_fd;
+    struct cairn_lock lock; /* uploader_mail */
+    struct {
+        struct cairn_up_letter *first, **last;
+        struct cairn_up_untold untold; /* there was no memory for a message */
+    } locked;
+};
+
+enum cairn_code cairn_up_mail_new(struct cairn_up_mail **ret, struct cairn_error *err) {
+    struct cairn_up_mail *mail = calloc(1, sizeof(*mail));
+    if (!mail) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the mail box");
+    cairn_lock_init(&mail->lock, CAIRN_LOCK_uploader_mail);
+    mail->locked.last = &mail->locked.first;
+    mail->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (mail->wake_fd < 0) {
+        enum cairn_code code = cairn_fail_errno(err, "eventfd");
+        cairn_up_mail_free(mail);
+        return code;
+    }
+    *ret = mail;
+    return CAIRN_OK;
+}
+
+void cairn_up_message_free(struct cairn_up_message *message) {
+    json_decref(message->message);
+    for (size_t i = 0; i < message->fd_count; i++) close(message->fds[i]);
+    free(message);
+}
+
+/* A letter that is dropped may post another one. */
+static void drop_all(struct cairn_up_mail *mail) {
+    for (struct cairn_up_letter *letter; (letter = cairn_up_mail_take(mail));) {
+        for (struct cairn_up_letter *next; letter; letter = next) {
+            next = letter->next;
+            if (letter->run)
+                letter->run(letter->owner, NULL);
+            else
+                cairn_up_message_free((struct cairn_up_message *)letter);
+        }
+    }
+}
+
+void cairn_up_mail_free(struct cairn_up_mail *mail) {
+    if (!mail) return;
+    drop_all(mail);
+    if (mail->wake_fd >= 0) close(mail->wake_fd);
+    cairn_lock_release(&mail->lock);
+    free(mail);
+}
+
+/* ---- posting ---- */
+
+void cairn_up_mail_wake(struct cairn_up_mail *mail) {
+    uint64_t one = 1;
+    ssize_t ignored = write(mail->wake_fd, &one, sizeof(one));
+    (void)ignored; /* full means that it is awake already */
+}
+
+static void deliver_later(struct cairn_up_mail *mail, struct cairn_up_letter *letter) {
+    cairn_lock_take(&mail->lock);
+    letter->next = NULL;
+    *mail->locked.last = letter;
+    mail->locked.last = &letter->next;
+    cairn_lock_give(&mail->lock);
+    cairn_up_mail_wake(mail);
+}
+
+/* U04: the end of the connection says that much, and needs no memory. */
+static void leave_untold(struct cairn_up_mail *mail, uint64_t conn) {
+    if (!conn) return;
+    cairn_lock_take(&mail->lock);
+    struct cairn_up_untold *untold = &mail->locked.untold;
+    if (untold->count < CAIRN_UP_UNTOLD_MAX)
+        untold->conns[untold->count++] = conn;
+    else
+        untold->all = true;
+    cairn_lock_give(&mail->lock);
+    cairn_up_mail_wake(mail);
+}
+
+/* NULL: no memory, and the connection will end. */
+static struct cairn_up_message *message_new(struct cairn_up_mail *mail, uint64_t conn) {
+    struct cairn_up_message *message = calloc(1, sizeof(*message));
+    if (message)
+        message->letter.conn = conn;
+    else
+        leave_untold(mail, conn);
+    return message;
+}
+
+void cairn_up_mail_post_fds(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message,
+                            const int *take_fds, size_t fd_count) {
+    CAIRN_ASSERT(fd_count <= CAIRN_NET_FDS_MAX);
+    struct cairn_up_message *message = conn && take_message ? message_new(mail, conn) : NULL;
+    if (!take_message) leave_untold(mail, conn);
+    if (!message) {
+        json_decref(take_message);
+        for (size_t i = 0; i < fd_count; i++) close(take_fds[i]);
+        return;
+    }
+    message->message = take_message;
+    message->fd_count = fd_count;
+    if (fd_count) memcpy(message->fds, take_fds, fd_count * sizeof(*take_fds));
+    deliver_later(mail, &message->letter);
+}
+
+void cairn_up_mail_post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message) {
+    cairn_up_mail_post_fds(mail, conn, take_message, NULL, 0);
+}
+
+void cairn_up_mail_call(struct cairn_up_mail *mail, uint64_t conn,
+                        void (*run)(void *owner, struct cairn_up_session *session), void *owner,
+                        struct cairn_up_letter *letter) {
+    *letter = (struct cairn_up_letter){.conn = conn, .run = run, .owner = owner};
+    deliver_later(mail, letter);
+}
+
+void cairn_up_mail_hang_up(struct cairn_up_mail *mail, uint64_t conn) {
+    struct cairn_up_message *message = message_new(mail, conn);
+    if (!message) return;
+    message->hang_up = true;
+    deliver_later(mail, &message->letter);
+}
+
+void cairn_up_mail_answer(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
+                          const char *name, json_t *take_message) {
+    json_t *message = take_message ? take_message : json_object();
+    int refused = json_object_set_new(message, "t", json_string(name)) |
+                  json_object_set_new(message, "id", json_integer(request));
+    if (refused) {
+        json_decref(message);
+        message = NULL;
+    }
+    cairn_up_mail_post(mail, conn, message);
+}
+
+void cairn_up_mail_refuse(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
+                          const struct cairn_error *why) {
+    const struct cairn_code_info *info = cairn_code_info(why->code);
+    json_t *message = json_pack("{s:b}", "retryable", info->retryable);
+    if (!cairn_failure_put(message, "message", why)) {
+        json_decref(message);
+        cairn_up_mail_post(mail, conn, NULL);
+        return;
+    }
+    cairn_up_mail_answer(mail, conn, request, "error", message);
+}
+
+/* ---- the socket's thread ---- */
+
+int cairn_up_mail_fd(const struct cairn_up_mail *mail) {
+    return mail->wake_fd;
+}
+
+struct cairn_up_letter *cairn_up_mail_take(struct cairn_up_mail *mail) {
+    uint64_t count;
+    ssize_t ignored = read(mail->wake_fd, &count, sizeof(count));
+    (void)ignored;
+    CAIRN_HOLD(&mail->lock);
+    struct cairn_up_letter *first = mail->locked.first;
+    mail->locked.first = NULL;
+    mail->locked.last = &mail->locked.first;
+    return first;
+}
+
+void cairn_up_mail_untold(struct cairn_up_mail *mail, struct cairn_up_untold *ret) {
+    CAIRN_HOLD(&mail->lock);
+    *ret = mail->locked.untold;
+    mail->locked.untold.count = 0;
+    mail->locked.untold.all = false;
+}

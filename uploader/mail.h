@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mail: what other threads have for the connections of trainers.
+ *
+ * Why:     the socket's thread alone speaks to trainers; the journal, senders, helpers and whoever
+ *          talks to the server leave here what is to be said, and call nobody.
+ * Promise: M1   mail is taken in the order in which it was posted, so an answer that is posted
+ *               before an event arrives before it.
+ *          U04  a message for which there is no memory ends its connection: nobody may wait for an
+ *               answer that does not come, and an event that is missing would be believed not to
+ *               have happened.
+ *          M2   every letter is run once, with NULL at the latest when the mail box is freed.
+ * Limits:  CAIRN_UP_UNTOLD_MAX connections of U04 by number; with more of them, all end.
+ * Threads: post, call, answer, refuse and hang_up: any, locked by uploader_mail. take and untold:
+ *          the socket's.
+ * Next:    uploader/trainers/socket.c carries it out.
+ */
+#pragma once
+
+#include "common/error.h"
+#include "common/json.h"
+#include "common/net.h"
+
+#define CAIRN_UP_UNTOLD_MAX 64
+
+struct cairn_up_mail;
+struct cairn_up_session;
+
+enum cairn_code cairn_up_mail_new(struct cairn_up_mail **ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* What is still there is dropped. NULL is allowed. */
+void cairn_up_mail_free(struct cairn_up_mail *mail);
+
+/* take_fds are duplicated by nobody: they are closed after they were sent. take_message NULL: there
+ * was no memory to make it (U04). */
+void cairn_up_mail_post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message);
+void cairn_up_mail_post_fds(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message,
+                            const int *take_fds, size_t fd_count);
+/* On the socket thread: run(owner, session), session NULL when that connection ended. The letter is
+ * the caller's until run begins: what somebody waits for must not fail for want of memory. */
+struct cairn_up_letter {
+    struct cairn_up_letter *next;
+    uint64_t conn;
+    void (*run)(void *owner, struct cairn_up_session *session);
+    void *owner;
+};
+void cairn_up_mail_call(struct cairn_up_mail *mail, uint64_t conn,
+                        void (*run)(void *owner, struct cairn_up_session *session), void *owner,
+                        struct cairn_up_letter *letter);
+/* Answers: {t, id} with more fields already in take_message (NULL: none), or the error. */
+void cairn_up_mail_answer(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
+                          const char *name, json_t *take_message);
+void cairn_up_mail_refuse(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
+                          const struct cairn_error *why);
+/* End the connection once what was posted before is out. */
+void cairn_up_mail_hang_up(struct cairn_up_mail *mail, uint64_t conn);
+
+/* ---- the socket's thread ---- */
+
+/* A letter without run: a message, or the end of the connection. */
+struct cairn_up_message {
+    struct cairn_up_letter letter;
+    json_t *message;
+    int fds[CAIRN_NET_FDS_MAX];
+    size_t fd_count;
+    bool hang_up;
+};
+void cairn_up_message_free(struct cairn_up_message *message);
+/* Becomes readable with mail. */
+int cairn_up_mail_fd(const struct cairn_up_mail *mail);
+void cairn_up_mail_wake(struct cairn_up_mail *mail);
+/* All letters, oldest first; the caller runs or frees each. */
+struct cairn_up_letter *cairn_up_mail_take(struct cairn_up_mail *mail);
+/* Connections of U04 since the last call. */
+struct cairn_up_untold {
+    uint64_t conns[CAIRN_UP_UNTOLD_MAX];
+    size_t count;
+    bool all; /* more than fit */
+};
+void cairn_up_mail_untold(struct cairn_up_mail *mail, struct cairn_up_untold *ret);
