@@ -220,7 +220,7 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         code = cairn_up_meeting_tick(&meeting, up, err);
         look_at_store(up, &told_degraded);
         cairn_up_recovery_tick(up);
-        cairn_up_lost_tick(up);
+        if (cairn_up_lost_tick(up)) cairn_up_watch_beat(up->watch);
         cairn_up_slabs_serve(up);
         cairn_up_claims_tick(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;

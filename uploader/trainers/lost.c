@@ -12,7 +12,6 @@
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/save.h"
-#include "uploader/server/watch.h"
 
 #define HOLD_MS 2000 /* ranks open an attempt one after the other */
 #define LOST_MAX 256 /* descriptors, too */
@@ -175,7 +174,7 @@ static bool is_over(const struct cairn_up_lost *lost) {
            (unseen && cairn_mono_ms() >= lost->hold_until_ms);
 }
 
-void cairn_up_lost_tick(struct cairn_up *up) {
+bool cairn_up_lost_tick(struct cairn_up *up) {
     bool news = false;
     cairn_lock_take(&up->lock);
     for (struct cairn_up_lost **at = &up->locked.lost; *at;) {
@@ -192,7 +191,7 @@ void cairn_up_lost_tick(struct cairn_up *up) {
         lost->said = say;
     }
     cairn_lock_give(&up->lock);
-    if (news) cairn_up_watch_beat(up->watch);
+    return news;
 }
 
 /* ---- reporting ---- */

@@ -52,6 +52,7 @@ json_t *cairn_up_lost_report_locked(struct cairn_up *up);
 void cairn_up_lost_taken(struct cairn_up *up, const json_t *report, const json_t *indexes);
 /* The server has another catalog. */
 void cairn_up_lost_again(struct cairn_up *up);
-/* Looks at the processes and has news reported; cheap when there are none. */
-void cairn_up_lost_tick(struct cairn_up *up);
+/* Looks at the processes; true: there is news that the next heartbeat should bring at once. Cheap
+ * when there are none. */
+bool cairn_up_lost_tick(struct cairn_up *up) CAIRN_MUST_USE;
 void cairn_up_lost_free(struct cairn_up *up);

@@ -260,7 +260,7 @@ static void offer_done(void *owner, struct cairn_up_session *session) {
     json_t *answer = NULL;
     if (opening->code == CAIRN_OK && !session) cairn_up_opening_abandon(opening);
     if (opening->code == CAIRN_OK && session) {
-        cairn_up_session_adopt(session, CAIRN_TAKE(opening->attempt), opening->entry);
+        cairn_up_opening_adopt(session, CAIRN_TAKE(opening->attempt), opening->entry);
         answer = join_all(session, offering, &opening->error);
         if (answer) cairn_up_opening_counts(opening, session);
     }

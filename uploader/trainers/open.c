@@ -168,6 +168,27 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct
     return CAIRN_OK;
 }
 
+static void close_entry(struct cairn_up_session *session) {
+    if (!session->entry) return;
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+    struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = message};
+    struct cairn_error error = {0};
+    if (message &&
+        cairn_up_journal_post(session->up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
+    session->entry = 0;
+}
+
+void cairn_up_opening_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
+                            uint64_t take_entry) {
+    CAIRN_HOLD(&session->up->lock);
+    cairn_up_attempt_leave(session->up, session->attempt);
+    close_entry(session);
+    session->attempt = take_attempt;
+    session->entry = take_entry;
+    cairn_up_lost_back_locked(session->up, take_attempt, session->rank);
+}
+
 static void attempt_done(void *owner, struct cairn_up_session *session) {
     struct cairn_up_opening *opening = owner;
     struct cairn_up *up = opening->up;
@@ -176,7 +197,7 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
         cairn_up_mail_refuse(up->mail, opening->conn, opening->request, &opening->error);
     } else if (session) {
         const struct cairn_grant *grant = &opening->attempt->grant;
-        cairn_up_session_adopt(session, opening->attempt, opening->entry);
+        cairn_up_opening_adopt(session, opening->attempt, opening->entry);
         opening->attempt = NULL;
         (void)cairn_text_copy(session->resume_version, sizeof(session->resume_version),
                               opening->resume_version);

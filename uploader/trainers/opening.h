@@ -58,5 +58,8 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening,
 /* Q12: how far the process says that its count has got, once the session has its attempt. */
 void cairn_up_opening_counts(const struct cairn_up_opening *opening,
                              struct cairn_up_session *session);
+/* The session has its attempt. Takes over one use of the attempt and the entry. */
+void cairn_up_opening_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
+                            uint64_t take_entry);
 /* The trainer went away meanwhile. */
 void cairn_up_opening_abandon(struct cairn_up_opening *opening);

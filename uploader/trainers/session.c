@@ -11,7 +11,6 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "uploader/journal/journal.h"
 #include "uploader/trainers/lost.h"
 
 /* ---- hello ---- */
@@ -299,27 +298,6 @@ enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t u
     cairn_uuid_random(session->uuid);
     *ret = session;
     return CAIRN_OK;
-}
-
-static void close_entry(struct cairn_up_session *session) {
-    if (!session->entry) return;
-    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
-    struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = message};
-    struct cairn_error error = {0};
-    if (message &&
-        cairn_up_journal_post(session->up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
-    session->entry = 0;
-}
-
-void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
-                            uint64_t take_entry) {
-    CAIRN_HOLD(&session->up->lock);
-    cairn_up_attempt_leave(session->up, session->attempt);
-    close_entry(session);
-    session->attempt = take_attempt;
-    session->entry = take_entry;
-    cairn_up_lost_back_locked(session->up, take_attempt, session->rank);
 }
 
 void cairn_up_session_end(struct cairn_up_session *session) {

@@ -91,6 +91,3 @@ enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
                                     const struct cairn_up_ask *ask,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_session_drop_restores(struct cairn_up_session *session);
-/* Used by the attempt's and the offer's end. Takes over one use of the attempt and the entry. */
-void cairn_up_session_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
-                            uint64_t take_entry);
