@@ -80,7 +80,7 @@ static enum cairn_code feed(struct cairn_up_shard *shard, uint32_t *ret_crc32c,
             whole = cairn_crc32c_combine(whole, crc32c, size);
             cairn_store_u32le(crcs + 4 * count++, crc32c);
         }
-        CAIRN_TRY(cairn_up_send_ready(put.up.send, shard, end, crcs, count, err));
+        CAIRN_TRY(cairn_up_shard_ready(put.up.queue, shard, end, crcs, count, err));
     }
     *ret_crc32c = whole;
     return CAIRN_OK;
@@ -98,8 +98,8 @@ static enum cairn_code queue(uint64_t entry, uint32_t index, struct cairn_up_sha
                                              .size_bytes = put.bytes,
                                              .data = put.slab.data,
                                              .take_fd = -1};
-    CAIRN_TRY(cairn_up_shard_new(put.up.send, &options, ret, err));
-    cairn_up_send_add(put.up.send, *ret);
+    CAIRN_TRY(cairn_up_shard_new(put.up.queue, &options, ret, err));
+    cairn_up_queue_add(put.up.queue, *ret);
     return CAIRN_OK;
 }
 
@@ -115,7 +115,7 @@ static void wait_ended(struct cairn_up_shard *const *shards, uint32_t count) {
     pthread_mutex_unlock(&put.lock);
     /* The callback comes just before the sender lets go of the shard. */
     for (uint32_t i = 0; i < count; i++)
-        while (!cairn_up_send_has_ended(put.up.send, shards[i])) sched_yield();
+        while (!cairn_up_shard_has_ended(put.up.queue, shards[i])) sched_yield();
 }
 
 static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_error *err) {
@@ -133,7 +133,7 @@ static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_
     for (uint32_t i = 0; code == CAIRN_OK && i < queued; i++) code = feed(shards[i], &crc32c, err);
     if (code != CAIRN_OK) return code; /* the program ends with it */
     wait_ended(shards, queued);
-    for (uint32_t i = 0; i < queued; i++) cairn_up_shard_free(put.up.send, shards[i]);
+    for (uint32_t i = 0; i < queued; i++) cairn_up_shard_free(put.up.queue, shards[i]);
     CAIRN_TRY(close_entry(entry, err));
     if (put.failed) return cairn_fail(err, put.why.code, "%s", put.why.message);
     *ret = (struct bench_result){
@@ -204,8 +204,9 @@ static enum cairn_code prepare(int count, char **values, struct cairn_error *err
     CAIRN_TRY(cairn_slab_create("bench-put", put.bytes, false, &put.slab, err));
     bench_pattern(put.slab.data, put.bytes);
     CAIRN_TRY(make_checksums(count, values, err));
+    CAIRN_TRY(cairn_up_queue_new(&put.up, &put.up.queue, err));
     CAIRN_TRY(cairn_up_send_new(&put.up, &put.up.send, err));
-    cairn_up_send_admit(put.up.send); /* there are no grants that could name another store */
+    cairn_up_queue_admit(put.up.queue); /* there are no grants that could name another store */
     return cairn_up_send_start(put.up.send, err);
 }
 
@@ -217,6 +218,7 @@ int main(int count, char **values) {
     }
     int status = bench_loop(once, NULL);
     cairn_up_send_free(put.up.send);
+    cairn_up_queue_free(put.up.queue);
     cairn_up_journal_free(put.up.journal);
     cairn_store_free(put.up.store);
     cairn_slab_release(&put.slab);

@@ -134,6 +134,7 @@ static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) 
     CAIRN_TRY(cairn_up_mail_new(&up->mail, err));
     CAIRN_TRY(cairn_up_socket_new(up, &up->socket, err));
     CAIRN_TRY(cairn_up_tasks_new(up, &up->tasks, err));
+    CAIRN_TRY(cairn_up_queue_new(up, &up->queue, err));
     CAIRN_TRY(cairn_up_send_new(up, &up->send, err));
     CAIRN_TRY(cairn_up_fetch_new(up, &up->fetch, err));
     CAIRN_TRY(open_journal(up, err));
@@ -259,6 +260,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_slabs_free_all(up);
     cairn_up_lost_free(up);
     cairn_up_send_free(up->send);
+    cairn_up_queue_free(up->queue);
     if (up->store) cairn_store_free(up->store);
     cairn_up_claims_release(up);
     if (up->token) explicit_bzero(up->token, strlen(up->token));

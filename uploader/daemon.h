@@ -28,6 +28,7 @@
 struct cairn_up_journal;
 struct cairn_up_mail;
 struct cairn_up_socket;
+struct cairn_up_queue;
 struct cairn_up_send;
 struct cairn_up_outbox;
 struct cairn_up_watch;
@@ -52,6 +53,7 @@ struct cairn_up {
     struct cairn_up_journal *journal;
     struct cairn_up_mail *mail;
     struct cairn_up_socket *socket;
+    struct cairn_up_queue *queue; /* of shards */
     struct cairn_up_send *send;
     struct cairn_up_outbox *outbox;
     struct cairn_up_wakeup outbox_work; /* something may have to be told to the server */
@@ -63,12 +65,12 @@ struct cairn_up {
     struct {
         struct cairn_up_save **saves; /* by journal entry, ascending */
         size_t save_count, save_capacity;
-        struct cairn_up_slab *slabs;       /* all that exist */
-        struct cairn_up_slab_wish *wishes; /* for memory, oldest first */
-        struct cairn_up_opening *openings; /* that wait for a call of their attempt to end */
-        struct cairn_up_asking *asking;    /* calls under way */
-        struct cairn_up_attempt *attempts; /* with users, and stale ones without */
-        struct cairn_up_lost *lost; /* ranks that are connected no longer */
+        struct cairn_up_slab *slabs;            /* all that exist */
+        struct cairn_up_slab_wish *wishes;      /* for memory, oldest first */
+        struct cairn_up_opening *openings;      /* that wait for a call of their attempt to end */
+        struct cairn_up_asking *asking;         /* calls under way */
+        struct cairn_up_attempt *attempts;      /* with users, and stale ones without */
+        struct cairn_up_lost *lost;             /* ranks that are connected no longer */
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
         char store_waits[256]; /* why nothing is sent now (send/meeting.h); "": nothing is wrong */
         uint64_t store_waits_since_ms;

@@ -55,7 +55,7 @@ struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char
 
 static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++)
-        cairn_up_shard_free(up->send, save->shards[i]);
+        cairn_up_shard_free(up->queue, save->shards[i]);
     free(save->shards);
     cairn_shard_names_release(&save->names);
     cairn_buf_release(&save->table);
@@ -162,7 +162,7 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
                           ? realloc(save->shards, capacity * sizeof(*save->shards))
                           : NULL;
         if (!grown) {
-            cairn_up_shard_free(up->send, take_shard);
+            cairn_up_shard_free(up->queue, take_shard);
             return cairn_fail(err, CAIRN_TOO_LARGE, "a save holds at most %d shards",
                               CAIRN_UP_SHARDS_MAX);
         }
@@ -271,7 +271,7 @@ static void say_durable(struct cairn_up *up, const struct cairn_up_save *save) {
 static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
         if (save->shards[i]->phase == CAIRN_UP_SHARD_SENDING)
-            cairn_up_send_give_up(up->send, save->shards[i], &save->why);
+            cairn_up_shard_give_up(up->queue, save->shards[i], &save->why);
     }
 }
 
@@ -293,7 +293,7 @@ static void look_again(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
         struct cairn_up_shard *shard = save->shards[i];
         if (cairn_up_save_state_shard_unknown(&save->state, &shard->phase) &&
-            cairn_up_send_again(up->send, shard))
+            cairn_up_shard_again(up->queue, shard))
             cairn_up_save_state_shard_again(&save->state, &shard->phase);
     }
 }
@@ -380,8 +380,8 @@ static void on_the_wire(struct cairn_up *up, const struct cairn_up_save *save, b
                         bool *ret_ended) {
     *ret_quiet = *ret_ended = true;
     for (size_t i = 0; i < save->state.shard_count; i++) {
-        *ret_quiet &= cairn_up_send_is_quiet(up->send, save->shards[i]);
-        *ret_ended &= cairn_up_send_has_ended(up->send, save->shards[i]);
+        *ret_quiet &= cairn_up_shard_is_quiet(up->queue, save->shards[i]);
+        *ret_ended &= cairn_up_shard_has_ended(up->queue, save->shards[i]);
     }
 }
 

@@ -7,7 +7,7 @@
 #include "tests/sim/world.h"
 #include "uploader/attempt.h"
 #include "uploader/daemon.h"
-#include "uploader/send/inside.h"
+#include "uploader/shards/queue.h"
 #include "uploader/slabs.h"
 #include "uploader/trainers/lost.h"
 
@@ -25,7 +25,7 @@ static const char *held_by(struct cairn_up *up) {
     if (up->locked.slabs) return "a slab";
     if (up->locked.wishes) return "a wish for memory";
     if (up->locked.openings || up->locked.asking) return "a call for an attempt";
-    if (up->budget.locked.reserved_bytes != up->send->pool_bytes) return "memory of its budget";
+    if (up->budget.locked.reserved_bytes != up->queue->pool.bytes) return "memory of its budget";
     return grant_held(up);
 }
 

@@ -67,13 +67,15 @@ static enum cairn_code open_uploader(struct cairn_s3world *world, struct cairn_u
     cairn_lock_init(&up->lock, CAIRN_LOCK_uploader_state);
     cairn_budget_init(&up->budget, CAIRN_GIB);
     CAIRN_TRY(cairn_up_journal_open(&journal, &up->journal, err));
+    CAIRN_TRY(cairn_up_queue_new(up, &up->queue, err));
     CAIRN_TRY(cairn_up_send_new(up, &up->send, err));
-    cairn_up_send_admit(up->send); /* there are no grants that could name another store */
+    cairn_up_queue_admit(up->queue); /* there are no grants that could name another store */
     return cairn_up_send_start(up->send, err);
 }
 
 static void close_uploader(struct cairn_up *up) {
     cairn_up_send_free(up->send);
+    cairn_up_queue_free(up->queue);
     cairn_up_journal_free(up->journal);
     cairn_lock_release(&up->lock);
 }
@@ -97,14 +99,14 @@ static enum cairn_code queue(struct cairn_up *up, struct cairn_s3run *run, const
                                        .blocks = run->recover_blocks ? blocks : NULL,
                                        .source_until_ms = 1};
     uint64_t count = cairn_div_up(run->size_bytes, CAIRN_BLOCK_BYTES);
-    CAIRN_TRY(cairn_up_shard_new(up->send, &options, ret, err));
-    if (run->recover) CAIRN_TRY(cairn_up_send_recover(up->send, *ret, &past, err));
-    cairn_up_send_add(up->send, *ret);
+    CAIRN_TRY(cairn_up_shard_new(up->queue, &options, ret, err));
+    if (run->recover) CAIRN_TRY(cairn_up_shard_recover(up->queue, *ret, &past, err));
+    cairn_up_queue_add(up->queue, *ret);
     if (run->recover) return CAIRN_OK;
     CAIRN_AUTO_HEAP uint8_t *crcs_le = malloc(4 * count + 1);
     if (!crcs_le) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for checksums");
     for (uint64_t i = 0; i < count; i++) cairn_store_u32le(crcs_le + 4 * i, blocks[i]);
-    return cairn_up_send_ready(up->send, *ret, run->size_bytes, crcs_le, count, err);
+    return cairn_up_shard_ready(up->queue, *ret, run->size_bytes, crcs_le, count, err);
 }
 
 /* A failure ends the admission, and the uploader meets the store anew (uploader/send/meeting.c);
@@ -116,8 +118,8 @@ static bool wait_told(struct cairn_up *up, uint32_t limit_ms) {
         bool told = ending.told;
         pthread_mutex_unlock(&ending.lock);
         if (told || cairn_mono_ms() >= until_ms) return told;
-        if (!cairn_up_send_is_admitted(up->send) && cairn_up_send_is_still(up->send))
-            cairn_up_send_admit(up->send);
+        if (!cairn_up_queue_is_admitted(up->queue) && cairn_up_queue_is_still(up->queue))
+            cairn_up_queue_admit(up->queue);
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
 }
@@ -127,10 +129,10 @@ static enum cairn_code wait_ended(struct cairn_up *up, struct cairn_up_shard *sh
     bool in_time = wait_told(up, run->limit_ms ? run->limit_ms : CAIRN_S3RUN_LIMIT_MS);
     struct cairn_error late = {0};
     cairn_fail(&late, CAIRN_TIMEOUT, "the shard had no end");
-    if (!in_time) cairn_up_send_give_up(up->send, shard, &late);
+    if (!in_time) cairn_up_shard_give_up(up->queue, shard, &late);
     if (!in_time) (void)wait_told(up, CAIRN_S3RUN_LIMIT_MS);
     /* It is told just before the sender lets go of the shard. */
-    while (in_time && !cairn_up_send_has_ended(up->send, shard)) sched_yield();
+    while (in_time && !cairn_up_shard_has_ended(up->queue, shard)) sched_yield();
     run->durable = in_time && ending.durable;
     run->error = run->durable ? (struct cairn_error){0} : in_time ? ending.why : late;
     return run->error.code;
@@ -155,7 +157,7 @@ enum cairn_code cairn_s3run_by_uploader(struct cairn_s3world *world, struct cair
         run->rounds = shard->queue.mp.rounds;
         snprintf(run->upload_id, sizeof run->upload_id, "%s", shard->queue.mp.upload_id);
     }
-    if (up.send) cairn_up_shard_free(up.send, shard);
+    if (up.queue) cairn_up_shard_free(up.queue, shard);
     close_uploader(&up);
     return code;
 }

@@ -57,7 +57,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .part_bytes = past->part_bytes,
     };
     struct cairn_up_shard *shard = NULL;
-    CAIRN_TRY(cairn_up_shard_new(up->send, &options, &shard, err));
+    CAIRN_TRY(cairn_up_shard_new(up->queue, &options, &shard, err));
     struct cairn_up_shard_past journaled = {
         .intent = past->intent,
         .durable = past->durable,
@@ -68,9 +68,9 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .parts = past->parts,
         .part_count = past->part_count,
     };
-    enum cairn_code code = cairn_up_send_recover(up->send, shard, &journaled, err);
+    enum cairn_code code = cairn_up_shard_recover(up->queue, shard, &journaled, err);
     if (code != CAIRN_OK) {
-        cairn_up_shard_free(up->send, shard);
+        cairn_up_shard_free(up->queue, shard);
         return code;
     }
     return cairn_up_save_shard_add_locked(up, save, shard, err);
@@ -107,7 +107,7 @@ static bool has_files(const struct cairn_up_past *past) {
 static void queue_shards(struct cairn_up *up, struct cairn_up_save *save,
                          const struct cairn_up_past *past) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
-        if (past->seal || past->shards[i].intent) cairn_up_send_add(up->send, save->shards[i]);
+        if (past->seal || past->shards[i].intent) cairn_up_queue_add(up->queue, save->shards[i]);
     }
 }
 
@@ -115,7 +115,7 @@ static void build_fail(struct cairn_up *up, struct cairn_up_save *save, const js
     cairn_failure_get(fail, "reason", &save->why);
     if (!save->why.code) save->why.code = CAIRN_CANCELLED;
     for (size_t i = 0; i < save->state.shard_count; i++)
-        cairn_up_send_give_up(up->send, save->shards[i], &save->why);
+        cairn_up_shard_give_up(up->queue, save->shards[i], &save->why);
 }
 
 static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past *past,

@@ -27,7 +27,7 @@ static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_send
         message ? cairn_up_journal_append(sender->send->up->journal, &record, 1, &error)
                 : cairn_fail(&error, CAIRN_PROTOCOL, "the store's upload id is no UTF-8");
     CAIRN_CRASHPOINT("uploader.upload.journaled");
-    if (code != CAIRN_OK) cairn_up_send_give_up(sender->send, sending->shard, &error);
+    if (code != CAIRN_OK) cairn_up_shard_give_up(sender->send->queue, sending->shard, &error);
 }
 
 /* What a restart needs to know this part again where a listing shows no checksum. Nobody waits for
@@ -67,7 +67,7 @@ static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sendi
                        "expected %08x, found %08x",
                        block * CAIRN_BLOCK_BYTES, block * CAIRN_BLOCK_BYTES + size - 1, expected,
                        found);
-            cairn_up_send_give_up(sender->send, sending->shard, &why);
+            cairn_up_shard_give_up(sender->send->queue, sending->shard, &why);
             return;
         }
         data += size;
@@ -140,16 +140,16 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     compare_source(sender, sending);
     log_failure(sending);
     if (sending->read_into) sender->reading = false;
-    cairn_lock_take(&send->lock);
+    cairn_lock_take(&send->queue->lock);
     cairn_multipart_result(&shard->queue.mp, &sending->action, &sending->request);
     back_off(shard, sending->request.code);
-    if (is_gap(&sending->request)) send->locked.admitted = false;
-    if (sending->buffer) cairn_up_buffer_give(send, sending->buffer);
+    if (is_gap(&sending->request)) send->queue->locked.admitted = false;
+    if (sending->buffer) cairn_up_pool_give(&send->queue->pool, sending->buffer);
     shard->queue.in_flight--;
     if (sending->carries) shard->queue.bodies_in_flight--;
     bool giving_up = shard->queue.giving_up;
     bool from_slab = !shard->is_file;
-    cairn_lock_give(&send->lock);
+    cairn_lock_give(&send->queue->lock);
     if (sending->carries) CAIRN_CRASHPOINT("uploader.part.done");
     if (sending->action.kind == CAIRN_MULTIPART_COMPLETE)
         CAIRN_CRASHPOINT("uploader.complete.done");
@@ -175,15 +175,15 @@ void cairn_up_send_finish(struct cairn_up_sender *sender) {
         any = true;
     }
     /* A result may have made work (parts after CREATE) that another worker has room for. */
-    if (any && sender->send->sender_count > 1) cairn_up_send_wake(sender->send);
+    if (any && sender->send->sender_count > 1) cairn_up_queue_wake(sender->send->queue);
 }
 
 void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all) {
     struct cairn_up_send *send = sender->send;
     for (struct cairn_up_sending *at = sender->flying; at; at = at->next) {
-        cairn_lock_take(&send->lock);
+        cairn_lock_take(&send->queue->lock);
         bool cancel = all || (at->carries && at->shard->queue.giving_up);
-        cairn_lock_give(&send->lock);
+        cairn_lock_give(&send->queue->lock);
         if (cancel && !at->finished) cairn_store_cancel(sender->store, &at->request);
     }
 }

@@ -7,20 +7,13 @@
  * Promise: E5  a request belongs to one worker from pick to finish; a shard that has requests
  *              anywhere is never freed.
  * Limits:  as in uploader/send/send.h.
- * Threads: `locked` and every shard's `queue` by upload_queue; struct cairn_up_sender belongs to
+ * Threads: every shard's `queue` is locked by upload_queue; struct cairn_up_sender belongs to
  *          its thread.
  * Next:    send.c (threads), pick.c (what next), done.c (results), source.c (files).
  */
 #pragma once
 
 #include "uploader/send/send.h"
-
-#define CAIRN_UP_BLOCKS_BYTES_MAX (64 * CAIRN_MIB) /* checksums of a shard of 16 TiB */
-
-struct cairn_up_buffer {
-    struct cairn_up_buffer *next;
-    uint8_t *data;
-};
 
 /* One action under way. */
 struct cairn_up_sending {
@@ -64,19 +57,9 @@ struct cairn_up_sender {
 
 struct cairn_up_send {
     struct cairn_up *up;
+    struct cairn_up_queue *queue; /* of shards; its lock is upload_queue */
     struct cairn_up_sender *senders;
     size_t sender_count;
-    uint8_t *pool;
-    uint64_t pool_bytes, buffer_bytes; /* reserved in the budget */
-    struct cairn_up_buffer *buffers;
-    size_t buffer_count;
-    struct cairn_lock lock; /* upload_queue */
-    struct {
-        struct cairn_up_shard *first, *last; /* oldest first */
-        struct cairn_up_buffer *free_buffers;
-        bool stopping;
-        bool admitted; /* the store was met and there was no gap since */
-    } locked;
 };
 
 /* Under the lock: what this worker shall do next, as a list; NULL: nothing. */
@@ -88,8 +71,6 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
 void cairn_up_send_finish(struct cairn_up_sender *sender);
 void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all);
 void cairn_up_sending_free(struct cairn_up_sending *sending);
-/* With the lock held. */
-void cairn_up_send_queue_remove(struct cairn_up_send *send, struct cairn_up_shard *shard);
 
 /* source.c: with the lock held, begin to read part_number when a buffer is free. */
 bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
@@ -97,5 +78,3 @@ bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *
 /* Without the lock: read some; when the part is whole, hand it to the shard. */
 void cairn_up_fill_step(struct cairn_up_sender *sender);
 void cairn_up_fill_drop(struct cairn_up_sender *sender);
-void cairn_up_buffer_give(struct cairn_up_send *send,
-                          struct cairn_up_buffer *buffer); /* lock held */

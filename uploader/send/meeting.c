@@ -106,12 +106,13 @@ static void tell(struct cairn_up_meeting *meeting, struct cairn_up *up,
 
 enum cairn_code cairn_up_meeting_tick(struct cairn_up_meeting *meeting, struct cairn_up *up,
                                       struct cairn_error *err) {
-    if (cairn_up_send_is_admitted(up->send) || cairn_mono_ms() < meeting->next_ms) return CAIRN_OK;
-    if (!CAIRN_RULE(Q55)) cairn_up_send_admit(up->send);
+    if (cairn_up_queue_is_admitted(up->queue) || cairn_mono_ms() < meeting->next_ms)
+        return CAIRN_OK;
+    if (!CAIRN_RULE(Q55)) cairn_up_queue_admit(up->queue);
     struct cairn_error why = {0};
     enum cairn_code code = CAIRN_OK;
     if (cairn_store_moved(up->store))
-        code = cairn_up_send_is_still(up->send)
+        code = cairn_up_queue_is_still(up->queue)
                    ? cairn_store_follow(up->store, &why)
                    : cairn_fail(&why, CAIRN_UNAVAILABLE,
                                 "another folder is under %s, and requests to the one before are "
@@ -122,7 +123,7 @@ enum cairn_code cairn_up_meeting_tick(struct cairn_up_meeting *meeting, struct c
     if (code == CAIRN_OK) {
         meeting->told = false;
         meeting->strange = 0;
-        cairn_up_send_admit(up->send);
+        cairn_up_queue_admit(up->queue);
         return CAIRN_OK;
     }
     tell(meeting, up, &why);

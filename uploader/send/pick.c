@@ -38,7 +38,8 @@ static bool take_buffer(struct cairn_up_sender *sender, struct cairn_up_shard *s
         shard->queue.filled = NULL;
         return true;
     }
-    if (shard->queue.filled) cairn_up_buffer_give(sender->send, CAIRN_TAKE(shard->queue.filled));
+    if (shard->queue.filled)
+        cairn_up_pool_give(&sender->send->queue->pool, CAIRN_TAKE(shard->queue.filled));
     (void)cairn_up_fill_begin(sender, shard, part, true);
     return false;
 }
@@ -174,8 +175,9 @@ static bool take_end(struct cairn_up_sender *sender, struct cairn_up_shard *shar
     shard->queue.ended = true;
     shard->queue.durable = action->kind == CAIRN_MULTIPART_DURABLE;
     shard->queue.in_flight++; /* until the save was told */
-    if (shard->queue.filled) cairn_up_buffer_give(sender->send, CAIRN_TAKE(shard->queue.filled));
-    cairn_up_send_queue_remove(sender->send, shard);
+    if (shard->queue.filled)
+        cairn_up_pool_give(&sender->send->queue->pool, CAIRN_TAKE(shard->queue.filled));
+    cairn_up_queue_remove(sender->send->queue, shard);
     **tail = sending;
     *tail = &sending->next;
     return true;
@@ -230,7 +232,8 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint
     struct cairn_up_sending *first = NULL, **tail = &first;
     uint64_t now_ms = cairn_mono_ms();
     if (room > BATCH_MAX) room = BATCH_MAX;
-    for (struct cairn_up_shard *shard = send->locked.first, *next; shard && room; shard = next) {
+    for (struct cairn_up_shard *shard = send->queue->locked.first, *next; shard && room;
+         shard = next) {
         next = shard->queue.next;
         if (shard->queue.not_before_ms > now_ms) {
             *ret_again_ms = cairn_min_u64(*ret_again_ms, shard->queue.not_before_ms - now_ms);
@@ -325,17 +328,17 @@ static enum cairn_code remember(struct cairn_up_send *send, struct cairn_up_send
 static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *sending,
                    const struct cairn_error *why) {
     struct cairn_up_shard *shard = sending->shard;
-    cairn_lock_take(&sender->send->lock);
+    cairn_lock_take(&sender->send->queue->lock);
     cairn_multipart_unsent(&shard->queue.mp, &sending->action);
     if (sending->read_into) sender->reading = false;
     if (!shard->queue.giving_up) {
         shard->queue.giving_up = true;
         cairn_multipart_give_up(&shard->queue.mp, why);
     }
-    if (sending->buffer) cairn_up_buffer_give(sender->send, sending->buffer);
+    if (sending->buffer) cairn_up_pool_give(&sender->send->queue->pool, sending->buffer);
     shard->queue.in_flight--;
     if (sending->carries) shard->queue.bodies_in_flight--;
-    cairn_lock_give(&sender->send->lock);
+    cairn_lock_give(&sender->send->queue->lock);
     cairn_up_sending_free(sending);
 }
 
@@ -350,9 +353,9 @@ static void tell_end(struct cairn_up_sender *sender, struct cairn_up_sending *se
                   cairn_store_url(send->up->store), shard->name);
     struct cairn_error why = journal_error ? *journal_error : shard->queue.mp.error;
     cairn_up_save_shard_ended(send->up, entry, shard->index, durable ? NULL : &why);
-    cairn_lock_take(&send->lock);
+    cairn_lock_take(&send->queue->lock);
     shard->queue.in_flight--;
-    cairn_lock_give(&send->lock);
+    cairn_lock_give(&send->queue->lock);
     cairn_up_sending_free(sending);
     cairn_up_save_settle(send->up, entry);
 }

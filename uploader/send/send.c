@@ -1,67 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of shards and the threads that empty it. */
+/* The threads that empty the queue of shards. */
 #include "uploader/send/send.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/id.h"
 #include "common/log.h"
-#include "common/rule.h"
-#include "common/text.h"
 #include "uploader/send/inside.h"
 
 #define IDLE_POLL_MS 1000
-/* Two buffers a worker: one is sent while the next is read. */
-#define BUFFERS_PER_WORKER 2
-
-/* The pool takes at most a quarter of the budget; a small budget gets smaller file parts. */
-static enum cairn_code reserve_pool(struct cairn_up_send *send, struct cairn_error *err) {
-    struct cairn_up *up = send->up;
-    uint64_t share = up->budget.total_bytes / 4;
-    uint64_t wanted = up->settings.workers * BUFFERS_PER_WORKER;
-    send->buffer_bytes = cairn_min_u64(up->settings.part_size_bytes, share) / CAIRN_MIB * CAIRN_MIB;
-    if (send->buffer_bytes < CAIRN_MIB)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "memory_budget is %" PRIu64 " bytes; at least 4 MiB are needed",
-                          up->budget.total_bytes);
-    send->buffer_count =
-        (size_t)cairn_max_u64(1, cairn_min_u64(wanted, share / send->buffer_bytes));
-    send->pool_bytes = send->buffer_count * send->buffer_bytes;
-    CAIRN_TRY(cairn_budget_take(&up->budget, send->pool_bytes, "buffers for files", err));
-    send->pool = mmap(NULL, (size_t)send->pool_bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    send->buffers = calloc(send->buffer_count, sizeof(*send->buffers));
-    if (send->pool == MAP_FAILED || !send->buffers) {
-        if (send->pool == MAP_FAILED) send->pool = NULL;
-        cairn_budget_give(&up->budget, send->pool_bytes);
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the buffers of files");
-    }
-    for (size_t i = 0; i < send->buffer_count; i++) {
-        send->buffers[i].data = send->pool + i * send->buffer_bytes;
-        send->buffers[i].next = send->locked.free_buffers;
-        send->locked.free_buffers = &send->buffers[i];
-    }
-    return CAIRN_OK;
-}
 
 enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **ret,
                                   struct cairn_error *err) {
     struct cairn_up_send *send = calloc(1, sizeof(*send));
     if (!send) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the senders");
-    cairn_lock_init(&send->lock, CAIRN_LOCK_upload_queue);
     send->up = up;
-    enum cairn_code code = reserve_pool(send, err);
-    send->sender_count = (size_t)up->settings.workers;
-    send->senders = calloc(send->sender_count, sizeof(*send->senders));
-    if (code == CAIRN_OK && !send->senders)
-        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the senders");
+    send->queue = up->queue;
+    send->senders = calloc((size_t)up->settings.workers, sizeof(*send->senders));
+    send->sender_count = send->senders ? (size_t)up->settings.workers : 0;
+    enum cairn_code code = CAIRN_OK;
+    if (!send->senders) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the senders");
     for (size_t i = 0; code == CAIRN_OK && i < send->sender_count; i++) {
         send->senders[i].send = send;
         code = cairn_store_worker_new(up->store, &send->senders[i].store, err);
+        if (code == CAIRN_OK) cairn_up_queue_add_worker(send->queue, send->senders[i].store);
     }
     if (code != CAIRN_OK) {
         cairn_up_send_free(send);
@@ -78,11 +39,11 @@ static void run_once(struct cairn_up_sender *sender) {
     uint32_t room = appetite > sender->flying_count ? appetite - sender->flying_count : 0;
     uint64_t again_ms = IDLE_POLL_MS;
     bool moved = cairn_store_moved(send->up->store);
-    cairn_lock_take(&send->lock);
-    if (moved) send->locked.admitted = false;
+    cairn_lock_take(&send->queue->lock);
+    if (moved) send->queue->locked.admitted = false;
     struct cairn_up_sending *picked =
-        cairn_up_send_pick(sender, send->locked.admitted ? room : 0, &again_ms);
-    cairn_lock_give(&send->lock);
+        cairn_up_send_pick(sender, send->queue->locked.admitted ? room : 0, &again_ms);
+    cairn_lock_give(&send->queue->lock);
     if (picked) cairn_up_send_launch(sender, picked);
     if (sender->fill.shard) {
         cairn_up_fill_step(sender);
@@ -98,9 +59,9 @@ static void *sender_main(void *argument) {
     struct cairn_up_sender *sender = argument;
     struct cairn_up_send *send = sender->send;
     for (;;) {
-        cairn_lock_take(&send->lock);
-        bool stopping = send->locked.stopping;
-        cairn_lock_give(&send->lock);
+        cairn_lock_take(&send->queue->lock);
+        bool stopping = send->queue->locked.stopping;
+        cairn_lock_give(&send->queue->lock);
         if (stopping) break;
         run_once(sender);
     }
@@ -121,10 +82,10 @@ enum cairn_code cairn_up_send_start(struct cairn_up_send *send, struct cairn_err
 
 void cairn_up_send_stop(struct cairn_up_send *send) {
     if (!send) return;
-    cairn_lock_take(&send->lock);
-    send->locked.stopping = true;
-    cairn_lock_give(&send->lock);
-    cairn_up_send_wake(send);
+    cairn_lock_take(&send->queue->lock);
+    send->queue->locked.stopping = true;
+    cairn_lock_give(&send->queue->lock);
+    cairn_up_queue_wake(send->queue);
     for (size_t i = 0; i < send->sender_count; i++) {
         if (send->senders[i].started) pthread_join(send->senders[i].thread, NULL);
         send->senders[i].started = false;
@@ -134,332 +95,11 @@ void cairn_up_send_stop(struct cairn_up_send *send) {
 void cairn_up_send_free(struct cairn_up_send *send) {
     if (!send) return;
     cairn_up_send_stop(send);
-    for (size_t i = 0; send->senders && i < send->sender_count; i++) {
+    cairn_up_queue_drop_workers(send->queue);
+    for (size_t i = 0; i < send->sender_count; i++) {
         if (send->senders[i].store) cairn_store_worker_free(send->senders[i].store);
         free(send->senders[i].read_buffer);
     }
-    if (send->pool) {
-        munmap(send->pool, (size_t)send->pool_bytes);
-        cairn_budget_give(&send->up->budget, send->pool_bytes);
-    }
-    free(send->buffers);
     free(send->senders);
-    cairn_lock_release(&send->lock);
     free(send);
-}
-
-void cairn_up_send_admit(struct cairn_up_send *send) {
-    cairn_lock_take(&send->lock);
-    bool doubted = cairn_store_may_move(send->up->store) && CAIRN_RULE(Q55);
-    for (struct cairn_up_shard *at = send->locked.first; at && doubted; at = at->queue.next)
-        cairn_multipart_doubt(&at->queue.mp);
-    send->locked.admitted = true;
-    cairn_lock_give(&send->lock);
-    cairn_up_send_wake(send);
-}
-
-bool cairn_up_send_is_admitted(struct cairn_up_send *send) {
-    CAIRN_HOLD(&send->lock);
-    return send->locked.admitted;
-}
-
-bool cairn_up_send_is_still(struct cairn_up_send *send) {
-    CAIRN_HOLD(&send->lock);
-    for (const struct cairn_up_shard *at = send->locked.first; at; at = at->queue.next)
-        if (at->queue.in_flight) return false;
-    return true;
-}
-
-void cairn_up_send_wake(struct cairn_up_send *send) {
-    for (size_t i = 0; i < send->sender_count; i++) cairn_store_wake(send->senders[i].store);
-}
-
-/* ---- shards ---- */
-
-/* How many parts can be under way at once; a folder gains nothing from more of them. */
-static uint32_t connections(const struct cairn_up_send *send) {
-    const struct cairn_up_settings *settings = &send->up->settings;
-    if (strcmp(cairn_store_profile(send->up->store)->kind, "s3") != 0) return 1;
-    return (uint32_t)cairn_min_u64(settings->workers * settings->store_connections,
-                                   settings->store_requests);
-}
-
-static enum cairn_code choose_part(struct cairn_up_send *send,
-                                   const struct cairn_up_shard_options *options,
-                                   uint64_t *ret_bytes, struct cairn_error *err) {
-    const struct cairn_store_profile *profile = cairn_store_profile(send->up->store);
-    if (options->size_bytes > profile->object_bytes_max)
-        return cairn_fail(err, CAIRN_TOO_LARGE,
-                          "shard %s has %" PRIu64 " bytes, the store takes %" PRIu64, options->name,
-                          options->size_bytes, profile->object_bytes_max);
-    bool is_file = options->take_fd >= 0;
-    uint64_t most = send->up->settings.part_size_bytes;
-    if (is_file) most = cairn_min_u64(most, send->buffer_bytes);
-    uint64_t bytes = options->part_bytes;
-    if (!bytes)
-        bytes = cairn_multipart_part_bytes(profile, options->size_bytes, most, connections(send));
-    if (is_file && bytes > send->buffer_bytes && options->size_bytes > send->buffer_bytes)
-        return cairn_fail(err, CAIRN_TOO_LARGE,
-                          "file %s of %" PRIu64 " bytes needs parts of %" PRIu64
-                          ", but part_size and memory_budget give buffers of %" PRIu64,
-                          options->name, options->size_bytes, bytes, send->buffer_bytes);
-    *ret_bytes = bytes;
-    return CAIRN_OK;
-}
-
-static enum cairn_code shard_fill(struct cairn_up_send *send, struct cairn_up_shard *shard,
-                                  const struct cairn_up_shard_options *options,
-                                  struct cairn_error *err) {
-    shard->queue.fd = options->take_fd;
-    shard->is_file = options->take_fd >= 0;
-    shard->queue.data = options->data;
-    shard->entry = options->entry;
-    shard->index = options->index;
-    shard->tensors = options->tensors;
-    shard->slab_offset = options->slab_offset;
-    shard->size_bytes = options->size_bytes;
-    shard->name = strdup(options->name);
-    if (!shard->name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard");
-    if (!cairn_text_copy(shard->key, sizeof(shard->key), options->key))
-        return cairn_fail(err, CAIRN_TOO_LARGE, "the key of shard %s is too long", shard->name);
-    struct stat status;
-    if (shard->is_file) {
-        if (fstat(shard->queue.fd, &status)) return cairn_fail_errno(err, "shard %s", shard->name);
-        shard->queue.file_changed_ns =
-            (int64_t)status.st_ctim.tv_sec * 1000000000 + status.st_ctim.tv_nsec;
-    }
-    char token[CAIRN_UUID_TEXT_BYTES];
-    if (!options->token) cairn_uuid_random(token);
-    uint64_t part_bytes = 0;
-    CAIRN_TRY(choose_part(send, options, &part_bytes, err));
-    return cairn_multipart_init(&shard->queue.mp, shard->size_bytes, part_bytes,
-                                options->token ? options->token : token, err);
-}
-
-enum cairn_code cairn_up_shard_new(struct cairn_up_send *send,
-                                   const struct cairn_up_shard_options *options,
-                                   struct cairn_up_shard **ret, struct cairn_error *err) {
-    struct cairn_up_shard *shard = calloc(1, sizeof(*shard));
-    if (!shard) {
-        if (options->take_fd >= 0) close(options->take_fd);
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard");
-    }
-    enum cairn_code code = shard_fill(send, shard, options, err);
-    if (code != CAIRN_OK) {
-        cairn_up_shard_free(send, shard);
-        return code;
-    }
-    *ret = shard;
-    return CAIRN_OK;
-}
-
-void cairn_up_shard_free(struct cairn_up_send *send, struct cairn_up_shard *shard) {
-    if (!shard) return;
-    cairn_lock_take(&send->lock);
-    if (shard->queue.queued) {
-        CAIRN_ASSERT(send->locked.stopping); /* only the end of the process cuts it short */
-        cairn_up_send_queue_remove(send, shard);
-    }
-    CAIRN_ASSERT(!shard->queue.in_flight);
-    if (shard->queue.filled) cairn_up_buffer_give(send, shard->queue.filled);
-    cairn_lock_give(&send->lock);
-    cairn_multipart_release(&shard->queue.mp);
-    if (shard->queue.fd >= 0) close(shard->queue.fd);
-    free(shard->name);
-    free(shard);
-}
-
-void cairn_up_send_queue_remove(struct cairn_up_send *send, struct cairn_up_shard *shard) {
-    *(shard->queue.previous ? &shard->queue.previous->queue.next : &send->locked.first) =
-        shard->queue.next;
-    *(shard->queue.next ? &shard->queue.next->queue.previous : &send->locked.last) =
-        shard->queue.previous;
-    shard->queue.next = shard->queue.previous = NULL;
-    shard->queue.queued = false;
-}
-
-void cairn_up_send_add(struct cairn_up_send *send, struct cairn_up_shard *shard) {
-    cairn_lock_take(&send->lock);
-    CAIRN_ASSERT(!shard->queue.queued && !shard->queue.ended);
-    shard->queue.previous = send->locked.last;
-    *(send->locked.last ? &send->locked.last->queue.next : &send->locked.first) = shard;
-    send->locked.last = shard;
-    shard->queue.queued = true;
-    cairn_lock_give(&send->lock);
-    cairn_up_send_wake(send);
-}
-
-enum cairn_code cairn_up_send_ready(struct cairn_up_send *send, struct cairn_up_shard *shard,
-                                    uint64_t ready_bytes, const uint8_t *crcs_le,
-                                    uint64_t crc_count, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP uint32_t *crcs = malloc((size_t)(crc_count + 1) * sizeof(*crcs));
-    if (!crcs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for checksums");
-    for (uint64_t i = 0; i < crc_count; i++) crcs[i] = cairn_load_u32le(crcs_le + 4 * i);
-    cairn_lock_take(&send->lock);
-    struct cairn_multipart *mp = &shard->queue.mp;
-    uint64_t before = mp->ready_bytes / CAIRN_BLOCK_BYTES;
-    uint64_t after = ready_bytes == mp->size_bytes ? cairn_div_up(ready_bytes, CAIRN_BLOCK_BYTES)
-                                                   : ready_bytes / CAIRN_BLOCK_BYTES;
-    enum cairn_code code = CAIRN_OK;
-    if (ready_bytes > mp->size_bytes || ready_bytes < mp->ready_bytes ||
-        after - before != crc_count)
-        code = cairn_fail(err, CAIRN_PROTOCOL,
-                          "shard %s: %" PRIu64 " checksums for bytes %" PRIu64 " to %" PRIu64
-                          " of %" PRIu64,
-                          shard->name, crc_count, mp->ready_bytes, ready_bytes, mp->size_bytes);
-    else /* also when it has ended: a save is sealed by what was staged, not by what was sent */
-        code = cairn_multipart_ready(mp, ready_bytes, crcs, before, crc_count, err);
-    cairn_lock_give(&send->lock);
-    cairn_up_send_wake(send);
-    return code;
-}
-
-uint64_t cairn_up_send_ready_bytes(struct cairn_up_send *send, const struct cairn_up_shard *shard) {
-    CAIRN_HOLD(&send->lock);
-    return shard->queue.mp.ready_bytes;
-}
-
-void cairn_up_send_source(struct cairn_up_send *send, struct cairn_up_shard *shard,
-                          const uint8_t *data) {
-    cairn_lock_take(&send->lock);
-    if (!shard->queue.ended && !shard->queue.giving_up && !shard->queue.data) {
-        shard->queue.data = data;
-        shard->queue.needs_source = false;
-        cairn_multipart_source(&shard->queue.mp);
-    }
-    cairn_lock_give(&send->lock);
-    cairn_up_send_wake(send);
-}
-
-void cairn_up_send_await(struct cairn_up_send *send, struct cairn_up_shard *shard) {
-    CAIRN_HOLD(&send->lock);
-    shard->queue.source_until_ms = 0;
-}
-
-void cairn_up_send_restage(struct cairn_up_send *send, struct cairn_up_shard *shard,
-                           const uint8_t *data) {
-    cairn_lock_take(&send->lock);
-    shard->queue.data = data;
-    shard->queue.needs_source = false;
-    shard->queue.source_until_ms = 0;
-    cairn_multipart_restage(&shard->queue.mp);
-    bool idle = !shard->queue.queued && !shard->queue.ended;
-    cairn_lock_give(&send->lock);
-    if (idle)
-        cairn_up_send_add(send, shard);
-    else
-        cairn_up_send_wake(send);
-}
-
-/* A second state machine for the same shard: its blocks and token are kept, its source is gone. */
-static enum cairn_code renew(struct cairn_up_shard *shard, struct cairn_error *err) {
-    struct cairn_multipart fresh = {0}, *old = &shard->queue.mp;
-    CAIRN_TRY(cairn_multipart_init(&fresh, old->size_bytes, old->part_bytes, old->token, err));
-    enum cairn_code code = cairn_multipart_recover(
-        &fresh, old->upload_id[0] ? old->upload_id : NULL, old->blocks, err);
-    if (code != CAIRN_OK) {
-        cairn_multipart_release(&fresh);
-        return code;
-    }
-    cairn_multipart_proven(&fresh); /* it was durable */
-    cairn_multipart_release(old);
-    *old = fresh;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_up_send_recover(struct cairn_up_send *send, struct cairn_up_shard *shard,
-                                      const struct cairn_up_shard_past *past,
-                                      struct cairn_error *err) {
-    CAIRN_HOLD(&send->lock);
-    CAIRN_TRY(cairn_multipart_recover(&shard->queue.mp, past->upload_id, past->blocks, err));
-    if (past->durable) cairn_multipart_proven(&shard->queue.mp);
-    for (size_t i = 0; i < past->part_count; i++)
-        cairn_multipart_remember(&shard->queue.mp, &past->parts[i]);
-    shard->queue.blocks_journaled = past->blocks != NULL;
-    shard->queue.intent_journaled = past->intent;
-    shard->queue.source_until_ms = past->source_until_ms;
-    return CAIRN_OK;
-}
-
-bool cairn_up_send_again(struct cairn_up_send *send, struct cairn_up_shard *shard) {
-    cairn_lock_take(&send->lock);
-    bool possible = shard->queue.ended && shard->queue.durable && !shard->queue.in_flight &&
-                    renew(shard, NULL) == CAIRN_OK;
-    if (possible) {
-        shard->queue.ended = shard->queue.durable = false;
-        shard->queue.data = NULL; /* its slab may hold other bytes by now */
-        shard->queue.source_until_ms = 1;
-    }
-    cairn_lock_give(&send->lock);
-    if (possible) cairn_up_send_add(send, shard);
-    return possible;
-}
-
-void cairn_up_send_give_up(struct cairn_up_send *send, struct cairn_up_shard *shard,
-                           const struct cairn_error *why) {
-    cairn_lock_take(&send->lock);
-    if (!shard->queue.queued && !shard->queue.ended) {
-        shard->queue.ended = true; /* it was never begun */
-        shard->queue.giving_up = true;
-    } else if (!shard->queue.ended && !shard->queue.giving_up) {
-        shard->queue.giving_up = true;
-        shard->queue.not_before_ms = 0;
-        cairn_multipart_give_up(&shard->queue.mp, why);
-    }
-    cairn_lock_give(&send->lock);
-    cairn_up_send_wake(send);
-}
-
-bool cairn_up_send_is_quiet(struct cairn_up_send *send, const struct cairn_up_shard *shard) {
-    CAIRN_HOLD(&send->lock);
-    return !shard->queue.bodies_in_flight && (shard->queue.ended || shard->queue.giving_up);
-}
-
-bool cairn_up_send_has_ended(struct cairn_up_send *send, const struct cairn_up_shard *shard) {
-    CAIRN_HOLD(&send->lock);
-    return shard->queue.ended && !shard->queue.in_flight && !shard->queue.filling;
-}
-
-static enum cairn_code append_blocks(const struct cairn_multipart *mp, struct cairn_buf *ret_le,
-                                     struct cairn_error *err) {
-    uint64_t count = cairn_div_up(mp->size_bytes, CAIRN_BLOCK_BYTES);
-    ret_le->limit = CAIRN_UP_BLOCKS_BYTES_MAX;
-    for (uint64_t i = 0; i < count; i++)
-        CAIRN_TRY(cairn_buf_append_u32le(ret_le, mp->blocks[i], err));
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_up_send_seal(struct cairn_up_send *send, struct cairn_up_shard *shard,
-                                   struct cairn_buf *ret_le, bool *ret_needed,
-                                   struct cairn_error *err) {
-    CAIRN_HOLD(&send->lock);
-    const struct cairn_multipart *mp = &shard->queue.mp;
-    *ret_needed = !shard->is_file;
-    if (shard->is_file) return CAIRN_OK;
-    CAIRN_ASSERT(mp->ready_bytes == mp->size_bytes);
-    /* Also when a worker is about to write them: its record may not be posted yet, and a seal that
-     * is on the disk without them would leave a shard that nobody can finish. */
-    return append_blocks(mp, ret_le, err);
-}
-
-void cairn_up_shard_proof_release(struct cairn_up_shard_proof *proof) {
-    cairn_buf_release(&proof->blocks_le);
-}
-
-enum cairn_code cairn_up_send_proof(struct cairn_up_send *send, const struct cairn_up_shard *shard,
-                                    struct cairn_up_shard_proof *ret, struct cairn_error *err) {
-    CAIRN_HOLD(&send->lock);
-    const struct cairn_multipart *mp = &shard->queue.mp;
-    CAIRN_ASSERT(shard->queue.durable);
-    ret->crc32c = mp->crc32c;
-    ret->part_bytes = mp->parts ? mp->part_bytes : 0;
-    memcpy(ret->token, mp->token, sizeof(ret->token));
-    return append_blocks(mp, &ret->blocks_le, err);
-}
-
-uint64_t cairn_up_send_acked_bytes(struct cairn_up_send *send, const struct cairn_up_shard *shard) {
-    CAIRN_HOLD(&send->lock);
-    const struct cairn_multipart *mp = &shard->queue.mp;
-    if (shard->queue.durable) return mp->size_bytes;
-    return cairn_min_u64(mp->size_bytes, mp->parts_acked * mp->part_bytes);
 }

@@ -15,16 +15,11 @@
 
 #define STEP_BYTES (4 * CAIRN_MIB)
 
-void cairn_up_buffer_give(struct cairn_up_send *send, struct cairn_up_buffer *buffer) {
-    buffer->next = send->locked.free_buffers;
-    send->locked.free_buffers = buffer;
-}
-
 bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
                          uint32_t part_number, bool verify) {
     struct cairn_up_send *send = sender->send;
     struct cairn_up_fill *fill = &sender->fill;
-    if (fill->shard || shard->queue.filling || !send->locked.free_buffers) return false;
+    if (fill->shard || shard->queue.filling || !send->queue->pool.free) return false;
     const struct cairn_multipart *mp = &shard->queue.mp;
     uint64_t part_bytes = mp->parts ? mp->part_bytes : mp->size_bytes; /* no parts: one PUT */
     uint64_t offset = verify ? (part_number - 1) * part_bytes : mp->ready_bytes;
@@ -33,7 +28,7 @@ bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *
     if (!crcs) return false;
     *fill = (struct cairn_up_fill){
         .shard = shard,
-        .buffer = send->locked.free_buffers,
+        .buffer = cairn_up_pool_take(&send->queue->pool),
         .part_number = (uint32_t)(offset / cairn_max_u64(part_bytes, 1)) + 1,
         .offset = offset,
         .length = length,
@@ -42,7 +37,6 @@ bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *
         .fd = shard->queue.fd,
         .changed_ns = shard->queue.file_changed_ns,
     };
-    send->locked.free_buffers = fill->buffer->next;
     shard->queue.filling = true;
     return true;
 }
@@ -50,11 +44,11 @@ bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *
 static void end(struct cairn_up_sender *sender, bool keep_buffer) {
     struct cairn_up_fill *fill = &sender->fill;
     uint64_t entry = fill->shard->entry;
-    cairn_lock_take(&sender->send->lock);
-    if (!keep_buffer) cairn_up_buffer_give(sender->send, fill->buffer);
+    cairn_lock_take(&sender->send->queue->lock);
+    if (!keep_buffer) cairn_up_pool_give(&sender->send->queue->pool, fill->buffer);
     fill->shard->queue.filling = false;
     bool giving_up = fill->shard->queue.giving_up;
-    cairn_lock_give(&sender->send->lock);
+    cairn_lock_give(&sender->send->queue->lock);
     free(fill->crcs);
     *fill = (struct cairn_up_fill){0};
     if (giving_up) cairn_up_save_settle(sender->send->up, entry);
@@ -125,7 +119,7 @@ static enum cairn_code compare(const struct cairn_up_fill *fill, struct cairn_er
 static enum cairn_code deliver(struct cairn_up_sender *sender, struct cairn_error *err) {
     struct cairn_up_fill *fill = &sender->fill;
     struct cairn_up_shard *shard = fill->shard;
-    cairn_lock_take(&sender->send->lock);
+    cairn_lock_take(&sender->send->queue->lock);
     enum cairn_code code = CAIRN_OK;
     if (!fill->verify)
         code = cairn_multipart_ready(&shard->queue.mp, fill->offset + fill->length, fill->crcs,
@@ -136,22 +130,22 @@ static enum cairn_code deliver(struct cairn_up_sender *sender, struct cairn_erro
         shard->queue.filled = fill->buffer;
         shard->queue.filled_part = fill->part_number;
     }
-    cairn_lock_give(&sender->send->lock);
+    cairn_lock_give(&sender->send->queue->lock);
     return code;
 }
 
 void cairn_up_fill_step(struct cairn_up_sender *sender) {
     struct cairn_up_fill *fill = &sender->fill;
     struct cairn_error error = {0};
-    cairn_lock_take(&sender->send->lock);
+    cairn_lock_take(&sender->send->queue->lock);
     bool giving_up = fill->shard->queue.giving_up;
-    cairn_lock_give(&sender->send->lock);
+    cairn_lock_give(&sender->send->queue->lock);
     enum cairn_code code = giving_up ? CAIRN_CANCELLED : read_some(fill, &error);
     if (code == CAIRN_OK && fill->done < fill->length) return;
     if (code == CAIRN_OK) code = check_unchanged(fill, &error);
     if (code == CAIRN_OK && fill->verify) code = compare(fill, &error);
     if (code == CAIRN_OK) code = deliver(sender, &error);
     if (code != CAIRN_OK && code != CAIRN_CANCELLED)
-        cairn_up_send_give_up(sender->send, fill->shard, &error);
+        cairn_up_shard_give_up(sender->send->queue, fill->shard, &error);
     end(sender, code == CAIRN_OK);
 }

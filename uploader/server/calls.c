@@ -278,7 +278,7 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
     CAIRN_AUTO(up_shard_proof) proof = {0};
     CAIRN_AUTO(buf) blocks = {.limit = 2 * BLOCK_BYTES_MAX};
     char crc[9];
-    CAIRN_TRY(cairn_up_send_proof(up->send, shard, &proof, err));
+    CAIRN_TRY(cairn_up_shard_prove(up->queue, shard, &proof, err));
     CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
     snprintf(crc, sizeof(crc), "%08x", proof.crc32c);
     json_t *item = json_pack("{s:s, s:I, s:I, s:s, s:s, s:I, s:s}", "name", shard->name, "rank",

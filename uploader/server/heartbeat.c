@@ -9,10 +9,10 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "uploader/trainers/lost.h"
+#include "uploader/server/inside.h"
 #include "uploader/server/passed.h"
 #include "uploader/server/verdict.h"
-#include "uploader/server/inside.h"
+#include "uploader/trainers/lost.h"
 
 #define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
 
@@ -68,7 +68,7 @@ static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
             continue;
         total += save->total_bytes;
         for (size_t k = 0; k < save->state.shard_count; k++)
-            done += cairn_up_send_acked_bytes(up->send, save->shards[k]);
+            done += cairn_up_shard_acked_bytes(up->queue, save->shards[k]);
     }
     return !json_array_append_new(
         array, json_pack("{s:s, s:s, s:I, s:I}", "version", version, "run",

@@ -82,7 +82,7 @@ static enum cairn_code find_right(struct cairn_up_helper *helper, struct offerin
 static void source_of(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->stage_count; i++) {
         struct cairn_up_shard *shard = save->shards[save->stage_first + i];
-        cairn_up_send_source(up->send, shard, save->slab->memory.data + shard->slab_offset);
+        cairn_up_shard_source(up->queue, shard, save->slab->memory.data + shard->slab_offset);
     }
 }
 
@@ -126,7 +126,7 @@ static const char *join_save(struct cairn_up_session *session, const struct offe
     if (joined != CAIRN_UP_JOINED_CONTINUES) return texts[joined];
     for (size_t i = 0; save->state.staging == CAIRN_UP_STAGING_AGAIN && i < save->state.shard_count;
          i++)
-        cairn_up_send_await(session->up->send, save->shards[i]);
+        cairn_up_shard_await(session->up->queue, save->shards[i]);
     claim_slab(session, offering, save, json_object_get(item, "slab"));
     return texts[joined];
 }

@@ -73,7 +73,7 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
         .take_fd = take_fd,
     };
     struct cairn_up_shard *shard = NULL;
-    CAIRN_TRY(cairn_up_shard_new(up->send, &options, &shard, err));
+    CAIRN_TRY(cairn_up_shard_new(up->queue, &options, &shard, err));
     return cairn_up_save_shard_add_locked(up, save, shard, err);
 }
 
@@ -140,7 +140,7 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
     CAIRN_ASSERT(taken); /* the caller has looked */
     for (size_t i = 0; i < save->stage_count; i++) {
         struct cairn_up_shard *shard = save->shards[save->stage_first + i];
-        cairn_up_send_restage(up->send, shard, slab->memory.data + shard->slab_offset);
+        cairn_up_shard_restage(up->queue, shard, slab->memory.data + shard->slab_offset);
     }
     return CAIRN_OK;
 }
@@ -148,7 +148,7 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
 static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t first) {
     while (save->state.shard_count > first) {
         save->total_bytes -= save->shards[save->state.shard_count - 1]->size_bytes;
-        cairn_up_shard_free(up->send, save->shards[--save->state.shard_count]);
+        cairn_up_shard_free(up->queue, save->shards[--save->state.shard_count]);
     }
     cairn_shard_names_release(&save->names);
     for (size_t i = 0; i < first; i++) /* these stand beside each other */
@@ -198,7 +198,7 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
     bool taken = cairn_up_save_slab_take_locked(save, slab);
     CAIRN_ASSERT(taken);
     for (size_t i = first; i < save->state.shard_count; i++)
-        cairn_up_send_add(up->send, save->shards[i]);
+        cairn_up_queue_add(up->queue, save->shards[i]);
     return CAIRN_OK;
 }
 
@@ -248,7 +248,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
         drop_from(up, save, first);
         return code;
     }
-    cairn_up_send_add(up->send, save->shards[first]);
+    cairn_up_queue_add(up->queue, save->shards[first]);
     return CAIRN_OK;
 }
 
@@ -270,8 +270,8 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
         crcs.size % 4)
         return cairn_fail(err, CAIRN_PROTOCOL, "staged: save %" PRIu64 " has no shard %" PRIu64,
                           number, index);
-    return cairn_up_send_ready(up->send, save->shards[save->stage_first + index], bytes, crcs.data,
-                               crcs.size / 4, err);
+    return cairn_up_shard_ready(up->queue, save->shards[save->stage_first + index], bytes,
+                                crcs.data, crcs.size / 4, err);
 }
 
 /* ---- seal ---- */
@@ -299,7 +299,7 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
                                    struct seal_notes *notes, struct cairn_error *err) {
     for (size_t i = 0; i < save->stage_count; i++) {
         const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
-        uint64_t ready = cairn_up_send_ready_bytes(up->send, shard);
+        uint64_t ready = cairn_up_shard_ready_bytes(up->queue, shard);
         if (ready != shard->size_bytes)
             return cairn_fail(err, CAIRN_PROTOCOL,
                               "shard %s: %" PRIu64 " of %" PRIu64
@@ -309,7 +309,7 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
     for (size_t i = 0; i < save->state.shard_count; i++) {
         bool needed = false;
         struct cairn_buf *blob = &notes->blobs[notes->count];
-        CAIRN_TRY(cairn_up_send_seal(up->send, save->shards[i], blob, &needed, err));
+        CAIRN_TRY(cairn_up_shard_seal(up->queue, save->shards[i], blob, &needed, err));
         if (!needed) continue;
         json_t *message = json_pack("{s:s, s:I}", "t", "blocks", "s", (json_int_t)i);
         notes->messages[notes->count] = message;

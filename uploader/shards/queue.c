@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A list in the order of adding. */
+#include "uploader/shards/queue.h"
+
+#include <stdlib.h>
+
+#include "common/rule.h"
+#include "uploader/shards/shard.h"
+
+enum cairn_code cairn_up_queue_new(struct cairn_up *up, struct cairn_up_queue **ret,
+                                   struct cairn_error *err) {
+    struct cairn_up_queue *queue = calloc(1, sizeof(*queue));
+    if (!queue) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the queue of shards");
+    cairn_lock_init(&queue->lock, CAIRN_LOCK_upload_queue);
+    queue->up = up;
+    enum cairn_code code = cairn_up_pool_init(&queue->pool, up, err);
+    queue->workers = calloc((size_t)up->settings.workers, sizeof(*queue->workers));
+    if (code == CAIRN_OK && !queue->workers)
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the queue of shards");
+    if (code != CAIRN_OK) {
+        cairn_up_queue_free(queue);
+        return code;
+    }
+    *ret = queue;
+    return CAIRN_OK;
+}
+
+void cairn_up_queue_free(struct cairn_up_queue *queue) {
+    if (!queue) return;
+    cairn_up_pool_release(&queue->pool, queue->up);
+    free(queue->workers);
+    cairn_lock_release(&queue->lock);
+    free(queue);
+}
+
+void cairn_up_queue_add_worker(struct cairn_up_queue *queue, struct cairn_store_worker *worker) {
+    CAIRN_ASSERT(queue->worker_count < queue->up->settings.workers);
+    queue->workers[queue->worker_count++] = worker;
+}
+
+void cairn_up_queue_drop_workers(struct cairn_up_queue *queue) {
+    queue->worker_count = 0;
+}
+
+void cairn_up_queue_wake(struct cairn_up_queue *queue) {
+    for (size_t i = 0; i < queue->worker_count; i++) cairn_store_wake(queue->workers[i]);
+}
+
+void cairn_up_queue_admit(struct cairn_up_queue *queue) {
+    cairn_lock_take(&queue->lock);
+    bool doubted = cairn_store_may_move(queue->up->store) && CAIRN_RULE(Q55);
+    for (struct cairn_up_shard *at = queue->locked.first; at && doubted; at = at->queue.next)
+        cairn_multipart_doubt(&at->queue.mp);
+    queue->locked.admitted = true;
+    cairn_lock_give(&queue->lock);
+    cairn_up_queue_wake(queue);
+}
+
+bool cairn_up_queue_is_admitted(struct cairn_up_queue *queue) {
+    CAIRN_HOLD(&queue->lock);
+    return queue->locked.admitted;
+}
+
+bool cairn_up_queue_is_still(struct cairn_up_queue *queue) {
+    CAIRN_HOLD(&queue->lock);
+    for (const struct cairn_up_shard *at = queue->locked.first; at; at = at->queue.next)
+        if (at->queue.in_flight) return false;
+    return true;
+}
+
+void cairn_up_queue_remove(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
+    *(shard->queue.previous ? &shard->queue.previous->queue.next : &queue->locked.first) =
+        shard->queue.next;
+    *(shard->queue.next ? &shard->queue.next->queue.previous : &queue->locked.last) =
+        shard->queue.previous;
+    shard->queue.next = shard->queue.previous = NULL;
+    shard->queue.queued = false;
+}
+
+void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
+    cairn_lock_take(&queue->lock);
+    CAIRN_ASSERT(!shard->queue.queued && !shard->queue.ended);
+    shard->queue.previous = queue->locked.last;
+    *(queue->locked.last ? &queue->locked.last->queue.next : &queue->locked.first) = shard;
+    queue->locked.last = shard;
+    shard->queue.queued = true;
+    cairn_lock_give(&queue->lock);
+    cairn_up_queue_wake(queue);
+}

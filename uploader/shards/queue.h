@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * queue: the shards that are to be sent, oldest first, and whether anything is sent now.
+ *
+ * Why:     senders empty it, saves fill it and take things back: it stands below both and calls
+ *          neither.
+ * Promise: H3  a shard is in the queue from add until the sender that ends it removes it.
+ *          H4  whoever changes what a sender could do next wakes all of them.
+ * Limits:  none of its own: a save has CAIRN_UP_SHARDS_MAX shards.
+ * Threads: locked by upload_queue; pool and workers are fixed before a sender runs.
+ * Next:    uploader/shards/shard.h; uploader/send/send.h.
+ */
+#pragma once
+
+#include "uploader/daemon.h"
+#include "uploader/shards/pool.h"
+
+struct cairn_up_shard;
+
+struct cairn_up_queue {
+    struct cairn_up *up;
+    struct cairn_up_pool pool;           /* its free buffers are locked by upload_queue */
+    struct cairn_store_worker **workers; /* of the senders */
+    size_t worker_count;
+    struct cairn_lock lock; /* upload_queue */
+    struct {
+        struct cairn_up_shard *first, *last; /* oldest first */
+        bool stopping;
+        bool admitted; /* the store was met and there was no gap since */
+    } locked;
+};
+
+enum cairn_code cairn_up_queue_new(struct cairn_up *up, struct cairn_up_queue **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* All shards are freed. NULL is allowed. */
+void cairn_up_queue_free(struct cairn_up_queue *queue);
+/* A sender's, which wake then wakes; at most `workers` of them, before any sender runs. */
+void cairn_up_queue_add_worker(struct cairn_up_queue *queue, struct cairn_store_worker *worker);
+/* No sender runs any more, and their workers go. */
+void cairn_up_queue_drop_workers(struct cairn_up_queue *queue);
+void cairn_up_queue_wake(struct cairn_up_queue *queue);
+
+/* The store is the one of the grants: send. Until then, and after a gap, nothing is picked. Uploads
+ * that were under way on a mount are listed before they go on. */
+void cairn_up_queue_admit(struct cairn_up_queue *queue);
+bool cairn_up_queue_is_admitted(struct cairn_up_queue *queue);
+/* No request of any shard is under way, also none that was picked before a gap. */
+bool cairn_up_queue_is_still(struct cairn_up_queue *queue);
+
+void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
+/* With the lock held. */
+void cairn_up_queue_remove(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
