@@ -7,7 +7,7 @@
  * socket, server and trainer: K shards are queued whose bytes lie in one collapsed slab, and their
  * block checksums are made while they are sent (--staged 1: were made before, as after a save that
  * a trainer has staged). The three functions that the senders call of
- * uploader/save.h are here, so that nothing else of the uploader is linked.
+ * uploader/saves/save.h are here, so that nothing else of the uploader is linked.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@
 #include "common/slab.h"
 #include "store/s3/s3.h"
 #include "uploader/journal/journal.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 #include "uploader/send/send.h"
 
 #define OBJECTS_MAX 256

@@ -9,7 +9,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 #define SCOPE_DIGEST_BYTES 8
 

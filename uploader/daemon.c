@@ -14,19 +14,19 @@
 #include "common/text.h"
 #include "store/fault/fault.h"
 #include "store/s3/settings.h"
-#include "uploader/attempt.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 #include "uploader/recover/recover.h"
-#include "uploader/save.h"
+#include "uploader/saves/attempt.h"
+#include "uploader/saves/lost.h"
+#include "uploader/saves/save.h"
+#include "uploader/saves/slabs.h"
 #include "uploader/send/meeting.h"
 #include "uploader/send/send.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
-#include "uploader/slabs.h"
 #include "uploader/tasks.h"
-#include "uploader/trainers/lost.h"
 #include "uploader/trainers/opening.h"
 #include "uploader/trainers/socket.h"
 
@@ -35,13 +35,6 @@
 #define LAST_WORD_MS 3000 /* how long the end of versions is awaited when all was told */
 #define TASKS_WAIT_MS 2000
 #define LEARN_MS 5000 /* each of the requests that test the store */
-
-enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) {
-    CAIRN_HOLD(&up->lock);
-    if (!up->locked.draining) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping",
-                      up->places.node);
-}
 
 /* ---- start ---- */
 

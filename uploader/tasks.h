@@ -14,7 +14,7 @@
 #pragma once
 
 #include "api/rest.h"
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 #define CAIRN_UP_TASK_THREADS_MAX 48
 

@@ -22,7 +22,7 @@
 #include "common/error.h"
 #include "common/id.h"
 #include "tests/sim/kernel.h"
-#include "uploader/trainers/process.h"
+#include "uploader/saves/process.h"
 
 #define PID_BASE 1000
 #define CONNECTS_MAX 256

@@ -14,7 +14,7 @@
 #include "tests/sim/bucket.h"
 #include "tests/sim/stories.h"
 #include "tests/sim/world.h"
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 #define VERSIONS_MAX 256
 

@@ -5,11 +5,11 @@
 #include "client/save/sweep.h"
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
-#include "uploader/attempt.h"
-#include "uploader/daemon.h"
+#include "uploader/saves/attempt.h"
+#include "uploader/up.h"
 #include "uploader/shards/queue.h"
-#include "uploader/slabs.h"
-#include "uploader/trainers/lost.h"
+#include "uploader/saves/slabs.h"
+#include "uploader/saves/lost.h"
 
 static const char *grant_held(struct cairn_up *up) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {

@@ -14,7 +14,7 @@
 #include "tests/sim/bucket.h"
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 #include "uploader/shards/shard.h"
 
 #define STORIES_MAX 8

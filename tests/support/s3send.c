@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * s3send: sends one shard with the uploader's own senders (uploader/send) and their journal, on
- * threads of their own. The three functions of uploader/save.h that the senders call are here, so
+ * threads of their own. The three functions of uploader/saves/save.h that the senders call are here, so
  * that nothing else of the uploader is linked.
  */
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include "tests/harness.h"
 #include "tests/support/s3world.h"
 #include "uploader/journal/journal.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 #include "uploader/send/send.h"
 
 struct ending {

@@ -9,7 +9,7 @@
 
 #include "tests/uploader/other.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/trainers/process.h"
+#include "uploader/saves/process.h"
 
 #define OTHER_RUN "/v1/runs/llm/seven"
 #define TOLD_MS 5000

@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "uploader/recover/inside.h"
-#include "uploader/save.h"
-#include "uploader/trainers/lost.h"
+#include "uploader/saves/lost.h"
+#include "uploader/saves/save.h"
 
 /* ---- one save ---- */
 

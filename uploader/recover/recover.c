@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/recover/inside.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 
 /* ---- collecting ---- */
 

@@ -15,8 +15,8 @@
  */
 #pragma once
 
-#include "uploader/daemon.h"
 #include "uploader/journal/journal.h"
+#include "uploader/up.h"
 
 struct cairn_up_recovery;
 enum cairn_code cairn_up_recovery_new(struct cairn_up_recovery **ret,

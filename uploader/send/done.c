@@ -7,7 +7,7 @@
 #include "common/crc32c.h"
 #include "common/log.h"
 #include "uploader/journal/journal.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
 #define BACKOFF_MS_MIN UINT64_C(50)

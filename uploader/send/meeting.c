@@ -6,7 +6,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "uploader/attempt.h"
+#include "uploader/saves/attempt.h"
 #include "uploader/send/send.h"
 
 #define LOOK_MS 200

@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 struct cairn_up_meeting {
     struct cairn_store_worker *worker; /* owned */

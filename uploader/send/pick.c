@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "store/s3/s3.h"
 #include "uploader/journal/journal.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
 #define BATCH_MAX 64 /* requests that share one fsync */

@@ -17,7 +17,7 @@
  *              (Q55): its path names another folder, or a request found it away.
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved.
  * Threads: `queue` of a shard is locked by upload_queue; worker threads of its own. The callbacks
- *          of uploader/save.h are called on them with no lock held.
+ *          of uploader/saves/save.h are called on them with no lock held.
  * Next:    store/multipart.h, uploader/shards/queue.h, uploader/journal/journal.h.
  */
 #pragma once

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/crc32c.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
 #define STEP_BYTES (4 * CAIRN_MIB)

@@ -9,10 +9,10 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "uploader/saves/lost.h"
 #include "uploader/server/inside.h"
 #include "uploader/server/passed.h"
 #include "uploader/server/verdict.h"
-#include "uploader/trainers/lost.h"
 
 #define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
 

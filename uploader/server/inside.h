@@ -38,7 +38,7 @@ struct cairn_up_watch {
         bool complained;
     } heard;                       /* the heartbeat's thread */
     struct cairn_up_missed missed; /* the same */
-    struct cairn_lock lock; /* uploader_watch */
+    struct cairn_lock lock;        /* uploader_watch */
     struct cairn_condition stop;
     struct {
         bool stopping, beat_now;

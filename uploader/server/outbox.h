@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;

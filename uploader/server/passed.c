@@ -7,7 +7,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "uploader/save.h"
+#include "uploader/saves/begin.h"
 
 struct open { /* one version, as the server says */
     const char *version;

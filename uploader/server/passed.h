@@ -14,12 +14,12 @@
  * Limits:  CAIRN_UP_MISSED_MAX at a time, the others with later answers. A server that does not say
  *          step and n of what is open is not answered.
  * Threads: the heartbeat's thread.
- * Next:    uploader/attempt.h has the counts; client/session/process.h, where they come from.
+ * Next:    uploader/saves/attempt.h has the counts; client/session/process.h, where they come from.
  */
 #pragma once
 
 #include "common/json.h"
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 #define CAIRN_UP_MISSED_MAX 256
 

@@ -29,9 +29,9 @@ void cairn_up_trouble_add_locked(struct cairn_up_save *save, const struct cairn_
 
 void cairn_up_trouble_end_locked(struct cairn_up_save *save) {
     if (cairn_up_trouble_is_long_locked(save))
-        cairn_log(INFO, "save.server_took",
-                  "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u", save->attempt->run_text,
-                  save->place.step, save->rank, save->place.id.text, save->trouble.tries);
+        cairn_log(INFO, "save.server_took", "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
+                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+                  save->trouble.tries);
     save->trouble = (struct cairn_up_trouble){0};
 }
 

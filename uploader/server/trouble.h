@@ -17,7 +17,7 @@
  */
 #pragma once
 
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 
 #define CAIRN_UP_TROUBLE_TRIES 5
 

@@ -13,7 +13,7 @@
 #pragma once
 
 #include "api/rest.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 
 struct cairn_up_news { /* of one version */
     const char *state; /* "open", "committed", "aborting", "deleting", "gone" */

@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/server/heartbeat.h"
-#include "uploader/server/verdict.h"
 #include "uploader/server/inside.h"
+#include "uploader/server/verdict.h"
 
 #define IDLE_MS 1000 /* a watcher looks by itself, too */
 #define PATIENT_WAIT_MS 2000

@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 #define CAIRN_UP_WATCHERS 4
 

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 struct cairn_up_buffer {
     struct cairn_up_buffer *next;

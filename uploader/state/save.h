@@ -17,7 +17,7 @@
  *          Q45 after an unwritten record nothing of the save is written or answered as sealed.
  * Limits:  none of its own.
  * Threads: the caller's; the daemon holds uploader_state.
- * Next:    uploader/save.h carries out what is due; uploader/state/slab.h.
+ * Next:    uploader/saves/save.h carries out what is due; uploader/state/slab.h.
  */
 #pragma once
 

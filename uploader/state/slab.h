@@ -9,7 +9,7 @@
  *              carry it. Only its present owner gives a generation back.
  * Limits:  none of its own.
  * Threads: the caller's; the daemon holds uploader_state.
- * Next:    uploader/state/save.h says when a generation is due back; uploader/slabs.h.
+ * Next:    uploader/state/save.h says when a generation is due back; uploader/saves/slabs.h.
  */
 #pragma once
 

@@ -11,11 +11,11 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
+#include "uploader/saves/lost.h"
 #include "uploader/send/meeting.h"
 #include "uploader/server/verdict.h"
 #include "uploader/server/watch.h"
 #include "uploader/tasks.h"
-#include "uploader/trainers/lost.h"
 #include "uploader/trainers/opening.h"
 #include "uploader/trainers/session.h"
 

@@ -14,8 +14,8 @@
  */
 #pragma once
 
-#include "uploader/trainers/session.h"
 #include "uploader/tasks.h"
+#include "uploader/trainers/session.h"
 
 struct cairn_up_opening {
     struct cairn_up_opening *next; /* of those that ask in one call, or that wait for their turn */

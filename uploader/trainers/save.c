@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer asks of a save that was begun. Answers that promise something wait for fsync of
  * the journal and are then posted from its thread, so this thread never waits. */
+#include "uploader/trainers/save.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,7 +13,6 @@
 #include "common/encode.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/save.h"
 
 /* ---- stage, file, staged ---- */
 

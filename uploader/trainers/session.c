@@ -11,7 +11,9 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "uploader/trainers/lost.h"
+#include "uploader/saves/begin.h"
+#include "uploader/saves/lost.h"
+#include "uploader/trainers/save.h"
 
 /* ---- hello ---- */
 

@@ -15,8 +15,8 @@
 
 #include "api/frame.h"
 #include "uploader/mail.h"
-#include "uploader/save.h"
-#include "uploader/trainers/process.h"
+#include "uploader/saves/process.h"
+#include "uploader/saves/save.h"
 
 #define CAIRN_UP_RESTORES_MAX 16
 

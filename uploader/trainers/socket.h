@@ -19,7 +19,7 @@
  */
 #pragma once
 
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 #define CAIRN_UP_OUT_BYTES_MAX (64 * CAIRN_MIB)
 #define CAIRN_UP_OUT_STALL_MS 30000

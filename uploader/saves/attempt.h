@@ -17,7 +17,7 @@
 #pragma once
 
 #include "api/grant.h"
-#include "uploader/daemon.h"
+#include "uploader/up.h"
 
 #define CAIRN_UP_COUNTED_STEPS_MAX 1024
 

@@ -14,7 +14,7 @@
  *          L4   for a moment after a connection ended, and after a restart for as long as offers
  *               are awaited, its rank still holds the attempt (Q7); after a `bye` it does not.
  * Limits:  256 ranks; beyond that the oldest is forgotten. A process that this uploader cannot
- *          see (uploader/trainers/process.h) is not noticed; nor is one that had not opened its
+ *          see (uploader/saves/process.h) is not noticed; nor is one that had not opened its
  *          attempt, whose place is still free. What was taken is forgotten with this process.
  * Threads: _locked: uploader_state is held; tick: the main thread; taken, again: any.
  * Next:    uploader/trainers/session.h, uploader/server/heartbeat.h, server/handlers/ended.h.
@@ -22,8 +22,8 @@
 #pragma once
 
 #include "common/json.h"
-#include "uploader/attempt.h"
-#include "uploader/trainers/process.h"
+#include "uploader/saves/attempt.h"
+#include "uploader/saves/process.h"
 
 /* A rank of an attempt, its process, and its session's entry in the journal. */
 struct cairn_up_rank {

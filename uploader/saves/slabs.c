@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reserving counts under the lock and makes the pages without it. */
-#include "uploader/slabs.h"
+#include "uploader/saves/slabs.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@ static uint64_t node_generation(const struct cairn_up_slab_wish *wish) {
     uint64_t own = cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
     if (!wish->node_bytes || wish->node_bytes == wish->bytes * wish->local_world_size)
         return own * wish->local_world_size;
-    return cairn_max_u64(own, wish->node_bytes +
-                                  wish->local_world_size * (CAIRN_SLAB_UNIT_BYTES - 1));
+    return cairn_max_u64(own,
+                         wish->node_bytes + wish->local_world_size * (CAIRN_SLAB_UNIT_BYTES - 1));
 }
 
 static uint64_t held_by(struct cairn_up *up, const struct cairn_up_attempt *attempt) {

@@ -17,7 +17,7 @@
 #pragma once
 
 #include "common/slab.h"
-#include "uploader/attempt.h"
+#include "uploader/saves/attempt.h"
 #include "uploader/state/slab.h"
 
 #define CAIRN_UP_GENERATIONS_MAX 2

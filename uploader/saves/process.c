@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A name is "boot namespace number start": the start time of /proc/N/stat tells two processes of
  * one number apart, the boot id two boots, the namespace's inode whose numbers they are. */
-#include "uploader/trainers/process.h"
+#include "uploader/saves/process.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -29,8 +29,8 @@ static bool place_of(char *ret, size_t capacity) {
     if (stat("/proc/self/ns/pid", &status)) return false;
     int bytes = (int)strcspn(boot.data, "\n ");
     if (!bytes || bytes >= BOOT_BYTES) return false;
-    int size = snprintf(ret, capacity, "%.*s %llu", bytes, boot.data,
-                        (unsigned long long)status.st_ino);
+    int size =
+        snprintf(ret, capacity, "%.*s %llu", bytes, boot.data, (unsigned long long)status.st_ino);
     return size > 0 && (size_t)size < capacity;
 }
 
@@ -73,8 +73,7 @@ enum cairn_up_process cairn_up_process_find(const char *name, int *ret_fd) {
     if (strncmp(here, boot, boot_size) || here[boot_size] != ' ') return CAIRN_UP_PROCESS_ENDED;
     if (strncmp(here, name, here_size) || name[here_size] != ' ') return CAIRN_UP_PROCESS_UNSEEN;
     int process = pidfd_open(pid, 0);
-    if (process < 0)
-        return errno == ESRCH ? CAIRN_UP_PROCESS_ENDED : CAIRN_UP_PROCESS_UNSEEN;
+    if (process < 0) return errno == ESRCH ? CAIRN_UP_PROCESS_ENDED : CAIRN_UP_PROCESS_UNSEEN;
     /* The descriptor came first: what is named now is what it is of, or that has ended. */
     cairn_up_process_name(pid, now);
     if (!strcmp(now, name)) {

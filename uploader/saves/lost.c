@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A list, newest first. An entry goes when its rank is back, when its attempt is over, when its
  * process cannot be seen, and when there are too many. */
-#include "uploader/trainers/lost.h"
+#include "uploader/saves/lost.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 
 #define HOLD_MS 2000 /* ranks open an attempt one after the other */
 #define LOST_MAX 256 /* descriptors, too */
@@ -98,11 +98,10 @@ static void add(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
 
 /* After a restart, it does not hold the attempt. */
 static void record_bye(struct cairn_up *up, const struct cairn_up_rank *rank) {
-    CAIRN_AUTO_JSON json_t *message =
-        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:b}", "t", "session", "grant",
-                  rank->attempt->text, "rank", (json_int_t)rank->rank, "world_size",
-                  (json_int_t)rank->world_size, "proc", rank->proc, "process", rank->name, "bye",
-                  1);
+    CAIRN_AUTO_JSON json_t *message = json_pack(
+        "{s:s, s:s, s:I, s:I, s:s, s:s, s:b}", "t", "session", "grant", rank->attempt->text, "rank",
+        (json_int_t)rank->rank, "world_size", (json_int_t)rank->world_size, "proc", rank->proc,
+        "process", rank->name, "bye", 1);
     struct cairn_up_record record = {.entry = rank->entry, .message = message};
     struct cairn_error error = {0};
     if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
@@ -212,9 +211,9 @@ json_t *cairn_up_lost_report_locked(struct cairn_up *up) {
     for (struct cairn_up_lost *at = up->locked.lost; at && report; at = at->next) {
         (void)look(at);
         if (!at->ended || at->taken || at->attempt->stale) continue;
-        json_t *item = json_pack("{s:s, s:I, s:s, s:b}", "grant", at->attempt->text, "rank",
-                                 (json_int_t)at->rank, "proc", at->proc, "settled",
-                                 is_settled(up, at));
+        json_t *item =
+            json_pack("{s:s, s:I, s:s, s:b}", "grant", at->attempt->text, "rank",
+                      (json_int_t)at->rank, "proc", at->proc, "settled", is_settled(up, at));
         if (!json_array_append_new(report, item)) continue;
         json_decref(report);
         return NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attempts are few (one per job on this node), so a list does. */
-#include "uploader/attempt.h"
+#include "uploader/saves/attempt.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* begin, and a begin that never came (Q8). The journal alone answers: cairn_up_save_post_locked. */
+#include "uploader/saves/begin.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -7,7 +9,6 @@
 #include "common/rule.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
-#include "uploader/save.h"
 
 /* ---- begin ---- */
 

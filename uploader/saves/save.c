@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a save; what trainers ask of it is in uploader/trainers/save.c. */
-#include "uploader/save.h"
+#include "uploader/saves/save.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -23,9 +23,9 @@
 
 #include "api/shard_names.h"
 #include "common/json.h"
-#include "uploader/attempt.h"
-#include "uploader/send/send.h"
-#include "uploader/slabs.h"
+#include "uploader/saves/attempt.h"
+#include "uploader/saves/slabs.h"
+#include "uploader/shards/shard.h"
 #include "uploader/state/save.h"
 
 #define CAIRN_UP_SHARDS_MAX 65536
@@ -65,7 +65,7 @@ struct cairn_up_save {
     char table_hex[65]; /* "": none */
     json_t *replicated; /* array, or NULL */
     uint64_t total_bytes;
-    uint64_t asked_ms; /* when a watcher last asked how it ended */
+    uint64_t asked_ms;               /* when a watcher last asked how it ended */
     struct cairn_up_trouble trouble; /* with the server */
     struct cairn_up_reply begin_reply, seal_reply, fail_reply; /* requests that wait */
     enum cairn_up_end end;
@@ -123,11 +123,6 @@ void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,
 /* The same with all that is known of the cause. */
 void cairn_up_save_fail_for_locked(struct cairn_up *up, struct cairn_up_save *save,
                                    const struct cairn_error *why);
-/* Q12: this node has nothing of that save, the server calls its version open, and the rank will not
- * begin it: a new save that fails. */
-enum cairn_code cairn_up_save_passed_locked(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                            const struct cairn_error *why,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* The version is over, for whatever reason; tells the trainer. */
 void cairn_up_save_over_locked(struct cairn_up *up, struct cairn_up_save *save,
                                enum cairn_up_end end, enum cairn_code code, const char *message);
@@ -154,26 +149,3 @@ void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t inde
 void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,
                                const struct cairn_error *why);
 void cairn_up_save_settle(struct cairn_up *up, uint64_t entry);
-
-/* ---- called by sessions ---- */
-/* Each answers the request itself when the journal has it (S1), unless it fails at once. */
-enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                    struct cairn_up_reply reply,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
-                                   int take_fd, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
-                                     struct cairn_view crcs,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
-                                   struct cairn_view table, struct cairn_up_reply reply,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
-                                   const struct cairn_error *why, struct cairn_up_reply reply,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* A begin that never came: begin and fail in one. */
-enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                    const struct cairn_error *why, struct cairn_up_reply reply,
-                                    struct cairn_error *err) CAIRN_MUST_USE;

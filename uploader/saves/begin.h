@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * begin: how a save comes to be, or is counted as one that never will.
+ *
+ * Why:     the same begin may come twice, from a trainer that had no answer or from one that came
+ *          back, and a rank may go on without one that the other ranks wait for.
+ * Promise: Q8   the journal alone answers; where it cannot take a begin, its rank is refused and
+ *               the server hears from memory that the rank gives the save up.
+ *          Q44  what this process knows is cancelled by a count, also after its seal.
+ * Limits:  see uploader/saves/save.h.
+ * Threads: any; uploader_state is taken, or held where the name says so.
+ * Next:    uploader/saves/save.h; uploader/trainers/session.c, uploader/server/passed.c.
+ */
+#pragma once
+
+#include "uploader/saves/save.h"
+
+/* Each answers the request itself when the journal has it (S1), unless it fails at once. */
+enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    struct cairn_up_reply reply,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* A begin that never came: begin and fail in one. */
+enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                    const struct cairn_error *why, struct cairn_up_reply reply,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Q12: this node has nothing of that save, the server calls its version open, and the rank will not
+ * begin it: a new save that fails. */
+enum cairn_code cairn_up_save_passed_locked(struct cairn_up *up, const struct cairn_up_begin *begin,
+                                            const struct cairn_error *why,
+                                            struct cairn_error *err) CAIRN_MUST_USE;

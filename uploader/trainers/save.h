@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save: what a trainer asks of a save that was begun.
+ *
+ * Why:     descriptions and checksums come from another process and are believed only as far as
+ *          they fit the slab, the file and what was said before.
+ * Promise: U05  what is refused leaves the save as it was.
+ *          Q15  the checksums of all blocks are in the journal with the seal.
+ * Limits:  see uploader/saves/save.h.
+ * Threads: the socket's; uploader_state is taken.
+ * Next:    uploader/saves/save.h, uploader/shards/shard.h; docs/socket.md.
+ */
+#pragma once
+
+#include "uploader/saves/save.h"
+
+enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                   int take_fd, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                     struct cairn_view crcs,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Both answer the request themselves when the journal has it (S1), unless they fail at once. */
+enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
+                                   struct cairn_view table, struct cairn_up_reply reply,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
+                                   const struct cairn_error *why, struct cairn_up_reply reply,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * up: one uploader: its parts, and what they share under one lock.
+ *
+ * Why:     sessions, saves and slabs are looked at by the socket, the senders and whoever talks to
+ *          the server; they stand in one place under one lock.
+ * Promise: D3  every part is reached from here, and knows those alone whose room is below its own
+ *              (tests/tidy/rules.c).
+ * Limits:  see uploader/settings.def.
+ * Threads: settings, places and the pointers are immutable after start; `locked` is locked by
+ *          uploader_state. Nothing under that lock waits for a disk or a network.
+ * Next:    uploader/README.md; uploader/saves/ for what is under the lock; uploader/daemon.h starts
+ *          and stops the parts.
+ */
+#pragma once
+
+#include "common/budget.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "store/store.h"
+#include "uploader/alone.h"
+#include "uploader/settings.h"
+#include "uploader/wakeup.h"
+
+#define CAIRN_UP_VERSION "0.1.0"
+
+struct cairn_up_journal;
+struct cairn_up_mail;
+struct cairn_up_socket;
+struct cairn_up_queue;
+struct cairn_up_send;
+struct cairn_up_outbox;
+struct cairn_up_watch;
+struct cairn_up_tasks;
+struct cairn_up_fetch;
+struct cairn_up_save;
+struct cairn_up_slab;
+struct cairn_up_slab_wish;
+struct cairn_up_opening;
+struct cairn_up_asking;
+struct cairn_up_attempt;
+struct cairn_up_lost;
+
+struct cairn_up {
+    struct cairn_up_settings settings;
+    struct cairn_up_places places;
+    char uuid[CAIRN_UUID_TEXT_BYTES]; /* of this process */
+    char *token;                      /* for the server, or NULL */
+    struct cairn_up_claims claims;
+    struct cairn_store *store;
+    struct cairn_budget budget;
+    struct cairn_up_journal *journal;
+    struct cairn_up_mail *mail;
+    struct cairn_up_socket *socket;
+    struct cairn_up_queue *queue; /* of shards */
+    struct cairn_up_send *send;
+    struct cairn_up_outbox *outbox;
+    struct cairn_up_wakeup outbox_work; /* something may have to be told to the server */
+    struct cairn_up_watch *watch;
+    struct cairn_up_tasks *tasks;
+    struct cairn_up_fetch *fetch;
+    struct cairn_lock lock;         /* uploader_state */
+    struct cairn_condition changed; /* slabs went back, saves ended */
+    struct {
+        struct cairn_up_save **saves; /* by journal entry, ascending */
+        size_t save_count, save_capacity;
+        struct cairn_up_slab *slabs;            /* all that exist */
+        struct cairn_up_slab_wish *wishes;      /* for memory, oldest first */
+        struct cairn_up_opening *openings;      /* that wait for a call of their attempt to end */
+        struct cairn_up_asking *asking;         /* calls under way */
+        struct cairn_up_attempt *attempts;      /* with users, and stale ones without */
+        struct cairn_up_lost *lost;             /* ranks that are connected no longer */
+        char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
+        char store_waits[256]; /* why nothing is sent now (send/meeting.h); "": nothing is wrong */
+        uint64_t store_waits_since_ms;
+        char server_away[256]; /* why nothing is told now (server/outbox.c); "": it answers */
+        uint64_t server_away_since_ms;
+        bool beaten;              /* the first heartbeat of this process is over, answered or not */
+        uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */
+        bool draining;
+        bool ending; /* sessions end because the process does */
+    } locked;
+};
+
+/* CAIRN_UNAVAILABLE while draining. */
+enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) CAIRN_MUST_USE;
