@@ -4,12 +4,12 @@
  *
  * Why:     the socket's thread alone speaks to trainers; the journal, senders, helpers and whoever
  *          talks to the server leave here what is to be said, and call nobody.
- * Promise: X1   mail is taken in the order in which it was posted, so an answer that is posted
+ * Promise: U08  mail is taken in the order in which it was posted, so an answer that is posted
  *               before an event arrives before it.
  *          U04  a message for which there is no memory ends its connection: nobody may wait for an
  *               answer that does not come, and an event that is missing would be believed not to
  *               have happened.
- *          X2   every letter is run once, with NULL at the latest when the mail box is freed.
+ *          U09  every letter is run once, with NULL at the latest when the mail box is freed.
  * Limits:  CAIRN_UP_UNTOLD_MAX connections of U04 by number; with more of them, all end.
  * Threads: post, call, answer, refuse and hang_up: any, locked by uploader_mail. take and untold:
  *          the socket's.

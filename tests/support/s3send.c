@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * s3send: sends one shard with the uploader's own senders (uploader/send) and their journal, on
- * threads of their own. The three functions of uploader/saves/save.h that the senders call are here, so
- * that nothing else of the uploader is linked.
+ * threads of their own. The three functions of uploader/saves/save.h that the senders call are
+ * here, so that nothing else of the uploader is linked.
  */
 #include <pthread.h>
 #include <sched.h>

@@ -7,8 +7,8 @@
  * Promise: a source has an arrow to each other source that defines a function of a name beginning
  *          with cairn_ that it mentions; sources with a way there and back are one ring. A ring of
  *          up to CAIRN_TIDY_RING_MAX sources is none of this rule's business.
- * Limits:  CAIRN_TIDY_SOURCES_MAX sources. A name that a macro puts together is not seen. A function
- *          handed down as a pointer is an arrow of whoever hands it down.
+ * Limits:  CAIRN_TIDY_SOURCES_MAX sources. A name that a macro puts together is not seen. Who hands
+ *          a function down as a pointer has an arrow to it; who calls the pointer has none.
  * Threads: one owner.
  * Next:    the table of folders in rings.c; test_rings.c.
  */

@@ -2,7 +2,7 @@
 /*
  * shard: one object on its way to the store.
  *
- * Why:     a trainer brings its bytes, a sender sends them, a save gives it up, the outbox registers
+ * Why:     a trainer brings its bytes, a sender sends them, a save gives it up, the outbox tells of
  *          it: each of them touches it here, under one lock, and none of them calls another for it.
  * Promise: A1  what is given up before it was begun has ended at once; any other shard ends when a
  *              sender says so.
