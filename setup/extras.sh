@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# What tests compare Cairn with: Python libraries, in an environment of their own below build/, and
-# AWS's signing test suite, out of Debian's source package. Nothing is installed into the system.
+# What tests compare Cairn with: Python libraries and generators of clients, in an environment of their
+# own below build/, and AWS's signing test suite, out of Debian's source package. Nothing is installed into the system.
 # What cannot be had is named, and its tests are skipped. Sourced by ./test after packages.sh.
 # shellcheck shell=bash
 
 cairn_extras_python=(boto3 botocore safetensors numpy pyyaml)
+# What makes clients of api/openapi.yaml; tests/python/generated_client.py says what they are for.
+cairn_extras_generators=(openapi-python-client datamodel-code-generator)
 cairn_extras_venv=$PWD/build/venv
 cairn_extras_vectors=$PWD/build/sigv4-vectors
 
@@ -22,6 +24,22 @@ cairn_extras_libraries() {
     printf '%s: SKIPPED: no %s: %s\n' "$cairn_setup_name" "${cairn_extras_python[*]}" \
         "$(tail -1 "$log")"
     rm -rf "$log" "$cairn_extras_venv"
+    return 1
+}
+
+# Into the environment that the libraries are in.
+cairn_extras_clients() {
+    local log have='import openapi_python_client, datamodel_code_generator'
+    "$cairn_extras_venv/bin/python3" -c "$have" 2>/dev/null && return 0
+    log=$(mktemp)
+    if timeout 300 "$cairn_extras_venv/bin/python3" -m pip install --quiet \
+        --disable-pip-version-check "${cairn_extras_generators[@]}" >"$log" 2>&1; then
+        rm -f "$log"
+        return 0
+    fi
+    printf '%s: SKIPPED: no %s: %s\n' "$cairn_setup_name" "${cairn_extras_generators[*]}" \
+        "$(tail -1 "$log")"
+    rm -f "$log"
     return 1
 }
 
@@ -51,12 +69,13 @@ cairn_extras_suite() {
     return "$status"
 }
 
-# Gets both; afterwards `python3` is the one that has the libraries, if they could be had.
+# Gets all; afterwards `python3` is the one that has the libraries, if they could be had.
 cairn_extras_get() {
     mkdir -p build
     if cairn_extras_libraries; then
         PATH=$cairn_extras_venv/bin:$PATH
         export PATH
+        cairn_extras_clients || true
     fi
     cairn_extras_suite && export CAIRN_SIGV4_VECTORS=$cairn_extras_vectors
     return 0

@@ -59,7 +59,8 @@ def shapes(document, schema):
 def options(document, schema):
     """The plain schemas that a value may fit, without null."""
     schema = resolve(document, schema)
-    found = [option for part in schema.get("oneOf", []) for option in options(document, part)]
+    found = [option for part in schema.get("oneOf", schema.get("anyOf", []))
+             for option in options(document, part)]
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if not found and kinds != ["null"]:
@@ -135,6 +136,41 @@ def read_forms(rows):
     return forms
 
 
+def statuses(document):
+    """Generated clients give a type to what has a status of its own, so each error is listed by it."""
+    problems = []
+    for method, path, item, operation in operations(document):
+        if not path.startswith("/v1") or method == "HEAD":
+            continue
+        wanted = {"400", "403", "500", "503"}
+        if "requestBody" in operation:
+            wanted |= {"411", "413", "415"}
+        if "{run}" in path and operation["operationId"] != "run_put":
+            wanted.add("404")
+        if missing := wanted - operation["responses"].keys():
+            problems.append(f"{method} {path}: no response {sorted(missing)}")
+    return problems
+
+
+def stumbles(node, where):
+    """What generators stumble over: arrays of nothing, members beside allOf, words of an answer that
+    could never grow."""
+    problems = []
+    if isinstance(node, list):
+        return [p for i, one in enumerate(node) for p in stumbles(one, f"{where}/{i}")]
+    if not isinstance(node, dict):
+        return []
+    if node.get("type") == "array" and "items" not in node:
+        problems.append(f"{where}: an array without items")
+    if "allOf" in node and node.keys() - {"allOf", "description"}:
+        problems.append(f"{where}: members beside allOf")
+    answer = "/schemas/" in where or "/responses/" in where
+    asked = "/schemas/Begin/" in where or "/anyOf/" in where
+    if answer and not asked and "enum" in node:
+        problems.append(f"{where}: a closed list of words")
+    return problems + [p for key, one in node.items() for p in stumbles(one, f"{where}/{key}")]
+
+
 def check(document, routes, codes):
     problems = []
     listed = {(method, path): operation["operationId"] for method, path, _, operation in operations(document)}
@@ -151,7 +187,8 @@ def check(document, routes, codes):
             problems.append(f"{method} {path}: no problem response")
         if not operation.get("summary"):
             problems.append(f"{method} {path}: no summary")
-    described = set(document["components"]["schemas"]["Code"]["enum"])
+    problems += statuses(document) + stumbles(document, "")
+    described = set(document["components"]["schemas"]["Code"]["anyOf"][0]["enum"])
     if described != codes:
         problems.append(f"codes that differ: {sorted(described ^ codes)}")
     return problems

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client generated from api/openapi.yaml calls every operation of a real server.
+
+  generated_client.py CAIRN_SERVER OPENAPI_YAML      exits with 77 when a generator is missing
+
+openapi-python-client makes the client; datamodel-code-generator makes models that what the server
+sent must fit as well.
+"""
+import base64
+import importlib
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import uuid
+import warnings
+
+try:
+    import datamodel_code_generator
+    import httpx
+    import openapi_python_client
+    import pydantic
+    import yaml
+except ImportError as missing:
+    print(f"skipped: {missing.name} is not installed")
+    sys.exit(77)
+
+BYTES = b"some bytes of a shard"
+METHODS = {"get", "put", "post", "delete", "head"}
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def generate(document, folder):
+    """Both generators take the page as it is: no warning, no operation and no response left out."""
+    config = folder / "config.yml"
+    config.write_text("content_type_overrides: {application/yaml: text/plain}\npost_hooks: []\n")
+    said = subprocess.run(
+        [sys.executable, "-m", "openapi_python_client", "generate", "--path", document, "--meta", "none",
+         "--output-path", folder / "generated", "--config", config], capture_output=True, text=True, check=True)
+    said = said.stdout + said.stderr
+    assert "WARNING" not in said and "Unable to" not in said, said
+    subprocess.run(
+        [sys.executable, "-m", "datamodel_code_generator", "--input", document, "--input-file-type", "openapi",
+         "--output", folder / "models.py", "--output-model-type", "pydantic_v2.BaseModel"],
+        capture_output=True, check=True)
+    sys.path.insert(0, str(folder))
+    return importlib.import_module("models")
+
+
+class Caller:
+    """Calls by operationId; what came must have been parsed by the generated code."""
+
+    def __init__(self, document, port):
+        self.operations = {}
+        for path, item in document["paths"].items():
+            for method in METHODS & item.keys():
+                tag, name = item[method]["tags"][0], item[method]["operationId"]
+                self.operations[name] = importlib.import_module(f"generated.api.{tag}.{name}")
+        self.types = importlib.import_module("generated.types")
+        self.models = importlib.import_module("generated.models")
+        client = importlib.import_module("generated.client").Client
+        self.client = client(base_url=f"http://127.0.0.1:{port}", raise_on_unexpected_status=True,
+                             timeout=httpx.Timeout(30))
+        self.called = set()
+
+    def __call__(self, name, wanted, *path, body=None, of=None, **more):
+        self.called.add(name)
+        if body is not None:
+            more["body"] = body if isinstance(body, self.types.File) else self.model(of).from_dict(body)
+        reply = self.operations[name].sync_detailed(*path, client=self.client, **more)
+        assert reply.status_code == wanted, (name, reply.status_code, reply.content)
+        empty = name in ("table_head", "shard_data_head") or wanted == 304
+        assert empty or reply.parsed is not None, f"{name}: nothing was parsed of its {wanted}"
+        if wanted >= 400 and not empty:
+            assert type(reply.parsed).__name__ == "Problem" and reply.parsed.status == wanted, reply.parsed
+        return types.SimpleNamespace(parsed=reply.parsed, content=reply.content, headers=reply.headers)
+
+    def model(self, name):
+        return getattr(self.models, name)
+
+
+def save(call, store, grant, step, name="x"):
+    begin = {"grant": grant, "node": "n1", "step": step, "n": 1, "rank": 0, "world_size": 1, "on_exists": "error",
+             "skip": False, "format": "", "labels": {}, "meta": {"a": 1}}
+    begun = call("checkpoint_begin", 201, "demo", "tour", body=begin, of="BeginOne").parsed
+    data = store / "demo" / "tour" / f"{step:012}" / begun.version / "data"
+    data.mkdir(parents=True)
+    (data / name).write_bytes(BYTES)
+    crc = crc32c(BYTES)
+    shard = {"name": name, "rank": 0, "size": len(BYTES), "crc32c": f"{crc:08x}", "token": str(uuid.uuid4()),
+             "blocks": base64.b64encode(crc.to_bytes(4, "little")).decode()}
+    seal = {"rank": 0, "shards": [{"name": name, "size": len(BYTES)}], "bytes": len(BYTES)}
+    call("shard_register", 200, "demo", "tour", begun.version,
+         body={"grant": grant, "node": "n1", "shards": [shard], "seals": [seal]}, of="ShardRegisterBody")
+    return begun.version
+
+
+def wait(call, version):
+    for _ in range(100):
+        shown = call("checkpoint_get", 200, "demo", "tour", version, wait="10s", for_="committed")
+        if shown.parsed.recorded:
+            return shown
+        time.sleep(0.1)
+    raise AssertionError("it was not committed")
+
+
+def saves(call, store):
+    ranks = [{"rank": 0, "proc": str(uuid.uuid4())}]
+    attempt = {"job": "j1", "world_size": 1, "resume": "latest", "after": 0, "node": "n1", "ranks": ranks}
+    call("run_put", 201, "demo", "tour", body={"labels": {"team": "nlp"}}, of="RunPutBody")
+    grant = call("attempt_open", 201, "demo", "tour", body=attempt, of="AttemptOpenBody").parsed.grant
+    moved = call("attempt_open", 409, "demo", "tour", body=attempt | {"job": "j2"}, of="AttemptOpenBody").parsed
+    assert moved.code == "attempt-moved" and moved.newest == 1
+    garbage = call.types.File(payload=b"no table")
+    call("table_put", 422, "demo", "tour", "ab" * 32, body=garbage, x_cairn_grant=grant)
+    call("table_head", 404, "demo", "tour", "ab" * 32)
+    first = save(call, store, grant, 1)
+    wait(call, first)
+    second = save(call, store, grant, 2)
+    wait(call, second)
+    call("commit", 200, "demo", "tour", second, body={"grant": grant}, of="CommitBody")
+    begin = {"step": 3, "n": 1, "rank": 0, "world_size": 2}
+    batch = call("checkpoint_begin", 200, "demo", "tour", of="BeginBatch",
+                 body={"grant": grant, "node": "n1", "begins": [begin, begin | {"step": 4}]}).parsed
+    third, fourth = (result.version for result in batch.results)
+    incomplete = call("commit", 409, "demo", "tour", third, body={"grant": grant}, of="CommitBody").parsed
+    assert incomplete.code == "checkpoint-incomplete"
+    call("fail", 200, "demo", "tour", third, of="FailBody",
+         body={"grant": grant, "node": "n1", "rank": 0, "reason": "only a test", "code": "io-error"})
+    call("abort", 202, "demo", "tour", fourth, body={"reason": "only a test"}, of="AbortBody")
+    return grant, first, second
+
+
+def reads(call, version):
+    run = ("demo", "tour")
+    assert call("run_get", 200, *run).parsed.latest.step == 2
+    assert call("run_list", 200, limit=10).parsed.items[0].run == "tour"
+    listed = call("checkpoint_list", 200, *run, limit=1).parsed
+    assert len(listed.items) == 1 and listed.next_cursor
+    call("checkpoint_get", 404, *run, "999")
+    tag = call("checkpoint_get", 200, *run, version).headers["ETag"]
+    call("checkpoint_get", 304, *run, version, if_none_match=tag)
+    call("manifest_get", 200, *run, version)
+    assert len(call("checksums_get", 200, *run, version).content) == 4
+    call("layout_get", 404, *run, version)
+    assert call("tensor_list", 200, *run, version).parsed.items == []
+    plan = call("restore_plan", 201, *run, version, body={"shards": ["x"]}, of="RestorePlanBody").parsed
+    assert plan.objects[0].ranges == [[0, len(BYTES)]]
+    assert call("shard_list", 200, *run, version).parsed.items[0].size == len(BYTES)
+    assert call("shard_get", 200, *run, version, "x").parsed.state == "committed"
+    call("shard_get", 404, *run, version, "a/b")
+    assert call("shard_data", 200, *run, version, "x").parsed.payload.read() == BYTES
+    assert call("shard_data", 206, *run, version, "x", range_="bytes=5-9").parsed.payload.read() == BYTES[5:10]
+    call("shard_data", 416, *run, version, "x", range_="bytes=99-")
+    assert int(call("shard_data_head", 200, *run, version, "x").headers["Content-Length"]) == len(BYTES)
+    assert call("verify", 200, *run, version).parsed.ok
+
+
+def rest(call, grant, first):
+    run = ("demo", "tour")
+    call("checkpoint_delete", 400, *run, "latest")
+    assert call("checkpoint_delete", 202, *run, first).parsed.trashed
+    assert not call("undelete", 200, *run, first).parsed.trashed
+    assert not call("reconcile", 200, *run).parsed.frozen
+    beat = {"uploader": {"version": "1", "pid": 1, "uuid": str(uuid.uuid4())},
+            "attempts": [{"grant": grant, "unsent": 0}], "versions": [{"version": first, "run": "demo/tour"}]}
+    assert call("node_put", 200, "n1", body=beat, of="NodePutBody").parsed.versions[0].version == first
+    assert call("node_list", 200).parsed.items[0].node == "n1"
+    assert call("livez", 200).parsed.status == "alive"
+    assert call("readyz", 200).parsed.ready
+    assert call("version", 200).parsed.api == "v1"
+    assert "openapi: 3.1" in call("openapi", 200).parsed
+
+
+def growth(call, models, shown):
+    """Words that a later server may use are taken by clients of today."""
+    later = json.loads(shown.content) | {"state": "archived", "code": "a-new-code", "something": 1}
+    assert call.model("Version").from_dict(later).state == "archived"
+    assert models.Version.model_validate(later).state.root == "archived"
+
+
+def fits(call, models, grant, version):
+    for name, path in (("Version", f"/v1/runs/demo/tour/checkpoints/{version}"), ("Run", "/v1/runs/demo/tour"),
+                       ("RunPage", "/v1/runs"), ("VersionPage", "/v1/runs/demo/tour/checkpoints"),
+                       ("ShardPage", f"/v1/runs/demo/tour/checkpoints/{version}/shards"), ("NodePage", "/v1/nodes"),
+                       ("Problem", "/v1/runs/demo/none")):
+        getattr(models, name).model_validate(call.client.get_httpx_client().get(path).json())
+
+
+def main():
+    server, page = sys.argv[1:3]
+    document = yaml.safe_load(pathlib.Path(page).read_text(encoding="utf-8"))
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        models = generate(page, folder)
+        (folder / "store").mkdir()
+        with open(folder / "log", "wb") as log:
+            daemon = subprocess.Popen([server, f"--store={folder}/store", f"--data-dir={folder}/data",
+                                       "--listen=127.0.0.1:0", f"--port-file={folder}/port"], stderr=log)
+        try:
+            for _ in range(600):
+                if (folder / "port").exists() or daemon.poll() is not None:
+                    break
+                time.sleep(0.1)
+            call = Caller(document, int((folder / "port").read_text()))
+            grant, first, second = saves(call, folder / "store")
+            reads(call, second)
+            rest(call, grant, first)
+            growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))
+            fits(call, models, grant, second)
+            left = call.operations.keys() - call.called
+            assert not left, f"never called: {sorted(left)}"
+        finally:
+            daemon.terminate()
+            status = daemon.wait(60)
+        assert status == 0, (folder / "log").read_text()
+    print(f"{len(call.called)} operations")
+
+
+if __name__ == "__main__":
+    main()
