@@ -1,49 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of all forms stand in one array, in the order of the table; a form knows where its own
- * begin and how many they are. */
+/* A form's rows stand in a function of its own, where its struct has a name that they can use. */
 #include "api/messages.h"
 
 #define FIELDS_MAX 16 /* of one form */
 
-/* AT_<form> and END_<form>: where its rows are. A value that a row defines and the next one takes
- * again counts on through forms without fields. */
-enum {
-#define FORM(form, group, text, answer) AT_##form, BEFORE_##form = AT_##form - 1,
-#define FIELD(form, presence, kind, field, last) ROW_##form##_##field,
-#define END(form) END_##form, AFTER_##form = END_##form - 1,
-#include "api/messages.def"
-};
+/* What `last` says of a field: its bound and its form. */
+#define LAST_U64(last) last, CAIRN_MESSAGE_none
+#define LAST_U32(last) last, CAIRN_MESSAGE_none
+#define LAST_TEXT(last) last, CAIRN_MESSAGE_none
+#define LAST_BOOL(last) 0, CAIRN_MESSAGE_none
+#define LAST_OBJECT(last) 0, CAIRN_MESSAGE_##last
+#define LAST_ARRAY(last) 0, CAIRN_MESSAGE_##last
 
-#define MAX_U64(last) last
-#define MAX_U32(last) last
-#define MAX_TEXT(last) last
-#define MAX_BOOL(last) 0
-#define MAX_OBJECT(last) 0
-#define MAX_ARRAY(last) 0
-#define ITEM_U64(last) CAIRN_MESSAGE_none
-#define ITEM_U32(last) CAIRN_MESSAGE_none
-#define ITEM_TEXT(last) CAIRN_MESSAGE_none
-#define ITEM_BOOL(last) CAIRN_MESSAGE_none
-#define ITEM_OBJECT(last) CAIRN_MESSAGE_##last
-#define ITEM_ARRAY(last) CAIRN_MESSAGE_##last
-
-static const struct cairn_message_field fields[] = {
-#define FIELD(form, presence, kind, field, last)                                                   \
-    {#field,           CAIRN_JSON_##kind, CAIRN_MESSAGE_##presence,                                \
-     MAX_##kind(last), ITEM_##kind(last), offsetof(struct cairn_msg_##form, field)},
+/* clang-format off */
+#define FORM(form, group, text, answer)                                                            \
+    static const struct cairn_message_field *fields_of_##form(void) {                              \
+        const struct cairn_msg_##form *self = NULL;                                                \
+        (void)self;                                                                                \
+        static const struct cairn_message_field rows[] = {
+#define FIELD(presence, kind, field, last)                                                         \
+    {#field, CAIRN_JSON_##kind, CAIRN_MESSAGE_##presence, LAST_##kind(last),                       \
+     offsetof(__typeof__(*self), field)},
+#define END {.name = NULL}}; return rows; }
 #include "api/messages.def"
-};
 
 static const struct cairn_message_form forms[CAIRN_MESSAGE_COUNT] = {
 #define FORM(form, group, text, answer)                                                            \
-    [CAIRN_MESSAGE_##form] = {#form,                                                               \
-                              text,                                                                \
-                              CAIRN_MESSAGE_##group,                                               \
-                              CAIRN_MESSAGE_##answer,                                              \
-                              &fields[AT_##form],                                                  \
-                              END_##form - AT_##form},
+    [CAIRN_MESSAGE_##form] = {#form, text, CAIRN_MESSAGE_##group, CAIRN_MESSAGE_##answer,          \
+                              fields_of_##form},
 #include "api/messages.def"
 };
+/* clang-format on */
 
 const struct cairn_message_form *cairn_message_form(enum cairn_message message) {
     CAIRN_ASSERT(message > CAIRN_MESSAGE_none && message < CAIRN_MESSAGE_COUNT);
@@ -63,15 +50,14 @@ enum cairn_code cairn_message_read(enum cairn_message message, const json_t *jso
                                    const char *pointer, void *ret, struct cairn_error *err) {
     const struct cairn_message_form *form = cairn_message_form(message);
     struct cairn_json_field wanted[FIELDS_MAX];
-    CAIRN_ASSERT(form->count <= FIELDS_MAX);
-    for (size_t i = 0; i < form->count; i++) {
-        const struct cairn_message_field *field = &form->fields[i];
-        wanted[i] = (struct cairn_json_field){field->name, field->kind,
-                                              field->presence == CAIRN_MESSAGE_MUST,
-                                              (char *)ret + field->offset, field->max};
+    size_t count = 0;
+    for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
+        CAIRN_ASSERT(count < FIELDS_MAX);
+        wanted[count++] = (struct cairn_json_field){field->name, field->kind,
+                                                    field->presence == CAIRN_MESSAGE_MUST,
+                                                    (char *)ret + field->offset, field->max};
     }
-    return cairn_json_read(json, pointer, wanted, form->count, form->group != CAIRN_MESSAGE_BODY,
-                           err);
+    return cairn_json_read(json, pointer, wanted, count, form->group != CAIRN_MESSAGE_BODY, err);
 }
 
 /* ---- writing ---- */
@@ -120,8 +106,8 @@ json_t *cairn_message_pack(enum cairn_message message, const void *from) {
     bool named = form->group <= CAIRN_MESSAGE_RECORD;
     json_t *object = json_object();
     bool whole = object && (!named || !json_object_set_new(object, "t", json_string(form->text)));
-    for (size_t i = 0; i < form->count && whole; i++)
-        whole = put(object, &form->fields[i], (const char *)from + form->fields[i].offset);
+    for (const struct cairn_message_field *at = form->fields(); at->name && whole; at++)
+        whole = put(object, at, (const char *)from + at->offset);
     if (whole) return object;
     json_decref(object);
     return NULL;

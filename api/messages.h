@@ -62,9 +62,9 @@ enum cairn_message_presence {
 #define CAIRN_MESSAGE_TYPE_ARRAY json_t *
 /* clang-format off */
 #define FORM(form, group, text, answer) struct cairn_msg_##form {
-#define FIELD(form, presence, kind, field, last) CAIRN_MESSAGE_TYPE_##kind field;
-#define NOTHING(form) bool nothing;
-#define END(form) };
+#define FIELD(presence, kind, field, last) CAIRN_MESSAGE_TYPE_##kind field;
+#define NOTHING bool nothing;
+#define END };
 #include "api/messages.def"
 /* clang-format on */
 
@@ -82,8 +82,7 @@ struct cairn_message_form {
     const char *name, *text;
     enum cairn_message_group group;
     enum cairn_message answer;
-    const struct cairn_message_field *fields;
-    size_t count;
+    const struct cairn_message_field *(*fields)(void); /* up to one without a name */
 };
 const struct cairn_message_form *cairn_message_form(enum cairn_message message);
 /* The REQUEST or NOTICE of that "t"; none when there is none. */

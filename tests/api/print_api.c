@@ -15,8 +15,7 @@ static void print_form(enum cairn_message message) {
                                         "object",  "array",   "any"};
     const struct cairn_message_form *form = cairn_message_form(message);
     printf("form %s %s %s\n", form->name, groups[form->group], form->text);
-    for (size_t i = 0; i < form->count; i++) {
-        const struct cairn_message_field *field = &form->fields[i];
+    for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
         uint64_t most = field->kind == CAIRN_JSON_U32 && !field->max ? UINT32_MAX : field->max;
         printf("field %s %s %s %s %" PRIu64 " %s\n", form->name, field->name,
                presences[field->presence], kinds[field->kind], most,

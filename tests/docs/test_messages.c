@@ -17,8 +17,7 @@ static void add_item(const struct cairn_message_field *field, struct cairn_buf *
 /* Neighbours that may be absent share their brackets. */
 static void add_fields(const struct cairn_message_form *form, bool *first, struct cairn_buf *ret) {
     bool inside = false;
-    for (size_t i = 0; i < form->count; i++) {
-        const struct cairn_message_field *field = &form->fields[i];
+    for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
         bool may = field->presence != CAIRN_MESSAGE_MUST;
         if (inside && !may) cairn_docs_add(ret, "]");
         cairn_docs_add(ret, "%s%s%s", *first ? "" : ", ", may && !inside ? "[" : "", field->name);
