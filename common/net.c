@@ -49,7 +49,7 @@ static enum cairn_code remove_stale(const char *path, struct cairn_error *err) {
     enum cairn_code code = cairn_net_connect_unix(path, &probe, err);
     if (code == CAIRN_OK || code == CAIRN_BUSY)
         return cairn_fail(err, CAIRN_CONFLICT, "another process answers on %s", path);
-    if (code != CAIRN_UNAVAILABLE) return code;
+    if (code != CAIRN_UNAVAILABLE && code != CAIRN_NOT_FOUND) return code;
     if (unlink(path) != 0 && errno != ENOENT)
         return cairn_fail_errno(err, "remove the stale socket %s", path);
     return CAIRN_OK;
@@ -82,7 +82,9 @@ enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd, struct cai
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         if (errno == EAGAIN)
             return cairn_fail(err, CAIRN_BUSY, "too many callers wait on %s", path);
-        if (errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR)
+        if (errno == ENOENT || errno == ENOTDIR)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "there is no socket %s", path);
+        if (errno == ECONNREFUSED)
             return cairn_fail(err, CAIRN_UNAVAILABLE, "nothing listens on %s", path);
         return cairn_fail_errno(err, "connect to %s", path);
     }

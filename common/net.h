@@ -27,6 +27,7 @@
 
 enum cairn_code cairn_net_listen_unix(const char *path, unsigned mode, int *ret_fd,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_UNAVAILABLE: nobody listens there any more; CAIRN_NOT_FOUND: there is no such socket. */
 enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Hold a name while *ret_fd is open. CAIRN_CONFLICT: another process of this user, or one of root,

@@ -83,7 +83,8 @@ static bool is_final(enum cairn_code code) {
 
 static enum cairn_code connect_again(struct cairn_session *session, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_deadline_in(&cairn_clock_real, OFFER_MS);
-    CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
+    bool left = false;
+    CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, &left, err));
     CAIRN_TRY(cairn_client_hello(session, deadline_ms, err));
     return session->read_only ? CAIRN_OK : session->sink->offer(session, deadline_ms, err);
 }

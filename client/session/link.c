@@ -42,9 +42,10 @@ enum cairn_code cairn_client_message_new(const json_t *message, struct cairn_vie
 }
 
 enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_link *ret,
-                                       struct cairn_error *err) {
+                                       bool *ret_left, struct cairn_error *err) {
     int fd = -1;
     enum cairn_code code = cairn_net_connect_unix(path, &fd, err);
+    *ret_left = code == CAIRN_UNAVAILABLE || code == CAIRN_BUSY;
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_BUSY || code == CAIRN_NOT_FOUND) {
         if (err) err->code = CAIRN_UPLOADER_GONE;
         return cairn_within(err, CAIRN_UPLOADER_GONE, "no uploader");

@@ -36,8 +36,9 @@ struct cairn_client_link {
     bool interruptible; /* wait ends with CAIRN_INTERRUPTED after a signal */
     struct cairn_frame_reader reader;
 };
+/* CAIRN_UPLOADER_GONE; *ret_left when the socket of one that has ended lies there. */
 enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_link *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+                                       bool *ret_left, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_link_close(struct cairn_client_link *link);
 /* Send what the socket takes of one message; *ret_done when it went out whole. */
 enum cairn_code cairn_client_link_flush(struct cairn_client_link *link,

@@ -145,9 +145,11 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
 static enum cairn_code converse(struct cairn_session *session, uint64_t deadline_ms, bool *ret_met,
                                 struct cairn_error *err) {
     uint64_t soon_ms = session->read_only ? deadline_ms : cairn_client_deadline(session, 0);
-    CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, err));
+    bool left = false;
+    enum cairn_code code = cairn_client_link_open(session->socket, &session->link, &left, err);
+    if (code == CAIRN_OK || left) *ret_met = true;
+    if (code) return code;
     session->link.interruptible = session->interruptible;
-    *ret_met = true;
     CAIRN_TRY(cairn_client_hello(session, soon_ms, err));
     if (!session->read_only) {
         CAIRN_TRY(open_attempt(session, soon_ms + session->wait_staged_ms, err));
@@ -172,9 +174,10 @@ static void forget(struct cairn_session *session) {
 }
 
 /* An uploader that dies over the opening is met again when it is back: the same process gets the
- * same attempt (Q2). One that was not there to begin with is reported at once to a trainer, which
- * may be on the wrong node; who only reads waits for it as long as for an answer, since an uploader
- * that is being restarted has no socket for a moment. */
+ * same attempt (Q2). So is one that has left its socket behind: it was killed a moment ago. Where
+ * there is no socket a trainer may be on the wrong node and is told at once; who only reads waits
+ * for it as long as for an answer, since an uploader that is being restarted has none for a
+ * moment. */
 enum cairn_code cairn_client_session_open(struct cairn_session *session, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(session, 0), until_ms = deadline_ms;
     bool met = session->read_only;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The uploader dies, is away for a while, and another one comes back. */
 #include <poll.h>
+#include <pthread.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "tests/client/rank.h"
@@ -37,6 +39,29 @@ TEST(a_dead_uploader_is_reported_within_a_second_and_the_session_heals) { /* K04
     EXPECT_CODE(rank_save(rank.session, 3, &next, &err), CAIRN_OK);
     cairn_save_free(next);
     cairn_save_free(save);
+}
+
+static void *come_back(void *owner) {
+    struct timespec pause = {.tv_nsec = 400 * 1000 * 1000};
+    nanosleep(&pause, NULL);
+    return cairn_fake_uploader_up(owner, NULL) == CAIRN_OK ? owner : NULL;
+}
+
+TEST(a_rank_that_opens_while_a_killed_uploader_is_restarted_waits_for_it) { /* K04 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    pthread_t thread;
+    void *back = NULL;
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    char left[140]; /* a killed one does not take its socket along */
+    snprintf(left, sizeof left, "%s.left", rank.path);
+    REQUIRE(link(rank.path, left) == 0);
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE(rename(left, rank.path) == 0);
+    REQUIRE(pthread_create(&thread, NULL, come_back, rank.fake) == 0);
+    struct cairn_open_options options = rank_options(&rank);
+    EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), CAIRN_OK);
+    EXPECT(pthread_join(thread, &back) == 0 && back);
 }
 
 TEST(an_uploader_that_dies_in_mid_stage_hears_everything_again) {

@@ -121,6 +121,11 @@ TEST(paths_that_do_not_fit_or_lead_nowhere_are_said) {
     EXPECT_CODE(cairn_net_connect_unix(path, &fd, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_net_listen_unix(path, 0600, &fd, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_net_listen_unix("", 0600, &fd, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_net_connect_unix(socket_path(), &fd, &err), CAIRN_NOT_FOUND);
+    EXPECT(strstr(err.message, "there is no socket") != NULL);
+    int listener = -1;
+    REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0600, &listener, &err));
+    close(listener);
     EXPECT_CODE(cairn_net_connect_unix(socket_path(), &fd, &err), CAIRN_UNAVAILABLE);
     EXPECT(strstr(err.message, "nothing listens") != NULL);
     EXPECT(fd == -1);
