@@ -251,10 +251,7 @@ enum cairn_code cairn_committed_load(struct cairn_committed *committed,
         enum cairn_code code = cairn_committed_read(committed, source, document, err);
         if (code == CAIRN_OK) continue;
         cairn_committed_key(committed, document, &key);
-        if (code == CAIRN_NOT_FOUND && document != CAIRN_DOCUMENT_RECORD) {
-            code = CAIRN_CORRUPT;
-            if (err) err->code = code;
-        }
+        if (code == CAIRN_NOT_FOUND && document != CAIRN_DOCUMENT_RECORD) code = CAIRN_CORRUPT;
         return cairn_within(err, code, "%s", key.text);
     }
     return CAIRN_OK;

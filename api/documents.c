@@ -9,7 +9,6 @@ enum cairn_code cairn_document_bad(struct cairn_error *err, enum cairn_code code
     if (code == CAIRN_OK) return code;
     bool ours = code != CAIRN_NO_MEMORY && code != CAIRN_UNSUPPORTED;
     if (ours) code = CAIRN_CORRUPT;
-    if (err) err->code = code;
     return cairn_within(err, code, "%s", kind);
 }
 

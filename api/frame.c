@@ -105,7 +105,6 @@ enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool
 
 static enum cairn_code bad_message(enum cairn_code code, struct cairn_error *err) {
     if (code != CAIRN_NO_MEMORY) code = CAIRN_PROTOCOL; /* the peer did nothing wrong */
-    if (err) err->code = code;
     return cairn_within(err, code, "frame");
 }
 

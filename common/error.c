@@ -143,6 +143,7 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
     add_text(&line, ": ");
     add_text(&line, err->message);
     memcpy(err->message, message, sizeof(message));
+    err->code = code;
     errno = saved_errno;
     return code;
 }

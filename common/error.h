@@ -5,7 +5,7 @@
  * Why:     a failure is only useful with the names of the step, shard and part it happened to;
  *          three helpers do that, and there is no fourth way.
  * Promise: E4  cairn_fail sets code and message; cairn_within puts context in front of the
- *              message and keeps the code.
+ *              message; the code that it returns is the struct's, too.
  *          E5  os_errno is the errno at the time of cairn_fail_errno, and its text is appended.
  *          E7  the context of one cairn_within takes at most 96 bytes, and down to 40 of them
  *              before anything of the cause is cut; it is shortened in its middle.
@@ -22,7 +22,7 @@
 /* Fill *err (which may be NULL) and return code. */
 enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int os_errno,
                               const char *origin, const char *format, ...) CAIRN_PRINTF(5, 6);
-/* Put "context: " in front of err->message; returns code. */
+/* Put "context: " in front of err->message, whose code becomes this one; returns code. */
 enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, const char *format, ...)
     CAIRN_PRINTF(3, 4);
 

@@ -46,10 +46,8 @@ enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_lin
     int fd = -1;
     enum cairn_code code = cairn_net_connect_unix(path, &fd, err);
     *ret_left = code == CAIRN_UNAVAILABLE || code == CAIRN_BUSY;
-    if (code == CAIRN_UNAVAILABLE || code == CAIRN_BUSY || code == CAIRN_NOT_FOUND) {
-        if (err) err->code = CAIRN_UPLOADER_GONE;
+    if (code == CAIRN_UNAVAILABLE || code == CAIRN_BUSY || code == CAIRN_NOT_FOUND)
         return cairn_within(err, CAIRN_UPLOADER_GONE, "no uploader");
-    }
     if (code) return cairn_within(err, code, "uploader");
     uid_t uid = 0;
     pid_t pid = 0;

@@ -148,7 +148,6 @@ enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects
  * too: its run is frozen, the others go on. */
 static enum cairn_code not_so(enum cairn_code code, const char *key, struct cairn_error *err) {
     if (code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE) code = CAIRN_CORRUPT;
-    if (code && err) err->code = code;
     return cairn_within(err, code, "%s", key);
 }
 

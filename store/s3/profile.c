@@ -96,10 +96,7 @@ enum cairn_code cairn_s3_profile_decode(struct cairn_view text, struct cairn_s3_
     if (!code && !json_is_integer(major))
         code = cairn_fail(err, CAIRN_CORRUPT, "it does not say " KIND);
     if (!code) code = read_fields(json, &lesson, err);
-    if (code) {
-        if (err) err->code = CAIRN_CORRUPT;
-        return cairn_within(err, CAIRN_CORRUPT, "profile.json");
-    }
+    if (code) return cairn_within(err, CAIRN_CORRUPT, "profile.json");
     *ret = lesson;
     return CAIRN_OK;
 }

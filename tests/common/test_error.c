@@ -30,6 +30,14 @@ TEST(context_is_put_in_front_and_the_code_is_kept) { /* E4 */
     EXPECT_EQ_TEXT(err.message, "step 900: part 17: expected 1, got 2");
 }
 
+TEST(a_context_may_say_what_the_failure_is_where_it_is_handled) { /* E4 */
+    struct cairn_error err = {0};
+    (void)cairn_fail(&err, CAIRN_TABLE_INVALID, "cut");
+    EXPECT_EQ_U64(cairn_within(&err, CAIRN_CORRUPT, "it is no layout"), CAIRN_CORRUPT);
+    EXPECT_EQ_U64(err.code, CAIRN_CORRUPT);
+    EXPECT_EQ_TEXT(err.message, "it is no layout: cut");
+}
+
 TEST(success_leaves_the_struct_as_it_was) { /* E2 */
     struct cairn_error err = {.code = CAIRN_BUSY, .message = "before"};
     EXPECT_EQ_U64(cairn_within(&err, CAIRN_OK, "step 9"), CAIRN_OK);
