@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/file.h"
 #include "tests/uploader/trainer.h"
 
 static const struct cairn_view none = {NULL, 0};
@@ -358,5 +359,46 @@ TEST(callers_beyond_the_descriptors_wait_without_a_spin_and_are_heard_later) /* 
     for (size_t i = 0; i < CALLERS; i++)
         EXPECT(heard[i] || is_welcome(&callers[i], 5000) || trainer_is_cut(&callers[i], 0));
     for (size_t i = 0; i < CALLERS; i++) cairn_trainer_release(&callers[i]);
+    expect_alive(&world, "job-1");
+}
+
+/* Lines of the uploader's log with that event. */
+static unsigned lines_of(const struct cairn_up_world *world, const char *event) {
+    CAIRN_AUTO(buf) log = {.limit = 64 * CAIRN_MIB};
+    unsigned count = 0;
+    if (cairn_file_load(world->uploader.log, &log, NULL) != CAIRN_OK) return UINT32_MAX;
+    for (const char *at = log.data; at && (at = strstr(at, event)); at++) count++;
+    return count;
+}
+
+TEST(callers_that_are_turned_away_again_and_again_are_said_once) /* U07 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    if (geteuid() != 0) SKIP("needs root to become somebody else");
+    chmod(world.folder, 0755);
+    pid_t pid = fork();
+    if (!pid) {
+        bool cut = setresuid(65534, 65534, 65534) == 0;
+        for (int i = 0; i < 200 && cut; i++) {
+            struct cairn_trainer stranger = {0};
+            cut = cairn_net_connect_unix(world.socket_path, &stranger.fd, &stranger.err) ==
+                      CAIRN_OK &&
+                  trainer_is_cut(&stranger, 3000);
+            close(stranger.fd);
+        }
+        _exit(cut ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ_U64((uint64_t)status, 0);
+    EXPECT_EQ_U64(lines_of(&world, "socket.refused"), 1);
+    for (int i = 0; i < 50; i++) { /* and one that says what it may not */
+        CAIRN_AUTO(trainer) raw = {0};
+        REQUIRE(connect_raw(&world, &raw));
+        EXPECT(write(raw.fd, "\0\0\0\0\0\0\0\0", 8) == 8);
+        EXPECT(trainer_is_cut(&raw, 3000));
+    }
+    EXPECT_EQ_U64(lines_of(&world, "session.broken"), 1);
     expect_alive(&world, "job-1");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results of requests: first the journal (upload ids), then the state machine, then the save. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/crashpoint.h"
@@ -114,12 +115,19 @@ static const char *kind_text(enum cairn_multipart_kind kind) {
 static void log_failure(const struct cairn_up_sending *sending) {
     enum cairn_code code = sending->request.code;
     if (code == CAIRN_OK || code == CAIRN_CANCELLED || code == CAIRN_NOT_FOUND) return;
-    /* A store that fails for an hour must not fill a disk (P11): the 1st, 2nd, 4th, 8th ... */
-    uint64_t failures = ++sending->sender->failures;
-    if (failures & (failures - 1)) return;
-    cairn_log(WARN, "send.retry", "shard=%s action=%s part=%u cause=\"%s\"", sending->shard->name,
-              kind_text(sending->action.kind), sending->action.part_number,
-              sending->request.error.message);
+    /* A store that fails for an hour must not fill a disk (P11). */
+    struct cairn_up_send *send = sending->sender->send;
+    char cause[80];
+    uint64_t unsaid = 0;
+    snprintf(cause, sizeof(cause), "%s %s %d", kind_text(sending->action.kind),
+             cairn_code_info(code)->name, sending->request.error.http_status);
+    cairn_lock_take(&send->queue->lock);
+    bool says = cairn_often_says(&send->said, cause, cairn_mono_ms(), &unsaid);
+    cairn_lock_give(&send->queue->lock);
+    if (says)
+        cairn_log(WARN, "send.retry", "shard=%s action=%s part=%u cause=\"%s\" unsaid=%" PRIu64,
+                  sending->shard->name, kind_text(sending->action.kind),
+                  sending->action.part_number, sending->request.error.message, unsaid);
 }
 
 /* Whoever answers next time need not be who was met. */

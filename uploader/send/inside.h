@@ -49,7 +49,6 @@ struct cairn_up_sender {
     struct cairn_store_worker *store;
     struct cairn_up_sending *flying; /* submitted */
     uint32_t flying_count;
-    uint64_t failures; /* of its requests, ever */
     void *read_buffer; /* CAIRN_MULTIPART_READ_BYTES; made when first needed */
     bool reading;      /* it is in use */
     struct cairn_up_fill fill;
@@ -58,6 +57,7 @@ struct cairn_up_sender {
 struct cairn_up_send {
     struct cairn_up *up;
     struct cairn_up_queue *queue; /* of shards; its lock is upload_queue */
+    struct cairn_often said;      /* of failed requests; locked by upload_queue */
     struct cairn_up_sender *senders;
     size_t sender_count;
 };

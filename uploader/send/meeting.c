@@ -96,11 +96,13 @@ static void tell(struct cairn_up_meeting *meeting, struct cairn_up *up,
     if (!up->locked.store_waits[0]) up->locked.store_waits_since_ms = cairn_mono_ms();
     (void)cairn_text_copy(up->locked.store_waits, sizeof(up->locked.store_waits), why->message);
     cairn_lock_give(&up->lock);
-    if (!meeting->told)
+    uint64_t unsaid = 0;
+    if (!meeting->told &&
+        cairn_often_says(&meeting->said, "store.not_ready", cairn_mono_ms(), &unsaid))
         cairn_log(WARN, "store.not_ready",
-                  "url=%s cause=\"%s\" hint=\"nothing is sent before this is the store of the "
-                  "grants; is it mounted?\"",
-                  cairn_store_url(up->store), why->message);
+                  "url=%s cause=\"%s\" unsaid=%llu hint=\"nothing is sent before this is the store "
+                  "of the grants; is it mounted?\"",
+                  cairn_store_url(up->store), why->message, (unsigned long long)unsaid);
     meeting->told = true;
 }
 

@@ -22,6 +22,7 @@ struct cairn_up_meeting {
     struct cairn_store_worker *worker; /* owned */
     uint64_t next_ms;                  /* mono clock */
     bool told;                         /* of this gap */
+    struct cairn_often said;           /* of gaps that come again and again */
     unsigned strange;                  /* times in a row that it was another store */
 };
 enum cairn_code cairn_up_meeting_init(struct cairn_up_meeting *meeting, struct cairn_up *up,

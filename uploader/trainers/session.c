@@ -279,8 +279,11 @@ enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct 
         cairn_up_mail_refuse(session->up->mail, session->conn, ask.request, &error);
     if (code != CAIRN_PROTOCOL) return CAIRN_OK;
     /* The error is still delivered, then the connection ends. */
-    cairn_log(WARN, "session.protocol", "conn=%" PRIu64 " message=%s cause=\"%s\"", session->conn,
-              frame->name, error.message);
+    uint64_t unsaid = 0;
+    if (cairn_often_says(&session->up->said, error.message, cairn_mono_ms(), &unsaid))
+        cairn_log(WARN, "session.protocol",
+                  "conn=%" PRIu64 " message=%s cause=\"%s\" unsaid=%" PRIu64, session->conn,
+                  frame->name, error.message, unsaid);
     session->leaving = true;
     cairn_up_mail_hang_up(session->up->mail, session->conn);
     return CAIRN_OK;

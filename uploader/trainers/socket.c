@@ -17,7 +17,6 @@
 #define EVENTS_MAX 64
 #define FRAMES_MAX 64
 #define SWEEP_MS 1000
-#define ACCEPT_SAY_MS 10000
 
 struct out { /* one frame on its way */
     struct out *next;
@@ -47,7 +46,6 @@ struct cairn_up_socket {
     size_t conn_count;
     uint64_t numbered;
     uint64_t accept_again_ms; /* after a failure; 0: callers are waited for */
-    uint64_t accept_say_ms;   /* before then a failure is not said again */
     uint64_t look_ms;
     struct cairn_lock lock; /* uploader_mail */
     struct {
@@ -201,11 +199,9 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
 
 /* K08: whoever waits is there still, and epoll would say so without a pause. */
 static void pause_accepting(struct cairn_up_socket *box, const struct cairn_error *why) {
-    uint64_t now_ms = cairn_mono_ms();
-    if (now_ms >= box->accept_say_ms) {
-        cairn_log(WARN, "socket.accept", "cause=\"%s\"", why->message);
-        box->accept_say_ms = now_ms + ACCEPT_SAY_MS;
-    }
+    uint64_t now_ms = cairn_mono_ms(), unsaid = 0;
+    if (cairn_often_says(&box->up->said, why->message, now_ms, &unsaid))
+        cairn_log(WARN, "socket.accept", "cause=\"%s\" unsaid=%" PRIu64, why->message, unsaid);
     box->accept_again_ms = now_ms + CAIRN_NET_ACCEPT_PAUSE_MS;
     struct epoll_event event = {.events = 0, .data.ptr = &box->listen_fd};
     epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
@@ -221,7 +217,10 @@ static void accept_all(struct cairn_up_socket *box) {
         }
         if (fd < 0) return;
         if (conn_new(box, fd, &error) == CAIRN_OK) continue;
-        cairn_log(WARN, "socket.refused", "cause=\"%s\"", error.message);
+        uint64_t unsaid = 0;
+        if (cairn_often_says(&box->up->said, error.message, cairn_mono_ms(), &unsaid))
+            cairn_log(WARN, "socket.refused", "cause=\"%s\" unsaid=%" PRIu64, error.message,
+                      unsaid);
         close(fd);
     }
 }
@@ -229,7 +228,7 @@ static void accept_all(struct cairn_up_socket *box) {
 /* ---- frames ---- */
 
 /* At most some frames at a time: one busy trainer must not keep the others waiting. */
-static void read_conn(struct conn *conn) {
+static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
     bool closed = false, ready = true;
     struct cairn_error error = {0};
     for (int i = 0; i < FRAMES_MAX && !closed && !conn->dead && ready; i++) {
@@ -238,9 +237,11 @@ static void read_conn(struct conn *conn) {
         if (code == CAIRN_OK) code = cairn_frame_next(&conn->reader, &frame, &ready, &error);
         if (code == CAIRN_OK && ready) code = cairn_up_session_frame(conn->session, &frame, &error);
         if (code == CAIRN_OK) continue;
-        cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\"", conn->number,
-                  error.message);
         conn->dead = true;
+        uint64_t unsaid = 0;
+        if (cairn_often_says(&box->up->said, error.message, cairn_mono_ms(), &unsaid))
+            cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\" unsaid=%" PRIu64,
+                      conn->number, error.message, unsaid);
     }
     if (closed) conn->dead = true;
 }
@@ -331,7 +332,7 @@ static void *socket_main(void *argument) {
             } else {
                 struct conn *conn = which;
                 if (events[i].events & EPOLLOUT) flush(box, conn);
-                if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_conn(conn);
+                if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_conn(box, conn);
             }
         }
         sweep(box);
