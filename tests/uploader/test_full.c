@@ -73,3 +73,25 @@ TEST(a_begin_that_never_came_and_finds_no_room_fails_for_all_ranks_at_once) /* Q
     EXPECT_EQ_TEXT(trainer_verdict(&one, first.number, 5000, state), "aborted");
     REQUIRE(drain(&world, &before));
 }
+
+TEST(a_limit_of_file_sizes_refuses_a_begin_and_ends_no_uploader) /* P9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_options options = {.job = "job-1"};
+    struct trainer_save save, refused;
+    struct rlimit before;
+    char state[32];
+    signal(SIGXFSZ, SIG_DFL); /* as a shell leaves it */
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    options.socket = world.socket_path;
+    REQUIRE(trainer_open(&trainer, &options));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 5000, &save));
+    REQUIRE(fill(&world, &trainer, &save, &before));
+    EXPECT(!trainer_begin(&trainer, 2, 1, &refused));
+    EXPECT(!cairn_daemon_ended(&world.uploader, 100));
+    REQUIRE(drain(&world, &before));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    REQUIRE(trainer_save(&trainer, 3, 1, 1, 5000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+}
