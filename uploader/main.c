@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include "uploader/cores.h"
 #include "uploader/daemon.h"
 #include "uploader/journal/show.h"
+
+#define DESCRIPTORS_MAX 1048576
 
 static const char usage[] =
     "cairn-uploader: takes the checkpoints of this node's trainers and brings them to the store\n"
@@ -75,6 +78,17 @@ static int stop_signals(void) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* A save of a thousand files holds as many descriptors. The soft limit is there for programs that
+ * call select(), and this is none; a hard one of 2^30, as in some containers, is not asked for. */
+static void raise_descriptors(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    rlim_t most = limit.rlim_max < DESCRIPTORS_MAX ? limit.rlim_max : DESCRIPTORS_MAX;
+    if (limit.rlim_cur >= most) return;
+    limit.rlim_cur = most;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* then it stays as it is */
+}
+
 static int exit_status(enum cairn_code code) {
     if (code == CAIRN_OK) return 0;
     int status = cairn_code_info(code)->exit_status;
@@ -98,6 +112,7 @@ static int run(struct cairn_up *up, bool journal_only) {
         cairn_log_start("cairn-uploader", up->places.log_level, STDERR_FILENO);
         cairn_store_register_s3(cairn_store_s3_open);
         CAIRN_AUTO_FD stop_fd = stop_signals();
+        raise_descriptors();
         code = cairn_up_cores_apply(&up->settings, &error);
         if (code == CAIRN_OK) code = cairn_parent_follow(up->settings.parent, &error);
         if (code == CAIRN_OK) return exit_status(serve_and_stop(up, stop_fd));

@@ -2,6 +2,7 @@
 /* Bad messages, bad descriptors, bad peers: that session ends, the others do not notice. */
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -401,4 +402,65 @@ TEST(callers_that_are_turned_away_again_and_again_are_said_once) /* U07 */
     }
     EXPECT_EQ_U64(lines_of(&world, "session.broken"), 1);
     expect_alive(&world, "job-1");
+}
+
+TEST(the_limit_of_descriptors_is_raised_as_far_as_it_may_be) /* K08 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct rlimit before, low, now;
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    low = (struct rlimit){256, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0); /* the daemons inherit it */
+    bool opened = world_open(&world, &(struct world_options){0});
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    REQUIRE(opened);
+    REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, NULL, &now) == 0);
+    EXPECT_EQ_U64(now.rlim_cur, before.rlim_max < 1048576 ? before.rlim_max : 1048576);
+}
+
+/* How many files of a save were taken before one was refused. */
+static unsigned give_files(struct cairn_trainer *trainer, const struct trainer_save *save,
+                           const char *path, unsigned most) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    unsigned count = 0;
+    enum cairn_code code = fd < 0 ? CAIRN_IO : CAIRN_OK;
+    for (; code == CAIRN_OK && count < most; count++) {
+        char name[32];
+        snprintf(name, sizeof name, "file-%u", count);
+        code = trainer_ask(trainer,
+                           json_pack("{s:s, s:I, s:s, s:i}", "t", "file", "save",
+                                     (json_int_t)save->number, "name", name, "bytes", 5),
+                           none, &fd, 1, NULL);
+    }
+    close(fd);
+    return code == CAIRN_OK ? count : count - 1;
+}
+
+TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) /* K08 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) greedy = {0};
+    CAIRN_AUTO(trainer) other = {0};
+    struct trainer_save many, few;
+    char path[300], state[32];
+    struct rlimit limit;
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    snprintf(path, sizeof path, "%s/five", world.folder);
+    REQUIRE(cairn_file_replace(path, cairn_view_of("12345"), 0644, NULL) == CAIRN_OK);
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    REQUIRE(trainer_open(&greedy, &options));
+    REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, NULL, &limit) == 0);
+    limit.rlim_cur = 400;
+    REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, &limit, NULL) == 0);
+    REQUIRE(trainer_begin(&greedy, 1, 1, &many));
+    unsigned taken = give_files(&greedy, &many, path, 500);
+    EXPECT(taken > 20 && taken < 400);
+    EXPECT(greedy.err.code == CAIRN_BUSY);
+    options.job = "job-2";
+    options.run = "llm/eight";
+    REQUIRE(trainer_open(&other, &options));
+    REQUIRE(trainer_begin(&other, 1, 1, &few));
+    EXPECT_EQ_U64(give_files(&other, &few, path, 20), 20);
+    REQUIRE(trainer_save(&other, 2, 0, 1, 5000, &few));
+    EXPECT_EQ_TEXT(trainer_verdict(&other, few.number, 10000, state), "committed");
 }

@@ -60,6 +60,7 @@ struct cairn_up_save {
     } staged_in;
     struct cairn_up_shard **shards; /* state.shard_count of them */
     size_t shard_capacity, stage_first, stage_count;
+    uint32_t file_count;            /* of shards, each of which holds a descriptor */
     struct cairn_shard_names names; /* of stage and file */
     struct cairn_buf table;
     char table_hex[65]; /* "": none */

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -220,6 +221,26 @@ static enum cairn_code check_file(int fd, const struct wanted_shard *wanted,
     return CAIRN_OK;
 }
 
+/* U10: a quarter of all descriptors is for connections, memory and the store; of the others a
+ * session may hold as many as it leaves. */
+static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t conn,
+                                         struct cairn_error *err) {
+    struct rlimit limit;
+    uint64_t own = 0, all = 0;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return CAIRN_OK;
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        all += save->file_count;
+        if (save->conn == conn) own += save->file_count;
+    }
+    uint64_t room = limit.rlim_cur - limit.rlim_cur / 4, left = room > all ? room - all : 0;
+    if (own < left) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_BUSY,
+                      "this trainer holds %" PRIu64 " files open, and %" PRIu64
+                      " descriptors for files are left to all (limit %" PRIu64 ", ulimit -n)",
+                      own, left, (uint64_t)limit.rlim_cur);
+}
+
 enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
                                    int take_fd, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = take_fd;
@@ -236,6 +257,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(find_open(up, conn, number, &save, err));
+    CAIRN_TRY(check_descriptors(up, conn, err));
     size_t first = save->state.shard_count;
     CAIRN_TRY(add_shard(up, save, &wanted, NULL, fd, err));
     fd = -1;
@@ -249,6 +271,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
         drop_from(up, save, first);
         return code;
     }
+    save->file_count++;
     cairn_up_queue_add(up->queue, save->shards[first]);
     return CAIRN_OK;
 }
