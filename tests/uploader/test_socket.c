@@ -363,6 +363,30 @@ TEST(callers_beyond_the_descriptors_wait_without_a_spin_and_are_heard_later) /* 
     expect_alive(&world, "job-1");
 }
 
+/* ---- what others do on this host ---- */
+
+static bool socket_is_there(void *owner) {
+    struct stat status;
+    const struct cairn_up_world *world = owner;
+    return lstat(world->socket_path, &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
+TEST(a_socket_that_somebody_deleted_is_made_again) /* U06 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) old = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(
+        trainer_open(&old, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(unlink(world.socket_path) == 0);
+        EXPECT(world_await(socket_is_there, &world, 5000));
+        expect_alive(&world, i ? "job-3" : "job-2");
+    }
+    CAIRN_AUTO_JSON json_t *ok = trainer_call(&old, json_pack("{s:s}", "t", "bye"));
+    EXPECT(ok != NULL); /* who was connected goes on */
+}
+
 /* Lines of the uploader's log with that event. */
 static unsigned lines_of(const struct cairn_up_world *world, const char *event) {
     CAIRN_AUTO(buf) log = {.limit = 64 * CAIRN_MIB};

@@ -283,10 +283,66 @@ static void read_mail(struct cairn_up_socket *box) {
     end_untold(box);
 }
 
+/* ---- the name ---- */
+
+/* U03: a folder that others may write to lets them put their own socket there. */
+static enum cairn_code check_folder(const char *path, struct cairn_error *err) {
+    char folder[108] = ".";
+    const char *slash = strrchr(path, '/');
+    if (slash) {
+        size_t length = slash == path ? 1 : (size_t)(slash - path);
+        memcpy(folder, path, length);
+        folder[length] = '\0';
+    }
+    CAIRN_TRY(cairn_dir_make(folder, 0755, err));
+    struct stat status;
+    if (stat(folder, &status)) return cairn_fail_errno(err, "the socket's folder %s", folder);
+    bool ours = status.st_uid == geteuid() || status.st_uid == 0;
+    bool open_to_all = (status.st_mode & S_IWOTH) && !(status.st_mode & S_ISVTX);
+    if (!ours || open_to_all)
+        return cairn_fail(
+            err, CAIRN_FORBIDDEN,
+            "the socket's folder %s must belong to this user and not be writable by all", folder);
+    return CAIRN_OK;
+}
+
+static enum cairn_code listen_at_name(struct cairn_up_socket *box, struct cairn_error *err) {
+    const char *path = box->up->places.socket_path;
+    CAIRN_AUTO_FD fd = -1;
+    CAIRN_TRY(check_folder(path, err));
+    CAIRN_TRY(cairn_net_listen_unix(path, 0666, &fd, err));
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &box->listen_fd};
+    if (epoll_ctl(box->epoll_fd, EPOLL_CTL_ADD, fd, &event)) return cairn_fail_errno(err, "epoll");
+    box->listen_fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+/* U06: somebody cleans up his temporary files. Who called by the old name is heard first. */
+static void look_at_name(struct cairn_up_socket *box) {
+    struct stat status;
+    struct cairn_error error = {0};
+    uint64_t unsaid = 0;
+    if (box->listen_fd < 0 || lstat(box->up->places.socket_path, &status) == 0 || errno != ENOENT)
+        return;
+    accept_all(box);
+    int old_fd = box->listen_fd;
+    if (listen_at_name(box, &error) != CAIRN_OK) {
+        if (cairn_often_says(&box->up->said, error.message, cairn_mono_ms(), &unsaid))
+            cairn_log(ERROR, "socket.gone", "path=%s cause=\"%s\" unsaid=%" PRIu64,
+                      box->up->places.socket_path, error.message, unsaid);
+        return;
+    }
+    close(old_fd); /* epoll forgets it with that */
+    box->accept_again_ms = 0;
+    cairn_log(WARN, "socket.made_again", "path=%s", box->up->places.socket_path);
+}
+
 static void sweep(struct cairn_up_socket *box) {
     uint64_t now_ms = cairn_mono_ms();
     bool look = now_ms >= box->look_ms;
     if (look) box->look_ms = now_ms + SWEEP_MS;
+    if (look) look_at_name(box);
     struct conn **at = &box->conns;
     while (*at) {
         struct conn *conn = *at;
@@ -366,34 +422,8 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
     return CAIRN_OK;
 }
 
-/* U03: a folder that others may write to lets them put their own socket there. */
-static enum cairn_code check_folder(const char *path, struct cairn_error *err) {
-    char folder[108] = ".";
-    const char *slash = strrchr(path, '/');
-    if (slash) {
-        size_t length = slash == path ? 1 : (size_t)(slash - path);
-        memcpy(folder, path, length);
-        folder[length] = '\0';
-    }
-    CAIRN_TRY(cairn_dir_make(folder, 0755, err));
-    struct stat status;
-    if (stat(folder, &status)) return cairn_fail_errno(err, "the socket's folder %s", folder);
-    bool ours = status.st_uid == geteuid() || status.st_uid == 0;
-    bool open_to_all = (status.st_mode & S_IWOTH) && !(status.st_mode & S_ISVTX);
-    if (!ours || open_to_all)
-        return cairn_fail(
-            err, CAIRN_FORBIDDEN,
-            "the socket's folder %s must belong to this user and not be writable by all", folder);
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_up_socket_start(struct cairn_up_socket *box, struct cairn_error *err) {
-    const char *path = box->up->places.socket_path;
-    CAIRN_TRY(check_folder(path, err));
-    CAIRN_TRY(cairn_net_listen_unix(path, 0666, &box->listen_fd, err));
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &box->listen_fd};
-    if (epoll_ctl(box->epoll_fd, EPOLL_CTL_ADD, box->listen_fd, &event))
-        return cairn_fail_errno(err, "epoll");
+    CAIRN_TRY(listen_at_name(box, err));
     if (pthread_create(&box->thread, NULL, socket_main, box))
         return cairn_fail(err, CAIRN_INTERNAL, "no thread for the socket");
     box->started = true;

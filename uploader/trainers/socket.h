@@ -11,6 +11,8 @@
  *               CAIRN_UP_OUT_STALL_MS.
  *          U04  a message for which there is no memory ends its connection, which is logged; the
  *               trainer comes back and offers what it has (K07).
+ *          U06  a socket whose name somebody deleted is made again within a second or two; sessions
+ *               notice nothing.
  *          U07  what callers do wrong is said once a minute for each cause, with the number of
  *               times between (common/often.h).
  *          K11  what comes from another thread for a connection that ended is dropped.
