@@ -133,3 +133,18 @@ TEST(a_copy_of_an_attempts_record_that_is_not_taken_holds_its_call_for_moments) 
     REQUIRE(world_s3_rules(&world, ""));
     EXPECT(world_await(copy_is_there, &world, 90000));
 }
+
+TEST(a_refused_part_does_not_wait_for_the_other_parts_of_its_shard) /* E4 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct world_options slow = {.s3_rules = "op=part part=1 : delay=8000\n"
+                                             "op=part part=2 : status=403/AccessDenied"};
+    REQUIRE(world_open(&world, &slow));
+    struct trainer_options options = rank_of(&world);
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(trainer_open(&trainer, &options));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, SHARD_BYTES, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 5000, state), "failed");
+}

@@ -190,7 +190,8 @@ void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all) {
     struct cairn_up_send *send = sender->send;
     for (struct cairn_up_sending *at = sender->flying; at; at = at->next) {
         cairn_lock_take(&send->queue->lock);
-        bool cancel = all || (at->carries && at->shard->queue.giving_up);
+        bool failing = at->shard->queue.giving_up || at->shard->queue.mp.give_up;
+        bool cancel = all || (at->carries && failing);
         cairn_lock_give(&send->queue->lock);
         if (cancel && !at->finished) cairn_store_cancel(sender->store, &at->request);
     }

@@ -69,6 +69,7 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint
 void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sending *picked);
 /* Deal with all finished ones. */
 void cairn_up_send_finish(struct cairn_up_sender *sender);
+/* Bodies of shards that are given up, also by themselves after a refusal. */
 void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all);
 void cairn_up_sending_free(struct cairn_up_sending *sending);
 
