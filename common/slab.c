@@ -8,8 +8,10 @@
 #include "common/slab.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* Numbers of the kernel that glibc 2.36 does not have yet. */
@@ -132,8 +134,15 @@ enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_on
 /* S3: nothing is mapped before the kernel itself has vouched for the size. */
 static enum cairn_code believe(int fd, uint64_t expected_bytes, struct cairn_error *err) {
     struct stat status;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+    struct statfs system;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || fstatfs(fd, &system) != 0)
         return cairn_fail(err, CAIRN_PROTOCOL, "the descriptor received is no memory file");
+    /* A page that hugetlbfs has not reserved is a signal when it is touched. */
+    if (system.f_type != TMPFS_MAGIC)
+        return cairn_fail(
+            err, CAIRN_PROTOCOL,
+            "the descriptor received is no memory of ordinary pages (file system %lx)",
+            (unsigned long)system.f_type);
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED)
         return cairn_fail(err, CAIRN_PROTOCOL,
@@ -146,12 +155,16 @@ static enum cairn_code believe(int fd, uint64_t expected_bytes, struct cairn_err
 
 /* The pages exist at the maker; this only fills our page table, so that no fault comes later.
  * Reading is enough where the kernel cannot be asked, and never changes what another wrote. */
-static void populate_mapping(const struct cairn_slab *slab) {
+static enum cairn_code populate_mapping(const struct cairn_slab *slab, struct cairn_error *err) {
     int advice = slab->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
     uint64_t mapped = cairn_round_up(slab->size_bytes, page_bytes());
-    if (madvise(slab->data, mapped, advice) == 0) return;
+    if (madvise(slab->data, mapped, advice) == 0) return CAIRN_OK;
+    /* What the kernel refuses by name would be a signal when it is touched. */
+    if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON)
+        return cairn_fail_errno(err, "the pages of a slab that was received");
     const volatile uint8_t *data = slab->data;
     for (uint64_t at = 0; at < slab->size_bytes; at += page_bytes()) (void)data[at];
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_slab_attach(int take_fd, uint64_t expected_bytes, bool writable,
@@ -161,10 +174,13 @@ enum cairn_code cairn_slab_attach(int take_fd, uint64_t expected_bytes, bool wri
     struct cairn_slab slab = {.fd = fd, .size_bytes = expected_bytes, .writable = writable};
     CAIRN_TRY(identify(&slab, err));
     CAIRN_TRY(map_aligned(fd, expected_bytes, writable, &slab.data, err));
-    populate_mapping(&slab);
     fd = -1;
-    *ret = slab;
-    return CAIRN_OK;
+    enum cairn_code code = populate_mapping(&slab, err);
+    if (code != CAIRN_OK)
+        drop(&slab);
+    else
+        *ret = slab;
+    return code;
 }
 
 enum cairn_code cairn_slab_freeze(struct cairn_slab *slab, struct cairn_error *err) {

@@ -138,6 +138,20 @@ TEST(a_descriptor_that_is_no_sealed_memory_of_that_size_is_refused_and_closed) /
     EXPECT_CODE(cairn_slab_attach(-1, size, false, &slab, &err), CAIRN_PROTOCOL);
 }
 
+TEST(memory_on_reserved_huge_pages_is_refused) /* S3 */
+{
+    struct cairn_error err = {0};
+    struct cairn_slab slab = {0};
+    uint64_t size = 2 * CAIRN_MIB;
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    if (fd < 0) SKIP("this kernel has no memory files on reserved huge pages");
+    REQUIRE(ftruncate(fd, (off_t)size) == 0);
+    REQUIRE(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    EXPECT_CODE(cairn_slab_attach(fd, size, false, &slab, &err), CAIRN_PROTOCOL);
+    EXPECT(slab.data == NULL);
+    EXPECT(!is_open(fd));
+}
+
 TEST(memory_of_an_odd_size_can_be_attached) {
     struct cairn_error err = {0};
     CAIRN_AUTO(slab) slab = {0};

@@ -356,8 +356,7 @@ uint32_t __wrap_cairn_crc32c_copy(uint32_t crc, void *to, const void *from, size
 
 int __real_madvise(void *at, size_t size, int advice);
 int __wrap_madvise(void *at, size_t size, int advice) {
-    enum { POPULATE_WRITE = 23, COLLAPSE = 25 };
-    if (advice == POPULATE_WRITE) return 0;
+    enum { COLLAPSE = 25 };
     if (advice != COLLAPSE) return __real_madvise(at, size, advice);
     errno = EINVAL;
     return -1;

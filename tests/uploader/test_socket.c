@@ -175,6 +175,11 @@ TEST(descriptors_that_are_no_sealed_memory_are_refused) /* U02, N07 */
     CAIRN_AUTO(up_world) world = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
     uint64_t size = 2 * CAIRN_MIB;
+    int sparse = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    EXPECT(ftruncate(sparse, (off_t)size) == 0 && pwrite(sparse, "x", 1, 4096) == 1);
+    EXPECT(fcntl(sparse, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    offer_fd(&world, sparse, size, "with holes");
+    close(sparse);
     int unsealed = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     EXPECT(ftruncate(unsealed, (off_t)size) == 0);
     offer_fd(&world, unsealed, size, "unsealed");

@@ -5,6 +5,7 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "common/crashpoint.h"
 #include "common/log.h"
@@ -41,9 +42,22 @@ static void offering_free(void *owner) {
 
 /* ---- on a helper ---- */
 
+/* What this or an earlier uploader made is whole, and counted in its budget. Pages that are not
+ * there would be made by the reading of them, however many they are. */
+static enum cairn_code check_whole(int fd, size_t index, uint64_t bytes, struct cairn_error *err) {
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+        (uint64_t)status.st_blocks * 512 >= bytes)
+        return CAIRN_OK; /* whether it is memory at all is looked at next */
+    return cairn_fail(err, CAIRN_PROTOCOL,
+                      "slab %zu has pages for %llu of its %" PRIu64 " bytes: no uploader made it",
+                      index, (unsigned long long)status.st_blocks * 512, bytes);
+}
+
 static enum cairn_code attach(struct offering *offering, struct cairn_error *err) {
     for (size_t i = 0; i < offering->slab_count; i++) {
         int fd = offering->slabs[i].fd;
+        CAIRN_TRY(check_whole(fd, i, offering->slabs[i].bytes, err));
         offering->slabs[i].fd = -1;
         struct cairn_slab *memory = &offering->slabs[i].memory;
         CAIRN_TRY(cairn_slab_attach(fd, offering->slabs[i].bytes, false, memory, err));
