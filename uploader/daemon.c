@@ -170,6 +170,7 @@ static void drain(struct cairn_up *up, struct cairn_up_meeting *meeting) {
     uint64_t open = 0, left = 0, told_ms = 0;
     while (cairn_mono_ms() < deadline_ms) {
         if (cairn_up_meeting_tick(meeting, up, NULL) != CAIRN_OK) break; /* it was told */
+        cairn_up_recovery_tick(up);
         left = cairn_up_save_unfinished(up, &open);
         if (!left && !told_ms) told_ms = cairn_mono_ms();
         if (!open || (!left && cairn_mono_ms() > told_ms + LAST_WORD_MS)) break;

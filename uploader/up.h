@@ -77,8 +77,9 @@ struct cairn_up {
         uint64_t store_waits_since_ms;
         char server_away[256]; /* why nothing is told now (server/outbox.c); "": it answers */
         uint64_t server_away_since_ms;
-        bool beaten;              /* the first heartbeat of this process is over, answered or not */
-        uint64_t offers_until_ms; /* mono clock: re-offers are awaited (Q17); 0: no longer */
+        bool beaten;         /* the first heartbeat of this process is over, answered or not */
+        bool offers_awaited; /* of trainers of a process before this one (Q17) */
+        uint64_t offers_left_ms, offers_ticked_ms; /* mono clock; uploader/recover/recover.h, R2 */
         bool draining;
         bool ending; /* sessions end because the process does */
     } locked;

@@ -97,7 +97,7 @@ static enum cairn_code queue(struct cairn_up *up, struct cairn_s3run *run, const
     struct cairn_up_shard_past past = {.intent = true,
                                        .upload_id = run->recover,
                                        .blocks = run->recover_blocks ? blocks : NULL,
-                                       .source_until_ms = 1};
+                                       .source_wait = CAIRN_UP_SOURCE_GONE};
     uint64_t count = cairn_div_up(run->size_bytes, CAIRN_BLOCK_BYTES);
     CAIRN_TRY(cairn_up_shard_new(up->queue, &options, ret, err));
     if (run->recover) CAIRN_TRY(cairn_up_shard_recover(up->queue, *ret, &past, err));

@@ -52,6 +52,30 @@ TEST(a_kill_after_the_seal_is_made_good_when_the_trainer_offers_its_slab) /* Q15
     expect_clean(&world, &trainer);
 }
 
+TEST(an_uploader_that_is_suspended_right_after_its_start_still_waits_for_its_trainers) /* Q17 */
+{
+    NEEDS_POINTS();
+    static const char *const soon[] = {"--offer-wait=1500ms", NULL};
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world,
+                       &(struct world_options){.fault = "part:*:2+:hang", .uploader_args = soon}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    struct trainer_save save;
+    char states[1][32], state[32];
+    REQUIRE(trainer_save(&trainer, 1, 0, 2, 2000000, &save));
+    world_uploader_kill(&world);
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    kill(world.uploader.pid, SIGSTOP);
+    usleep(2000000);
+    kill(world.uploader.pid, SIGCONT);
+    usleep(400000); /* it has looked at its saves by now */
+    REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
+    EXPECT_EQ_TEXT(states[0], "continues");
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    expect_clean(&world, &trainer);
+}
+
 TEST(what_the_store_holds_whole_needs_no_trainer_after_a_restart) /* V18 */
 {
     NEEDS_POINTS();

@@ -13,6 +13,8 @@
 #include "uploader/saves/lost.h"
 #include "uploader/saves/save.h"
 
+#define TICK_MS_MAX 1000
+
 /* ---- one save ---- */
 
 static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn_up_begin *ret,
@@ -64,7 +66,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .upload_id = past->upload_id,
         .blocks = past->blocks,
         /* A file's descriptor died with the old process. */
-        .source_until_ms = past->is_file ? 1 : cairn_max_u64(1, up->locked.offers_until_ms),
+        .source_wait = past->is_file ? CAIRN_UP_SOURCE_GONE : CAIRN_UP_SOURCE_OFFERED,
         .parts = past->parts,
         .part_count = past->part_count,
     };
@@ -219,7 +221,9 @@ static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_pa
 enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
                                         struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
-    up->locked.offers_until_ms = cairn_mono_ms() + up->settings.offer_wait_ms;
+    up->locked.offers_awaited = true;
+    up->locked.offers_left_ms = up->settings.offer_wait_ms;
+    up->locked.offers_ticked_ms = cairn_mono_ms();
     for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
         struct cairn_error why = {0};
         enum cairn_code code = build_entry(up, past, &why);
@@ -237,10 +241,21 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
 
 /* ---- the end of the wait ---- */
 
+/* R2: a process that was suspended has heard nobody meanwhile. */
+static bool count_down(struct cairn_up *up) {
+    uint64_t now_ms = cairn_mono_ms();
+    uint64_t passed_ms = cairn_min_u64(now_ms - up->locked.offers_ticked_ms, TICK_MS_MAX);
+    up->locked.offers_ticked_ms = now_ms;
+    up->locked.offers_left_ms -= cairn_min_u64(up->locked.offers_left_ms, passed_ms);
+    return up->locked.offers_left_ms == 0;
+}
+
 void cairn_up_recovery_tick(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
-    if (!up->locked.offers_until_ms || cairn_mono_ms() < up->locked.offers_until_ms) return;
-    up->locked.offers_until_ms = 0;
+    if (!up->locked.offers_awaited || !count_down(up)) return;
+    up->locked.offers_awaited = false;
+    cairn_up_queue_end_offers(up->queue);
+    if (up->locked.draining) return; /* the next start waits for them once more */
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];

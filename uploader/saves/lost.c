@@ -29,6 +29,7 @@ struct cairn_up_lost {
     bool taken;     /* the server knows, in its present catalog */
     enum said said; /* for what a heartbeat was asked for */
     uint64_t hold_until_ms;
+    bool awaited; /* of a process before this one: it holds while offers are awaited */
 };
 
 /* ---- in and out ---- */
@@ -73,7 +74,7 @@ static bool matters(const struct cairn_up_rank *rank) {
 }
 
 static void add(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
-                uint64_t hold_until_ms) {
+                uint64_t hold_until_ms, bool awaited) {
     int process = take->process;
     uint64_t entry = take->entry;
     make_room(up);
@@ -91,7 +92,8 @@ static void add(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
                                    .process = matters(take) ? process : -1,
                                    .bye = bye,
                                    .ended = take->ended && matters(take),
-                                   .hold_until_ms = hold_until_ms};
+                                   .hold_until_ms = hold_until_ms,
+                                   .awaited = awaited};
     (void)cairn_text_copy(lost->proc, sizeof(lost->proc), take->proc);
     up->locked.lost = lost;
 }
@@ -112,11 +114,11 @@ void cairn_up_lost_add_locked(struct cairn_up *up, const struct cairn_up_rank *t
     struct cairn_up_rank rank = *take;
     if (!matters(take)) close_entry(up, &rank.entry);
     if (matters(take) && bye) record_bye(up, take);
-    add(up, &rank, bye, bye ? 0 : cairn_mono_ms() + HOLD_MS);
+    add(up, &rank, bye, bye ? 0 : cairn_mono_ms() + HOLD_MS, false);
 }
 
 void cairn_up_lost_recover_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {
-    add(up, take, bye, bye || take->ended ? 0 : up->locked.offers_until_ms);
+    add(up, take, bye, 0, !bye && !take->ended);
 }
 
 void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
@@ -129,11 +131,15 @@ void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attemp
     }
 }
 
+/* L4 */
+static bool holds(const struct cairn_up *up, const struct cairn_up_lost *lost) {
+    return cairn_mono_ms() < lost->hold_until_ms || (lost->awaited && up->locked.offers_awaited);
+}
+
 bool cairn_up_lost_holds_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     uint32_t left = 0;
-    uint64_t now_ms = cairn_mono_ms();
     for (const struct cairn_up_lost *at = up->locked.lost; at; at = at->next)
-        if (at->attempt == attempt && now_ms >= at->hold_until_ms) left++;
+        if (at->attempt == attempt && !holds(up, at)) left++;
     return attempt->users > left;
 }
 
@@ -167,10 +173,10 @@ static bool is_settled(const struct cairn_up *up, const struct cairn_up_lost *lo
     return true;
 }
 
-static bool is_over(const struct cairn_up_lost *lost) {
+static bool is_over(const struct cairn_up *up, const struct cairn_up_lost *lost) {
     bool unseen = !lost->ended && lost->process < 0;
     return lost->attempt->stale || lost->attempt->foreign.code != CAIRN_OK ||
-           (unseen && cairn_mono_ms() >= lost->hold_until_ms);
+           (unseen && !holds(up, lost));
 }
 
 bool cairn_up_lost_tick(struct cairn_up *up) {
@@ -178,7 +184,7 @@ bool cairn_up_lost_tick(struct cairn_up *up) {
     cairn_lock_take(&up->lock);
     for (struct cairn_up_lost **at = &up->locked.lost; *at;) {
         struct cairn_up_lost *lost = *at;
-        if (is_over(lost)) {
+        if (is_over(up, lost)) {
             drop(up, at);
             continue;
         }

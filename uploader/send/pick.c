@@ -183,9 +183,11 @@ static bool take_end(struct cairn_up_sender *sender, struct cairn_up_shard *shar
     return true;
 }
 
-static void want_source(struct cairn_up_shard *shard, uint64_t now_ms) {
+static void want_source(struct cairn_up_sender *sender, struct cairn_up_shard *shard) {
+    enum cairn_up_source_wait wait = shard->queue.source_wait;
     shard->queue.needs_source = true;
-    if (!shard->queue.source_until_ms || now_ms < shard->queue.source_until_ms) return;
+    if (wait == CAIRN_UP_SOURCE_FOREVER) return;
+    if (wait == CAIRN_UP_SOURCE_OFFERED && !sender->send->queue->locked.offers_over) return;
     struct cairn_error why = {0};
     cairn_fail(&why, CAIRN_SOURCE_GONE,
                "the uploader restarted and nobody brought its bytes again");
@@ -195,7 +197,7 @@ static void want_source(struct cairn_up_shard *shard, uint64_t now_ms) {
 
 /* Everything that this shard can do now. */
 static uint32_t pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
-                           uint32_t room, uint64_t now_ms, struct cairn_up_sending ***tail) {
+                           uint32_t room, struct cairn_up_sending ***tail) {
     uint32_t taken = 0;
     for (;;) {
         struct cairn_multipart_action action = {0};
@@ -212,7 +214,7 @@ static uint32_t pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard
             return taken;
         case CAIRN_MULTIPART_NEED_SOURCE:
             if (shard->queue.giving_up) return taken;
-            want_source(shard, now_ms);
+            want_source(sender, shard);
             if (!shard->queue.giving_up) return taken;
             break;
         default:
@@ -239,7 +241,7 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint
             *ret_again_ms = cairn_min_u64(*ret_again_ms, shard->queue.not_before_ms - now_ms);
             continue;
         }
-        room -= pick_shard(sender, shard, room, now_ms, &tail);
+        room -= pick_shard(sender, shard, room, &tail);
     }
     return first;
 }

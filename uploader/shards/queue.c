@@ -68,6 +68,13 @@ bool cairn_up_queue_is_still(struct cairn_up_queue *queue) {
     return true;
 }
 
+void cairn_up_queue_end_offers(struct cairn_up_queue *queue) {
+    cairn_lock_take(&queue->lock);
+    queue->locked.offers_over = true;
+    cairn_lock_give(&queue->lock);
+    cairn_up_queue_wake(queue);
+}
+
 void cairn_up_queue_remove(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     *(shard->queue.previous ? &shard->queue.previous->queue.next : &queue->locked.first) =
         shard->queue.next;

@@ -26,7 +26,8 @@ struct cairn_up_queue {
     struct {
         struct cairn_up_shard *first, *last; /* oldest first */
         bool stopping;
-        bool admitted; /* the store was met and there was no gap since */
+        bool offers_over; /* nobody brings bytes of a process before this one any more (Q17) */
+        bool admitted;    /* the store was met and there was no gap since */
     } locked;
 };
 
@@ -46,6 +47,9 @@ void cairn_up_queue_admit(struct cairn_up_queue *queue);
 bool cairn_up_queue_is_admitted(struct cairn_up_queue *queue);
 /* No request of any shard is under way, also none that was picked before a gap. */
 bool cairn_up_queue_is_still(struct cairn_up_queue *queue);
+
+/* Q17: shards that waited for an offer are given up, unless their trainer is back. */
+void cairn_up_queue_end_offers(struct cairn_up_queue *queue);
 
 void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 /* With the lock held. */

@@ -149,7 +149,7 @@ void cairn_up_shard_source(struct cairn_up_queue *queue, struct cairn_up_shard *
 
 void cairn_up_shard_await(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     CAIRN_HOLD(&queue->lock);
-    shard->queue.source_until_ms = 0;
+    shard->queue.source_wait = CAIRN_UP_SOURCE_FOREVER;
 }
 
 void cairn_up_shard_restage(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
@@ -157,7 +157,7 @@ void cairn_up_shard_restage(struct cairn_up_queue *queue, struct cairn_up_shard 
     cairn_lock_take(&queue->lock);
     shard->queue.data = data;
     shard->queue.needs_source = false;
-    shard->queue.source_until_ms = 0;
+    shard->queue.source_wait = CAIRN_UP_SOURCE_FOREVER;
     cairn_multipart_restage(&shard->queue.mp);
     bool idle = !shard->queue.queued && !shard->queue.ended;
     cairn_lock_give(&queue->lock);
@@ -193,7 +193,7 @@ enum cairn_code cairn_up_shard_recover(struct cairn_up_queue *queue, struct cair
         cairn_multipart_remember(&shard->queue.mp, &past->parts[i]);
     shard->queue.blocks_journaled = past->blocks != NULL;
     shard->queue.intent_journaled = past->intent;
-    shard->queue.source_until_ms = past->source_until_ms;
+    shard->queue.source_wait = past->source_wait;
     return CAIRN_OK;
 }
 
@@ -204,7 +204,7 @@ bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *s
     if (possible) {
         shard->queue.ended = shard->queue.durable = false;
         shard->queue.data = NULL; /* its slab may hold other bytes by now */
-        shard->queue.source_until_ms = 1;
+        shard->queue.source_wait = CAIRN_UP_SOURCE_GONE;
     }
     cairn_lock_give(&queue->lock);
     if (possible) cairn_up_queue_add(queue, shard);

@@ -21,6 +21,13 @@
 
 #define CAIRN_UP_BLOCKS_BYTES_MAX (64 * CAIRN_MIB) /* checksums of a shard of 16 TiB */
 
+/* How long bytes are waited for that only a trainer has. */
+enum cairn_up_source_wait {
+    CAIRN_UP_SOURCE_FOREVER, /* it is connected and brings them */
+    CAIRN_UP_SOURCE_OFFERED, /* until offers are awaited no longer (Q17) */
+    CAIRN_UP_SOURCE_GONE
+};
+
 struct cairn_up_shard {
     /* fixed before it is queued */
     uint64_t entry; /* the save it belongs to */
@@ -46,8 +53,8 @@ struct cairn_up_shard {
         bool filling;
         bool blocks_journaled, intent_journaled;
         bool giving_up, ended, durable;
-        bool needs_source;        /* recovery: the bytes are wanted */
-        uint64_t source_until_ms; /* mono clock; 0 = for ever */
+        bool needs_source; /* recovery: the bytes are wanted */
+        enum cairn_up_source_wait source_wait;
         uint32_t in_flight, bodies_in_flight, failures;
         uint64_t not_before_ms;
     } queue;
@@ -88,9 +95,9 @@ void cairn_up_shard_restage(struct cairn_up_queue *queue, struct cairn_up_shard 
 /* Before it is queued: what the journal holds of it (Q17). */
 struct cairn_up_shard_past {
     bool intent, durable;
-    const char *upload_id;                /* NULL: none */
-    const uint32_t *blocks;               /* NULL: unknown */
-    uint64_t source_until_ms;             /* how long its bytes are waited for; mono clock */
+    const char *upload_id;  /* NULL: none */
+    const uint32_t *blocks; /* NULL: unknown */
+    enum cairn_up_source_wait source_wait;
     const struct cairn_store_part *parts; /* acknowledged before, of that upload */
     size_t part_count;
 };
