@@ -16,6 +16,7 @@
 #include "store/s3/settings.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/journal/journal.h"
+#include "uploader/journal/others.h"
 #include "uploader/mail.h"
 #include "uploader/recover/recover.h"
 #include "uploader/saves/attempt.h"
@@ -105,6 +106,8 @@ static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "state_dir %s is writable by everybody; the journal holds rights",
                           folder);
+    if (access(up->places.journal_path, F_OK) != 0)
+        cairn_up_journal_tell_others(folder, up->places.journal_path, up->places.node);
     struct cairn_up_recovery *recovery = NULL;
     CAIRN_TRY(cairn_up_recovery_new(&recovery, err));
     struct cairn_up_journal_options options = {

@@ -493,3 +493,19 @@ TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) /* K08 */
     REQUIRE(trainer_save(&other, 2, 0, 1, 5000, &few));
     EXPECT_EQ_TEXT(trainer_verdict(&other, few.number, 10000, state), "committed");
 }
+
+TEST(a_journal_of_another_node_name_is_named) /* J7 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    static const char *const renamed[] = {"--node=n2", NULL};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    EXPECT(!cairn_daemon_logged(&world.uploader, "journal.other_node"));
+    EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
+    world.uploader_args = renamed;
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(cairn_daemon_logged(&world.uploader, "journal.other_node"));
+    EXPECT(cairn_daemon_logged(&world.uploader, "n1.journal"));
+    EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
+    REQUIRE(world_uploader_start(&world, NULL, NULL)); /* by now it has one of its own */
+    expect_alive(&world, "job-1");
+}
