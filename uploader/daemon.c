@@ -239,9 +239,10 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_socket_stop(up->socket);
     cairn_up_watch_stop(up->watch);
     cairn_up_outbox_stop(up->outbox);
-    cairn_up_send_stop(up->send);
+    bool quiet = cairn_up_send_stop(up->send);
     cairn_up_fetch_stop(up->fetch);
-    if (!cairn_up_tasks_stop(up->tasks, TASKS_WAIT_MS)) { /* the server makes somebody wait */
+    quiet &= cairn_up_tasks_stop(up->tasks, TASKS_WAIT_MS);
+    if (!quiet) { /* a file, or the server, makes somebody wait */
         cairn_up_journal_free(up->journal);
         _exit(status);
     }

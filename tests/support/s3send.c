@@ -152,7 +152,7 @@ enum cairn_code cairn_s3run_by_uploader(struct cairn_s3world *world, struct cair
     if (code == CAIRN_OK) code = queue(&up, run, blocks, slab, &shard, &run->error);
     if (code == CAIRN_OK) code = wait_ended(&up, shard, run);
     munmap(slab, run->size_bytes + 1);
-    cairn_up_send_stop(up.send);
+    (void)cairn_up_send_stop(up.send);
     if (shard) {
         run->rounds = shard->queue.mp.rounds;
         snprintf(run->upload_id, sizeof run->upload_id, "%s", shard->queue.mp.upload_id);

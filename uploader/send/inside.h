@@ -42,6 +42,15 @@ struct cairn_up_fill {
     int64_t changed_ns;
 };
 
+/* A thread that reads files: one that does not answer (a network file system that is away) holds up
+ * this one and no sender. */
+struct cairn_up_reader {
+    struct cairn_up_send *send;
+    pthread_t thread;
+    bool started;
+    struct cairn_up_fill fill; /* its shard is set and cleared with the lock held */
+};
+
 struct cairn_up_sender {
     struct cairn_up_send *send;
     pthread_t thread;
@@ -51,7 +60,6 @@ struct cairn_up_sender {
     uint32_t flying_count;
     void *read_buffer; /* CAIRN_MULTIPART_READ_BYTES; made when first needed */
     bool reading;      /* it is in use */
-    struct cairn_up_fill fill;
 };
 
 struct cairn_up_send {
@@ -60,6 +68,9 @@ struct cairn_up_send {
     struct cairn_often said;      /* of failed requests; locked by upload_queue */
     struct cairn_up_sender *senders;
     size_t sender_count;
+    struct cairn_up_reader *readers; /* as many as the pool has buffers */
+    size_t reader_count;
+    struct cairn_condition to_read, was_read; /* of upload_queue */
 };
 
 /* Under the lock: what this worker shall do next, as a list; NULL: nothing. */
@@ -73,9 +84,14 @@ void cairn_up_send_finish(struct cairn_up_sender *sender);
 void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all);
 void cairn_up_sending_free(struct cairn_up_sending *sending);
 
-/* source.c: with the lock held, begin to read part_number when a buffer is free. */
-bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+/* source.c: with the lock held, have part_number read when a buffer and a reader are free. Senders
+ * are woken when it was. */
+bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shard,
                          uint32_t part_number, bool verify);
-/* Without the lock: read some; when the part is whole, hand it to the shard. */
-void cairn_up_fill_step(struct cairn_up_sender *sender);
-void cairn_up_fill_drop(struct cairn_up_sender *sender);
+enum cairn_code cairn_up_readers_new(struct cairn_up_send *send,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_readers_start(struct cairn_up_send *send,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Once `stopping` is set. False: some file does not answer, and its thread stays. */
+bool cairn_up_readers_stop(struct cairn_up_send *send);
+void cairn_up_readers_free(struct cairn_up_send *send);

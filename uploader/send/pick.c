@@ -40,7 +40,7 @@ static bool take_buffer(struct cairn_up_sender *sender, struct cairn_up_shard *s
     }
     if (shard->queue.filled)
         cairn_up_pool_give(&sender->send->queue->pool, CAIRN_TAKE(shard->queue.filled));
-    (void)cairn_up_fill_begin(sender, shard, part, true);
+    (void)cairn_up_fill_begin(sender->send, shard, part, true);
     return false;
 }
 
@@ -210,7 +210,7 @@ static uint32_t pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard
         case CAIRN_MULTIPART_WAIT:
             if (shard->is_file && !shard->queue.giving_up && !shard->queue.filled &&
                 shard->queue.mp.ready_bytes < shard->size_bytes)
-                (void)cairn_up_fill_begin(sender, shard, 0, false);
+                (void)cairn_up_fill_begin(sender->send, shard, 0, false);
             return taken;
         case CAIRN_MULTIPART_NEED_SOURCE:
             if (shard->queue.giving_up) return taken;

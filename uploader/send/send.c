@@ -17,8 +17,9 @@ enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **re
     send->queue = up->queue;
     send->senders = calloc((size_t)up->settings.workers, sizeof(*send->senders));
     send->sender_count = send->senders ? (size_t)up->settings.workers : 0;
-    enum cairn_code code = CAIRN_OK;
-    if (!send->senders) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the senders");
+    enum cairn_code code = cairn_up_readers_new(send, err);
+    if (code == CAIRN_OK && !send->senders)
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the senders");
     for (size_t i = 0; code == CAIRN_OK && i < send->sender_count; i++) {
         send->senders[i].send = send;
         code = cairn_store_worker_new(up->store, &send->senders[i].store, err);
@@ -45,10 +46,6 @@ static void run_once(struct cairn_up_sender *sender) {
         cairn_up_send_pick(sender, send->queue->locked.admitted ? room : 0, &again_ms);
     cairn_lock_give(&send->queue->lock);
     if (picked) cairn_up_send_launch(sender, picked);
-    if (sender->fill.shard) {
-        cairn_up_fill_step(sender);
-        again_ms = 0;
-    }
     struct cairn_error error;
     if (cairn_store_poll(sender->store, picked ? 0 : (uint32_t)again_ms, &error) != CAIRN_OK)
         cairn_log(ERROR, "send.poll", "cause=\"%s\"", error.message);
@@ -65,7 +62,6 @@ static void *sender_main(void *argument) {
         if (stopping) break;
         run_once(sender);
     }
-    cairn_up_fill_drop(sender);
     cairn_up_send_cancel_given_up(sender, true);
     cairn_up_send_finish(sender);
     return NULL;
@@ -77,11 +73,11 @@ enum cairn_code cairn_up_send_start(struct cairn_up_send *send, struct cairn_err
             return cairn_fail(err, CAIRN_INTERNAL, "no thread for a sender");
         send->senders[i].started = true;
     }
-    return CAIRN_OK;
+    return cairn_up_readers_start(send, err);
 }
 
-void cairn_up_send_stop(struct cairn_up_send *send) {
-    if (!send) return;
+bool cairn_up_send_stop(struct cairn_up_send *send) {
+    if (!send) return true;
     cairn_lock_take(&send->queue->lock);
     send->queue->locked.stopping = true;
     cairn_lock_give(&send->queue->lock);
@@ -90,11 +86,14 @@ void cairn_up_send_stop(struct cairn_up_send *send) {
         if (send->senders[i].started) pthread_join(send->senders[i].thread, NULL);
         send->senders[i].started = false;
     }
+    return cairn_up_readers_stop(send);
 }
 
 void cairn_up_send_free(struct cairn_up_send *send) {
     if (!send) return;
-    cairn_up_send_stop(send);
+    bool quiet = cairn_up_send_stop(send);
+    CAIRN_ASSERT(quiet); /* whoever frees has stopped it before */
+    cairn_up_readers_free(send);
     cairn_up_queue_drop_workers(send->queue);
     for (size_t i = 0; i < send->sender_count; i++) {
         if (send->senders[i].store) cairn_store_worker_free(send->senders[i].store);

@@ -13,6 +13,8 @@
  *              longer match them are never sent on: CAIRN_SOURCE_CHANGED names shard and range.
  *          E4  after a shard ended, no request of this process carries its bytes (Q20); a shard
  *              that is given up is cancelled on the wire first, then its upload is aborted.
+ *          E9  a file that does not answer holds up the files of its own save, and no bytes of a
+ *              slab; other saves' files go on as long as half of the readers do.
  *          E6  nothing is picked before the store was met, nor after a gap until it was met again
  *              (Q55): its path names another folder, or a request found it away.
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved.
@@ -28,5 +30,6 @@ enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **re
                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_up_send_start(struct cairn_up_send *send,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_up_send_stop(struct cairn_up_send *send);
+/* False: a thread waits for a file that does not answer, and nothing of this may be freed. */
+bool cairn_up_send_stop(struct cairn_up_send *send);
 void cairn_up_send_free(struct cairn_up_send *send);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files as shards: parts are read into pool buffers a few MiB at a time, so that a slow disk does
- * not keep this worker's connections waiting. The first read makes the checksums; any later read
- * must find the same ones.
+ * Files as shards: parts are read into pool buffers by threads of their own, so that neither a slow
+ * disk nor a file that never answers keeps a sender's connections waiting. The first read makes the
+ * checksums; any later read must find the same ones.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,19 +14,33 @@
 #include "uploader/send/inside.h"
 
 #define STEP_BYTES (4 * CAIRN_MIB)
+#define STOP_WAIT_MS 2000
 
-bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+/* E9: one save's files take half of the readers at most, so that those of another are read while
+ * the first one's hang. */
+static struct cairn_up_reader *idle_reader(struct cairn_up_send *send,
+                                           const struct cairn_up_shard *shard) {
+    struct cairn_up_reader *idle = NULL;
+    size_t own = 0;
+    for (size_t i = 0; i < send->reader_count; i++) {
+        const struct cairn_up_shard *reads = send->readers[i].fill.shard;
+        if (!reads) idle = &send->readers[i];
+        own += reads && reads->entry == shard->entry;
+    }
+    return own < (send->reader_count + 1) / 2 ? idle : NULL;
+}
+
+bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shard,
                          uint32_t part_number, bool verify) {
-    struct cairn_up_send *send = sender->send;
-    struct cairn_up_fill *fill = &sender->fill;
-    if (fill->shard || shard->queue.filling || !send->queue->pool.free) return false;
+    struct cairn_up_reader *reader = shard->queue.filling ? NULL : idle_reader(send, shard);
+    if (!reader || !send->queue->pool.free) return false;
     const struct cairn_multipart *mp = &shard->queue.mp;
     uint64_t part_bytes = mp->parts ? mp->part_bytes : mp->size_bytes; /* no parts: one PUT */
     uint64_t offset = verify ? (part_number - 1) * part_bytes : mp->ready_bytes;
     uint64_t length = cairn_min_u64(part_bytes, mp->size_bytes - offset);
     uint32_t *crcs = malloc((size_t)(length / CAIRN_BLOCK_BYTES + 1) * sizeof(*crcs));
     if (!crcs) return false;
-    *fill = (struct cairn_up_fill){
+    reader->fill = (struct cairn_up_fill){
         .shard = shard,
         .buffer = cairn_up_pool_take(&send->queue->pool),
         .part_number = (uint32_t)(offset / cairn_max_u64(part_bytes, 1)) + 1,
@@ -38,24 +52,24 @@ bool cairn_up_fill_begin(struct cairn_up_sender *sender, struct cairn_up_shard *
         .changed_ns = shard->queue.file_changed_ns,
     };
     shard->queue.filling = true;
+    cairn_condition_broadcast(&send->to_read);
     return true;
 }
 
-static void end(struct cairn_up_sender *sender, bool keep_buffer) {
-    struct cairn_up_fill *fill = &sender->fill;
-    uint64_t entry = fill->shard->entry;
-    cairn_lock_take(&sender->send->queue->lock);
-    if (!keep_buffer) cairn_up_pool_give(&sender->send->queue->pool, fill->buffer);
-    fill->shard->queue.filling = false;
-    bool giving_up = fill->shard->queue.giving_up;
-    cairn_lock_give(&sender->send->queue->lock);
-    free(fill->crcs);
-    *fill = (struct cairn_up_fill){0};
-    if (giving_up) cairn_up_save_settle(sender->send->up, entry);
-}
-
-void cairn_up_fill_drop(struct cairn_up_sender *sender) {
-    if (sender->fill.shard) end(sender, false);
+static void end(struct cairn_up_reader *reader, bool keep_buffer) {
+    struct cairn_up_send *send = reader->send;
+    struct cairn_up_fill done = reader->fill;
+    uint64_t entry = done.shard->entry;
+    cairn_lock_take(&send->queue->lock);
+    if (!keep_buffer) cairn_up_pool_give(&send->queue->pool, done.buffer);
+    done.shard->queue.filling = false;
+    bool giving_up = done.shard->queue.giving_up;
+    reader->fill = (struct cairn_up_fill){0};
+    cairn_condition_broadcast(&send->was_read);
+    cairn_lock_give(&send->queue->lock);
+    free(done.crcs);
+    cairn_up_queue_wake(send->queue);
+    if (giving_up) cairn_up_save_settle(send->up, entry);
 }
 
 static enum cairn_code read_some(struct cairn_up_fill *fill, struct cairn_error *err) {
@@ -116,10 +130,10 @@ static enum cairn_code compare(const struct cairn_up_fill *fill, struct cairn_er
 }
 
 /* The part is whole: hand it to the shard. */
-static enum cairn_code deliver(struct cairn_up_sender *sender, struct cairn_error *err) {
-    struct cairn_up_fill *fill = &sender->fill;
+static enum cairn_code deliver(struct cairn_up_reader *reader, struct cairn_error *err) {
+    struct cairn_up_fill *fill = &reader->fill;
     struct cairn_up_shard *shard = fill->shard;
-    cairn_lock_take(&sender->send->queue->lock);
+    cairn_lock_take(&reader->send->queue->lock);
     enum cairn_code code = CAIRN_OK;
     if (!fill->verify)
         code = cairn_multipart_ready(&shard->queue.mp, fill->offset + fill->length, fill->crcs,
@@ -130,22 +144,91 @@ static enum cairn_code deliver(struct cairn_up_sender *sender, struct cairn_erro
         shard->queue.filled = fill->buffer;
         shard->queue.filled_part = fill->part_number;
     }
-    cairn_lock_give(&sender->send->queue->lock);
+    cairn_lock_give(&reader->send->queue->lock);
     return code;
 }
 
-void cairn_up_fill_step(struct cairn_up_sender *sender) {
-    struct cairn_up_fill *fill = &sender->fill;
+/* Some MiB; false: the part is read, or never will be. */
+static bool step(struct cairn_up_reader *reader) {
+    struct cairn_up_fill *fill = &reader->fill;
+    struct cairn_up_queue *queue = reader->send->queue;
     struct cairn_error error = {0};
-    cairn_lock_take(&sender->send->queue->lock);
-    bool giving_up = fill->shard->queue.giving_up;
-    cairn_lock_give(&sender->send->queue->lock);
-    enum cairn_code code = giving_up ? CAIRN_CANCELLED : read_some(fill, &error);
-    if (code == CAIRN_OK && fill->done < fill->length) return;
+    cairn_lock_take(&queue->lock);
+    bool unwanted = fill->shard->queue.giving_up || queue->locked.stopping;
+    cairn_lock_give(&queue->lock);
+    enum cairn_code code = unwanted ? CAIRN_CANCELLED : read_some(fill, &error);
+    if (code == CAIRN_OK && fill->done < fill->length) return true;
     if (code == CAIRN_OK) code = check_unchanged(fill, &error);
     if (code == CAIRN_OK && fill->verify) code = compare(fill, &error);
-    if (code == CAIRN_OK) code = deliver(sender, &error);
+    if (code == CAIRN_OK) code = deliver(reader, &error);
     if (code != CAIRN_OK && code != CAIRN_CANCELLED)
-        cairn_up_shard_give_up(sender->send->queue, fill->shard, &error);
-    end(sender, code == CAIRN_OK);
+        cairn_up_shard_give_up(queue, fill->shard, &error);
+    end(reader, code == CAIRN_OK);
+    return false;
+}
+
+/* ---- the threads ---- */
+
+/* False: stop. */
+static bool wait_for_file(struct cairn_up_reader *reader) {
+    struct cairn_up_queue *queue = reader->send->queue;
+    CAIRN_HOLD(&queue->lock);
+    while (!reader->fill.shard && !queue->locked.stopping)
+        (void)cairn_condition_wait(&reader->send->to_read, &queue->lock, UINT64_MAX);
+    return reader->fill.shard != NULL;
+}
+
+static void *reader_main(void *argument) {
+    struct cairn_up_reader *reader = argument;
+    while (wait_for_file(reader)) {
+        while (step(reader)) continue;
+    }
+    return NULL;
+}
+
+enum cairn_code cairn_up_readers_new(struct cairn_up_send *send, struct cairn_error *err) {
+    cairn_condition_init(&send->to_read);
+    cairn_condition_init(&send->was_read);
+    send->readers = calloc(send->queue->pool.buffer_count, sizeof(*send->readers));
+    if (!send->readers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for readers of files");
+    send->reader_count = send->queue->pool.buffer_count;
+    for (size_t i = 0; i < send->reader_count; i++) send->readers[i].send = send;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_readers_start(struct cairn_up_send *send, struct cairn_error *err) {
+    for (size_t i = 0; i < send->reader_count; i++) {
+        struct cairn_up_reader *reader = &send->readers[i];
+        if (pthread_create(&reader->thread, NULL, reader_main, reader))
+            return cairn_fail(err, CAIRN_INTERNAL, "no thread for a reader of files");
+        reader->started = true;
+    }
+    return CAIRN_OK;
+}
+
+static bool some_read(const struct cairn_up_send *send) {
+    for (size_t i = 0; i < send->reader_count; i++)
+        if (send->readers[i].fill.shard) return true;
+    return false;
+}
+
+bool cairn_up_readers_stop(struct cairn_up_send *send) {
+    uint64_t until_ms = cairn_mono_ms() + STOP_WAIT_MS;
+    cairn_lock_take(&send->queue->lock);
+    cairn_condition_broadcast(&send->to_read);
+    while (some_read(send) && cairn_condition_wait(&send->was_read, &send->queue->lock, until_ms))
+        continue;
+    bool stuck = some_read(send);
+    cairn_lock_give(&send->queue->lock);
+    for (size_t i = 0; i < send->reader_count && !stuck; i++) {
+        if (send->readers[i].started) pthread_join(send->readers[i].thread, NULL);
+        send->readers[i].started = false;
+    }
+    return !stuck;
+}
+
+void cairn_up_readers_free(struct cairn_up_send *send) {
+    free(send->readers);
+    cairn_condition_release(&send->to_read);
+    cairn_condition_release(&send->was_read);
 }

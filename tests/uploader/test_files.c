@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that are given to the uploader and cannot be read. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "tests/support/hang_fs.h"
+#include "tests/uploader/trainer.h"
+
+#define BYTES 100000
+
+static bool give(struct cairn_trainer *trainer, const struct trainer_save *save, const char *folder,
+                 const char *name, uint64_t bytes) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    json_t *message = json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save",
+                                (json_int_t)save->number, "name", name, "bytes", (json_int_t)bytes);
+    bool taken = fd >= 0 && trainer_ask(trainer, message, (struct cairn_view){NULL, 0}, &fd, 1,
+                                        NULL) == CAIRN_OK;
+    if (fd >= 0) close(fd);
+    return taken;
+}
+
+TEST(files_that_never_answer_hold_up_no_other_save) /* E9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) hung = {0};
+    CAIRN_AUTO(trainer) other = {0};
+    __attribute__((cleanup(cairn_hang_fs_release))) struct cairn_hang_fs fs = {0};
+    struct trainer_save save;
+    char folder[400], path[600], state[32];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    snprintf(folder, sizeof folder, "%s/hangs", world.folder);
+    if (!cairn_hang_fs_mount(folder, BYTES, &fs)) SKIP("needs the right to mount, and /dev/fuse");
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    REQUIRE(trainer_open(&hung, &options));
+    REQUIRE(trainer_begin(&hung, 1, 1, &save));
+    for (int i = 0; i < 6; i++) { /* more than there are senders, and than there are readers */
+        char name[32];
+        snprintf(name, sizeof name, "file-%d", i);
+        REQUIRE(give(&hung, &save, folder, name, BYTES));
+    }
+    options.job = "job-2";
+    options.run = "llm/eight";
+    REQUIRE(trainer_open(&other, &options));
+    REQUIRE(trainer_save(&other, 1, 0, 1, BYTES, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&other, save.number, 8000, state), "committed");
+    snprintf(path, sizeof path, "%s/real", world.folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0 && ftruncate(fd, BYTES) == 0);
+    close(fd);
+    REQUIRE(trainer_begin(&other, 2, 1, &save)); /* files of another save, too */
+    REQUIRE(give(&other, &save, world.folder, "real", BYTES));
+    REQUIRE(trainer_seal(&other, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&other, save.number, 8000, state), "committed");
+}
