@@ -7,6 +7,7 @@
 
 #include <cairn/cairn.h>
 
+#include "api/failure.h"
 #include "cli/output.h"
 #include "cli/verb.h"
 #include "common/json.h"
@@ -34,7 +35,7 @@ static void usage(FILE *to) {
           "`cairn VERB --help` shows examples and flags of one verb.\n"
           "Exit status: 0 ok, 1 error, 2 usage, 3 not found, 4 not allowed, 5 unavailable, 6 "
           "refused,\n"
-          "7 integrity failure, 8 timeout, 9 partial, 130 interrupted.\n",
+          "7 integrity failure, 8 timeout, 130 interrupted.\n",
           to);
 }
 
@@ -66,6 +67,31 @@ static int status_of(enum cairn_code code, const struct cairn_error *err) {
     return cairn_code_info(no_bucket ? CAIRN_NOT_FOUND : code)->exit_status;
 }
 
+/* One object on one line, the last of standard error; see docs/command.md. */
+static bool tell_json(const struct cairn_cli_verb *verb, enum cairn_code code,
+                      const struct cairn_error *why) {
+    CAIRN_AUTO_JSON json_t *answer =
+        json_pack("{s:s, s:i, s:b}", "verb", verb->name, "exit", status_of(code, why), "retryable",
+                  cairn_code_info(code)->retryable);
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_error said = *why;
+    said.code = code;
+    if (!answer || !cairn_failure_put(answer, "message", &said) ||
+        cairn_json_dump(answer, &text, NULL) != CAIRN_OK)
+        return false;
+    fprintf(stderr, "%s\n", text.data);
+    return true;
+}
+
+static void tell(const struct cairn_cli_verb *verb, const struct cairn_cli *cli,
+                 enum cairn_code code, struct cairn_error *err) {
+    bool json = cli->json || cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL;
+    cairn_cli_clean(err->message); /* it may quote what a stranger wrote */
+    if (json && tell_json(verb, code, err)) return;
+    fprintf(stderr, "cairn %s: %s\n", verb->name, err->message);
+    if (err->request_id[0]) fprintf(stderr, "  the store's request id: %s\n", err->request_id);
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     cairn_json_watch_memory();
@@ -93,10 +119,6 @@ int main(int argc, char **argv) {
     struct cairn_error err = {0};
     enum cairn_code code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
-    if (code != CAIRN_OK) {
-        cairn_cli_clean(err.message); /* it may quote what a stranger wrote */
-        fprintf(stderr, "cairn %s: %s\n", verb->name, err.message);
-        if (err.request_id[0]) fprintf(stderr, "  the store's request id: %s\n", err.request_id);
-    }
+    if (code != CAIRN_OK) tell(verb, &cli, code, &err);
     return status_of(code, &err);
 }

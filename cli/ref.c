@@ -21,8 +21,10 @@ enum cairn_code cairn_cli_ref_parse(const char *text, struct cairn_cli_ref *ret,
     if (name_bytes >= sizeof name)
         return cairn_fail(err, CAIRN_INVALID, "\"%.60s...\" is too long for project/run", text);
     memcpy(name, text, name_bytes);
-    if (cairn_run_name_parse(name, &ref.name, err) != CAIRN_OK)
-        return cairn_within(err, CAIRN_INVALID, "want project/run or project/run@step");
+    struct cairn_error why = {0};
+    if (cairn_run_name_parse(name, &ref.name, &why) != CAIRN_OK)
+        return cairn_fail(err, CAIRN_INVALID, "%s; want project/run or project/run@step",
+                          why.message);
     if (at) {
         if (!cairn_text_copy(ref.version, sizeof ref.version, at + 1) ||
             !version_valid(ref.version))

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "api/keys.h"
+#include "cli/output.h"
 #include "common/encode.h"
 
 #define FILES_MAX 1048576
@@ -214,7 +215,8 @@ enum cairn_code cairn_cli_tree_open(const char *path, bool follow, struct cairn_
     if (code == CAIRN_OK && ret->refused)
         code =
             cairn_fail(err, CAIRN_INVALID,
-                       "%zu names cannot be kept (listed above); nothing was sent", ret->refused);
+                       "%s cannot be kept (listed above); nothing was sent",
+                       cairn_cli_counted(ret->refused, "name", "names").text);
     if (code == CAIRN_OK && !ret->count)
         code = cairn_fail(err, CAIRN_INVALID, "%s holds no file", path);
     if (code == CAIRN_OK) code = finish_kept(ret, err);

@@ -32,10 +32,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         if (!json_is_true(json_object_get(answer, "frozen"))) return print(cli, answer, err);
         const char *note = json_string_value(json_object_get(answer, "note"));
         const char *cause = json_string_value(json_object_get(answer, "cause"));
-        fprintf(stderr, "cairn: still at it: %s\n",
-                note    ? note
-                : cause ? cause
-                        : "no reason given");
+        cairn_cli_note("cairn: still at it: %s", note ? note : cause ? cause : "no reason given");
     }
     return cairn_fail(err, CAIRN_TIMEOUT, "%s/%s is still frozen; the server's log says why",
                       name.project, name.run);
@@ -47,7 +44,7 @@ const struct cairn_cli_verb cairn_cli_verb_reconcile = {
     .purpose = "End the freeze of a run: take over what its store says (catalog-behind).",
     .examples = "  cairn reconcile llm/7b\n"
                 "  cairn reconcile llm/7b --json\n"
-                "  curl -s -X POST $CAIRN_URL/v1/runs/llm/7b/reconcile\n",
+                "  cairn reconcile llm/7b --server http://cairn:7420\n",
     .arguments_min = 1,
     .arguments_max = 1,
     .run = run,

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cli/daemons.h"
-#include "cli/verb.h"
+#include "cli/output.h"
 #include "common/file.h"
 #include "common/text.h"
 
@@ -106,21 +106,23 @@ static enum cairn_code start_uploader(const struct cairn_cli *cli, struct up *up
                                   up->ready_file, READY_MS, err);
 }
 
-static void tell(const struct cairn_cli *cli, const struct up *up) {
+static enum cairn_code tell(const struct cairn_cli *cli, const struct up *up,
+                            struct cairn_error *err) {
     if (cli->output != CAIRN_CLI_TABLE) {
-        printf("{\"url\":\"%s\",\"socket\":\"%s\",\"store\":\"%s\"}\n", up->url, up->socket,
-               up->store);
-    } else {
-        printf("Cairn is up on %s\n\n"
-               "  export CAIRN_URL=%s\n"
-               "  export CAIRN_SOCKET=%s\n\n"
-               "  cairn put ./model demo/first@1     keep a directory\n"
-               "  cairn ls demo/first                see it\n"
-               "  curl -s %s/v1/runs                 the same over HTTP\n\n"
-               "Ctrl-C stops both.\n",
-               up->folder, up->url, up->socket, up->url);
+        CAIRN_AUTO_JSON json_t *answer =
+            json_pack("{s:s, s:s, s:s}", "url", up->url, "socket", up->socket, "store", up->store);
+        if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
+        return cairn_cli_print_json(answer, false, err);
     }
-    fflush(stdout);
+    printf("Cairn is up on %s\n\n"
+           "  export CAIRN_URL=%s\n"
+           "  export CAIRN_SOCKET=%s\n\n"
+           "  cairn put ./model demo/first@1     keep a directory\n"
+           "  cairn ls demo/first                see it\n"
+           "  curl -s %s/v1/runs                 the same over HTTP\n\n"
+           "Ctrl-C stops both.\n",
+           up->folder, up->url, up->socket, up->url);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
 /* Until a signal comes (CAIRN_OK) or one of them ends by itself. */
@@ -151,7 +153,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(place(cli, &up, err));
     enum cairn_code code = start_server(cli, &up, err);
     if (code == CAIRN_OK) code = start_uploader(cli, &up, err);
-    if (code == CAIRN_OK) tell(cli, &up);
+    if (code == CAIRN_OK) code = tell(cli, &up, err);
     if (code == CAIRN_OK) code = watch(&up, signals, err);
     /* The uploader first: it finishes what was staged while the server can still commit it. */
     if (up.uploader.pid || up.server.pid) fprintf(stderr, "stopping\n");

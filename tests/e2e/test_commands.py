@@ -2,7 +2,10 @@
 """What people type: help, mistakes, exit statuses, lists, trash, waiting, and `cairn up`."""
 import json
 import os
+import pathlib
+import re
 import signal
+import struct
 import subprocess
 import time
 import unittest
@@ -11,7 +14,15 @@ from test_verify import safetensors
 from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
-         "bench", "doctor")
+         "bench", "doctor", "reconcile")
+
+
+def shapes():
+    """Fields of each command's answer, as docs/command.md lists them."""
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "command.md").read_text()
+    table = page.split("<!-- shapes")[1].split("<!-- end shapes")[0]
+    return {row[0]: set(re.findall(r"`(\w+)`", row[1]))
+            for row in re.findall(r"^\| `([\w ]+)` \| (.*) \|$", table, re.M)}
 
 
 class Commands(unittest.TestCase):
@@ -123,6 +134,100 @@ class Commands(unittest.TestCase):
             safetensors(folder / "model.safetensors", 3)
             (folder / "bytes.bin").write_bytes(b"b" * 1000)
         return folder
+
+    def test_json_has_the_shapes_of_the_page_of_the_command(self):
+        shown = shapes()
+        self.world.cairn("put", self.model(), "shape/run@1")
+
+        def ask(*words, status=0):
+            return json.loads(self.world.cairn(*words, "--json", status=status).stdout)
+
+        def expect(row, answer):
+            self.assertEqual(set(answer), shown[row], row)
+
+        expect("put", ask("put", self.model(), "shape/run@2"))
+        expect("ls", ask("ls")[0])
+        expect("show", ask("ls", "shape/run")[0])
+        for words in (("show", "shape/run@2"), ("wait", "shape/run@2"), ("resume", "shape/run"),
+                      ("rm", "shape/run@2"), ("undelete", "shape/run@2")):
+            expect("show", ask(*words))
+        expect("get", ask("get", "shape/run@2", "-d", self.world.root / "shape-back"))
+        expect("verify", ask("verify", "shape/run@2"))
+        wait_until(lambda: "node-0" in self.world.cairn("nodes").stdout)
+        expect("nodes", ask("nodes")[0])
+        expect("doctor", ask("doctor", self.world.store))
+        expect("reconcile", ask("reconcile", "shape/run"))
+        process, said = Up.start(self, self.world.root / "shape-up")
+        expect("up", said)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(40), 0)
+        process.stdout.close()
+        process.stderr.close()
+        self.assertEqual({row for row, fields in shown.items() if len(fields) > 2},
+                         {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
+                          "reconcile"})
+
+    def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
+        for words, code, status, http in (
+                (("show", "c/run@9", "--json"), "not-found", 3, 404),
+                (("ls", "c/nowhere", "-o", "jsonl"), "not-found", 3, 404),
+                (("get", "c/run@1", "--store", "/nosuch", "--json"), None, None, None),
+                (("ls", "--json", "--limit", "x"), "invalid", 2, None),
+                (("ls", "--json", "--server", "http://127.0.0.1:9"), "unavailable", 5, None)):
+            said = self.world.cairn(*words, status=status)
+            why = json.loads(said.stderr.splitlines()[-1])
+            self.assertEqual(said.stdout, "", words)
+            self.assertEqual(why["verb"], words[0])
+            self.assertEqual(why["exit"], said.returncode)
+            self.assertIn("message", why)
+            self.assertIn("retryable", why)
+            if code:
+                self.assertEqual((why["code"], why.get("http_status")), (code, http), why)
+        plain = self.world.cairn("show", "c/run@9", status=3).stderr
+        self.assertTrue(plain.startswith("cairn show: "), plain)
+
+    def test_resume_tells_a_first_run_from_a_mistyped_name(self):
+        self.assertEqual(self.world.cairn("resume", "c/run", "--or-none").stdout, "3\n")
+        self.world.cairn("resume", "c/first", status=3)
+        said = self.world.cairn("resume", "c/first", "--or-none")
+        self.assertEqual((said.stdout, said.stderr), ("", ""))
+        self.assertEqual(self.world.cairn("resume", "c/first", "--or-none", "--json").stdout,
+                         "null\n")
+        said = self.world.cairn("resume", "nobody/first", "--or-none", status=3)
+        self.assertIn("project nobody", said.stderr)
+        self.world.cairn("resume", "c/first", "--or-none", status=5,
+                         env={"CAIRN_URL": "http://127.0.0.1:9"})
+        self.world.cairn("resume", "c/run@2", status=2)
+
+    def test_what_a_terminal_obeys_is_not_printed(self):
+        source = self.world.root / "escapes"
+        source.mkdir()
+        name = "\x1b[31mred\x07\u009b2J\u202etxt"
+        head = json.dumps({name: {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
+        (source / "m.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + b"data")
+        self.world.cairn("put", source, "c/escapes@1")
+        stray = [p for p in self.world.stored("m.safetensors") if "escapes" in p.parts][0].parent / \
+            "stray\x1b[2J"
+        stray.write_bytes(b"?")
+        for words in (("show", "c/escapes@1"), ("show", "c/escapes@1", "--store", self.world.store),
+                      ("verify", "c/escapes@1"),
+                      ("verify", "c/escapes@1", "--store", self.world.store)):
+            said = self.world.cairn(*words)
+            for bad in ("\x1b", "\x07", "\u009b", "\u202e"):
+                self.assertNotIn(bad, said.stdout + said.stderr, words)
+        self.assertIn("red?", self.world.cairn("show", "c/escapes@1").stdout)
+
+    def test_one_is_not_many(self):
+        source = self.world.root / "single"
+        source.mkdir()
+        safetensors(source / "one.safetensors", 1)
+        said = self.world.cairn("put", source, "c/single@1").stdout
+        self.assertIn("1 file, ", said)
+        self.assertIn("1 tensor\n", said)
+        self.assertIn("in 1 shard of 1 rank\n", self.world.cairn("show", "c/single@1").stdout)
+        self.assertIn(": 1 shard checked", self.world.cairn("verify", "c/single@1").stdout)
+        out = self.world.root / "single-back"
+        self.assertIn(": 1 shard, ", self.world.cairn("get", "c/single@1", "-d", out).stdout)
 
     def test_put_with_a_store_works_in_tmpdir_and_leaves_nothing_there(self):
         source = self.world.root / "small"
