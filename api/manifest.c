@@ -11,6 +11,7 @@
 #include "api/names.h"
 #include "common/crc32c.h"
 #include "common/encode.h"
+#include "common/text.h"
 #include "common/utf8.h"
 
 #define MANIFEST_KIND "cairn_manifest"
@@ -108,8 +109,8 @@ static enum cairn_code check_fields(const struct cairn_manifest *manifest,
         return cairn_fail(err, CAIRN_INVALID, "step out of range");
     }
     if (manifest->shard_count > SHARDS_MAX) {
-        return cairn_fail(err, CAIRN_TOO_LARGE, "%zu shards, at most %u", manifest->shard_count,
-                          SHARDS_MAX);
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%s, at most %u",
+                          cairn_counted(manifest->shard_count, "shard").text, SHARDS_MAX);
     }
     return CAIRN_OK;
 }
@@ -301,9 +302,12 @@ static enum cairn_code shard_read(const json_t *json, struct cairn_manifest_shar
 static enum cairn_code shards_read(const json_t *list, struct cairn_manifest *ret,
                                    struct cairn_error *err) {
     size_t count = json_array_size(list);
-    if (count > SHARDS_MAX) return cairn_fail(err, CAIRN_INVALID, "%zu shards", count);
+    if (count > SHARDS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s", cairn_counted(count, "shard").text);
     ret->shards = calloc(count + 1, sizeof *ret->shards);
-    if (!ret->shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %zu shards", count);
+    if (!ret->shards)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %s",
+                          cairn_counted(count, "shard").text);
     for (size_t i = 0; i < count; i++) {
         ret->shard_count = i + 1;
         enum cairn_code code = shard_read(json_array_get(list, i), &ret->shards[i], err);

@@ -159,6 +159,13 @@ void cairn_duration_text(uint64_t ms, char ret_text[24]) {
     }
 }
 
+struct cairn_counted cairn_counted(uint64_t count, const char *thing) {
+    struct cairn_counted ret;
+    snprintf(ret.text, sizeof(ret.text), "%llu %s%s", (unsigned long long)count, thing,
+             count == 1 ? "" : "s");
+    return ret;
+}
+
 bool cairn_text_starts(const char *text, const char *start) {
     return !strncmp(text, start, strlen(start));
 }

@@ -25,6 +25,11 @@ enum cairn_code cairn_parse_duration(struct cairn_view text, uint64_t *ret_ms,
 void cairn_size_text(uint64_t bytes, char ret_text[24]);
 /* "0.41s", "2m05s", "3h12m"; ret_text holds 24 bytes. */
 void cairn_duration_text(uint64_t ms, char ret_text[24]);
+/* "1 rank", "2 ranks": whole within a printf's arguments, as cairn_short. */
+struct cairn_counted {
+    char text[48];
+};
+struct cairn_counted cairn_counted(uint64_t count, const char *thing);
 bool cairn_text_starts(const char *text, const char *start);
 /* Copy; what does not fit is cut off at the border of a character. False when it was cut. */
 bool cairn_text_copy(char *to, size_t capacity, const char *from);

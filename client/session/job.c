@@ -7,6 +7,7 @@
 
 #include "common/encode.h"
 #include "common/id.h"
+#include "common/text.h"
 
 static const char *from_environment(const char *name) {
     return getenv(name);
@@ -55,10 +56,10 @@ enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
         return take_counted("slurm", id, variable(sources, "SLURM_RESTART_COUNT"), ret_job, err);
     if (sources->world_size > 1)
         return cairn_fail(err, CAIRN_INVALID,
-                          "no job string for %u ranks: set `job` or CAIRN_JOB to one that is the "
+                          "no job string for %s: set `job` or CAIRN_JOB to one that is the "
                           "same on all ranks and new at each start (or start by torchrun with a "
                           "--rdzv-id, or by Slurm)",
-                          sources->world_size);
+                          cairn_counted(sources->world_size, "rank").text);
     char uuid[CAIRN_UUID_TEXT_BYTES], job[CAIRN_CLIENT_JOB_BYTES];
     cairn_uuid_random(uuid);
     snprintf(job, sizeof job, "single:%s", uuid);

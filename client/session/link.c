@@ -13,6 +13,7 @@
 #include "api/failure.h"
 #include "client/session/process.h"
 #include "common/clock.h"
+#include "common/text.h"
 
 void cairn_client_message_free(struct cairn_client_message *message) {
     if (!message) return;
@@ -31,7 +32,8 @@ enum cairn_code cairn_client_message_new(const json_t *message, struct cairn_vie
     made->bytes.limit = CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX + 64;
     CAIRN_TRY(cairn_frame_encode(message, blob, &made->bytes, err));
     if (fd_count > CAIRN_NET_FDS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "%zu descriptors in one frame", fd_count);
+        return cairn_fail(err, CAIRN_INVALID, "%s in one frame",
+                          cairn_counted(fd_count, "descriptor").text);
     for (size_t i = 0; i < fd_count; i++) {
         made->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
         if (made->fds[i] < 0) return cairn_fail_errno(err, "duplicate descriptor %d", fds[i]);

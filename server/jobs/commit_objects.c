@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/rule.h"
+#include "common/text.h"
 #include "server/jobs/identity.h"
 
 static void release_keys(struct cairn_store_object *objects, size_t count) {
@@ -41,16 +42,17 @@ static enum cairn_code judge(const struct cairn_srv_objects *objects,
     size_t bad = presence->count - presence->there_count;
     if (!object->found)
         return cairn_fail(err, CAIRN_CORRUPT,
-                          "%zu of %zu shards are not in the server's store; the first: node %s "
+                          "%zu of %s: not in the server's store; the first: node %s "
                           "registered shard %s of rank %u, there is no such object (is the store "
                           "mounted on that node?)",
-                          bad, presence->count, node, shard->name, shard->rank);
+                          bad, cairn_counted(presence->count, "shard").text, node, shard->name,
+                          shard->rank);
     return cairn_fail(err, CAIRN_CORRUPT,
-                      "%zu of %zu shards are not as they were registered; the first: node %s "
+                      "%zu of %s: not as registered; the first: node %s "
                       "registered shard %s of rank %u with %" PRIu64
                       " bytes, the store has %" PRIu64,
-                      bad, presence->count, node, shard->name, shard->rank, shard->size_bytes,
-                      object->found_bytes);
+                      bad, cairn_counted(presence->count, "shard").text, node, shard->name,
+                      shard->rank, shard->size_bytes, object->found_bytes);
 }
 
 enum cairn_code cairn_srv_objects_start(struct cairn_srv_objects *objects,

@@ -53,6 +53,12 @@ TEST(anything_else_is_no_number_and_leaves_the_result_alone) { /* X1, X2 */
     EXPECT_EQ_U64(value, 12);
 }
 
+TEST(one_thing_is_no_plural) {
+    EXPECT_EQ_TEXT(cairn_counted(1, "rank").text, "1 rank");
+    EXPECT_EQ_TEXT(cairn_counted(0, "rank").text, "0 ranks");
+    EXPECT_EQ_TEXT(cairn_counted(UINT64_MAX, "shard").text, "18446744073709551615 shards");
+}
+
 TEST(sizes_take_binary_and_decimal_units) {
     static const struct {
         const char *text;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "common/text.h"
 #include "uploader/tasks.h"
 
 /* What the memory of all ranks of this node comes to, one generation each. Every rank's part is
@@ -51,10 +52,11 @@ static uint32_t take_budget(struct cairn_up *up, const struct cairn_up_slab_wish
 static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
                               struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY,
-                      "one save of the %u ranks of this node needs %" PRIu64
+                      "one save of %s of this node needs %" PRIu64
                       " bytes (this rank %" PRIu64 "), the uploader's memory_budget is %" PRIu64
                       " of which %" PRIu64 " are free",
-                      wish->local_world_size, node_generation(wish), wish->bytes,
+                      cairn_counted(wish->local_world_size, "rank").text, node_generation(wish),
+                      wish->bytes,
                       up->budget.total_bytes, cairn_budget_free_bytes(&up->budget));
 }
 
@@ -65,8 +67,9 @@ static enum cairn_code check_wish(struct cairn_up *up, const struct cairn_up_sla
         !wish->local_world_size || wish->local_world_size > 65536)
         return cairn_fail(err, CAIRN_NO_MEMORY,
                           "%" PRIu64
-                          " bytes a rank for %u ranks; the uploader's memory_budget is %" PRIu64,
-                          wish->bytes, wish->local_world_size, up->budget.total_bytes);
+                          " bytes a rank for %s; the uploader's memory_budget is %" PRIu64,
+                          wish->bytes, cairn_counted(wish->local_world_size, "rank").text,
+                          up->budget.total_bytes);
     return CAIRN_OK;
 }
 

@@ -303,8 +303,9 @@ static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs
                                   struct cairn_frame *frame, struct cairn_error *err) {
     size_t count = json_array_size(slabs);
     if (count > CAIRN_UP_GENERATIONS_MAX || count != frame->fd_count)
-        return cairn_fail(err, CAIRN_PROTOCOL, "offer: %zu slabs and %zu descriptors", count,
-                          frame->fd_count);
+        return cairn_fail(err, CAIRN_PROTOCOL, "offer: %s and %s",
+                          cairn_counted(count, "slab").text,
+                          cairn_counted(frame->fd_count, "descriptor").text);
     for (size_t i = 0; i < count; i++) {
         const struct cairn_json_field fields[] = {
             {"bytes", CAIRN_JSON_U64, true, &offering->slabs[i].bytes, 0},

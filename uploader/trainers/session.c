@@ -167,8 +167,8 @@ static enum cairn_code on_stage(struct cairn_up_session *session, const struct c
 static enum cairn_code on_file(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                struct cairn_error *err) {
     if (ask->frame->fd_count != 1)
-        return cairn_fail(err, CAIRN_PROTOCOL, "file: %zu descriptors came, one is due",
-                          ask->frame->fd_count);
+        return cairn_fail(err, CAIRN_PROTOCOL, "file: %s came, one is due",
+                          cairn_counted(ask->frame->fd_count, "descriptor").text);
     int fd = ask->frame->fds[0];
     ask->frame->fds[0] = -1;
     CAIRN_TRY(cairn_up_save_file(session->up, session->conn, ask->frame->message, fd, err));
