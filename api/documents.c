@@ -39,7 +39,7 @@ enum cairn_code cairn_document_dump(json_t *take_json, struct cairn_buf *ret,
 
 json_t *cairn_document_hex(const uint8_t *data, size_t size) {
     char text[65];
-    CAIRN_ASSERT(size <= 32);
+    CAIRN_PROMISE(size <= 32, return NULL);
     cairn_hex_encode(data, size, text);
     return json_string(text);
 }

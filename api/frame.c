@@ -155,7 +155,8 @@ enum cairn_code cairn_frame_encode(const json_t *message, struct cairn_view blob
     if (blob.size > CAIRN_FRAME_BLOB_BYTES_MAX) {
         return cairn_fail(err, CAIRN_TOO_LARGE, "blob of %zu bytes in a frame", blob.size);
     }
-    CAIRN_ASSERT(json_is_string(json_object_get(message, "t")));
+    CAIRN_PROMISE(json_is_string(json_object_get(message, "t")),
+                  return cairn_fail(err, CAIRN_INTERNAL, "a message without a name"));
     if (ret->limit == 0) ret->limit = FRAME_BYTES_MAX;
     size_t start = ret->size;
     CAIRN_TRY(cairn_buf_append(ret, "\0\0\0\0\0\0\0", FRAME_HEADER_BYTES, err));

@@ -100,13 +100,13 @@ CAIRN_PRINTF(2, 3) static void key_print(struct cairn_key *ret, const char *form
     va_start(args, format);
     int size = vsnprintf(ret->text, sizeof ret->text, format, args);
     va_end(args);
-    CAIRN_ASSERT(size > 0);
-    CAIRN_ASSERT((size_t)size < sizeof ret->text); /* names are bounded far below it */
+    CAIRN_PROMISE(size > 0, ret->text[0] = '\0');
+    CAIRN_PROMISE((size_t)size < sizeof ret->text); /* names are bounded far below it */
 }
 
 static void assert_run_name(const struct cairn_run_name *name) {
-    CAIRN_ASSERT(cairn_name_valid(cairn_view_of(name->project)));
-    CAIRN_ASSERT(cairn_name_valid(cairn_view_of(name->run)));
+    CAIRN_PROMISE(cairn_name_valid(cairn_view_of(name->project)));
+    CAIRN_PROMISE(cairn_name_valid(cairn_view_of(name->run)));
 }
 
 void cairn_key_store_json(struct cairn_key *ret) {
@@ -133,7 +133,8 @@ void cairn_key_attempt_copy(const struct cairn_run_name *name, uint64_t attempt,
 void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32],
                       const struct cairn_version_id *writer, struct cairn_key *ret) {
     assert_run_name(name);
-    CAIRN_ASSERT(cairn_version_id_valid(cairn_view_of(writer->text)));
+    CAIRN_PROMISE(cairn_version_id_valid(cairn_view_of(writer->text)), *ret = (struct cairn_key){0};
+                  return );
     char hex[65], short_id[17];
     cairn_hex_encode(digest, 32, hex);
     size_t size = 0; /* the first 16 hex digits of the id, its dashes left out */
@@ -146,15 +147,15 @@ void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32
 
 void cairn_key_version_prefix(const struct cairn_version_place *place, struct cairn_key *ret) {
     assert_run_name(&place->name);
-    CAIRN_ASSERT(cairn_version_id_valid(cairn_view_of(place->id.text)));
-    CAIRN_ASSERT(place->step <= CAIRN_STEP_MAX);
+    CAIRN_PROMISE(cairn_version_id_valid(cairn_view_of(place->id.text)));
+    CAIRN_PROMISE(place->step <= CAIRN_STEP_MAX);
     key_print(ret, "%s/%s/%012llu/%s/", place->name.project, place->name.run,
               (unsigned long long)place->step, place->id.text);
 }
 
 void cairn_key_shard(const struct cairn_version_place *place, struct cairn_view shard,
                      struct cairn_key *ret) {
-    CAIRN_ASSERT(cairn_shard_name_check(shard, NULL) == CAIRN_OK);
+    CAIRN_PROMISE(cairn_shard_name_check(shard, NULL) == CAIRN_OK);
     struct cairn_key prefix;
     cairn_key_version_prefix(place, &prefix);
     key_print(ret, "%sdata/%.*s", prefix.text, (int)shard.size, (const char *)shard.data);

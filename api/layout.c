@@ -154,7 +154,7 @@ static uint32_t header(const struct cairn_layout *layout, unsigned at) {
 
 void cairn_layout_ref_at(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
                          uint32_t *ret_tensor) {
-    CAIRN_ASSERT(ref < header(layout, LAYOUT_AT_REFS));
+    CAIRN_PROMISE(ref < header(layout, LAYOUT_AT_REFS), *ret_table = *ret_tensor = 0; return );
     const uint8_t *row = layout->refs + (size_t)ref * LAYOUT_REF_ROW_BYTES;
     *ret_table = cairn_load_u32le(row);
     *ret_tensor = cairn_load_u32le(row + 4);
@@ -171,7 +171,8 @@ static struct cairn_view ref_name(const struct cairn_layout *layout, uint32_t re
 void cairn_layout_name_at(const struct cairn_layout *layout, uint32_t index,
                           struct cairn_view *ret_name, uint32_t *ret_ref_first,
                           uint32_t *ret_ref_count) {
-    CAIRN_ASSERT(index < layout->name_count);
+    CAIRN_PROMISE(index < layout->name_count, *ret_name = (struct cairn_view){0};
+                  *ret_ref_first = *ret_ref_count = 0; return );
     const uint8_t *row = layout->names + (size_t)index * LAYOUT_NAME_ROW_BYTES;
     *ret_ref_first = cairn_load_u32le(row);
     *ret_ref_count = cairn_load_u32le(row + 4);

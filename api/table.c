@@ -33,7 +33,7 @@ static void numbers_at(const struct cairn_table *table, uint32_t at, unsigned co
 
 void cairn_table_shard_at(const struct cairn_table *table, uint32_t index,
                           struct cairn_table_shard *ret) {
-    CAIRN_ASSERT(index < table->shard_count);
+    CAIRN_PROMISE(index < table->shard_count, *ret = (struct cairn_table_shard){0}; return );
     const uint8_t *row = table->shards + (size_t)index * SHARD_ROW_BYTES;
     ret->name = string_at(table, cairn_load_u32le(row + SHARD_AT_NAME));
     ret->size_bytes = cairn_load_u64le(row + SHARD_AT_SIZE);
@@ -42,7 +42,7 @@ void cairn_table_shard_at(const struct cairn_table *table, uint32_t index,
 
 void cairn_table_tensor_at(const struct cairn_table *table, uint32_t index,
                            struct cairn_tensor *ret) {
-    CAIRN_ASSERT(index < table->tensor_count);
+    CAIRN_PROMISE(index < table->tensor_count, *ret = (struct cairn_tensor){0}; return );
     const uint8_t *row = table->tensors + (size_t)index * TENSOR_ROW_BYTES;
     *ret = (struct cairn_tensor){
         .name = string_at(table, cairn_load_u32le(row + TENSOR_AT_NAME)),
@@ -59,7 +59,7 @@ void cairn_table_tensor_at(const struct cairn_table *table, uint32_t index,
 
 void cairn_table_fragment_at(const struct cairn_table *table, uint32_t index,
                              struct cairn_fragment *ret) {
-    CAIRN_ASSERT(index < table->fragment_count);
+    CAIRN_PROMISE(index < table->fragment_count, *ret = (struct cairn_fragment){0}; return );
     const uint8_t *row = table->fragments + (size_t)index * FRAGMENT_ROW_BYTES;
     *ret = (struct cairn_fragment){
         .form = (enum cairn_fragment_form)cairn_load_u32le(row + FRAGMENT_AT_FORM),

@@ -461,8 +461,8 @@ static enum cairn_code write_table(const struct finish *finish, struct cairn_buf
     uint8_t *to = write_shards(finish, base + TABLE_HEADER_BYTES);
     to = write_tensors(finish, to, &pool);
     to = write_fragments(finish, to, &pool, (uint32_t)(((size_t)(pool - base) - pool_at) / 8));
-    CAIRN_ASSERT(to == base + pool_at);
-    CAIRN_ASSERT(pool == base + strings_at);
+    CAIRN_PROMISE(to == base + pool_at && pool == base + strings_at,
+                  return cairn_fail(err, CAIRN_INTERNAL, "the rank table does not add up"));
     write_strings(finish, pool);
     ret->size += size;
     ret->data[ret->size] = '\0';

@@ -31,6 +31,7 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
     CAIRN_TRY(cairn_client_saves_new(session, err));
     enum cairn_code code = cairn_client_session_open(session, err);
     if (code) return cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    CAIRN_TRY(cairn_client_sound(session, err));
     if (ret_resume) *ret_resume = session->resumed;
     *ret = CAIRN_TAKE(session);
     return CAIRN_OK;
@@ -39,7 +40,7 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
 enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err) {
     if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy goes with the child */
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
-    cairn_client_saves_settle(session, deadline_ms);
+    if (!cairn_client_saves_settle(session, deadline_ms)) deadline_ms = cairn_mono_ms();
     const struct cairn_client_ask bye = {CAIRN_CLIENT_ASK(bye, 0), .deadline_ms = deadline_ms};
     /* An uploader that does not answer hears the end of the socket, which means the same. */
     bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;

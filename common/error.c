@@ -153,8 +153,3 @@ void cairn_error_request_id(struct cairn_error *err, const char *request_id) {
     err->request_id[0] = '\0';
     add_text(&line, request_id);
 }
-
-_Noreturn void cairn_assert_failed(const char *condition, const char *file, int line) {
-    fprintf(stderr, "cairn: %s:%d: broken promise: %s\n", file, line, condition);
-    abort();
-}

@@ -29,7 +29,6 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
 /* What the store calls the request, as it came in a header or a body. */
 void cairn_error_request_id(struct cairn_error *err, const char *request_id);
 
-#define CAIRN_ORIGIN __FILE_NAME__ ":" CAIRN_TEXT(__LINE__)
 #define cairn_fail(err, code, ...) cairn_fail_at((err), (code), 0, CAIRN_ORIGIN, __VA_ARGS__)
 /* For system calls: appends strerror(errno). ENOSPC and EDQUOT become CAIRN_NO_SPACE. */
 #define cairn_fail_errno(err, ...)                                                                 \

@@ -44,7 +44,7 @@ size_t cairn_utf8_border(const char *text, size_t at) {
 }
 
 void cairn_utf8_shorten(char *to, size_t capacity, const char *from) {
-    CAIRN_ASSERT(capacity > DOTS_BYTES);
+    CAIRN_PROMISE(capacity > DOTS_BYTES, return );
     size_t size = strlen(from);
     if (size < capacity) {
         memcpy(to, from, size + 1);

@@ -24,7 +24,7 @@ struct splitter {
 /* Rows [from, to) of dimension d; `fixed` holds the coordinates of the dimensions before it. */
 static void put_rows(struct splitter *splitter, const uint64_t *fixed, unsigned d, uint64_t from,
                      uint64_t to) {
-    CAIRN_ASSERT(splitter->count < CAIRN_PLAN_SPLIT_MAX);
+    CAIRN_PROMISE(splitter->count < CAIRN_PLAN_SPLIT_MAX, return );
     struct cairn_plan_box *box = &splitter->boxes[splitter->count++];
     *box = (struct cairn_plan_box){0};
     for (unsigned i = 0; i < splitter->dimensions; i++) {
@@ -56,8 +56,8 @@ static void split(struct splitter *splitter, uint64_t *fixed, unsigned d, uint64
 
 unsigned cairn_plan_flat_split(const uint64_t *shape, unsigned dimensions, uint64_t start,
                                uint64_t end, struct cairn_plan_box ret[CAIRN_PLAN_SPLIT_MAX]) {
-    CAIRN_ASSERT(dimensions >= 1 && dimensions <= CAIRN_DIMENSIONS_MAX);
-    CAIRN_ASSERT(start < end);
+    CAIRN_PROMISE(dimensions >= 1 && dimensions <= CAIRN_DIMENSIONS_MAX, return 0);
+    CAIRN_PROMISE(start < end, return 0);
     struct splitter splitter = {.shape = shape, .dimensions = dimensions, .boxes = ret};
     uint64_t fixed[CAIRN_DIMENSIONS_MAX] = {0};
     cairn_plan_strides(shape, dimensions, splitter.strides);

@@ -43,7 +43,9 @@ static enum cairn_code take_page(const json_t *items, struct rows *rows, struct 
     if (more > ROWS_MAX) return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d versions", ROWS_MAX);
     if (more > rows->capacity) {
         struct cairn_checkpoint *moved = reallocarray(rows->rows, more, sizeof *moved);
-        if (!moved) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %zu versions", more);
+        if (!moved)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %s",
+                              cairn_counted(more, "version").text);
         rows->rows = moved;
         rows->capacity = more;
     }
@@ -83,7 +85,7 @@ enum cairn_code cairn_list(struct cairn_session *session, struct cairn_checkpoin
                            size_t *ret_count, struct cairn_error *err) {
     __attribute__((cleanup(rows_release_at))) struct rows rows = {
         .rows = calloc(1, sizeof *rows.rows), .capacity = 1};
-    CAIRN_TRY(cairn_client_enter(session, err));
+    CAIRN_CLIENT_CALL(session, err);
     if (!rows.rows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list");
     enum cairn_code code = list_all(session, &rows, err);
     if (code) return cairn_within(err, code, "%s: list", session->run);

@@ -10,6 +10,7 @@
 
 #include "client/restore/restore.h"
 #include "client/session/window.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "plan/reads.h"
 
@@ -195,7 +196,7 @@ static enum cairn_code read_once(struct reading *reading, struct cairn_error *er
         cairn_client_window_open(session, reading->epoch, wanted_bytes, reading->deadline_ms, err));
     reading->slot_bytes =
         session->window.slab.size_bytes / SLOTS / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
-    CAIRN_CLIENT_PROMISE(session, reading->slot_bytes > 0, err);
+    CAIRN_PROMISE(reading->slot_bytes > 0, return cairn_client_sound(session, err));
     reading->next_piece = 0;
     reading->next_offset = 0;
     for (size_t slot = 0; slot < SLOTS && asked; slot++)
@@ -286,8 +287,9 @@ enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct c
         return cairn_fail(err, CAIRN_INVALID, "nothing to read from");
     struct cairn_session *session = restore->session;
     if (!session) return cairn_fail(err, CAIRN_INVALID, "the session of this restore is closed");
-    CAIRN_TRY(cairn_client_enter(session, err));
-    if (count > UINT32_MAX) return cairn_fail(err, CAIRN_TOO_LARGE, "%zu reads at once", count);
+    CAIRN_CLIENT_CALL(session, err);
+    if (count > UINT32_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%s at once", cairn_counted(count, "read").text);
     CAIRN_AUTO(plan_pieces) planned = {0};
     CAIRN_AUTO_HEAP struct batch *batches = malloc(SLOTS * sizeof *batches);
     if (!batches) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
@@ -302,6 +304,7 @@ enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct c
                                   .batches = batches,
                                   .deadline_ms = cairn_client_deadline(session, timeout_ms)};
         code = read_all(&reading, err);
+        if (!code) code = cairn_client_sound(session, err);
     }
     if (code)
         return cairn_within(err, code, "%s step %" PRIu64 " (%s)", session->run,

@@ -139,7 +139,7 @@ enum cairn_code cairn_restore_open(struct cairn_session *session,
                                    struct cairn_restore **ret, struct cairn_restore_info *ret_info,
                                    struct cairn_error *err) {
     static const struct cairn_restore_options defaults;
-    CAIRN_TRY(cairn_client_enter(session, err));
+    CAIRN_CLIENT_CALL(session, err);
     if (!options) options = &defaults;
     const char *ref = options->ref             ? options->ref
                       : session->resumed.found ? session->resumed.version

@@ -158,7 +158,7 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     static const struct cairn_save_options defaults;
     uint64_t started_us = cairn_mono_us();
     uint32_t n = 0;
-    CAIRN_TRY(cairn_client_enter(session, err));
+    CAIRN_CLIENT_CALL(session, err);
     if (session->read_only)
         return cairn_fail(err, CAIRN_INVALID, "%s: the session was opened read_only", session->run);
     if (step > CAIRN_STEP_MAX)

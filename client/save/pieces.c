@@ -10,6 +10,7 @@
 #include "client/save/begun.h"
 #include "client/save/fail.h"
 #include "common/encode.h"
+#include "common/text.h"
 
 /* A caller that leaves its handle behind an error keeps no memory from later saves. */
 static enum cairn_code misused(struct cairn_save *save, enum cairn_code code) {
@@ -18,8 +19,7 @@ static enum cairn_code misused(struct cairn_save *save, enum cairn_code code) {
     return code;
 }
 
-static enum cairn_code enter(struct cairn_save *save, struct cairn_error *err) {
-    CAIRN_TRY(cairn_client_save_enter(save, err));
+static enum cairn_code is_described(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_HOLD(&save->session->lock);
     if (cairn_client_save_over(save) && save->problem.code)
         return cairn_client_save_problem(save, err);
@@ -46,8 +46,8 @@ static enum cairn_code grow(void *array, size_t element, size_t count, size_t *c
 static enum cairn_code check_name(const char *name, struct cairn_error *err) {
     size_t size = name ? strlen(name) : 0;
     if (!size || size > CAIRN_TENSOR_NAME_BYTES_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "a tensor name of %zu bytes; 1 to %d are allowed",
-                          size, CAIRN_TENSOR_NAME_BYTES_MAX);
+        return cairn_fail(err, CAIRN_INVALID, "a tensor name of %s; 1 to %d are allowed",
+                          cairn_counted(size, "byte").text, CAIRN_TENSOR_NAME_BYTES_MAX);
     if (!cairn_utf8_valid(cairn_view_of(name)))
         return cairn_fail(err, CAIRN_INVALID, "a tensor name is not UTF-8");
     return CAIRN_OK;
@@ -60,9 +60,9 @@ static enum cairn_code read_shape(const struct cairn_tensor_piece *from,
         return cairn_fail(err, CAIRN_INVALID, "unknown dtype %.16s",
                           from->dtype ? from->dtype : "(none)");
     if (from->dimension_count > CAIRN_DIMENSIONS_MAX || (from->dimension_count && !from->shape))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%u dimensions, at most %d with their shape are taken",
-                          from->dimension_count, CAIRN_DIMENSIONS_MAX);
+        return cairn_fail(err, CAIRN_INVALID, "%s, at most %d with their shape are taken",
+                          cairn_counted(from->dimension_count, "dimension").text,
+                          CAIRN_DIMENSIONS_MAX);
     ret->dimension_count = from->dimension_count;
     for (unsigned d = 0; d < ret->dimension_count; d++) ret->shape[d] = from->shape[d];
     if (!cairn_tensor_size(ret->dtype, ret->dimension_count, ret->shape, ret_elements,
@@ -176,7 +176,9 @@ static enum cairn_code copy_texts(const struct cairn_tensor_piece *from,
 
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
-    CAIRN_TRY(enter(save, err));
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_TRY(is_described(save, err));
+    if (!piece) return cairn_fail(err, misused(save, CAIRN_INVALID), "no piece");
     struct cairn_client_piece made = {.source = piece->source, .file_offset = piece->file_offset};
     enum cairn_code code = check_name(piece->name, err);
     if (code) return misused(save, code);
@@ -209,7 +211,8 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
 
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
                                uint64_t bytes, struct cairn_error *err) {
-    CAIRN_TRY(enter(save, err));
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_TRY(is_described(save, err));
     if (!name || (bytes && !source))
         return cairn_fail(err, misused(save, CAIRN_INVALID),
                           "a raw shard needs a name and a source");
@@ -257,7 +260,8 @@ static enum cairn_code hand_over(struct cairn_save *save, const char *name, int 
 
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err) {
-    CAIRN_TRY(enter(save, err));
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_TRY(is_described(save, err));
     if (!name || bytes > (UINT64_C(1) << 62))
         return cairn_fail(err, misused(save, CAIRN_INVALID),
                           "a file shard needs a name and a size");

@@ -126,6 +126,10 @@ void cairn_client_save_drop_pieces(struct cairn_save *save);
 /* First line of every call with a save handle. */
 enum cairn_code cairn_client_save_enter(struct cairn_save *save,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+#define CAIRN_CLIENT_SAVE_CALL(save, err)                                                          \
+    CAIRN_TRY(cairn_client_save_enter((save), (err)));                                             \
+    __attribute__((cleanup(cairn_client_leave_at)))                                                \
+    CAIRN_UNUSED struct cairn_session *cairn_called = (save)->session
 /* Put its run, step and rank before an error, and n from the step's second save on: a word that
  * fits two saves has told neither (Q43). Returns code. */
 enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cairn_code code,

@@ -37,7 +37,8 @@ static enum cairn_code copy_run(struct cairn_client_stager *stager, size_t index
     for (uint64_t left = run->bytes; left > 0;) {
         uint64_t filled = shard->staged % CAIRN_BLOCK_BYTES;
         uint64_t size = cairn_min_u64(left, CAIRN_BLOCK_BYTES - filled);
-        CAIRN_CLIENT_PROMISE(stager->session, shard->staged + size <= place->bytes, err);
+        CAIRN_PROMISE(shard->staged + size <= place->bytes,
+                      return cairn_client_sound(stager->session, err));
         copy_some(shard, stager->slab + place->offset + shard->staged, from, (size_t)size,
                   run->piece);
         shard->staged += size;
@@ -63,7 +64,8 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
     CAIRN_TRY(code); /* the version is over already: stop copying */
     for (size_t i = 0; i < shard->run_count; i++)
         CAIRN_TRY(copy_run(stager, index, &stager->arrangement.runs[shard->first_run + i], err));
-    CAIRN_CLIENT_PROMISE(stager->session, stager->shards[index].staged == shard->bytes, err);
+    CAIRN_PROMISE(stager->shards[index].staged == shard->bytes,
+                  return cairn_client_sound(stager->session, err));
     return cairn_client_stager_tell(stager, index, err);
 }
 
@@ -206,7 +208,7 @@ static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *e
 }
 
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err) {
-    CAIRN_TRY(cairn_client_save_enter(save, err));
+    CAIRN_CLIENT_SAVE_CALL(save, err);
     cairn_lock_take(&save->session->lock);
     bool again = save->state.phase != CAIRN_CLIENT_PHASE_COUNTED;
     bool over = save->problem.code != CAIRN_OK;

@@ -181,6 +181,7 @@ static enum cairn_code tell_seal(struct cairn_client_stager *stager, uint64_t de
 /* Until the uploader has journaled the seal, over as many links as it takes. */
 enum cairn_code cairn_client_stager_tell_all(struct cairn_client_stager *stager,
                                              uint64_t deadline_ms, struct cairn_error *err) {
+    CAIRN_TRY(cairn_client_sound(stager->session, err));
     enum cairn_code code =
         stager->epoch ? CAIRN_OK : cairn_client_stager_tell_stage(stager, deadline_ms, err);
     if (!code && !stager->sealed) code = tell_seal(stager, deadline_ms, err);

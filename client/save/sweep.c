@@ -103,16 +103,18 @@ static bool something_is_owed(const struct cairn_session *session) {
     return false;
 }
 
-void cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms) {
+bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms) {
     uint64_t until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + CLOSE_WAIT_MS);
+    enum cairn_code code = CAIRN_OK;
     CAIRN_HOLD(&session->lock);
     cairn_client_tells_send(session);
     while (session->locked.state == CAIRN_CLIENT_AWAY ? something_is_owed(session)
                                                       : session->saves->tells != NULL)
         if (session->locked.state == CAIRN_CLIENT_REFUSED ||
-            cairn_client_pause(session, until_ms, NULL) != CAIRN_OK)
+            (code = cairn_client_pause(session, until_ms, NULL)) != CAIRN_OK)
             break;
     session->locked.leaving = true;
+    return code != CAIRN_INTERRUPTED;
 }
 
 enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,

@@ -19,8 +19,8 @@ enum cairn_code cairn_client_saves_new(struct cairn_session *session,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_saves_free(struct cairn_session *session);
 /* Before the session ends: wait until failures are told and, while the uploader is away, until one
- * is back that knows what was staged. */
-void cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms);
+ * is back that knows what was staged. False: a signal came over it. */
+bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms);
 /* What no call has told yet, or, where the uploader is gone, what ended with it. */
 enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,
                                                 struct cairn_error *err) CAIRN_MUST_USE;

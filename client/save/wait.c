@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "client/save/sweep.h"
+#include "common/text.h"
 #include "common/utf8.h"
 
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
@@ -39,10 +40,10 @@ static void say_sent(const struct cairn_save *save, enum cairn_milestone milesto
                      milestone_text(milestone), save->durable_bytes, save->total_bytes);
     if (first)
         (void)cairn_fail(err, CAIRN_TIMEOUT,
-                         "%s; not whole are %zu of %zu shards, the first is %s with %" PRIu64
-                         " of %" PRIu64 " bytes",
-                         err->message, missing, save->sent_count, cairn_short(first->name).text,
-                         first->released_bytes, first->bytes);
+                         "%s; not whole: %zu of %s, the first is %s with %" PRIu64 " of %" PRIu64
+                         " bytes",
+                         err->message, missing, cairn_counted(save->sent_count, "shard").text,
+                         cairn_short(first->name).text, first->released_bytes, first->bytes);
 }
 
 /* The lock is held. */
@@ -113,7 +114,7 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
 
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err) {
-    CAIRN_TRY(cairn_client_save_enter(save, err));
+    CAIRN_CLIENT_SAVE_CALL(save, err);
     if (milestone < CAIRN_STAGED || milestone > CAIRN_COMMITTED)
         return cairn_fail(err, CAIRN_INVALID, "no such milestone: %d", (int)milestone);
     CAIRN_HOLD(&save->session->lock);
@@ -129,7 +130,7 @@ static void take_notice(struct cairn_error *notice, struct cairn_error *err) {
 }
 
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err) {
-    CAIRN_TRY(cairn_client_enter(session, err));
+    CAIRN_CLIENT_CALL(session, err);
     CAIRN_HOLD(&session->lock);
     for (struct cairn_save *save = session->saves->first; save; save = save->next) {
         if (!save->problem.code || save->told) continue;

@@ -198,7 +198,11 @@ enum cairn_code cairn_client_session_open(struct cairn_session *session, struct 
 void cairn_client_session_stop(struct cairn_session *session) {
     cairn_client_thread_stop(session);
     cairn_client_link_close(&session->link);
+    cairn_lock_take(&session->lock);
     cairn_client_link_lost(session);
+    while (session->locked.calls) /* none of them waits any more; one may still copy */
+        (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
+    cairn_lock_give(&session->lock);
 }
 
 void cairn_client_session_free(struct cairn_session *session) {

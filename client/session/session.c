@@ -22,21 +22,30 @@ enum cairn_code cairn_client_enter(const struct cairn_session *session, struct c
                           "%s: the session belongs to process %d; a forked child must open its own",
                           session->run, (int)session->pid);
     struct cairn_session *own = (struct cairn_session *)(uintptr_t)session;
+    const char *place = cairn_promise_place();
+    if (place)
+        return cairn_fail(err, CAIRN_BROKEN,
+                          "%s: libcairn broke a promise of its own at %s; it does nothing more in "
+                          "this process",
+                          session->run, place);
     CAIRN_HOLD(&own->lock);
-    if (own->locked.broken)
-        return cairn_fail(
-            err, CAIRN_BROKEN,
-            "%s: an internal promise of libcairn was broken earlier; open a new session", own->run);
+    if (own->locked.leaving)
+        return cairn_fail(err, CAIRN_INVALID, "%s: the session is being closed", session->run);
+    own->locked.calls++;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_client_broken(struct cairn_session *session, const char *condition,
-                                    const char *origin, struct cairn_error *err) {
-    cairn_lock_take(&session->lock);
-    session->locked.broken = true;
-    cairn_lock_give(&session->lock);
-    return cairn_fail_at(err, CAIRN_BROKEN, 0, origin, "%s: libcairn broke its promise: %s",
-                         session->run, condition);
+void cairn_client_leave(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    session->locked.calls--;
+    if (session->locked.stop) cairn_client_changed(session);
+}
+
+enum cairn_code cairn_client_sound(const struct cairn_session *session, struct cairn_error *err) {
+    const char *place = cairn_promise_place();
+    if (!place) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INTERNAL, "%s: libcairn broke a promise of its own at %s",
+                      session->run, place);
 }
 
 uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t timeout_ms) {

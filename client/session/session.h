@@ -11,6 +11,7 @@
  *          Q40  a save that was sealed, and whose version ended while the uploader was away, hears
  *               how from the server by the one that comes back; no answer lost in between is an
  *               error.
+ *          K06  cairn_close ends and awaits calls of other threads before it frees anything.
  *          K10  a forked child is refused by its pid before any lock is touched.
  *          K11  events of another session's uuid are dropped.
  * Limits:  2 slab generations; one restore window.
@@ -123,14 +124,24 @@ struct cairn_session {
         struct cairn_client_request *requests;
         struct cairn_restore *restores; /* client/restore/'s */
         struct cairn_error refusal;
-        bool broken, stop, window_taken;
-        bool leaving; /* `bye` is on its way: a link that ends now is not made again */
+        bool stop, window_taken;
+        uint32_t calls; /* under way; the session is not freed before they have ended */
+        bool leaving;   /* `bye` is on its way: a link that ends now is not made again */
     } locked;
 };
 
-/* Refuse NULL, a forked child and a broken session. First line of every public call. */
+/* Refuse NULL, a forked child and a library that broke a promise. First line of every public call,
+ * which cairn_close waits for. */
 enum cairn_code cairn_client_enter(const struct cairn_session *session,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_client_leave(struct cairn_session *session);
+static inline void cairn_client_leave_at(struct cairn_session **session) {
+    cairn_client_leave(*session);
+}
+#define CAIRN_CLIENT_CALL(session, err)                                                            \
+    CAIRN_TRY(cairn_client_enter((session), (err)));                                               \
+    __attribute__((cleanup(cairn_client_leave_at)))                                                \
+    CAIRN_UNUSED struct cairn_session *cairn_called = (session)
 uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t timeout_ms);
 
 /* Wait for the next change, with the lock held. CAIRN_TIMEOUT: until_ms is over, err is untouched.
@@ -193,16 +204,7 @@ void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_mes
 /* The session's thread looks at its queue. */
 void cairn_client_wake(struct cairn_session *session);
 
-/* For our own bugs: a debug build aborts; a release build marks the session broken and every later
- * call on it returns CAIRN_BROKEN, since ending a training run is worse than a failed save. */
-enum cairn_code cairn_client_broken(struct cairn_session *session, const char *condition,
-                                    const char *origin, struct cairn_error *err);
-#ifdef NDEBUG
-#define CAIRN_CLIENT_PROMISE(session, condition, err)                                              \
-    do {                                                                                           \
-        if (__builtin_expect(!(condition), 0))                                                     \
-            return cairn_client_broken((session), #condition, CAIRN_ORIGIN, (err));                \
-    } while (0)
-#else
-#define CAIRN_CLIENT_PROMISE(session, condition, err) CAIRN_ASSERT(condition)
-#endif
+/* Where a promise of libcairn's own was broken (common/base.h), what was copied or read since is
+ * not trusted: CAIRN_INTERNAL with the place. Asked before something is sealed or handed out. */
+enum cairn_code cairn_client_sound(const struct cairn_session *session,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
