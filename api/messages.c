@@ -33,7 +33,8 @@ static const struct cairn_message_form forms[CAIRN_MESSAGE_COUNT] = {
 /* clang-format on */
 
 const struct cairn_message_form *cairn_message_form(enum cairn_message message) {
-    CAIRN_ASSERT(message > CAIRN_MESSAGE_none && message < CAIRN_MESSAGE_COUNT);
+    CAIRN_PROMISE(message > CAIRN_MESSAGE_none && message < CAIRN_MESSAGE_COUNT,
+                  message = CAIRN_MESSAGE_ok);
     return &forms[message];
 }
 
@@ -52,7 +53,8 @@ enum cairn_code cairn_message_read(enum cairn_message message, const json_t *jso
     struct cairn_json_field wanted[FIELDS_MAX];
     size_t count = 0;
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
-        CAIRN_ASSERT(count < FIELDS_MAX);
+        CAIRN_PROMISE(count < FIELDS_MAX,
+                      return cairn_fail(err, CAIRN_INTERNAL, "%s has too many fields", form->text));
         wanted[count++] = (struct cairn_json_field){field->name, field->kind,
                                                     field->presence == CAIRN_MESSAGE_MUST,
                                                     (char *)ret + field->offset, field->max};
@@ -81,7 +83,7 @@ static json_t *value_of(const struct cairn_message_field *field, const void *at,
         const char *text = *(const char *const *)at;
         bool empty_is_none = field->presence == CAIRN_MESSAGE_MAY;
         *ret_none = !text || (empty_is_none && !*text);
-        CAIRN_ASSERT(text || field->presence >= CAIRN_MESSAGE_NULLS);
+        CAIRN_PROMISE(text || field->presence >= CAIRN_MESSAGE_NULLS, return NULL);
         return text ? json_string(text) : NULL;
     }
     default:
