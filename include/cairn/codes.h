@@ -30,7 +30,7 @@
     X(STEP_EXISTS,       "step-exists",           409, 0, 6, "A version of this step is already there.") \
     X(BEGIN_DIFFERS,     "begin-differs",         409, 0, 6, "The ranks of one save described it differently.") \
     X(SKIPPED,           "skipped",               409, 0, 6, "The save was skipped because an earlier one was still being sent.") \
-    X(NOT_OPEN,          "not-open",              409, 0, 6, "The version takes no more shards.")   \
+    X(NOT_OPEN,          "not-open",              409, 0, 6, "Reserved: this version never says it.") \
     X(SHARD_CONFLICT,    "shard-conflict",        409, 0, 6, "A shard of that name is there with other content.") \
     X(TABLE_UNKNOWN,     "table-unknown",         409, 1, 6, "The server does not hold that rank table; send it and seal again.") \
     X(TABLE_INVALID,     "table-invalid",         422, 0, 2, "The rank table is malformed.")        \

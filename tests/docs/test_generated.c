@@ -97,7 +97,8 @@ static bool is_variable_byte(char byte) {
 
 static bool begins_as_variable(const char *text) {
     return cairn_text_starts(text, "CAIRN_") || cairn_text_starts(text, "AWS_") ||
-           cairn_text_starts(text, "SLURM_") || cairn_text_starts(text, "TORCHELASTIC_");
+           cairn_text_starts(text, "SLURM_") || cairn_text_starts(text, "TORCHELASTIC_") ||
+           cairn_text_starts(text, "PMIX_") || cairn_text_starts(text, "TMPDIR");
 }
 
 /* Every name in `text` that stands between two marks is added to the list, as "name\n". */
