@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cli/output.h"
+#include "common/array.h"
 #include "common/text.h"
 
 #define ITEMS_MAX 1000000
@@ -54,20 +55,6 @@ static enum cairn_code load(struct cairn_store_worker *worker, const char *key, 
 
 /* ---- the listing ---- */
 
-static enum cairn_code room(void **items, size_t count, size_t *capacity, size_t item_size,
-                            struct cairn_error *err) {
-    if (count < *capacity) return CAIRN_OK;
-    if (count >= ITEMS_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d versions or attempts in one run",
-                          ITEMS_MAX);
-    size_t wanted = *capacity ? 2 * *capacity : 64;
-    void *grown = reallocarray(*items, wanted, item_size);
-    if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of versions");
-    *items = grown;
-    *capacity = wanted;
-    return CAIRN_OK;
-}
-
 /* Keys come in their order, so all of one version follow each other; so do record and copy. */
 static enum cairn_code take_version(struct history *history, const struct cairn_key_parts *parts,
                                     const struct cairn_store_entry *entry,
@@ -75,8 +62,8 @@ static enum cairn_code take_version(struct history *history, const struct cairn_
     struct version *last =
         history->version_count ? &history->versions[history->version_count - 1] : NULL;
     if (!last || strcmp(last->id.text, parts->id.text)) {
-        CAIRN_TRY(room((void **)&history->versions, history->version_count,
-                       &history->version_capacity, sizeof *history->versions, err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(history->versions, history->version_count,
+                                   history->version_capacity, ITEMS_MAX, "versions of a run", err));
         last = &history->versions[history->version_count++];
         *last = (struct version){.id = parts->id, .step = parts->step};
     }
@@ -96,8 +83,8 @@ static enum cairn_code take_attempt(struct history *history, const struct cairn_
     struct attempt *last =
         history->attempt_count ? &history->attempts[history->attempt_count - 1] : NULL;
     if (!last || last->number != parts->number) {
-        CAIRN_TRY(room((void **)&history->attempts, history->attempt_count,
-                       &history->attempt_capacity, sizeof *history->attempts, err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(history->attempts, history->attempt_count,
+                                   history->attempt_capacity, ITEMS_MAX, "attempts of a run", err));
         last = &history->attempts[history->attempt_count++];
         *last = (struct attempt){.number = parts->number};
     }

@@ -207,11 +207,7 @@ enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest
     const char *url = cli->server ? cli->server : getenv("CAIRN_URL");
     const char *token_file = cli->token_file ? cli->token_file : getenv("CAIRN_TOKEN_FILE");
     CAIRN_AUTO(buf) token = {.limit = 4096};
-    if (token_file) {
-        CAIRN_TRY(cairn_file_load(token_file, &token, err));
-        while (token.size && strchr("\r\n ", token.data[token.size - 1]))
-            token.data[--token.size] = '\0';
-    }
+    if (token_file) CAIRN_TRY(cairn_file_load_line(token_file, &token, err));
     struct cairn_rest_options options = {
         .url = url && *url ? url : DEFAULT_URL,
         .token = token.size ? token.data : NULL,

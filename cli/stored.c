@@ -8,6 +8,7 @@
 #include "cli/history.h"
 #include "cli/source.h"
 #include "cli/store.h"
+#include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "store/documents.h"
@@ -203,15 +204,7 @@ static enum cairn_code take_key(struct names *names, const char *key, struct cai
         return CAIRN_OK; /* .cairn, strangers */
     if (names->count && !memcmp(&names->items[names->count - 1], &name, sizeof name))
         return CAIRN_OK;
-    if (names->count == names->capacity) {
-        size_t wanted = names->capacity ? 2 * names->capacity : 64;
-        if (wanted > RUNS_MAX)
-            return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d runs", RUNS_MAX);
-        void *grown = reallocarray(names->items, wanted, sizeof *names->items);
-        if (!grown) return no_memory(err);
-        names->items = grown;
-        names->capacity = wanted;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(names->items, names->count, names->capacity, RUNS_MAX, "runs", err));
     names->items[names->count++] = name;
     return CAIRN_OK;
 }

@@ -12,6 +12,7 @@
 
 #include "api/keys.h"
 #include "cli/output.h"
+#include "common/array.h"
 #include "common/encode.h"
 
 #define FILES_MAX 1048576
@@ -36,15 +37,7 @@ static void refuse(struct cairn_cli_tree *tree, const char *name, const char *wh
 
 static enum cairn_code append(struct cairn_cli_file **items, size_t *count, size_t *capacity,
                               const struct cairn_cli_file *item, struct cairn_error *err) {
-    if (*count == FILES_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d files", FILES_MAX);
-    if (*count == *capacity) {
-        size_t wanted = *capacity ? 2 * *capacity : 64;
-        struct cairn_cli_file *grown = realloc(*items, wanted * sizeof *grown);
-        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of files");
-        *items = grown;
-        *capacity = wanted;
-    }
+    CAIRN_TRY(cairn_array_room(items, sizeof **items, *count, capacity, FILES_MAX, "files", err));
     char *copy = strdup(item->name);
     if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of files");
     (*items)[*count] = *item;

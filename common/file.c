@@ -328,6 +328,14 @@ enum cairn_code cairn_file_load(const char *path, struct cairn_buf *ret, struct 
     return ret->data ? CAIRN_OK : cairn_buf_append(ret, "", 0, err);
 }
 
+enum cairn_code cairn_file_load_line(const char *path, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_file_load(path, ret, err));
+    while (ret->size && strchr(" \t\r\n", ret->data[ret->size - 1])) ret->size--;
+    ret->data[ret->size] = '\0';
+    return CAIRN_OK;
+}
+
 /* A folder and a name in it, as openat wants them. */
 static enum cairn_code open_folder_of(const char *path, int *ret_fd, const char **ret_name,
                                       struct cairn_error *err) {

@@ -53,6 +53,9 @@ enum cairn_code cairn_dir_make(const char *path, unsigned mode,
 /* Whole small files. Larger than ret's limit is CAIRN_TOO_LARGE. */
 enum cairn_code cairn_file_load(const char *path, struct cairn_buf *ret,
                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* What a file holds of a token or a name: without the line's end and the white space before it. */
+enum cairn_code cairn_file_load_line(const char *path, struct cairn_buf *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Replace a small private file atomically (temporary, fsync, rename, fsync folder). */
 enum cairn_code cairn_file_replace(const char *path, struct cairn_view data, unsigned mode,
                                    struct cairn_error *err) CAIRN_MUST_USE;

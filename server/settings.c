@@ -9,6 +9,7 @@
 #include <cairn/cairn.h>
 
 #include "common/log.h"
+#include "common/start.h"
 #include "common/text.h"
 #include "server/catalog/catalog.h"
 
@@ -43,64 +44,21 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
     return cairn_log_level_parse(settings->log_level, &level, err);
 }
 
-static bool has_flag(int argc, char **argv, const char *flag) {
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], flag)) return true;
-    }
-    return false;
-}
-
-/* Takes the flag out of argv; the new argc. */
-static int without_flag(int argc, char **argv, const char *flag) {
-    int kept = 1;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], flag)) argv[kept++] = argv[i];
-    }
-    return kept;
-}
-
-/* The table of docs/config.md, as this build has it. */
-static enum cairn_code print_docs(struct cairn_config *config, struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(cairn_config_docs(config, &text, err));
-    printf("%s", text.data ? text.data : "");
-    return CAIRN_OK;
-}
-
-static enum cairn_code print_help(struct cairn_config *config, struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(cairn_config_help(config, &text, err));
-    printf("cairn-server: keeps the checkpoints of training jobs; REST API of Cairn.\n\n"
-           "Usage: cairn-server --store FOLDER|s3://BUCKET/PREFIX [settings]\n"
-           "       cairn-server --print-config | --print-docs | --version | --help\n\n%s",
-           text.data ? text.data : "");
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_config *config,
                                         struct cairn_srv_settings *ret, bool *ret_done,
                                         struct cairn_error *err) {
-    *ret_done = true;
-    if (has_flag(argc, argv, "--version")) {
-        printf("cairn-server %s, catalog schema %u\n", CAIRN_VERSION, cairn_srv_catalog_schema());
-        return CAIRN_OK;
-    }
-    CAIRN_TRY(cairn_config_init(config, rows, CAIRN_COUNT(rows), ret, err));
-    if (has_flag(argc, argv, "--help")) return print_help(config, err);
-    if (has_flag(argc, argv, "--print-docs")) return print_docs(config, err);
-    bool print = has_flag(argc, argv, "--print-config");
-    if (print) argc = without_flag(argc, argv, "--print-config");
-    int used = 0;
-    CAIRN_TRY(cairn_config_load(config, argc, argv, &used, err));
-    if (used + 1 < argc)
-        return cairn_fail(err, CAIRN_INVALID, "unknown argument \"%s\"; see --help",
-                          argv[used + 1]);
-    if (print) {
-        CAIRN_AUTO(buf) text = {0};
-        CAIRN_TRY(cairn_config_print(config, &text, err));
-        printf("%s", text.data ? text.data : "");
-        return CAIRN_OK;
-    }
-    *ret_done = false;
+    char version[80];
+    snprintf(version, sizeof(version), "cairn-server %s, catalog schema %u", CAIRN_VERSION,
+             cairn_srv_catalog_schema());
+    const struct cairn_start start = {
+        .version = version,
+        .usage = "cairn-server: keeps the checkpoints of training jobs; REST API of Cairn.\n\n"
+                 "Usage: cairn-server --store FOLDER|s3://BUCKET/PREFIX [settings]\n"
+                 "       cairn-server --print-config | --print-docs | --version | --help\n\n",
+        .rows = rows,
+        .row_count = CAIRN_COUNT(rows),
+        .values = ret};
+    CAIRN_TRY(cairn_start_settings(&start, argc, argv, config, ret_done, err));
+    if (*ret_done) return CAIRN_OK;
     return check(config, ret, err);
 }

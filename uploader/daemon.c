@@ -90,9 +90,7 @@ static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) 
 static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) {
     if (!*up->settings.token_file) return CAIRN_OK;
     CAIRN_AUTO(buf) text = {.limit = 4096};
-    CAIRN_TRY(cairn_file_load(up->settings.token_file, &text, err));
-    while (text.size && (text.data[text.size - 1] == '\n' || text.data[text.size - 1] == '\r'))
-        text.data[--text.size] = '\0';
+    CAIRN_TRY(cairn_file_load_line(up->settings.token_file, &text, err));
     up->token = strdup(text.size ? text.data : "");
     return up->token ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the token");
 }

@@ -11,6 +11,7 @@
 #include "common/file.h"
 #include "common/json.h"
 #include "common/parent.h"
+#include "common/start.h"
 #include "store/s3/s3.h"
 #include "uploader/cores.h"
 #include "uploader/daemon.h"
@@ -30,30 +31,6 @@ static const char usage[] =
     "SIGTERM: nothing new is taken, what was staged is sent within drain_timeout, the rest stays "
     "in\n"
     "the journal for the next start.\n\n";
-
-static int print(enum cairn_code (*write)(const struct cairn_config *config, struct cairn_buf *ret,
-                                          struct cairn_error *err),
-                 const struct cairn_config *config) {
-    struct cairn_error error = {0};
-    CAIRN_AUTO(buf) text = {0};
-    if (write(config, &text, &error) != CAIRN_OK) {
-        fprintf(stderr, "cairn-uploader: %s\n", error.message);
-        return 1;
-    }
-    fputs(text.size ? text.data : "", stdout);
-    return 0;
-}
-
-/* Take one argument out of argv; true when it was there. */
-static bool take_flag(int *argc, char **argv, const char *flag) {
-    for (int i = 1; i < *argc; i++) {
-        if (strcmp(argv[i], flag) != 0) continue;
-        memmove(&argv[i], &argv[i + 1], (size_t)(*argc - i) * sizeof(*argv));
-        --*argc;
-        return true;
-    }
-    return false;
-}
 
 static enum cairn_code serve(struct cairn_up *up, int stop_fd, struct cairn_error *err) {
     CAIRN_TRY(cairn_up_start(up, err));
@@ -124,33 +101,17 @@ static int run(struct cairn_up *up, bool journal_only) {
 int main(int argc, char **argv) {
     struct cairn_error error = {0};
     static struct cairn_up up;
-    struct cairn_config config;
-    bool help = take_flag(&argc, argv, "--help"), shown = take_flag(&argc, argv, "--print-config");
-    bool docs = take_flag(&argc, argv, "--print-docs");
-    bool journal_only = take_flag(&argc, argv, "--print-journal");
+    struct cairn_config config = {0};
+    bool journal_only = cairn_config_take(&argc, argv, "--print-journal"), done = false;
+    const struct cairn_start start = {.version = "cairn-uploader " CAIRN_UP_VERSION,
+                                      .usage = usage,
+                                      .rows = cairn_up_settings_rows,
+                                      .row_count = cairn_up_settings_row_count,
+                                      .values = &up.settings};
     cairn_json_watch_memory();
-    if (take_flag(&argc, argv, "--version")) {
-        puts("cairn-uploader " CAIRN_UP_VERSION);
-        return 0;
-    }
-    if (cairn_config_init(&config, cairn_up_settings_rows, cairn_up_settings_row_count,
-                          &up.settings, &error) != CAIRN_OK) {
-        fprintf(stderr, "cairn-uploader: %s\n", error.message);
-        return 1;
-    }
-    int used = 0, status = 2;
-    if (help) {
-        fputs(usage, stdout);
-        status = print(cairn_config_help, &config);
-    } else if (docs) {
-        status = print(cairn_config_docs, &config);
-    } else if (cairn_config_load(&config, argc, argv, &used, &error) != CAIRN_OK) {
-        fprintf(stderr, "cairn-uploader: %s\n", error.message);
-    } else if (used + 1 < argc) {
-        fprintf(stderr, "cairn-uploader: unexpected argument %s\n", argv[used + 1]);
-    } else {
-        status = shown ? print(cairn_config_print, &config) : run(&up, journal_only);
-    }
+    enum cairn_code code = cairn_start_settings(&start, argc, argv, &config, &done, &error);
+    if (code != CAIRN_OK) fprintf(stderr, "cairn-uploader: %s\n", error.message);
+    int status = code != CAIRN_OK || done ? exit_status(code) : run(&up, journal_only);
     cairn_config_release(&config);
     return status;
 }

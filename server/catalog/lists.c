@@ -4,21 +4,10 @@
 
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "common/text.h"
 
-#define FIRST_CAPACITY 64
-
-/* Room for one more; *items and *capacity change together or not at all. */
-static enum cairn_code make_room(void **items, size_t *capacity, size_t count, size_t item_bytes,
-                                 struct cairn_error *err) {
-    if (count < *capacity) return CAIRN_OK;
-    size_t wanted = *capacity ? 2 * *capacity : FIRST_CAPACITY;
-    void *grown = reallocarray(*items, wanted, item_bytes);
-    if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of %zu", wanted);
-    *items = grown;
-    *capacity = wanted;
-    return CAIRN_OK;
-}
+#define ITEMS_MAX 100000000
 
 void cairn_srv_ids_release(struct cairn_srv_ids *ids) {
     free(ids->ids);
@@ -27,9 +16,7 @@ void cairn_srv_ids_release(struct cairn_srv_ids *ids) {
 
 enum cairn_code cairn_srv_ids_add(struct cairn_srv_ids *ids, const struct cairn_version_id *id,
                                   struct cairn_error *err) {
-    void *items = ids->ids;
-    CAIRN_TRY(make_room(&items, &ids->capacity, ids->count, sizeof(*ids->ids), err));
-    ids->ids = items;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(ids->ids, ids->count, ids->capacity, ITEMS_MAX, "versions", err));
     ids->ids[ids->count++] = *id;
     return CAIRN_OK;
 }
@@ -59,9 +46,7 @@ enum cairn_code cairn_srv_run_names_read(struct cairn_srv_rows *rows, size_t lim
     for (ret->count = 0; ret->count < limit; ret->count++) {
         CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
         if (!more) break;
-        void *items = ret->names;
-        CAIRN_TRY(make_room(&items, &ret->capacity, ret->count, sizeof(*ret->names), err));
-        ret->names = items;
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(ret->names, ret->count, ret->capacity, ITEMS_MAX, "runs", err));
         struct cairn_run_name *name = &ret->names[ret->count];
         (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(rows, 0));
         (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(rows, 1));

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/catalog/attempts.h"
@@ -15,6 +16,8 @@
 #include "server/catalog/version_lists.h"
 #include "server/jobs/marks.h"
 #include "server/waiters.h"
+
+#define MISSING_MAX 1000000
 
 void cairn_srv_mend_release(struct cairn_srv_mend *mend) {
     for (size_t i = 0; mend->attempts && i < mend->objects.attempt_count; i++)
@@ -59,13 +62,8 @@ static enum cairn_code add_missing(void *argument, const char *id, uint64_t step
                                    struct cairn_error *err) {
     struct cairn_srv_mend *mend = argument;
     if (trashed || has_record(mend, id)) return CAIRN_OK;
-    if (mend->missing_count == mend->missing_capacity) {
-        size_t wanted = mend->missing_capacity ? 2 * mend->missing_capacity : 64;
-        void *grown = reallocarray(mend->missing, wanted, sizeof(*mend->missing));
-        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for versions");
-        mend->missing = grown;
-        mend->missing_capacity = wanted;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(mend->missing, mend->missing_count, mend->missing_capacity,
+                               MISSING_MAX, "versions without a record", err));
     struct cairn_srv_mend_missing *one = &mend->missing[mend->missing_count++];
     *one = (struct cairn_srv_mend_missing){.step = step};
     (void)cairn_text_copy(one->id.text, sizeof(one->id.text), id);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "common/text.h"
 #include "store/documents.h"
 
@@ -20,19 +21,6 @@ void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects) {
 
 /* ---- the listing ---- */
 
-static enum cairn_code make_room(void **items, size_t count, size_t *capacity, size_t item_size,
-                                 struct cairn_error *err) {
-    if (count < *capacity) return CAIRN_OK;
-    if (count >= ITEMS_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "a run with more than %d records", ITEMS_MAX);
-    size_t wanted = *capacity ? 2 * *capacity : 64;
-    void *grown = reallocarray(*items, wanted, item_size);
-    if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a run's records");
-    *items = grown;
-    *capacity = wanted;
-    return CAIRN_OK;
-}
-
 static enum cairn_code take_key(struct cairn_srv_run_objects *objects, const char *rest,
                                 struct cairn_error *err) {
     struct cairn_key_parts parts;
@@ -41,21 +29,21 @@ static enum cairn_code take_key(struct cairn_srv_run_objects *objects, const cha
     switch (parts.kind) {
     case CAIRN_KEY_ATTEMPT:
     case CAIRN_KEY_ATTEMPT_COPY:
-        CAIRN_TRY(make_room((void **)&objects->attempts, objects->attempt_count,
-                            &objects->attempt_capacity, sizeof(*objects->attempts), err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->attempts, objects->attempt_count,
+                                   objects->attempt_capacity, ITEMS_MAX, "records of a run", err));
         objects->attempts[objects->attempt_count++] = parts.number;
         return CAIRN_OK;
     case CAIRN_KEY_COMMITTED:
-        CAIRN_TRY(make_room((void **)&objects->versions, objects->version_count,
-                            &objects->version_capacity, sizeof(*objects->versions), err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->versions, objects->version_count,
+                                   objects->version_capacity, ITEMS_MAX, "records of a run", err));
         objects->versions[objects->version_count++] = seen;
         return CAIRN_OK;
     case CAIRN_KEY_TRASHED:
     case CAIRN_KEY_SUPERSEDED:
         seen.trashed = parts.kind == CAIRN_KEY_TRASHED;
         seen.superseded_by = parts.number;
-        CAIRN_TRY(make_room((void **)&objects->marks, objects->mark_count, &objects->mark_capacity,
-                            sizeof(*objects->marks), err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->marks, objects->mark_count, objects->mark_capacity,
+                                   ITEMS_MAX, "records of a run", err));
         objects->marks[objects->mark_count++] = seen;
         return CAIRN_OK;
     default:

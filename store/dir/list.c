@@ -11,9 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/array.h"
 #include "common/text.h"
 #include "store/dir/inside.h"
 
+#define ITEMS_MAX 100000000 /* of one folder */
 #define PAGE_ENTRIES_MAX 1000
 
 struct name {
@@ -41,24 +43,12 @@ static int by_text(const void *a, const void *b) {
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
-/* Doubles an array of count items when it is full. */
-static enum cairn_code make_room(void **items, size_t count, size_t *capacity, size_t item_size,
-                                 struct cairn_error *err) {
-    if (count < *capacity) return CAIRN_OK;
-    size_t wanted = *capacity ? *capacity * 2 : 64;
-    void *grown = reallocarray(*items, wanted, item_size);
-    if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
-    *items = grown;
-    *capacity = wanted;
-    return CAIRN_OK;
-}
-
 /* ---- one folder ---- */
 
 static enum cairn_code names_add(struct names *names, const char *text, bool folder,
                                  struct cairn_error *err) {
-    CAIRN_TRY(make_room((void **)&names->items, names->count, &names->capacity,
-                        sizeof *names->items, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(names->items, names->count, names->capacity, ITEMS_MAX,
+                               "names of a listing", err));
     size_t size = strlen(text);
     char *copy = malloc(size + 2);
     if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
@@ -123,8 +113,8 @@ static char *upload_id_of(const char *path) {
 static enum cairn_code add_entry(struct walk *walk, const struct stat *st,
                                  struct cairn_error *err) {
     struct cairn_store_listing *listing = walk->listing;
-    CAIRN_TRY(make_room((void **)&listing->entries, listing->count, &listing->capacity,
-                        sizeof *listing->entries, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(listing->entries, listing->count, listing->capacity, ITEMS_MAX,
+                               "names of a listing", err));
     struct cairn_store_entry entry = {
         .key = strdup(walk->path),
         .upload_id = walk->temporaries ? upload_id_of(walk->path) : NULL,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stands in a table has something behind it.
  *
- * Every setting is named by a test: its flag or its variable stands in one. What starts the programs
- * for other tests, and the simulation, name many and look at none. Every code is said by the code. */
+ * Every setting is named by a test: its flag or its variable stands in one. What starts the
+ * programs for other tests, and the simulation, name many and look at none. Every code is said by
+ * the code. */
 #include <cairn/codes.h>
 
 #include <ctype.h>

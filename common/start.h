@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * start: the arguments of a daemon, from main's argv to its settings.
+ *
+ * Why:     --help, --version, --print-config and --print-docs, and what is said of a mistake, must
+ *          be the same for all daemons.
+ * Promise: B1  what only prints is done before anything else is read, and says so.
+ *          B2  an argument that is no setting is CAIRN_INVALID naming it.
+ * Limits:  those of common/config.h.
+ * Threads: main thread, at start.
+ * Next:    server/settings.c, uploader/main.c.
+ */
+#pragma once
+
+#include "common/config.h"
+
+struct cairn_start {
+    const char *version; /* one line */
+    const char *usage;   /* before the settings, with its empty line */
+    const struct cairn_config_row *rows;
+    size_t row_count;
+    void *values; /* the program's struct */
+};
+/* *ret_done: it was printed what was asked for, and there is nothing to start. config is to be
+ * released in any case. */
+enum cairn_code cairn_start_settings(const struct cairn_start *start, int argc, char **argv,
+                                     struct cairn_config *config, bool *ret_done,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

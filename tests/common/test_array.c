@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/array.h"
+
+#include <stdlib.h>
+
+#include "tests/harness.h"
+
+TEST(an_array_grows_and_keeps_what_it_holds_up_to_its_bound_G1_G2) {
+    uint32_t *items = NULL;
+    size_t count = 0, capacity = 0;
+    struct cairn_error err = {0};
+    for (; count < 1000; count++) {
+        REQUIRE_OK(CAIRN_ARRAY_ROOM(items, count, capacity, 1000, "numbers", &err));
+        EXPECT(capacity > count && capacity <= 1000);
+        items[count] = (uint32_t)count;
+    }
+    uint32_t *before = items;
+    EXPECT_CODE(CAIRN_ARRAY_ROOM(items, count, capacity, 1000, "numbers", &err), CAIRN_TOO_LARGE);
+    EXPECT_EQ_TEXT(err.message, "more than 1000 numbers");
+    EXPECT(items == before && capacity == 1000);
+    for (size_t i = 0; i < count; i++) EXPECT_EQ_U64(items[i], i);
+    free(items);
+}
+
+TEST(an_array_for_which_there_is_no_memory_stays_as_it_is_G1) {
+    struct wide {
+        uint8_t bytes[4096];
+    } *items = calloc(1, sizeof *items), *before = items;
+    size_t capacity = SIZE_MAX / 4, count = capacity; /* as if it held so many */
+    struct cairn_error err = {0};
+    REQUIRE(items != NULL);
+    EXPECT_CODE(CAIRN_ARRAY_ROOM(items, count, capacity, SIZE_MAX, "pages", &err), CAIRN_NO_MEMORY);
+    EXPECT(items == before && capacity == SIZE_MAX / 4);
+    free(items);
+}
