@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/failure.h"
+#include "api/messages.h"
 #include "common/lock.h"
 
 struct cairn_up_mail {
@@ -100,8 +100,8 @@ static struct cairn_up_message *message_new(struct cairn_up_mail *mail, uint64_t
     return message;
 }
 
-void cairn_up_mail_post_fds(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message,
-                            const int *take_fds, size_t fd_count) {
+static void post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message,
+                 const int *take_fds, size_t fd_count) {
     CAIRN_ASSERT(fd_count <= CAIRN_NET_FDS_MAX);
     struct cairn_up_message *message = conn && take_message ? message_new(mail, conn) : NULL;
     if (!take_message) leave_untold(mail, conn);
@@ -117,7 +117,7 @@ void cairn_up_mail_post_fds(struct cairn_up_mail *mail, uint64_t conn, json_t *t
 }
 
 void cairn_up_mail_post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message) {
-    cairn_up_mail_post_fds(mail, conn, take_message, NULL, 0);
+    post(mail, conn, take_message, NULL, 0);
 }
 
 void cairn_up_mail_call(struct cairn_up_mail *mail, uint64_t conn,
@@ -134,28 +134,23 @@ void cairn_up_mail_hang_up(struct cairn_up_mail *mail, uint64_t conn) {
     deliver_later(mail, &message->letter);
 }
 
+void cairn_up_mail_answer_fds(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
+                              json_t *take_message, const int *take_fds, size_t fd_count) {
+    if (take_message && json_object_set_new(take_message, "id", json_integer(request)))
+        json_decref(CAIRN_TAKE(take_message));
+    post(mail, conn, take_message, take_fds, fd_count);
+}
+
 void cairn_up_mail_answer(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
-                          const char *name, json_t *take_message) {
-    json_t *message = take_message ? take_message : json_object();
-    int refused = json_object_set_new(message, "t", json_string(name)) |
-                  json_object_set_new(message, "id", json_integer(request));
-    if (refused) {
-        json_decref(message);
-        message = NULL;
-    }
-    cairn_up_mail_post(mail, conn, message);
+                          json_t *take_message) {
+    cairn_up_mail_answer_fds(mail, conn, request, take_message, NULL, 0);
 }
 
 void cairn_up_mail_refuse(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
                           const struct cairn_error *why) {
-    const struct cairn_code_info *info = cairn_code_info(why->code);
-    json_t *message = json_pack("{s:b}", "retryable", info->retryable);
-    if (!cairn_failure_put(message, "message", why)) {
-        json_decref(message);
-        cairn_up_mail_post(mail, conn, NULL);
-        return;
-    }
-    cairn_up_mail_answer(mail, conn, request, "error", message);
+    cairn_up_mail_answer(mail, conn, request,
+                         CAIRN_PACK(error, CAIRN_PACK_WHY(why, message),
+                                    .retryable = cairn_code_info(why->code)->retryable));
 }
 
 /* ---- the socket's thread ---- */

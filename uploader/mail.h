@@ -31,11 +31,8 @@ enum cairn_code cairn_up_mail_new(struct cairn_up_mail **ret,
 /* What is still there is dropped. NULL is allowed. */
 void cairn_up_mail_free(struct cairn_up_mail *mail);
 
-/* take_fds are duplicated by nobody: they are closed after they were sent. take_message NULL: there
- * was no memory to make it (U04). */
+/* An event (api/messages.def). take_message NULL: there was no memory to make it (U04). */
 void cairn_up_mail_post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message);
-void cairn_up_mail_post_fds(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message,
-                            const int *take_fds, size_t fd_count);
 /* On the socket thread: run(owner, session), session NULL when that connection ended. The letter is
  * the caller's until run begins: what somebody waits for must not fail for want of memory. */
 struct cairn_up_letter {
@@ -47,9 +44,12 @@ struct cairn_up_letter {
 void cairn_up_mail_call(struct cairn_up_mail *mail, uint64_t conn,
                         void (*run)(void *owner, struct cairn_up_session *session), void *owner,
                         struct cairn_up_letter *letter);
-/* Answers: {t, id} with more fields already in take_message (NULL: none), or the error. */
+/* Answers; their `id` is set here. take_fds are duplicated by nobody: they are closed after they
+ * were sent. */
 void cairn_up_mail_answer(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
-                          const char *name, json_t *take_message);
+                          json_t *take_message);
+void cairn_up_mail_answer_fds(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
+                              json_t *take_message, const int *take_fds, size_t fd_count);
 void cairn_up_mail_refuse(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
                           const struct cairn_error *why);
 /* End the connection once what was posted before is out. */

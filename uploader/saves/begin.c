@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/failure.h"
+#include "api/messages.h"
 #include "common/rule.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
@@ -23,8 +23,7 @@ static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *kno
     known->conn = begin->conn;
     known->number = begin->number;
     known->state.trainer = CAIRN_UP_TRAINER_HERE;
-    cairn_up_mail_answer(up->mail, reply.conn, reply.request, "begun",
-                         cairn_up_save_begun_body(known));
+    cairn_up_mail_answer(up->mail, reply.conn, reply.request, cairn_up_save_begun(known));
     return CAIRN_OK;
 }
 
@@ -84,10 +83,9 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
 static void count_new(struct cairn_up *up, struct cairn_up_save *save,
                       const struct cairn_error *why, struct cairn_up_reply reply) {
     CAIRN_AUTO_JSON json_t *began = cairn_up_save_begin_record(save);
-    CAIRN_AUTO_JSON json_t *failed = json_pack("{s:s}", "t", "fail");
-    bool whole = cairn_failure_put(failed, "reason", why);
+    CAIRN_AUTO_JSON json_t *failed = CAIRN_PACK(record_fail, CAIRN_PACK_WHY(why, reason));
     struct cairn_up_record records[2] = {{.entry = save->entry, .message = began},
-                                         {.entry = save->entry, .message = whole ? failed : NULL}};
+                                         {.entry = save->entry, .message = failed}};
     save->begin_reply = reply;
     if (!remember(up, save, records, 2)) return;
     save->why = *why;
@@ -119,7 +117,7 @@ static void count_known(struct cairn_up *up, struct cairn_up_save *known,
         return;
     }
     if (!sealed) cairn_up_save_fail_for_locked(up, known, why);
-    if (reply.conn) cairn_up_mail_answer(up->mail, reply.conn, reply.request, "ok", NULL);
+    if (reply.conn) cairn_up_mail_answer(up->mail, reply.conn, reply.request, CAIRN_PACK(ok, 0));
 }
 
 enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_begin *begin,

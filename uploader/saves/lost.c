@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/text.h"
@@ -36,7 +37,7 @@ struct cairn_up_lost {
 
 static void close_entry(struct cairn_up *up, uint64_t *entry) {
     if (!*entry) return;
-    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_left, 0);
     struct cairn_up_record record = {.entry = *entry, .closes = true, .message = message};
     struct cairn_error error = {0};
     if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
@@ -100,10 +101,9 @@ static void add(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
 
 /* After a restart, it does not hold the attempt. */
 static void record_bye(struct cairn_up *up, const struct cairn_up_rank *rank) {
-    CAIRN_AUTO_JSON json_t *message = json_pack(
-        "{s:s, s:s, s:I, s:I, s:s, s:s, s:b}", "t", "session", "grant", rank->attempt->text, "rank",
-        (json_int_t)rank->rank, "world_size", (json_int_t)rank->world_size, "proc", rank->proc,
-        "process", rank->name, "bye", 1);
+    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(
+        record_session, .grant = rank->attempt->text, .rank = rank->rank,
+        .world_size = rank->world_size, .proc = rank->proc, .process = rank->name, .bye = true);
     struct cairn_up_record record = {.entry = rank->entry, .message = message};
     struct cairn_error error = {0};
     if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
@@ -217,9 +217,8 @@ json_t *cairn_up_lost_report_locked(struct cairn_up *up) {
     for (struct cairn_up_lost *at = up->locked.lost; at && report; at = at->next) {
         (void)look(at);
         if (!at->ended || at->taken || at->attempt->stale) continue;
-        json_t *item =
-            json_pack("{s:s, s:I, s:s, s:b}", "grant", at->attempt->text, "rank",
-                      (json_int_t)at->rank, "proc", at->proc, "settled", is_settled(up, at));
+        json_t *item = CAIRN_PACK(node_ended, .grant = at->attempt->text, .rank = at->rank,
+                                  .proc = at->proc, .settled = is_settled(up, at));
         if (!json_array_append_new(report, item)) continue;
         json_decref(report);
         return NULL;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/failure.h"
+#include "api/messages.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/rule.h"
@@ -67,18 +67,11 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
 
 /* Objects that the trainer left out are left out; the server takes its own defaults then. */
 static json_t *begin_body(const struct cairn_up_begin *begin) {
-    json_t *body = json_pack("{s:I, s:I, s:I, s:I, s:s, s:b, s:s}", "step", (json_int_t)begin->step,
-                             "n", (json_int_t)begin->n, "rank", (json_int_t)begin->rank,
-                             "world_size", (json_int_t)begin->world_size, "on_exists",
-                             begin->on_exists ? begin->on_exists : "error", "skip", begin->skip,
-                             "format", begin->format ? begin->format : "");
-    bool failed = !body;
-    if (body && begin->labels) failed |= json_object_set(body, "labels", begin->labels) != 0;
-    if (body && begin->meta) failed |= json_object_set(body, "meta", begin->meta) != 0;
-    if (body && begin->split) failed |= json_object_set(body, "split", begin->split) != 0;
-    if (!failed) return body;
-    json_decref(body);
-    return NULL;
+    return CAIRN_PACK(begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
+                      .world_size = begin->world_size,
+                      .on_exists = begin->on_exists ? begin->on_exists : "error",
+                      .skip = begin->skip, .format = begin->format ? begin->format : "",
+                      .labels = begin->labels, .meta = begin->meta, .split = begin->split);
 }
 
 static void set_place(struct cairn_up_save *save, const struct cairn_up_begin *begin) {
@@ -175,13 +168,13 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
 }
 
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save) {
-    return json_pack("{s:s, s:s, s:s, s:O}", "t", "begin", "grant", save->attempt->text, "proc",
-                     save->proc, "body", save->begin);
+    return CAIRN_PACK(record_begin, .grant = save->attempt->text, .proc = save->proc,
+                      .body = save->begin);
 }
 
-json_t *cairn_up_save_begun_body(const struct cairn_up_save *save) {
-    return json_pack("{s:I, s:s, s:I}", "save", (json_int_t)save->number, "version",
-                     save->place.id.text, "owner", (json_int_t)save->state.owner);
+json_t *cairn_up_save_begun(const struct cairn_up_save *save) {
+    return CAIRN_PACK(begun, .save = save->number, .version = save->place.id.text,
+                      .owner = save->state.owner);
 }
 
 /* ---- carrying out ---- */
@@ -201,10 +194,9 @@ static void post(struct cairn_up *up, const struct cairn_up_record *records, siz
 
 static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool with_begin) {
     CAIRN_AUTO_JSON json_t *begin = cairn_up_save_begin_record(save);
-    CAIRN_AUTO_JSON json_t *fail = json_pack("{s:s}", "t", "fail");
-    bool whole = cairn_failure_put(fail, "reason", &save->why);
+    CAIRN_AUTO_JSON json_t *fail = CAIRN_PACK(record_fail, CAIRN_PACK_WHY(&save->why, reason));
     struct cairn_up_record records[2] = {{.entry = save->entry, .message = begin},
-                                         {.entry = save->entry, .message = whole ? fail : NULL}};
+                                         {.entry = save->entry, .message = fail}};
     size_t first = with_begin ? 0 : 1;
     post(up, &records[first], 2 - first);
 }
@@ -216,22 +208,22 @@ static const char *end_text(enum cairn_up_end end) {
 }
 
 static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
-    CAIRN_AUTO_JSON json_t *over = json_pack("{s:s, s:s}", "t", "over", "end", end_text(save->end));
+    CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, .end = end_text(save->end));
     struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
     post(up, &record, 1);
 }
 
-/* NULL body: refused with why. */
-static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, const char *name,
-                   json_t *take_body, const struct cairn_error *why) {
+/* Refused with why, or answered where that is NULL. */
+static void answer(struct cairn_up *up, struct cairn_up_reply *take_reply, json_t *take_message,
+                   const struct cairn_error *why) {
     struct cairn_up_reply reply = *take_reply;
     *take_reply = (struct cairn_up_reply){0};
-    if (!reply.conn)
-        json_decref(take_body);
-    else if (why)
-        cairn_up_mail_refuse(up->mail, reply.conn, reply.request, why);
-    else
-        cairn_up_mail_answer(up->mail, reply.conn, reply.request, name, take_body);
+    if (reply.conn && !why) {
+        cairn_up_mail_answer(up->mail, reply.conn, reply.request, take_message);
+        return;
+    }
+    json_decref(take_message);
+    if (reply.conn) cairn_up_mail_refuse(up->mail, reply.conn, reply.request, why);
 }
 
 /* The answer that a trainer gets where a save is over before it could have heard of it. */
@@ -240,32 +232,26 @@ static void refuse(struct cairn_up *up, const struct cairn_up_save *save,
     struct cairn_error why = save->why;
     if (why.code == CAIRN_OK)
         cairn_fail(&why, CAIRN_CONFLICT, "%s is committed already", save->place.id.text);
-    answer(up, take_reply, NULL, NULL, &why);
+    answer(up, take_reply, NULL, &why);
 }
 
 static void answer_fail(struct cairn_up *up, struct cairn_up_save *save) {
     struct cairn_error why = {0};
     cairn_fail(&why, CAIRN_ALREADY_COMMITTED, "%s is committed; it can no longer fail",
                save->place.id.text);
-    answer(up, &save->fail_reply, "ok", NULL, save->end == CAIRN_UP_COMMITTED ? &why : NULL);
+    answer(up, &save->fail_reply, CAIRN_PACK(ok, 0), save->end == CAIRN_UP_COMMITTED ? &why : NULL);
 }
 
 static void say_verdict(struct cairn_up *up, const struct cairn_up_save *save) {
     if (!save->conn) return;
-    json_t *message = json_pack("{s:s, s:I, s:s}", "t", "verdict", "save", (json_int_t)save->number,
-                                "state", end_text(save->end));
-    if (!cairn_failure_put(message, "message", &save->why)) {
-        json_decref(message);
-        message = NULL;
-    }
-    cairn_up_mail_post(up->mail, save->conn, message);
+    cairn_up_mail_post(up->mail, save->conn,
+                       CAIRN_PACK(verdict, .save = save->number, .state = end_text(save->end),
+                                  CAIRN_PACK_WHY(&save->why, message)));
 }
 
 static void say_durable(struct cairn_up *up, const struct cairn_up_save *save) {
     if (save->conn)
-        cairn_up_mail_post(
-            up->mail, save->conn,
-            json_pack("{s:s, s:I}", "t", "durable", "save", (json_int_t)save->number));
+        cairn_up_mail_post(up->mail, save->conn, CAIRN_PACK(durable, .save = save->number));
 }
 
 static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save) {
@@ -281,9 +267,7 @@ static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
     cairn_up_slab_state_give(&slab->state, save->state.owner);
     if (slab->conn)
         cairn_up_mail_post(up->mail, slab->conn,
-                           json_pack("{s:s, s:I, s:I}", "t", "free", "slab",
-                                     (json_int_t)slab->index, "owner",
-                                     (json_int_t)save->state.owner));
+                           CAIRN_PACK(free, .slab = slab->index, .owner = save->state.owner));
     else
         cairn_up_slabs_sweep_locked(up);
 }
@@ -354,13 +338,13 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     if (due & CAIRN_UP_DUE_RECORD_FAIL)
         record_fail(up, save, (due & CAIRN_UP_DUE_RECORD_BEGIN) != 0);
     if (due & CAIRN_UP_DUE_ANSWER_BEGIN)
-        answer(up, &save->begin_reply, "begun", cairn_up_save_begun_body(save), NULL);
-    if (due & CAIRN_UP_DUE_ANSWER_COUNT) answer(up, &save->begin_reply, "ok", NULL, NULL);
+        answer(up, &save->begin_reply, cairn_up_save_begun(save), NULL);
+    if (due & CAIRN_UP_DUE_ANSWER_COUNT) answer(up, &save->begin_reply, CAIRN_PACK(ok, 0), NULL);
     if (due & CAIRN_UP_DUE_REFUSE_BEGIN) {
         refuse(up, save, &save->begin_reply);
         save->conn = 0; /* it does not know the save's number: it hears no event */
     }
-    if (due & CAIRN_UP_DUE_ANSWER_SEAL) answer(up, &save->seal_reply, "sealed", NULL, NULL);
+    if (due & CAIRN_UP_DUE_ANSWER_SEAL) answer(up, &save->seal_reply, CAIRN_PACK(sealed, 0), NULL);
     if (due & CAIRN_UP_DUE_REFUSE_SEAL) refuse(up, save, &save->seal_reply);
     if (due & CAIRN_UP_DUE_VERDICT) say_verdict(up, save);
     if (due & CAIRN_UP_DUE_ANSWER_FAIL) answer_fail(up, save);
@@ -522,10 +506,9 @@ void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t inde
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
     if (!save || !save->conn || index < save->stage_first) return;
     cairn_up_mail_post(up->mail, save->conn,
-                       json_pack("{s:s, s:I, s:I, s:I, s:I}", "t", "released", "save",
-                                 (json_int_t)save->number, "shard",
-                                 (json_int_t)(index - save->stage_first), "offset",
-                                 (json_int_t)offset, "bytes", (json_int_t)bytes));
+                       CAIRN_PACK(released, .save = save->number,
+                                  .shard = index - (uint32_t)save->stage_first, .offset = offset,
+                                  .bytes = bytes));
 }
 
 void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,

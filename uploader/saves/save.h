@@ -101,7 +101,7 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
                                                struct cairn_up_shard *take_shard,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save); /* for the journal */
-json_t *cairn_up_save_begun_body(const struct cairn_up_save *save);   /* for the trainer */
+json_t *cairn_up_save_begun(const struct cairn_up_save *save);        /* for the trainer */
 void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
                        struct cairn_key *ret);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "api/messages.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/rule.h"
@@ -26,7 +27,9 @@ struct offering {
         struct cairn_slab memory; /* fd -1: not attached */
     } slabs[CAIRN_UP_GENERATIONS_MAX];
     size_t slab_count;
-    json_t *saves; /* owned: what the trainer knows */
+    json_t *saves; /* owned: what the trainer knows, read into `told` */
+    struct cairn_msg_offer_save *told;
+    size_t told_count;
 };
 
 static void offering_free(void *owner) {
@@ -36,6 +39,7 @@ static void offering_free(void *owner) {
         if (offering->slabs[i].memory.data) cairn_slab_release(&offering->slabs[i].memory);
     }
     json_decref(offering->saves);
+    free(offering->told);
     cairn_up_opening_free(offering->opening);
     free(offering);
 }
@@ -102,13 +106,10 @@ static void source_of(struct cairn_up *up, struct cairn_up_save *save) {
 
 /* Q41: the generation goes to the save that owned it, by the trainer and by the journal. */
 static void claim_slab(struct cairn_up_session *session, const struct offering *offering,
-                       struct cairn_up_save *save, const json_t *slab_index) {
-    uint64_t index = json_is_integer(slab_index) ? (uint64_t)json_integer_value(slab_index)
-                                                 : CAIRN_UP_GENERATIONS_MAX;
-    struct cairn_up_slab *slab =
-        index < offering->slab_count
-            ? cairn_up_slab_of_locked(session->up, session->conn, (uint32_t)index)
-            : NULL;
+                       struct cairn_up_save *save, uint32_t index) {
+    struct cairn_up_slab *slab = index < offering->slab_count
+                                     ? cairn_up_slab_of_locked(session->up, session->conn, index)
+                                     : NULL;
     if (!slab || save->slab || !save->staged_in.bytes) return; /* one not staged holds nothing */
     const struct cairn_up_slab_claim claim = {
         .offered_owner = CAIRN_RULE(Q41) ? offering->slabs[index].owner : save->state.owner,
@@ -120,9 +121,8 @@ static void claim_slab(struct cairn_up_session *session, const struct offering *
     if (claimed == CAIRN_UP_CLAIM_NOT_NEEDED) return;
     if (claimed != CAIRN_UP_CLAIM_JOINED) {
         cairn_log(INFO, "offer.not_joined",
-                  "version=%s rank=%u slab=%" PRIu64 " owner=%" PRIu64 " of=%" PRIu64,
-                  save->place.id.text, save->rank, index, offering->slabs[index].owner,
-                  save->state.owner);
+                  "version=%s rank=%u slab=%u owner=%" PRIu64 " of=%" PRIu64, save->place.id.text,
+                  save->rank, index, offering->slabs[index].owner, save->state.owner);
         return;
     }
     bool taken = cairn_up_save_slab_take_locked(save, slab);
@@ -131,43 +131,38 @@ static void claim_slab(struct cairn_up_session *session, const struct offering *
 }
 
 static const char *join_save(struct cairn_up_session *session, const struct offering *offering,
-                             struct cairn_up_save *save, const json_t *item) {
+                             struct cairn_up_save *save, const struct cairn_msg_offer_save *told) {
     static const char *const texts[] = {"continues", "durable", "committed",
                                         "aborted",   "failed",  "ended"};
     enum cairn_up_joined joined = cairn_up_save_state_join(&save->state, save->end);
     save->conn = session->conn;
-    save->number = (uint32_t)json_integer_value(json_object_get(item, "save"));
+    save->number = told->save;
     if (joined != CAIRN_UP_JOINED_CONTINUES) return texts[joined];
     for (size_t i = 0; save->state.staging == CAIRN_UP_STAGING_AGAIN && i < save->state.shard_count;
          i++)
         cairn_up_shard_await(session->up->queue, save->shards[i]);
-    claim_slab(session, offering, save, json_object_get(item, "slab"));
+    claim_slab(session, offering, save, told->slab);
     return texts[joined];
 }
 
 /* Its entry was closed because the version ended, or the journal was lost. Q40: only the server
  * knows; a watcher asks it, for as long as it takes, and the trainer hears a verdict. */
-static bool remember(struct cairn_up_session *session, const json_t *item, uint32_t number,
-                     const char *version) {
+static bool remember(struct cairn_up_session *session, const struct cairn_msg_offer_save *told) {
     struct cairn_up *up = session->up;
-    struct cairn_error error;
     struct cairn_up_save *save = NULL;
-    struct cairn_up_begin begin = {.attempt = session->attempt,
-                                   .conn = session->conn,
-                                   .number = number,
-                                   .session = session->uuid,
-                                   .proc = session->proc,
-                                   .rank = session->rank,
-                                   .world_size = session->world_size};
-    const struct cairn_json_field fields[] = {
-        {"step", CAIRN_JSON_U64, true, &begin.step, CAIRN_STEP_MAX},
-        {"n", CAIRN_JSON_U32, true, &begin.n, INT32_MAX},
-    };
-    if (cairn_json_read(item, "/saves", fields, CAIRN_COUNT(fields), true, &error) != CAIRN_OK ||
-        cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save,
-                                 &error) != CAIRN_OK)
+    const struct cairn_up_begin begin = {.attempt = session->attempt,
+                                         .conn = session->conn,
+                                         .number = told->save,
+                                         .session = session->uuid,
+                                         .proc = session->proc,
+                                         .rank = session->rank,
+                                         .world_size = session->world_size,
+                                         .step = told->step,
+                                         .n = told->n};
+    if (cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save,
+                                 NULL) != CAIRN_OK)
         return false;
-    if (strcmp(save->place.id.text, version) != 0) {
+    if (strcmp(save->place.id.text, told->version) != 0) {
         cairn_up_save_drop_locked(up, save);
         return false;
     }
@@ -176,19 +171,13 @@ static bool remember(struct cairn_up_session *session, const json_t *item, uint3
 }
 
 static const char *judge(struct cairn_up_session *session, const struct offering *offering,
-                         const json_t *item, bool *ret_sealed) {
-    const char *version = json_string_value(json_object_get(item, "version"));
-    const json_t *number = json_object_get(item, "save");
-    if (!version || !json_is_integer(number) || json_integer_value(number) < 1 ||
-        json_integer_value(number) > UINT32_MAX)
-        return "unknown";
-    uint32_t save_number = (uint32_t)json_integer_value(number);
-    if (save_number > session->save_last) session->save_last = save_number;
-    struct cairn_up_save *save = cairn_up_save_known_locked(session->up, version, session->rank);
+                         const struct cairn_msg_offer_save *told, bool *ret_sealed) {
+    if (told->save > session->save_last) session->save_last = told->save;
+    struct cairn_up_save *save =
+        cairn_up_save_known_locked(session->up, told->version, session->rank);
     *ret_sealed = save && cairn_up_save_state_is_sealed(&save->state);
-    if (save) return join_save(session, offering, save, item);
-    bool sealed = json_is_true(json_object_get(item, "sealed"));
-    return sealed && remember(session, item, save_number, version) ? "ended" : "unknown";
+    if (save) return join_save(session, offering, save, told);
+    return told->sealed && remember(session, told) ? "ended" : "unknown";
 }
 
 static bool same_right(const struct cairn_up_attempt *a, const struct cairn_up_attempt *b) {
@@ -201,11 +190,10 @@ static bool same_right(const struct cairn_up_attempt *a, const struct cairn_up_a
  * into it. The end of the old connection may not have been noticed yet: then it is `busy`. */
 static enum cairn_code check_claims(struct cairn_up_session *session,
                                     const struct offering *offering, struct cairn_error *err) {
-    for (size_t i = 0; i < json_array_size(offering->saves); i++) {
-        const json_t *item = json_array_get(offering->saves, i);
-        const char *version = json_string_value(json_object_get(item, "version"));
+    for (size_t i = 0; i < offering->told_count; i++) {
+        const char *version = offering->told[i].version;
         const struct cairn_up_save *save =
-            version ? cairn_up_save_known_locked(session->up, version, session->rank) : NULL;
+            cairn_up_save_known_locked(session->up, version, session->rank);
         if (!save) continue;
         if (!same_right(save->attempt, session->attempt))
             return cairn_fail(err, CAIRN_FORBIDDEN,
@@ -248,20 +236,19 @@ static json_t *join_all(struct cairn_up_session *session, struct offering *offer
         cairn_up_slabs_orphan_locked(up, session->conn);
         return NULL;
     }
-    for (size_t i = 0; i < json_array_size(offering->saves); i++) {
-        const json_t *item = json_array_get(offering->saves, i);
+    for (size_t i = 0; i < offering->told_count; i++) {
+        const struct cairn_msg_offer_save *told = &offering->told[i];
         bool sealed = false;
-        const char *state = judge(session, offering, item, &sealed);
-        json_array_append_new(answers,
-                              json_pack("{s:O, s:s, s:b}", "save", json_object_get(item, "save"),
-                                        "state", state, "sealed", (int)sealed));
+        const char *state = judge(session, offering, told, &sealed);
+        json_array_append_new(answers, CAIRN_PACK(offered_save, .save = told->save, .state = state,
+                                                  .sealed = sealed));
     }
     for (size_t i = 0; i < offering->slab_count; i++) {
         const struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, session->conn, (uint32_t)i);
         json_array_append_new(owners, json_integer((json_int_t)slab->state.owner));
     }
     json_t *answer =
-        json_pack("{s:s, s:O, s:O}", "session", session->uuid, "saves", answers, "owners", owners);
+        CAIRN_PACK(offered, .session = session->uuid, .saves = answers, .owners = owners);
     if (!answer) cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     return answer;
 }
@@ -279,7 +266,7 @@ static void offer_done(void *owner, struct cairn_up_session *session) {
         if (answer) cairn_up_opening_counts(opening, session);
     }
     if (answer) {
-        cairn_up_mail_answer(up->mail, opening->conn, opening->request, "offered", answer);
+        cairn_up_mail_answer(up->mail, opening->conn, opening->request, answer);
         cairn_up_wakeup_raise(&up->outbox_work);
         cairn_up_watch_poke(up->watch);
     } else {
@@ -307,14 +294,12 @@ static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs
                           cairn_counted(count, "slab").text,
                           cairn_counted(frame->fd_count, "descriptor").text);
     for (size_t i = 0; i < count; i++) {
-        const struct cairn_json_field fields[] = {
-            {"bytes", CAIRN_JSON_U64, true, &offering->slabs[i].bytes, 0},
-            {"device", CAIRN_JSON_U64, true, &offering->slabs[i].device, 0},
-            {"inode", CAIRN_JSON_U64, true, &offering->slabs[i].inode, 0},
-            {"owner", CAIRN_JSON_U64, true, &offering->slabs[i].owner, 0},
-        };
-        CAIRN_TRY(cairn_json_read(json_array_get(slabs, i), "/slabs", fields, CAIRN_COUNT(fields),
-                                  true, err));
+        struct cairn_msg_offer_slab told = {0};
+        CAIRN_TRY(cairn_msg_offer_slab_read(json_array_get(slabs, i), "/slabs", &told, err));
+        offering->slabs[i].bytes = told.bytes;
+        offering->slabs[i].device = told.device;
+        offering->slabs[i].inode = told.inode;
+        offering->slabs[i].owner = told.owner;
     }
     for (size_t i = 0; i < count; i++) {
         offering->slabs[i].fd = frame->fds[i];
@@ -324,29 +309,35 @@ static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs
     return CAIRN_OK;
 }
 
+static enum cairn_code read_saves(struct offering *offering, const json_t *saves,
+                                  struct cairn_error *err) {
+    size_t count = json_array_size(saves);
+    offering->saves = json_deep_copy(saves);
+    offering->told = calloc(count + 1, sizeof(*offering->told));
+    if (!offering->saves || !offering->told)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
+    for (; offering->told_count < count; offering->told_count++) {
+        struct cairn_msg_offer_save *told = &offering->told[offering->told_count];
+        told->slab = (uint32_t)CAIRN_MESSAGE_NONE;
+        CAIRN_TRY(cairn_msg_offer_save_read(json_array_get(offering->saves, offering->told_count),
+                                            "/saves", told, err));
+        if (!told->save) return cairn_fail(err, CAIRN_INVALID, "/saves/save counts from 1");
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code read_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                   struct offering *offering, struct cairn_error *err) {
-    const char *job = NULL, *nonce = NULL, *resume = "latest", *incarnation = "";
-    json_t *slabs = NULL, *saves = NULL, *counts = NULL;
-    const struct cairn_json_field fields[] = {
-        {"job", CAIRN_JSON_TEXT, true, &job, 255},
-        {"counts", CAIRN_JSON_OBJECT, false, &counts, 0},
-        {"attempt", CAIRN_JSON_U64, true, &offering->attempt, 0},
-        {"nonce", CAIRN_JSON_TEXT, true, &nonce, CAIRN_NONCE_TEXT_BYTES - 1},
-        {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
-        {"incarnation", CAIRN_JSON_TEXT, false, &incarnation, 128},
-        {"slabs", CAIRN_JSON_ARRAY, true, &slabs, 0},
-        {"saves", CAIRN_JSON_ARRAY, true, &saves, 0},
-    };
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
-    (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), nonce);
-    offering->saves = json_deep_copy(saves);
-    offering->opening = cairn_up_opening_new(session, job, resume, incarnation);
-    if (!offering->saves || !offering->opening)
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
+    struct cairn_msg_offer told = {.resume = "latest", .incarnation = ""};
+    CAIRN_TRY(cairn_msg_offer_read(ask->frame->message, "", &told, err));
+    offering->attempt = told.attempt;
+    (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), told.nonce);
+    CAIRN_TRY(read_saves(offering, told.saves, err));
+    offering->opening = cairn_up_opening_new(session, told.job, told.resume, told.incarnation);
+    if (!offering->opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
     offering->opening->request = ask->request;
-    offering->opening->counts = json_deep_copy(counts);
-    return read_slabs(offering, slabs, ask->frame, err);
+    offering->opening->counts = json_deep_copy(told.counts);
+    return read_slabs(offering, told.slabs, ask->frame, err);
 }
 
 enum cairn_code cairn_up_on_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,

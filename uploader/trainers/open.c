@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
@@ -20,6 +21,7 @@
 #include "uploader/trainers/session.h"
 
 #define RETRY_PAUSE_MS 100
+#define WAIT_STAGED_MS 30000
 #define SERVER_WAIT_MS_MAX 60000 /* Q51: no call waits for longer; one that does has no answer */
 #define ANSWER_MS 20000
 
@@ -45,47 +47,38 @@ static enum cairn_code newest_attempt(struct cairn_up_opening *opening, struct c
     *ret = 0;
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the first attempt makes the run */
     if (code != CAIRN_OK) return code;
-    const struct cairn_json_field field = {"attempt", CAIRN_JSON_U64, true, ret, 0};
-    return cairn_json_read(reply, "", &field, 1, true, err);
+    struct cairn_msg_run_got told = {0};
+    CAIRN_TRY(cairn_msg_run_got_read(reply, "", &told, err));
+    *ret = told.attempt;
+    return CAIRN_OK;
 }
 
 static enum cairn_code read_answer(const json_t *reply, struct cairn_up_opening *opening,
                                    struct cairn_error *err) {
-    const char *nonce = NULL, *grant = NULL, *version = NULL;
-    uint64_t attempt = 0;
-    const struct cairn_json_field fields[] = {
-        {"attempt", CAIRN_JSON_U64, true, &attempt, 0},
-        {"nonce", CAIRN_JSON_TEXT, true, &nonce, CAIRN_NONCE_TEXT_BYTES - 1},
-        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
-        {"resume_version", CAIRN_JSON_TEXT, false, &version, CAIRN_VERSION_ID_BYTES - 1},
-        {"resume_step", CAIRN_JSON_U64, false, &opening->resume_step, CAIRN_STEP_MAX},
-    };
-    CAIRN_TRY(cairn_json_read(reply, "", fields, CAIRN_COUNT(fields), true, err));
-    (void)cairn_text_copy(opening->grant, sizeof(opening->grant), grant);
+    struct cairn_msg_attempt_opened told = {.resume_step = opening->resume_step};
+    CAIRN_TRY(cairn_msg_attempt_opened_read(reply, "", &told, err));
+    opening->resume_step = told.resume_step;
+    (void)cairn_text_copy(opening->grant, sizeof(opening->grant), told.grant);
     (void)cairn_text_copy(opening->resume_version, sizeof(opening->resume_version),
-                          version ? version : "");
-    opening->found = version != NULL;
+                          told.resume_version ? told.resume_version : "");
+    opening->found = told.resume_version != NULL;
     return CAIRN_OK;
 }
 
 /* Q54: whose process of this node has ended, of the attempt that may be joined. */
-static void add_ended(struct cairn_up_opening *opening, uint64_t newest, json_t *body) {
+static json_t *ended_of(struct cairn_up_opening *opening, uint64_t newest) {
     struct cairn_up *up = opening->up;
     CAIRN_HOLD(&up->lock);
-    for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
-        if (strcmp(at->run_text, opening->run_text) != 0 || at->grant.attempt != newest) continue;
-        json_t *ended = cairn_up_lost_ranks_locked(up, at);
-        if (json_array_size(ended)) json_object_set(body, "ended", ended);
-        json_decref(ended);
-        return;
-    }
+    for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
+        if (!strcmp(at->run_text, opening->run_text) && at->grant.attempt == newest)
+            return cairn_up_lost_ranks_locked(up, at);
+    return NULL;
 }
 
 static json_t *ranks_of(const struct cairn_up_opening *chain) {
     json_t *ranks = json_array();
     for (const struct cairn_up_opening *at = chain; at; at = at->next)
-        json_array_append_new(
-            ranks, json_pack("{s:I, s:s}", "rank", (json_int_t)at->rank, "proc", at->proc));
+        json_array_append_new(ranks, CAIRN_PACK(attempt_rank, .rank = at->rank, .proc = at->proc));
     return ranks;
 }
 
@@ -96,15 +89,14 @@ static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cai
     char wait[32];
     snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO_JSON json_t *body = json_pack(
-        "{s:s, s:I, s:s, s:I, s:s, s:o, s:s}", "job", opening->job, "world_size",
-        (json_int_t)opening->world_size, "resume", opening->resume, "after", (json_int_t)after,
-        "wait_staged", wait, "ranks", ranks_of(opening), "node", opening->up->places.node);
+    CAIRN_AUTO_JSON json_t *ranks = ranks_of(opening), *ended = ended_of(opening, after);
+    CAIRN_AUTO_JSON json_t *body =
+        CAIRN_PACK(attempt_open, .job = opening->job, .world_size = opening->world_size,
+                   .resume = opening->resume, .after = after, .wait_staged = wait, .ranks = ranks,
+                   .node = opening->up->places.node, .incarnation = opening->incarnation,
+                   .ended = json_array_size(ended) ? ended : NULL);
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    if (*opening->incarnation)
-        json_object_set_new(body, "incarnation", json_string(opening->incarnation));
-    add_ended(opening, after, body);
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", opening->run_text));
     uint32_t total_ms = (uint32_t)cairn_min_u64(left_ms, SERVER_WAIT_MS_MAX) + ANSWER_MS;
     enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body, total_ms, &reply, err);
@@ -156,9 +148,9 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct
     CAIRN_TRY(cairn_up_meeting_check(up, grant.store_uuid, err));
     opening->entry = cairn_up_journal_entry_new(up->journal);
     CAIRN_AUTO_JSON json_t *message =
-        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "t", "session", "grant", opening->grant,
-                  "rank", (json_int_t)opening->rank, "world_size", (json_int_t)opening->world_size,
-                  "job", opening->job, "proc", opening->proc, "process", opening->process_name);
+        CAIRN_PACK(record_session, .grant = opening->grant, .rank = opening->rank,
+                   .world_size = opening->world_size, .job = opening->job, .proc = opening->proc,
+                   .process = opening->process_name);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
     struct cairn_up_record record = {.entry = opening->entry, .message = message};
     CAIRN_TRY(cairn_up_journal_append(up->journal, &record, 1, err));
@@ -170,7 +162,7 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct
 
 static void close_entry(struct cairn_up_session *session) {
     if (!session->entry) return;
-    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "left");
+    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_left, 0);
     struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = message};
     struct cairn_error error = {0};
     if (message &&
@@ -204,11 +196,11 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
         session->resume_step = opening->resume_step;
         session->resume_found = opening->found;
         cairn_up_opening_counts(opening, session);
-        cairn_up_mail_answer(
-            up->mail, opening->conn, opening->request, "attempted",
-            json_pack("{s:I, s:s, s:b, s:I, s:s}", "attempt", (json_int_t)grant->attempt, "nonce",
-                      grant->nonce, "found", opening->found, "resume_step",
-                      (json_int_t)opening->resume_step, "resume_version", opening->resume_version));
+        cairn_up_mail_answer(up->mail, opening->conn, opening->request,
+                             CAIRN_PACK(attempted, .attempt = grant->attempt, .nonce = grant->nonce,
+                                        .found = opening->found,
+                                        .resume_step = opening->resume_step,
+                                        .resume_version = opening->resume_version));
     } else { /* the trainer is gone: nobody holds the right */
         cairn_up_opening_abandon(opening);
     }
@@ -393,27 +385,20 @@ struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *ses
 
 enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
                                     const struct cairn_up_ask *ask, struct cairn_error *err) {
-    const char *job = NULL, *resume = "latest", *incarnation = "";
-    uint64_t wait_ms = 30000;
-    json_t *counts = NULL;
-    const struct cairn_json_field fields[] = {
-        {"job", CAIRN_JSON_TEXT, true, &job, 255},
-        {"counts", CAIRN_JSON_OBJECT, false, &counts, 0},
-        {"resume", CAIRN_JSON_TEXT, false, &resume, 64},
-        {"incarnation", CAIRN_JSON_TEXT, false, &incarnation, 128},
-        {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms, 3600000},
-    };
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
+    struct cairn_msg_attempt told = {
+        .resume = "latest", .incarnation = "", .wait_staged_ms = WAIT_STAGED_MS};
+    CAIRN_TRY(cairn_msg_attempt_read(ask->frame->message, "", &told, err));
     if (session->read_only)
         return cairn_fail(err, CAIRN_INVALID, "a read-only session opens no attempt");
     if (session->attempt || session->attempting)
         return cairn_fail(err, CAIRN_PROTOCOL, "a second attempt in one session");
     CAIRN_TRY(cairn_up_admits(session->up, err));
-    struct cairn_up_opening *opening = cairn_up_opening_new(session, job, resume, incarnation);
+    struct cairn_up_opening *opening =
+        cairn_up_opening_new(session, told.job, told.resume, told.incarnation);
     if (!opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     opening->request = ask->request;
-    opening->wait_ms = wait_ms;
-    opening->counts = json_deep_copy(counts);
+    opening->wait_ms = told.wait_staged_ms;
+    opening->counts = json_deep_copy(told.counts);
     cairn_lock_take(&session->up->lock);
     enum cairn_code code = ask_later(session->up, opening, err);
     cairn_lock_give(&session->up->lock);
@@ -465,11 +450,9 @@ static void slabs_done(void *owner, struct cairn_up_session *session) {
     if (*code != CAIRN_OK)
         cairn_up_mail_refuse(up->mail, conn, reserving->request, &reserving->wish.error);
     else if (session)
-        cairn_up_mail_post_fds(up->mail, conn,
-                               json_pack("{s:s, s:I, s:I, s:I}", "t", "slabs", "id",
-                                         (json_int_t)reserving->request, "count", (json_int_t)count,
-                                         "bytes", (json_int_t)bytes),
-                               fds, fd_count);
+        cairn_up_mail_answer_fds(up->mail, conn, reserving->request,
+                                 CAIRN_PACK(slabs_given, .count = count, .bytes = bytes), fds,
+                                 fd_count);
     free(reserving);
 }
 
@@ -507,10 +490,8 @@ static void slabs_decided(struct cairn_up_slab_wish *wish) {
 
 enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                   struct cairn_error *err) {
-    uint64_t wait_ms = 30000;
-    const struct cairn_json_field field = {"wait_staged_ms", CAIRN_JSON_U64, false, &wait_ms,
-                                           3600000};
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", &field, 1, true, err));
+    struct cairn_msg_slabs told = {.wait_staged_ms = WAIT_STAGED_MS};
+    CAIRN_TRY(cairn_msg_slabs_read(ask->frame->message, "", &told, err));
     if (!session->attempt)
         return cairn_fail(err, CAIRN_PROTOCOL, "slabs before the attempt was opened");
     if (!session->bytes)
@@ -528,7 +509,7 @@ enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct
         .local_world_size = session->local_world_size,
         .bytes = session->bytes,
         .node_bytes = session->node_bytes,
-        .deadline_ms = cairn_mono_ms() + wait_ms,
+        .deadline_ms = cairn_mono_ms() + told.wait_staged_ms,
         .decided = slabs_decided,
     };
     cairn_lock_take(&session->up->lock);

@@ -2,22 +2,19 @@
 /* What a rank should know although nothing of it has failed. */
 #include <inttypes.h>
 
-#include "api/failure.h"
+#include "api/messages.h"
 #include "uploader/server/trouble.h"
 #include "uploader/trainers/session.h"
 
 #define VERSION_OF_PROBLEMS 3
 #define AWAY_MS 2000 /* what is there again within moments is not worth a word */
 
-/* save UINT32_MAX: about none in particular, but `about`. */
+/* save 0: about none in particular, but `about`. */
 static void say(struct cairn_up_session *session, uint32_t save, const char *about,
                 const struct cairn_error *why) {
-    json_t *message = json_pack("{s:s, s:s*}", "t", "problem", "about", about);
-    bool made = message && cairn_failure_put(message, "message", why);
-    if (made && save != UINT32_MAX)
-        made = !json_object_set_new(message, "save", json_integer((json_int_t)save));
-    if (!made) json_decref(message);
-    cairn_up_mail_post(session->up->mail, session->conn, made ? message : NULL);
+    cairn_up_mail_post(
+        session->up->mail, session->conn,
+        CAIRN_PACK(problem, .save = save, .about = about, CAIRN_PACK_WHY(why, message)));
 }
 
 static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *save) {
@@ -41,7 +38,7 @@ static void say_store(struct cairn_up_session *session) {
         (void)!cairn_fail(&why, CAIRN_UNAVAILABLE,
                           "the uploader of node %s sends nothing, since its store is not there: %s",
                           up->places.node, up->locked.store_waits);
-    say(session, UINT32_MAX, "store", &why);
+    say(session, 0, "store", &why);
     session->told_of_the_store = waits;
 }
 
@@ -52,7 +49,7 @@ static void say_server(struct cairn_up_session *session) {
         up->locked.server_away[0] && cairn_mono_ms() - up->locked.server_away_since_ms >= AWAY_MS;
     if (away == session->told_of_the_server || (!away && up->locked.server_away[0])) return;
     if (away) (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "%s", up->locked.server_away);
-    say(session, UINT32_MAX, "server", &why);
+    say(session, 0, "server", &why);
     session->told_of_the_server = away;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
@@ -92,15 +93,13 @@ static void restore_done(void *owner, struct cairn_up_session *session) {
         struct cairn_up_version *version = CAIRN_TAKE(asking->version);
         session->restores[place].number = ++session->restore_last;
         session->restores[place].version = version;
-        cairn_up_mail_post_fds(
-            asking->up->mail, asking->conn,
-            json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I}", "t", "restored", "id",
-                      (json_int_t)asking->request, "restore", (json_int_t)session->restore_last,
-                      "version", version->place.id.text, "step", (json_int_t)version->place.step,
-                      "attempt", (json_int_t)version->manifest.origin.attempt, "world_size",
-                      (json_int_t)version->manifest.world_size, "manifest_bytes",
-                      (json_int_t)version->manifest_bytes, "layout_bytes",
-                      (json_int_t)version->layout_bytes),
+        cairn_up_mail_answer_fds(
+            asking->up->mail, asking->conn, asking->request,
+            CAIRN_PACK(
+                restored, .restore = session->restore_last, .version = version->place.id.text,
+                .step = version->place.step, .attempt = version->manifest.origin.attempt,
+                .world_size = version->manifest.world_size,
+                .manifest_bytes = version->manifest_bytes, .layout_bytes = version->layout_bytes),
             &fd, 1);
     }
     asking_free(asking);
@@ -125,22 +124,18 @@ static void restore_task(struct cairn_up_helper *helper, void *owner) {
 
 enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
                                     const struct cairn_up_ask *ask, struct cairn_error *err) {
-    const char *ref = "latest", *format = NULL;
-    const struct cairn_json_field fields[] = {
-        {"ref", CAIRN_JSON_TEXT, false, &ref, 63},
-        {"format", CAIRN_JSON_TEXT, false, &format, 63},
-    };
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
-    if (!strcmp(ref, "resume")) {
+    struct cairn_msg_restore told = {.ref = "latest"};
+    CAIRN_TRY(cairn_msg_restore_read(ask->frame->message, "", &told, err));
+    if (!strcmp(told.ref, "resume")) {
         if (!session->resume_version[0])
             return cairn_fail(err, CAIRN_NOT_FOUND, "this attempt resumed from nothing");
-        ref = session->resume_version;
+        told.ref = session->resume_version;
     }
     struct asking *asking = asking_new(session, ask, err);
     if (!asking) return CAIRN_NO_MEMORY;
-    (void)cairn_text_copy(asking->ref, sizeof(asking->ref), ref);
-    asking->insists = format != NULL;
-    (void)cairn_text_copy(asking->format, sizeof(asking->format), format ? format : "");
+    (void)cairn_text_copy(asking->ref, sizeof(asking->ref), told.ref);
+    asking->insists = told.format != NULL;
+    (void)cairn_text_copy(asking->format, sizeof(asking->format), told.format ? told.format : "");
     (void)cairn_text_copy(asking->known_version, sizeof(asking->known_version),
                           session->resume_version);
     asking->known_step = session->resume_step;
@@ -160,14 +155,13 @@ static enum cairn_code no_restore(uint64_t number, struct cairn_error *err) {
 
 enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
                                     const struct cairn_up_ask *ask, struct cairn_error *err) {
-    uint64_t number = 0;
-    const struct cairn_json_field field = {"restore", CAIRN_JSON_U64, true, &number, 0};
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", &field, 1, true, err));
-    int place = find_restore(session, number);
-    if (place < 0) return no_restore(number, err);
+    struct cairn_msg_release told = {0};
+    CAIRN_TRY(cairn_msg_release_read(ask->frame->message, "", &told, err));
+    int place = find_restore(session, told.restore);
+    if (place < 0) return no_restore(told.restore, err);
     session->restores[place].number = 0;
     cairn_up_version_leave(CAIRN_TAKE(session->restores[place].version));
-    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, "ok", NULL);
+    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, CAIRN_PACK(ok, 0));
     return CAIRN_OK;
 }
 
@@ -206,11 +200,10 @@ static void window_done(void *owner, struct cairn_up_session *session) {
     if (asking->code != CAIRN_OK) refuse(asking);
     if (asking->code == CAIRN_OK && session) {
         session->window = CAIRN_TAKE(asking->window);
-        cairn_up_mail_post_fds(asking->up->mail, asking->conn,
-                               json_pack("{s:s, s:I, s:i, s:I}", "t", "window", "id",
-                                         (json_int_t)asking->request, "window", 1, "bytes",
-                                         (json_int_t)session->window->memory.size_bytes),
-                               &fd, 1);
+        cairn_up_mail_answer_fds(
+            asking->up->mail, asking->conn, asking->request,
+            CAIRN_PACK(window_given, .window = 1, .bytes = session->window->memory.size_bytes), &fd,
+            1);
     }
     asking_free(asking);
 }
@@ -223,13 +216,12 @@ static void window_task(struct cairn_up_helper *helper, void *owner) {
 
 enum cairn_code cairn_up_on_window(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                    struct cairn_error *err) {
-    uint64_t bytes = 0;
-    const struct cairn_json_field field = {"bytes", CAIRN_JSON_U64, true, &bytes, 0};
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", &field, 1, true, err));
+    struct cairn_msg_window told = {0};
+    CAIRN_TRY(cairn_msg_window_read(ask->frame->message, "", &told, err));
     if (session->window) return cairn_fail(err, CAIRN_INVALID, "this session has a window already");
     struct asking *asking = asking_new(session, ask, err);
     if (!asking) return CAIRN_NO_MEMORY;
-    asking->bytes = bytes;
+    asking->bytes = told.bytes;
     return hand_over(asking, window_task, err);
 }
 
@@ -244,7 +236,8 @@ struct reply_to {
 static void read_done(void *owner, enum cairn_code code, const struct cairn_error *why) {
     struct reply_to *reply = owner;
     if (code == CAIRN_OK)
-        cairn_up_mail_answer(reply->up->mail, reply->conn, reply->request, "read", NULL);
+        cairn_up_mail_answer(reply->up->mail, reply->conn, reply->request,
+                             CAIRN_PACK(read_done, 0));
     else
         cairn_up_mail_refuse(reply->up->mail, reply->conn, reply->request, why);
     free(reply);
@@ -259,14 +252,9 @@ static enum cairn_code read_ranges(const json_t *array, struct cairn_up_range **
     CAIRN_AUTO_HEAP struct cairn_up_range *ranges = calloc(count + 1, sizeof(*ranges));
     if (!ranges) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     for (size_t i = 0; i < count; i++) {
-        const struct cairn_json_field fields[] = {
-            {"shard", CAIRN_JSON_U32, true, &ranges[i].shard, 0},
-            {"offset", CAIRN_JSON_U64, true, &ranges[i].offset, 0},
-            {"bytes", CAIRN_JSON_U64, true, &ranges[i].bytes, 0},
-            {"at", CAIRN_JSON_U64, true, &ranges[i].at, 0},
-        };
-        CAIRN_TRY(cairn_json_read(json_array_get(array, i), "/ranges", fields, CAIRN_COUNT(fields),
-                                  true, err));
+        struct cairn_msg_read_range told = {0};
+        CAIRN_TRY(cairn_msg_read_range_read(json_array_get(array, i), "/ranges", &told, err));
+        ranges[i] = (struct cairn_up_range){told.shard, told.offset, told.bytes, told.at};
     }
     *ret = CAIRN_TAKE(ranges);
     *ret_count = count;
@@ -275,19 +263,14 @@ static enum cairn_code read_ranges(const json_t *array, struct cairn_up_range **
 
 enum cairn_code cairn_up_on_read(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                  struct cairn_error *err) {
-    uint64_t number = 0;
-    json_t *array = NULL;
+    struct cairn_msg_read told = {0};
     size_t count = 0;
-    const struct cairn_json_field fields[] = {
-        {"restore", CAIRN_JSON_U64, true, &number, 0},
-        {"ranges", CAIRN_JSON_ARRAY, true, &array, 0},
-    };
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
-    int place = find_restore(session, number);
-    if (place < 0) return no_restore(number, err);
+    CAIRN_TRY(cairn_msg_read_read(ask->frame->message, "", &told, err));
+    int place = find_restore(session, told.restore);
+    if (place < 0) return no_restore(told.restore, err);
     if (!session->window) return cairn_fail(err, CAIRN_INVALID, "this session has no window");
     CAIRN_AUTO_HEAP struct cairn_up_range *ranges = NULL;
-    CAIRN_TRY(read_ranges(array, &ranges, &count, err));
+    CAIRN_TRY(read_ranges(told.ranges, &ranges, &count, err));
     struct reply_to *reply = calloc(1, sizeof(*reply));
     if (!reply) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     *reply = (struct reply_to){session->up, session->conn, ask->request};
@@ -304,8 +287,8 @@ static void list_done(void *owner, struct cairn_up_session *session) {
     struct asking *asking = owner;
     (void)session;
     if (asking->code == CAIRN_OK)
-        cairn_up_mail_answer(asking->up->mail, asking->conn, asking->request, "listed",
-                             json_pack("{s:O}", "reply", asking->reply));
+        cairn_up_mail_answer(asking->up->mail, asking->conn, asking->request,
+                             CAIRN_PACK(listed, .reply = asking->reply));
     else
         refuse(asking);
     asking_free(asking);
@@ -335,16 +318,11 @@ static void list_task(struct cairn_up_helper *helper, void *owner) {
 
 enum cairn_code cairn_up_on_list(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                  struct cairn_error *err) {
-    uint64_t limit = 100;
-    const char *cursor = "";
-    const struct cairn_json_field fields[] = {
-        {"limit", CAIRN_JSON_U64, false, &limit, 1000},
-        {"cursor", CAIRN_JSON_TEXT, false, &cursor, 511},
-    };
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
+    struct cairn_msg_list told = {.limit = 100, .cursor = ""};
+    CAIRN_TRY(cairn_msg_list_read(ask->frame->message, "", &told, err));
     struct asking *asking = asking_new(session, ask, err);
     if (!asking) return CAIRN_NO_MEMORY;
-    asking->limit = limit;
-    (void)cairn_text_copy(asking->cursor, sizeof(asking->cursor), cursor);
+    asking->limit = told.limit;
+    (void)cairn_text_copy(asking->cursor, sizeof(asking->cursor), told.cursor);
     return hand_over(asking, list_task, err);
 }

@@ -10,18 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/table.h"
+#include "api/messages.h"
 #include "common/encode.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 
 /* ---- stage, file, staged ---- */
 
-static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint64_t number,
+static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint32_t number,
                                  struct cairn_up_save **ret, struct cairn_error *err) {
-    struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
-    if (!save)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %" PRIu64, number);
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, number);
+    if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %u", number);
     bool over = save->state.phase == CAIRN_UP_PHASE_OVER;
     bool committed = over && save->end == CAIRN_UP_COMMITTED;
     if (!committed && (over || cairn_up_save_state_is_failing(&save->state))) {
@@ -29,33 +28,22 @@ static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint64_t nu
         return save->why.code;
     }
     if (!cairn_up_save_state_is_staging(&save->state))
-        return cairn_fail(err, CAIRN_CONFLICT, "save %" PRIu64 " is sealed", number);
+        return cairn_fail(err, CAIRN_CONFLICT, "save %u is sealed", number);
     *ret = save;
     return CAIRN_OK;
 }
 
-struct wanted_shard {
-    const char *name, *kind;
-    uint64_t offset, bytes;
-};
-
-static enum cairn_code read_wanted(const json_t *item, struct wanted_shard *ret,
+static enum cairn_code read_wanted(const json_t *item, struct cairn_msg_stage_shard *ret,
                                    struct cairn_error *err) {
-    const struct cairn_json_field fields[] = {
-        {"name", CAIRN_JSON_TEXT, true, &ret->name, CAIRN_SHARD_NAME_BYTES_MAX},
-        {"kind", CAIRN_JSON_TEXT, true, &ret->kind, 16},
-        {"offset", CAIRN_JSON_U64, true, &ret->offset, 0},
-        {"bytes", CAIRN_JSON_U64, true, &ret->bytes, 0},
-    };
-    CAIRN_TRY(cairn_json_read(item, "/shards", fields, CAIRN_COUNT(fields), true, err));
+    CAIRN_TRY(cairn_msg_stage_shard_read(item, "/shards", ret, err));
     if (strcmp(ret->kind, "raw") != 0 && strcmp(ret->kind, "tensors") != 0)
         return cairn_fail(err, CAIRN_INVALID, "shard kind \"%s\"", ret->kind);
     return cairn_shard_name_check(cairn_view_of(ret->name), err);
 }
 
 static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save,
-                                 const struct wanted_shard *wanted, const uint8_t *slab_data,
-                                 int take_fd, struct cairn_error *err) {
+                                 const struct cairn_msg_stage_shard *wanted,
+                                 const uint8_t *slab_data, int take_fd, struct cairn_error *err) {
     struct cairn_key key;
     enum cairn_code code = cairn_shard_names_add(&save->names, cairn_view_of(wanted->name), err);
     if (code != CAIRN_OK) {
@@ -84,7 +72,7 @@ static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *sav
                                   struct cairn_error *err) {
     uint64_t from = 0;
     for (size_t i = 0; i < json_array_size(shards); i++) {
-        struct wanted_shard wanted = {0};
+        struct cairn_msg_stage_shard wanted = {0};
         CAIRN_TRY(read_wanted(json_array_get(shards, i), &wanted, err));
         if (wanted.offset % 4096 || wanted.offset < from)
             return cairn_fail(err, CAIRN_INVALID,
@@ -108,10 +96,9 @@ static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_sav
                                   const struct cairn_up_slab *slab, json_t *shards,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *message =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:O}", "t", "stage", "slab",
-                  (json_int_t)slab->index, "owner", (json_int_t)save->state.owner, "bytes",
-                  (json_int_t)slab->memory.size_bytes, "device", (json_int_t)slab->memory.device,
-                  "inode", (json_int_t)slab->memory.inode, "shards", shards);
+        CAIRN_PACK(record_stage, .slab = slab->index, .owner = save->state.owner,
+                   .bytes = slab->memory.size_bytes, .device = slab->memory.device,
+                   .inode = slab->memory.inode, .shards = shards);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     struct cairn_up_record record = {.entry = save->entry, .message = message};
     return cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
@@ -127,7 +114,7 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
         cairn_up_save_is_staged_in(save, slab) && json_array_size(shards) == save->stage_count;
     for (size_t i = 0; same && i < save->stage_count; i++) {
         const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
-        struct wanted_shard wanted = {0};
+        struct cairn_msg_stage_shard wanted = {0};
         CAIRN_TRY(read_wanted(json_array_get(shards, i), &wanted, err));
         same = !strcmp(wanted.name, shard->name) && wanted.offset == shard->slab_offset &&
                wanted.bytes == shard->size_bytes &&
@@ -159,37 +146,29 @@ static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t fi
 
 enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
                                     struct cairn_error *err) {
-    uint64_t number = 0, index = 0, owner = 0;
-    json_t *shards = NULL;
-    const struct cairn_json_field fields[] = {
-        {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
-        {"slab", CAIRN_JSON_U64, true, &index, UINT32_MAX},
-        {"owner", CAIRN_JSON_U64, true, &owner, 0},
-        {"shards", CAIRN_JSON_ARRAY, true, &shards, 0},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    struct cairn_msg_stage told = {0};
+    CAIRN_TRY(cairn_msg_stage_read(message, "", &told, err));
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = NULL;
-    CAIRN_TRY(find_open(up, conn, number, &save, err));
-    struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, conn, (uint32_t)index);
-    if (!slab) return cairn_fail(err, CAIRN_INVALID, "this session has no slab %" PRIu64, index);
-    if (owner != save->state.owner)
-        return cairn_fail(err, CAIRN_PROTOCOL,
-                          "save %" PRIu64 " is owner %" PRIu64 ", not %" PRIu64, number,
-                          save->state.owner, owner);
+    CAIRN_TRY(find_open(up, conn, told.save, &save, err));
+    struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, conn, told.slab);
+    if (!slab) return cairn_fail(err, CAIRN_INVALID, "this session has no slab %u", told.slab);
+    if (told.owner != save->state.owner)
+        return cairn_fail(err, CAIRN_PROTOCOL, "save %u is owner %" PRIu64 ", not %" PRIu64,
+                          told.save, save->state.owner, told.owner);
     if (save->slab && save->slab != slab)
-        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "save %" PRIu64 " was staged in slab %u",
-                          number, save->slab->index);
-    if (slab->state.owner && slab->state.owner != owner)
-        return cairn_fail(err, CAIRN_BUSY, "slab %" PRIu64 " belongs to owner %" PRIu64, index,
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "save %u was staged in slab %u", told.save,
+                          save->slab->index);
+    if (slab->state.owner && slab->state.owner != told.owner)
+        return cairn_fail(err, CAIRN_BUSY, "slab %u belongs to owner %" PRIu64, told.slab,
                           slab->state.owner);
     if (save->state.staging == CAIRN_UP_STAGING_AGAIN)
-        return stage_again(up, save, slab, shards, err);
+        return stage_again(up, save, slab, told.shards, err);
     if (save->state.staging != CAIRN_UP_STAGING_NONE)
-        return cairn_fail(err, CAIRN_PROTOCOL, "save %" PRIu64 " was staged already", number);
+        return cairn_fail(err, CAIRN_PROTOCOL, "save %u was staged already", told.save);
     size_t first = save->state.shard_count;
-    enum cairn_code code = add_staged(up, save, slab, shards, err);
-    if (code == CAIRN_OK) code = post_stage(up, save, slab, shards, err);
+    enum cairn_code code = add_staged(up, save, slab, told.shards, err);
+    if (code == CAIRN_OK) code = post_stage(up, save, slab, told.shards, err);
     if (code != CAIRN_OK) {
         drop_from(up, save, first);
         return code;
@@ -205,7 +184,7 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
 }
 
 /* U02: only a regular file that is open for reading and has the promised size. */
-static enum cairn_code check_file(int fd, const struct wanted_shard *wanted,
+static enum cairn_code check_file(int fd, const struct cairn_msg_stage_shard *wanted,
                                   struct cairn_error *err) {
     struct stat status;
     int flags = fcntl(fd, F_GETFL);
@@ -244,25 +223,20 @@ static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t con
 enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
                                    int take_fd, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = take_fd;
-    uint64_t number = 0;
-    struct wanted_shard wanted = {.kind = "raw"};
-    const struct cairn_json_field fields[] = {
-        {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
-        {"name", CAIRN_JSON_TEXT, true, &wanted.name, CAIRN_SHARD_NAME_BYTES_MAX},
-        {"bytes", CAIRN_JSON_U64, true, &wanted.bytes, 0},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    struct cairn_msg_file told = {0};
+    CAIRN_TRY(cairn_msg_file_read(message, "", &told, err));
+    const struct cairn_msg_stage_shard wanted = {
+        .name = told.name, .kind = "raw", .bytes = told.bytes};
     CAIRN_TRY(cairn_shard_name_check(cairn_view_of(wanted.name), err));
     CAIRN_TRY(check_file(fd, &wanted, err));
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = NULL;
-    CAIRN_TRY(find_open(up, conn, number, &save, err));
+    CAIRN_TRY(find_open(up, conn, told.save, &save, err));
     CAIRN_TRY(check_descriptors(up, conn, err));
     size_t first = save->state.shard_count;
     CAIRN_TRY(add_shard(up, save, &wanted, NULL, fd, err));
     fd = -1;
-    CAIRN_AUTO_JSON json_t *note = json_pack("{s:s, s:s, s:I}", "t", "file", "name", wanted.name,
-                                             "bytes", (json_int_t)wanted.bytes);
+    CAIRN_AUTO_JSON json_t *note = CAIRN_PACK(record_file, .name = told.name, .bytes = told.bytes);
     struct cairn_up_record record = {.entry = save->entry, .message = note};
     enum cairn_code code = note
                                ? cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err)
@@ -278,23 +252,18 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
 
 enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
                                      struct cairn_view crcs, struct cairn_error *err) {
-    uint64_t number = 0, index = 0, bytes = 0;
-    const struct cairn_json_field fields[] = {
-        {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
-        {"shard", CAIRN_JSON_U64, true, &index, UINT32_MAX},
-        {"bytes", CAIRN_JSON_U64, true, &bytes, 0},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    struct cairn_msg_staged told = {0};
+    CAIRN_TRY(cairn_msg_staged_read(message, "", &told, err));
     CAIRN_HOLD(&up->lock);
-    struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, (uint32_t)number);
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, told.save);
     if (!save || save->state.phase == CAIRN_UP_PHASE_OVER ||
         cairn_up_save_state_is_failing(&save->state))
         return CAIRN_OK; /* its verdict is on the way */
-    if (save->state.staging != CAIRN_UP_STAGING_DESCRIBED || index >= save->stage_count ||
+    if (save->state.staging != CAIRN_UP_STAGING_DESCRIBED || told.shard >= save->stage_count ||
         crcs.size % 4)
-        return cairn_fail(err, CAIRN_PROTOCOL, "staged: save %" PRIu64 " has no shard %" PRIu64,
-                          number, index);
-    return cairn_up_shard_ready(up->queue, save->shards[save->stage_first + index], bytes,
+        return cairn_fail(err, CAIRN_PROTOCOL, "staged: save %u has no shard %u", told.save,
+                          told.shard);
+    return cairn_up_shard_ready(up->queue, save->shards[save->stage_first + told.shard], told.bytes,
                                 crcs.data, crcs.size / 4, err);
 }
 
@@ -335,7 +304,7 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
         struct cairn_buf *blob = &notes->blobs[notes->count];
         CAIRN_TRY(cairn_up_shard_seal(up->queue, save->shards[i], blob, &needed, err));
         if (!needed) continue;
-        json_t *message = json_pack("{s:s, s:I}", "t", "blocks", "s", (json_int_t)i);
+        json_t *message = CAIRN_PACK(record_blocks, .s = i);
         notes->messages[notes->count] = message;
         notes->records[notes->count++] = (struct cairn_up_record){
             .entry = save->entry, .message = message, .blob = cairn_buf_view(blob)};
@@ -353,7 +322,7 @@ static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save
     if (!notes->records || !notes->blobs || !notes->messages)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
     CAIRN_TRY(note_blocks(up, save, notes, err));
-    json_t *message = json_pack("{s:s, s:O?}", "t", "seal", "replicated", save->replicated);
+    json_t *message = CAIRN_PACK(record_seal, .replicated = save->replicated);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
     notes->messages[notes->count] = message;
     notes->records[notes->count++] = (struct cairn_up_record){
@@ -394,29 +363,24 @@ static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
     bool committed = phase == CAIRN_UP_PHASE_OVER && save->end == CAIRN_UP_COMMITTED;
     if (!committed && phase != CAIRN_UP_PHASE_SEALED && phase != CAIRN_UP_PHASE_ASKING)
         return false;
-    cairn_up_mail_answer(up->mail, reply.conn, reply.request, "sealed", NULL);
+    cairn_up_mail_answer(up->mail, reply.conn, reply.request, CAIRN_PACK(sealed, 0));
     return true;
 }
 
 enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
                                    struct cairn_view table, struct cairn_up_reply reply,
                                    struct cairn_error *err) {
-    uint64_t number = 0;
-    json_t *replicated = NULL;
-    const struct cairn_json_field fields[] = {
-        {"save", CAIRN_JSON_U64, true, &number, UINT32_MAX},
-        {"replicated", CAIRN_JSON_ARRAY, false, &replicated, 0},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    struct cairn_msg_seal told = {0};
+    CAIRN_TRY(cairn_msg_seal_read(message, "", &told, err));
     CAIRN_HOLD(&up->lock);
-    struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, (uint32_t)number);
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, told.save);
     if (save && seal_again(up, save, reply)) return CAIRN_OK;
-    CAIRN_TRY(find_open(up, reply.conn, number, &save, err));
+    CAIRN_TRY(find_open(up, reply.conn, told.save, &save, err));
     cairn_buf_clear(&save->table);
     save->table_hex[0] = '\0';
     CAIRN_TRY(take_table(save, table, err));
     json_decref(save->replicated);
-    save->replicated = replicated ? json_incref(replicated) : NULL;
+    save->replicated = json_incref(told.replicated);
     enum cairn_code code = post_seal(up, save, err);
     if (code == CAIRN_OK) {
         save->seal_reply = reply;
@@ -444,6 +408,6 @@ enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
     bool waits = cairn_up_save_state_is_sealed(&save->state) && !save->fail_reply.conn;
     if (waits) save->fail_reply = reply;
     cairn_up_save_fail_for_locked(up, save, why);
-    if (!waits) cairn_up_mail_answer(up->mail, reply.conn, reply.request, "ok", NULL);
+    if (!waits) cairn_up_mail_answer(up->mail, reply.conn, reply.request, CAIRN_PACK(ok, 0));
     return CAIRN_OK;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/failure.h"
+#include "api/messages.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
@@ -35,39 +36,31 @@ static enum cairn_code check_hello(const struct cairn_up_session *session, uint6
 static enum cairn_code on_hello(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                 struct cairn_error *err) {
     if (session->greeted) return cairn_fail(err, CAIRN_PROTOCOL, "a second hello");
-    const char *run = NULL, *proc = "";
-    uint64_t min = 0, max = 0;
-    session->world_size = session->local_world_size = 1;
-    const struct cairn_json_field fields[] = {
-        {"min", CAIRN_JSON_U64, true, &min, 0},
-        {"max", CAIRN_JSON_U64, true, &max, 0},
-        {"run", CAIRN_JSON_TEXT, true, &run, 2 * CAIRN_NAME_BYTES_MAX + 1},
-        {"rank", CAIRN_JSON_U32, false, &session->rank, 0},
-        {"world_size", CAIRN_JSON_U32, false, &session->world_size, 0},
-        {"local_world_size", CAIRN_JSON_U32, false, &session->local_world_size, 65536},
-        {"bytes", CAIRN_JSON_U64, false, &session->bytes, 0},
-        {"node_bytes", CAIRN_JSON_U64, false, &session->node_bytes, 0},
-        {"read_only", CAIRN_JSON_BOOL, false, &session->read_only, 0},
-        {"proc", CAIRN_JSON_TEXT, false, &proc, CAIRN_UUID_TEXT_BYTES - 1},
-    };
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", fields, CAIRN_COUNT(fields), true, err));
-    (void)cairn_text_copy(session->proc, sizeof(session->proc), proc);
-    CAIRN_TRY(cairn_run_name_parse(run, &session->name, err));
-    (void)cairn_text_copy(session->run_text, sizeof(session->run_text), run);
-    CAIRN_TRY(check_hello(session, min, max, err));
+    struct cairn_msg_hello told = {.world_size = 1, .local_world_size = 1, .proc = ""};
+    CAIRN_TRY(cairn_msg_hello_read(ask->frame->message, "", &told, err));
+    session->rank = told.rank;
+    session->world_size = told.world_size;
+    session->local_world_size = told.local_world_size;
+    session->bytes = told.bytes;
+    session->node_bytes = told.node_bytes;
+    session->read_only = told.read_only;
+    (void)cairn_text_copy(session->proc, sizeof(session->proc), told.proc);
+    CAIRN_TRY(cairn_run_name_parse(told.run, &session->name, err));
+    (void)cairn_text_copy(session->run_text, sizeof(session->run_text), told.run);
+    CAIRN_TRY(check_hello(session, told.min, told.max, err));
     CAIRN_TRY(cairn_up_admits(session->up, err));
     session->greeted = true;
-    session->version = (uint32_t)cairn_min_u64(max, CAIRN_SOCKET_VERSION_MAX);
+    session->version = (uint32_t)cairn_min_u64(told.max, CAIRN_SOCKET_VERSION_MAX);
     if (!session->read_only) {
         session->process = cairn_up_process_watch(session->pid);
         cairn_up_process_name(session->pid, session->process_name);
     }
-    cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn, run,
-              session->rank, (int)session->pid);
-    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, "welcome",
-                         json_pack("{s:I, s:s, s:s, s:s}", "version", (json_int_t)session->version,
-                                   "session", session->uuid, "node", session->up->places.node,
-                                   "uploader", CAIRN_UP_VERSION));
+    cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn,
+              told.run, session->rank, (int)session->pid);
+    cairn_up_mail_answer(session->up->mail, session->conn, ask->request,
+                         CAIRN_PACK(welcome, .version = session->version, .session = session->uuid,
+                                    .node = session->up->places.node,
+                                    .uploader = CAIRN_UP_VERSION));
     return CAIRN_OK;
 }
 
@@ -80,26 +73,25 @@ static struct cairn_up_reply reply_of(const struct cairn_up_session *session,
 
 static enum cairn_code read_begin(struct cairn_up_session *session, const json_t *message,
                                   struct cairn_up_begin *ret, struct cairn_error *err) {
-    const struct cairn_json_field fields[] = {
-        {"step", CAIRN_JSON_U64, true, &ret->step, CAIRN_STEP_MAX},
-        {"n", CAIRN_JSON_U32, true, &ret->n, INT32_MAX},
-        {"on_exists", CAIRN_JSON_TEXT, false, &ret->on_exists, 16},
-        {"skip", CAIRN_JSON_BOOL, false, &ret->skip, 0},
-        {"format", CAIRN_JSON_TEXT, false, &ret->format, 63},
-        {"labels", CAIRN_JSON_OBJECT, false, &ret->labels, 0},
-        {"meta", CAIRN_JSON_OBJECT, false, &ret->meta, 0},
-        {"split", CAIRN_JSON_OBJECT, false, &ret->split, 0},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
-    if (!ret->n) return cairn_fail(err, CAIRN_INVALID, "/n counts from 1");
+    struct cairn_msg_begin told = {0};
+    CAIRN_TRY(cairn_msg_begin_read(message, "", &told, err));
+    if (!told.n) return cairn_fail(err, CAIRN_INVALID, "/n counts from 1");
     if (!session->attempt)
         return cairn_fail(err, CAIRN_PROTOCOL, "a save before the attempt was opened");
-    ret->attempt = session->attempt;
-    ret->conn = session->conn;
-    ret->session = session->uuid;
-    ret->proc = session->proc;
-    ret->rank = session->rank;
-    ret->world_size = session->world_size;
+    *ret = (struct cairn_up_begin){.attempt = session->attempt,
+                                   .conn = session->conn,
+                                   .session = session->uuid,
+                                   .proc = session->proc,
+                                   .rank = session->rank,
+                                   .world_size = session->world_size,
+                                   .n = told.n,
+                                   .step = told.step,
+                                   .on_exists = told.on_exists,
+                                   .format = told.format,
+                                   .skip = told.skip,
+                                   .labels = told.labels,
+                                   .meta = told.meta,
+                                   .split = told.split};
     return CAIRN_OK;
 }
 
@@ -154,7 +146,7 @@ static enum cairn_code on_count(struct cairn_up_session *session, const struct c
 }
 
 static enum cairn_code answer_ok(struct cairn_up_session *session, const struct cairn_up_ask *ask) {
-    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, "ok", NULL);
+    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, CAIRN_PACK(ok, 0));
     return CAIRN_OK;
 }
 
@@ -192,12 +184,11 @@ static enum cairn_code on_seal(struct cairn_up_session *session, const struct ca
 
 static enum cairn_code on_fail(struct cairn_up_session *session, const struct cairn_up_ask *ask,
                                struct cairn_error *err) {
-    uint32_t number = 0;
+    struct cairn_msg_fail told = {0};
     struct cairn_error why;
-    const struct cairn_json_field field = {"save", CAIRN_JSON_U32, true, &number, 0};
-    CAIRN_TRY(cairn_json_read(ask->frame->message, "", &field, 1, true, err));
+    CAIRN_TRY(cairn_msg_fail_read(ask->frame->message, "", &told, err));
     read_why(ask->frame->message, "given up by the trainer", &why);
-    return cairn_up_save_fail(session->up, number, &why, reply_of(session, ask), err);
+    return cairn_up_save_fail(session->up, told.save, &why, reply_of(session, ask), err);
 }
 
 static enum cairn_code on_mapped(struct cairn_up_session *session, const struct cairn_up_ask *ask,
@@ -224,59 +215,49 @@ static enum cairn_code on_bye(struct cairn_up_session *session, const struct cai
 
 /* ---- dispatch ---- */
 
-static const struct handler {
-    const char *name;
-    enum cairn_code (*run)(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                           struct cairn_error *err);
-    bool greeting, answered;
-} handlers[] = {
-    {"staged", on_staged, false, false},
-    {"hello", on_hello, true, true},
-    {"attempt", cairn_up_on_attempt, false, true},
-    {"slabs", cairn_up_on_slabs, false, true},
-    {"mapped", on_mapped, false, true},
-    {"begin", on_begin, false, true},
-    {"stage", on_stage, false, true},
-    {"file", on_file, false, true},
-    {"seal", on_seal, false, true},
-    {"fail", on_fail, false, true},
-    {"count", on_count, false, true},
-    {"bye", on_bye, false, true},
-    {"offer", cairn_up_on_offer, false, true},
-    {"restore", cairn_up_on_restore, false, true},
-    {"window", cairn_up_on_window, false, true},
-    {"read", cairn_up_on_read, false, true},
-    {"release", cairn_up_on_release, false, true},
-    {"list", cairn_up_on_list, false, true},
-};
+typedef enum cairn_code handler(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+                                struct cairn_error *err);
 
-static const struct handler *find_handler(const char *name) {
-    for (size_t i = 0; i < CAIRN_COUNT(handlers); i++) {
-        if (!strcmp(handlers[i].name, name)) return &handlers[i];
-    }
-    return NULL;
-}
+static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
+    [CAIRN_MESSAGE_hello] = on_hello,
+    [CAIRN_MESSAGE_attempt] = cairn_up_on_attempt,
+    [CAIRN_MESSAGE_slabs] = cairn_up_on_slabs,
+    [CAIRN_MESSAGE_mapped] = on_mapped,
+    [CAIRN_MESSAGE_begin] = on_begin,
+    [CAIRN_MESSAGE_stage] = on_stage,
+    [CAIRN_MESSAGE_file] = on_file,
+    [CAIRN_MESSAGE_staged] = on_staged,
+    [CAIRN_MESSAGE_seal] = on_seal,
+    [CAIRN_MESSAGE_fail] = on_fail,
+    [CAIRN_MESSAGE_count] = on_count,
+    [CAIRN_MESSAGE_bye] = on_bye,
+    [CAIRN_MESSAGE_offer] = cairn_up_on_offer,
+    [CAIRN_MESSAGE_restore] = cairn_up_on_restore,
+    [CAIRN_MESSAGE_window] = cairn_up_on_window,
+    [CAIRN_MESSAGE_read] = cairn_up_on_read,
+    [CAIRN_MESSAGE_release] = cairn_up_on_release,
+    [CAIRN_MESSAGE_list] = cairn_up_on_list,
+};
 
 enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
                                        struct cairn_error *err) {
-    const struct handler *handler = find_handler(frame->name);
-    if (!handler) return cairn_fail(err, CAIRN_PROTOCOL, "unknown message \"%.64s\"", frame->name);
+    enum cairn_message message = cairn_message_asked(frame->name);
+    if (!message) return cairn_fail(err, CAIRN_PROTOCOL, "unknown message \"%.64s\"", frame->name);
     if (session->leaving) return cairn_fail(err, CAIRN_PROTOCOL, "%s after bye", frame->name);
+    CAIRN_ASSERT(handlers[message]);
     struct cairn_up_ask ask = {.frame = frame};
+    bool answered = cairn_message_form(message)->group == CAIRN_MESSAGE_REQUEST;
     uint64_t request = 0;
-    const struct cairn_json_field fields[] = {
-        {"id", CAIRN_JSON_U64, handler->answered, &request, INT64_MAX >> 1},
-    };
-    if (cairn_json_read(frame->message, "", fields, 1, true, err) != CAIRN_OK)
+    const struct cairn_json_field id = {"id", CAIRN_JSON_U64, answered, &request, INT64_MAX >> 1};
+    if (cairn_json_read(frame->message, "", &id, 1, true, err) != CAIRN_OK)
         return cairn_fail(err, CAIRN_PROTOCOL, "%s without an id", frame->name);
     ask.request = (int64_t)request;
-    if (!session->greeted && !handler->greeting)
+    if (!session->greeted && message != CAIRN_MESSAGE_hello)
         return cairn_fail(err, CAIRN_PROTOCOL, "%s before hello", frame->name);
     struct cairn_error error = {0};
-    enum cairn_code code = handler->run(session, &ask, &error);
+    enum cairn_code code = handlers[message](session, &ask, &error);
     if (code == CAIRN_OK) return CAIRN_OK;
-    if (handler->answered)
-        cairn_up_mail_refuse(session->up->mail, session->conn, ask.request, &error);
+    if (answered) cairn_up_mail_refuse(session->up->mail, session->conn, ask.request, &error);
     if (code != CAIRN_PROTOCOL) return CAIRN_OK;
     /* The error is still delivered, then the connection ends. */
     uint64_t unsaid = 0;
