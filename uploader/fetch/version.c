@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "common/utf8.h"
@@ -32,8 +33,7 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
                                   const struct cairn_up_version_wish *wish,
                                   struct cairn_version_place *ret, struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
-    const char *version = NULL, *state = NULL;
-    bool recorded = false;
+    struct cairn_msg_checkpoint told = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
     if (strcmp(wish->ref, "latest") != 0 && !digits_only(wish->ref) &&
@@ -44,18 +44,14 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", wish->name->project,
                                wish->name->run, wish->ref));
     CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &reply, err));
-    const struct cairn_json_field fields[] = {
-        {"version", CAIRN_JSON_TEXT, true, &version, CAIRN_VERSION_ID_BYTES - 1},
-        {"state", CAIRN_JSON_TEXT, true, &state, 32},
-        {"recorded", CAIRN_JSON_BOOL, false, &recorded, 0},
-        {"step", CAIRN_JSON_U64, true, &ret->step, CAIRN_STEP_MAX},
-    };
-    CAIRN_TRY(cairn_json_read(reply, "", fields, CAIRN_COUNT(fields), true, err));
-    if (strcmp(state, "committed") != 0 || !recorded)
-        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s, not committed", version, state);
-    if (!cairn_version_id_valid(cairn_view_of(version)))
-        return cairn_fail(err, CAIRN_PROTOCOL, "the server named the version \"%s\"", version);
-    (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), version);
+    CAIRN_TRY(cairn_msg_checkpoint_read(reply, "", &told, err));
+    if (strcmp(told.state, "committed") != 0 || !told.recorded)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s, not committed", told.version,
+                          told.state);
+    if (!cairn_version_id_valid(cairn_view_of(told.version)))
+        return cairn_fail(err, CAIRN_PROTOCOL, "the server named the version \"%s\"", told.version);
+    ret->step = told.step;
+    (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), told.version);
     return CAIRN_OK;
 }
 

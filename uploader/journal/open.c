@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "uploader/journal/inside.h"
@@ -24,22 +25,17 @@ struct opening {
 
 static enum cairn_code check_header(struct opening *opening, const json_t *message,
                                     struct cairn_error *err) {
-    const char *name = NULL, *node = NULL;
-    uint64_t format = 0;
-    const struct cairn_json_field fields[] = {
-        {"t", CAIRN_JSON_TEXT, true, &name, 0},
-        {"format", CAIRN_JSON_U64, true, &format, 0},
-        {"node", CAIRN_JSON_TEXT, true, &node, 0},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
-    if (strcmp(name, "journal") != 0)
+    struct cairn_msg_record_journal told = {0};
+    const char *name = json_string_value(json_object_get(message, "t"));
+    CAIRN_TRY(cairn_msg_record_journal_read(message, "", &told, err));
+    if (!name || strcmp(name, cairn_message_form(CAIRN_MESSAGE_record_journal)->text) != 0)
         return cairn_fail(err, CAIRN_CORRUPT, "it does not begin with its header");
-    if (format < 1 || format > CAIRN_UP_JOURNAL_FORMAT)
+    if (told.format < 1 || told.format > CAIRN_UP_JOURNAL_FORMAT)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "it has format %" PRIu64 ", this build reads 1 to %d", format,
+                          "it has format %" PRIu64 ", this build reads 1 to %d", told.format,
                           CAIRN_UP_JOURNAL_FORMAT);
-    if (strcmp(node, opening->options->node) != 0)
-        return cairn_fail(err, CAIRN_CONFLICT, "it belongs to node %s, this is %s", node,
+    if (strcmp(told.node, opening->options->node) != 0)
+        return cairn_fail(err, CAIRN_CONFLICT, "it belongs to node %s, this is %s", told.node,
                           opening->options->node);
     opening->headed = true;
     return CAIRN_OK;
@@ -157,8 +153,8 @@ static enum cairn_code take_file(struct opening *opening, bool *ret_anew, bool *
     struct cairn_up_scanned scanned = {0};
     const struct cairn_up_scan_sink sink = {index_one, note_damage, opening};
     CAIRN_TRY(map_file(own->fd, &file, err));
-    enum cairn_code code = cairn_up_journal_scan(file.view, cairn_up_node_crc(journal->node), &sink,
-                                                 &scanned, err);
+    enum cairn_code code =
+        cairn_up_journal_scan(file.view, cairn_up_node_crc(journal->node), &sink, &scanned, err);
     own->touches = scanned.touches;
     if (code != CAIRN_OK) return code;
     own->size = scanned.end;
@@ -181,8 +177,8 @@ static enum cairn_code replay_file(struct opening *opening, struct cairn_error *
     struct cairn_up_scanned scanned = {0};
     const struct cairn_up_scan_sink sink = {replay_one, NULL, opening};
     CAIRN_TRY(map_file(journal->own.fd, &file, err));
-    enum cairn_code code = cairn_up_journal_scan(file.view, journal->own.id.node_crc, &sink,
-                                                 &scanned, err);
+    enum cairn_code code =
+        cairn_up_journal_scan(file.view, journal->own.id.node_crc, &sink, &scanned, err);
     cairn_up_touches_release(&scanned.touches);
     return code;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/crc32c.h"
 #include "common/file.h"
 #include "common/id.h"
@@ -40,8 +41,8 @@ static enum cairn_code write_all(int fd, const void *data, size_t size, uint64_t
 
 enum cairn_code cairn_up_file_begin(struct cairn_up_file *file, const char *node,
                                     struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s, s:i, s:s}", "t", "journal", "format",
-                                                CAIRN_UP_JOURNAL_FORMAT, "node", node);
+    CAIRN_AUTO_JSON json_t *message =
+        CAIRN_PACK(record_journal, .format = CAIRN_UP_JOURNAL_FORMAT, .node = node);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal's header");
     struct cairn_up_record record = {.message = message};
     CAIRN_AUTO(buf) header = {0};
@@ -111,11 +112,11 @@ static enum cairn_code copy_entry(const struct cairn_up_journal *journal,
         if (pread(journal->own.fd, bytes.data, (size_t)span.bytes, (off_t)span.offset) !=
             (ssize_t)span.bytes)
             return cairn_fail(err, CAIRN_IO, "reading the journal back at %" PRIu64, span.offset);
-        CAIRN_TRY(put_one(to, entry->entry, (struct cairn_view){bytes.data, (size_t)span.bytes},
-                          err));
+        CAIRN_TRY(
+            put_one(to, entry->entry, (struct cairn_view){bytes.data, (size_t)span.bytes}, err));
     }
     if (!entry->damaged) return CAIRN_OK;
-    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", CAIRN_UP_RECORD_DAMAGED);
+    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_damaged, 0);
     if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal");
     struct cairn_up_record record = {.entry = entry->entry, .message = message};
     cairn_buf_clear(&bytes);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "api/failure.h"
+#include "api/messages.h"
 #include "api/table.h"
 #include "common/encode.h"
 #include "common/log.h"
@@ -19,26 +20,23 @@
 
 static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn_up_begin *ret,
                                   struct cairn_error *err) {
-    json_t *body = NULL;
-    const struct cairn_json_field outer[] = {
-        {"grant", CAIRN_JSON_TEXT, true, &ret->grant_text, CAIRN_GRANT_BYTES_MAX - 1},
-        {"proc", CAIRN_JSON_TEXT, false, &ret->proc, CAIRN_UUID_TEXT_BYTES - 1},
-        {"body", CAIRN_JSON_OBJECT, true, &body, 0},
-    };
-    CAIRN_TRY(cairn_json_read(past->begin, "", outer, CAIRN_COUNT(outer), true, err));
-    const struct cairn_json_field fields[] = {
-        {"step", CAIRN_JSON_U64, true, &ret->step, CAIRN_STEP_MAX},
-        {"n", CAIRN_JSON_U32, true, &ret->n, 0},
-        {"rank", CAIRN_JSON_U32, true, &ret->rank, 0},
-        {"world_size", CAIRN_JSON_U32, true, &ret->world_size, 0},
-        {"on_exists", CAIRN_JSON_TEXT, false, &ret->on_exists, 0},
-        {"skip", CAIRN_JSON_BOOL, false, &ret->skip, 0},
-        {"format", CAIRN_JSON_TEXT, false, &ret->format, 0},
-        {"labels", CAIRN_JSON_OBJECT, false, &ret->labels, 0},
-        {"meta", CAIRN_JSON_OBJECT, false, &ret->meta, 0},
-        {"split", CAIRN_JSON_OBJECT, false, &ret->split, 0},
-    };
-    return cairn_json_read(body, "/body", fields, CAIRN_COUNT(fields), true, err);
+    struct cairn_msg_record_begin told = {0};
+    struct cairn_msg_begin_save body = {0};
+    CAIRN_TRY(cairn_msg_record_begin_read(past->begin, "", &told, err));
+    CAIRN_TRY(cairn_msg_begin_save_read(told.body, "/body", &body, err));
+    *ret = (struct cairn_up_begin){.grant_text = told.grant,
+                                   .proc = told.proc,
+                                   .rank = (uint32_t)body.rank,
+                                   .world_size = (uint32_t)body.world_size,
+                                   .n = (uint32_t)body.n,
+                                   .step = body.step,
+                                   .on_exists = body.on_exists,
+                                   .format = body.format,
+                                   .skip = body.skip,
+                                   .labels = body.labels,
+                                   .meta = body.meta,
+                                   .split = body.split};
+    return CAIRN_OK;
 }
 
 static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *save,
@@ -175,29 +173,23 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
 
 static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_past *past,
                                      struct cairn_error *err) {
-    const char *grant = NULL, *proc = "", *name = "";
-    bool bye = false;
-    struct cairn_up_rank rank = {.world_size = UINT32_MAX, .entry = past->entry, .process = -1};
-    const struct cairn_json_field fields[] = {
-        {"grant", CAIRN_JSON_TEXT, true, &grant, CAIRN_GRANT_BYTES_MAX - 1},
-        {"rank", CAIRN_JSON_U32, true, &rank.rank, 0},
-        {"world_size", CAIRN_JSON_U32, false, &rank.world_size, 0},
-        {"proc", CAIRN_JSON_TEXT, false, &proc, CAIRN_UUID_TEXT_BYTES - 1},
-        {"process", CAIRN_JSON_TEXT, false, &name, CAIRN_UP_PROCESS_BYTES - 1},
-        {"bye", CAIRN_JSON_BOOL, false, &bye, 0},
-    };
-    CAIRN_TRY(cairn_json_read(past->session, "", fields, CAIRN_COUNT(fields), true, err));
-    CAIRN_TRY(cairn_up_attempt_join(up, grant, &rank.attempt, err));
-    rank.proc = proc;
-    rank.ended = cairn_up_process_find(name, &rank.process) == CAIRN_UP_PROCESS_ENDED;
-    cairn_up_lost_recover_locked(up, &rank, bye);
+    struct cairn_msg_record_session told = {.world_size = UINT32_MAX, .proc = "", .process = ""};
+    CAIRN_TRY(cairn_msg_record_session_read(past->session, "", &told, err));
+    struct cairn_up_rank rank = {.rank = told.rank,
+                                 .world_size = told.world_size,
+                                 .proc = told.proc,
+                                 .entry = past->entry,
+                                 .process = -1};
+    CAIRN_TRY(cairn_up_attempt_join(up, told.grant, &rank.attempt, err));
+    rank.ended = cairn_up_process_find(told.process, &rank.process) == CAIRN_UP_PROCESS_ENDED;
+    cairn_up_lost_recover_locked(up, &rank, told.bye);
     return CAIRN_OK;
 }
 
 /* Nothing says whose it was: nobody can do anything for it any more, also not after the next
  * restart. A trainer that lives offers what it has, and hears how that ended (R5). */
 static void close_unnamed(struct cairn_up *up, const struct cairn_up_past *past) {
-    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "over");
+    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_over, 0);
     struct cairn_up_record record = {.entry = past->entry, .closes = true, .message = message};
     struct cairn_error error = {0};
     if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
@@ -83,45 +84,31 @@ static enum cairn_code add_shard(struct cairn_up_past *past, const char *name, b
 
 static enum cairn_code replay_stage(struct cairn_up_past *past, const json_t *message,
                                     struct cairn_error *err) {
-    json_t *shards = NULL;
-    const struct cairn_json_field fields[] = {
-        {"device", CAIRN_JSON_U64, true, &past->device, 0},
-        {"inode", CAIRN_JSON_U64, true, &past->inode, 0},
-        {"bytes", CAIRN_JSON_U64, true, &past->slab_bytes, 0},
-        {"owner", CAIRN_JSON_U64, false, &past->owner, 0},
-        {"shards", CAIRN_JSON_ARRAY, true, &shards, 0},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
+    struct cairn_msg_record_stage told = {0};
+    CAIRN_TRY(cairn_msg_record_stage_read(message, "", &told, err));
+    past->device = told.device;
+    past->inode = told.inode;
+    past->slab_bytes = told.bytes;
+    past->owner = told.owner;
     if (past->owner && past->owner != past->entry)
         return cairn_fail(err, CAIRN_CORRUPT, "its stage record names owner %" PRIu64, past->owner);
     drop_shards(past, true); /* staged again: what came before counts no more */
     past->stage_first = past->shard_count;
-    for (size_t i = 0; i < json_array_size(shards); i++) {
-        const char *name = NULL, *kind = NULL;
-        uint64_t offset = 0, bytes = 0;
-        const struct cairn_json_field item[] = {
-            {"name", CAIRN_JSON_TEXT, true, &name, CAIRN_SHARD_NAME_BYTES_MAX},
-            {"kind", CAIRN_JSON_TEXT, true, &kind, 16},
-            {"offset", CAIRN_JSON_U64, true, &offset, 0},
-            {"bytes", CAIRN_JSON_U64, true, &bytes, 0},
-        };
-        CAIRN_TRY(cairn_json_read(json_array_get(shards, i), "/shards", item, CAIRN_COUNT(item),
-                                  true, err));
-        CAIRN_TRY(add_shard(past, name, !strcmp(kind, "tensors"), false, offset, bytes, err));
+    for (size_t i = 0; i < json_array_size(told.shards); i++) {
+        struct cairn_msg_stage_shard shard = {0};
+        CAIRN_TRY(
+            cairn_msg_stage_shard_read(json_array_get(told.shards, i), "/shards", &shard, err));
+        CAIRN_TRY(add_shard(past, shard.name, !strcmp(shard.kind, "tensors"), false, shard.offset,
+                            shard.bytes, err));
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code replay_file(struct cairn_up_past *past, const json_t *message,
                                    struct cairn_error *err) {
-    const char *name = NULL;
-    uint64_t bytes = 0;
-    const struct cairn_json_field fields[] = {
-        {"name", CAIRN_JSON_TEXT, true, &name, CAIRN_SHARD_NAME_BYTES_MAX},
-        {"bytes", CAIRN_JSON_U64, true, &bytes, 0},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
-    return add_shard(past, name, false, true, 0, bytes, err);
+    struct cairn_msg_record_file told = {0};
+    CAIRN_TRY(cairn_msg_record_file_read(message, "", &told, err));
+    return add_shard(past, told.name, false, true, 0, told.bytes, err);
 }
 
 static enum cairn_code take_blocks(struct cairn_up_past_shard *shard, struct cairn_view blob,
@@ -143,17 +130,12 @@ static enum cairn_code take_blocks(struct cairn_up_past_shard *shard, struct cai
  * the ETag that it gave. Part of "upload", which older programs read without that. */
 static enum cairn_code take_part(struct cairn_up_past_shard *shard, const json_t *message,
                                  struct cairn_error *err) {
-    const char *etag = "";
-    struct cairn_store_part part = {.has_crc32c = true};
-    const struct cairn_json_field fields[] = {
-        {"part", CAIRN_JSON_U32, false, &part.number, 0},
-        {"bytes", CAIRN_JSON_U64, false, &part.size_bytes, 0},
-        {"crc32c", CAIRN_JSON_U32, false, &part.crc32c, 0},
-        {"etag", CAIRN_JSON_TEXT, false, &etag, sizeof(part.etag) - 1},
-    };
-    CAIRN_TRY(cairn_json_read(message, "", fields, CAIRN_COUNT(fields), true, err));
-    if (!part.number) return CAIRN_OK;
-    (void)cairn_text_copy(part.etag, sizeof(part.etag), etag);
+    struct cairn_msg_record_part told = {.etag = ""};
+    CAIRN_TRY(cairn_msg_record_part_read(message, "", &told, err));
+    if (!told.part) return CAIRN_OK;
+    struct cairn_store_part part = {
+        .number = told.part, .size_bytes = told.bytes, .has_crc32c = true, .crc32c = told.crc32c};
+    (void)cairn_text_copy(part.etag, sizeof(part.etag), told.etag);
     if (shard->part_count == shard->part_capacity) {
         size_t capacity = shard->part_capacity ? 2 * shard->part_capacity : 16;
         void *grown = realloc(shard->parts, capacity * sizeof(*shard->parts));
@@ -165,38 +147,36 @@ static enum cairn_code take_part(struct cairn_up_past_shard *shard, const json_t
     return CAIRN_OK;
 }
 
+static enum cairn_code replay_upload(struct cairn_up_past_shard *shard, const json_t *message,
+                                     struct cairn_error *err) {
+    struct cairn_msg_record_upload told = {0};
+    CAIRN_TRY(cairn_msg_record_upload_read(message, "", &told, err));
+    if (!told.upload_id) return take_part(shard, message, err);
+    free(shard->upload_id);
+    shard->part_count = 0; /* those were another upload's */
+    shard->upload_id = strdup(told.upload_id);
+    return shard->upload_id ? CAIRN_OK
+                            : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
+}
+
 static enum cairn_code replay_shard(struct cairn_up_past *past,
                                     const struct cairn_up_replayed *record,
                                     struct cairn_error *err) {
-    uint64_t index = 0, part_bytes = 0;
-    const char *token = NULL, *upload_id = NULL;
-    const struct cairn_json_field fields[] = {
-        {"s", CAIRN_JSON_U64, true, &index, 0},
-        {"token", CAIRN_JSON_TEXT, false, &token, CAIRN_UUID_TEXT_BYTES - 1},
-        {"part_bytes", CAIRN_JSON_U64, false, &part_bytes, 0},
-        {"upload_id", CAIRN_JSON_TEXT, false, &upload_id, CAIRN_UPLOAD_ID_BYTES_MAX - 1},
-    };
-    CAIRN_TRY(cairn_json_read(record->message, "", fields, CAIRN_COUNT(fields), true, err));
-    if (index >= past->shard_count)
+    struct cairn_msg_record_intent told = {0};
+    CAIRN_TRY(cairn_msg_record_intent_read(record->message, "", &told, err));
+    if (told.s >= past->shard_count)
         return cairn_fail(err, CAIRN_CORRUPT,
                           "record %s of shard %" PRIu64 ", which was never staged", record->name,
-                          index);
-    struct cairn_up_past_shard *shard = &past->shards[index];
+                          told.s);
+    struct cairn_up_past_shard *shard = &past->shards[told.s];
     if (!strcmp(record->name, "blocks")) return take_blocks(shard, record->blob, err);
+    if (!strcmp(record->name, "upload")) return replay_upload(shard, record->message, err);
     shard->durable |= !strcmp(record->name, "durable");
-    if (token) {
-        shard->intent = true;
-        shard->part_bytes = part_bytes;
-        (void)cairn_text_copy(shard->token, sizeof(shard->token), token);
-    }
-    if (upload_id) {
-        free(shard->upload_id);
-        shard->part_count = 0; /* those were another upload's */
-        shard->upload_id = strdup(upload_id);
-        if (!shard->upload_id)
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
-    }
-    return take_part(shard, record->message, err);
+    if (!told.token) return CAIRN_OK;
+    shard->intent = true;
+    shard->part_bytes = told.part_bytes;
+    (void)cairn_text_copy(shard->token, sizeof(shard->token), told.token);
+    return CAIRN_OK;
 }
 
 static enum cairn_code replay_one(struct cairn_up_past *past,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/crashpoint.h"
 #include "common/crc32c.h"
 #include "common/log.h"
@@ -20,8 +21,7 @@ static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_send
     if (sending->action.kind != CAIRN_MULTIPART_CREATE || request->code != CAIRN_OK) return;
     CAIRN_CRASHPOINT("uploader.create.done");
     CAIRN_AUTO_JSON json_t *message =
-        json_pack("{s:s, s:I, s:s}", "t", "upload", "s", (json_int_t)sending->shard->index,
-                  "upload_id", request->upload_id);
+        CAIRN_PACK(record_upload, .s = sending->shard->index, .upload_id = request->upload_id);
     struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
     struct cairn_error error = {0};
     enum cairn_code code =
@@ -40,10 +40,9 @@ static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sendin
     if (action->kind != CAIRN_MULTIPART_PART || request->code != CAIRN_OK || !request->etag[0] ||
         cairn_store_profile(up->store)->lists_part_checksums)
         return;
-    CAIRN_AUTO_JSON json_t *message = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:s}", "t", "upload", "s", (json_int_t)sending->shard->index,
-        "part", (json_int_t)action->part_number, "bytes", (json_int_t)action->length, "crc32c",
-        (json_int_t)action->crc32c, "etag", request->etag);
+    CAIRN_AUTO_JSON json_t *message =
+        CAIRN_PACK(record_part, .s = sending->shard->index, .part = action->part_number,
+                   .bytes = action->length, .crc32c = action->crc32c, .etag = request->etag);
     struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
     /* An ETag that is no UTF-8 cannot be remembered. */
     if (message) (void)!cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, NULL);

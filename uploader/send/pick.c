@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "store/s3/s3.h"
@@ -288,18 +289,16 @@ static enum cairn_code note_action(struct notes *notes, struct cairn_up_sending 
     struct cairn_up_shard *shard = sending->shard;
     const struct cairn_multipart *mp = &shard->queue.mp;
     if (sending->notes_intent) {
-        json_t *message =
-            json_pack("{s:s, s:I, s:s, s:I}", "t", "intent", "s", (json_int_t)shard->index, "token",
-                      mp->token, "part_bytes", (json_int_t)mp->part_bytes);
+        json_t *message = CAIRN_PACK(record_intent, .s = shard->index, .token = mp->token,
+                                     .part_bytes = mp->part_bytes);
         CAIRN_TRY(note(notes, shard, message, false, err));
     }
     if (sending->notes_blocks) {
-        json_t *message = json_pack("{s:s, s:I}", "t", "blocks", "s", (json_int_t)shard->index);
+        json_t *message = CAIRN_PACK(record_blocks, .s = shard->index);
         CAIRN_TRY(note(notes, shard, message, true, err));
     }
     if (sending->action.kind != CAIRN_MULTIPART_DURABLE) return CAIRN_OK;
-    json_t *message = json_pack("{s:s, s:I, s:I}", "t", "durable", "s", (json_int_t)shard->index,
-                                "crc32c", (json_int_t)mp->crc32c);
+    json_t *message = CAIRN_PACK(record_durable, .s = shard->index, .crc32c = mp->crc32c);
     return note(notes, shard, message, false, err);
 }
 

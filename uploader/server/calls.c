@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "api/failure.h"
+#include "api/messages.h"
 #include "common/crashpoint.h"
 #include "common/encode.h"
 #include "common/log.h"
@@ -23,10 +24,6 @@ void cairn_up_due_fill(const struct cairn_up_save *save, struct cairn_up_due_sav
     (void)cairn_text_copy(ret->run_text, sizeof(ret->run_text), save->attempt->run_text);
     (void)cairn_text_copy(ret->grant, sizeof(ret->grant), save->attempt->text);
     ret->why = save->why;
-}
-
-static json_t *request_body(const struct cairn_up_batch *batch) {
-    return json_pack("{s:s, s:s}", "grant", batch->due->grant, "node", batch->up->places.node);
 }
 
 static enum cairn_code no_memory(struct cairn_error *err) {
@@ -117,9 +114,7 @@ static enum cairn_code one_by_one(struct cairn_up_batch *batch,
 
 static enum cairn_code begins_body(struct cairn_up_batch *batch, json_t **ret,
                                    struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *body = request_body(batch);
-    json_t *begins = json_array();
-    if (!body || json_object_set_new(body, "begins", begins)) return no_memory(err);
+    CAIRN_AUTO_JSON json_t *begins = json_array();
     CAIRN_HOLD(&batch->up->lock);
     size_t kept = 0;
     for (size_t i = 0; i < batch->count; i++) {
@@ -129,8 +124,9 @@ static enum cairn_code begins_body(struct cairn_up_batch *batch, json_t **ret,
         batch->entries[kept++] = batch->entries[i];
     }
     batch->count = kept;
-    *ret = CAIRN_TAKE(body);
-    return CAIRN_OK;
+    *ret = CAIRN_PACK(begins, .grant = batch->due->grant, .node = batch->up->places.node,
+                      .begins = begins);
+    return *ret ? CAIRN_OK : no_memory(err);
 }
 
 static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const json_t *result) {
@@ -207,12 +203,12 @@ enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_er
     const struct cairn_up_due_save *due = batch->due;
     batch->entries[0] = due->entry;
     batch->count = 1;
-    CAIRN_AUTO_JSON json_t *body = request_body(batch);
+    CAIRN_AUTO_JSON json_t *body =
+        CAIRN_PACK(rank_fail, .grant = due->grant, .node = batch->up->places.node,
+                   .rank = due->rank, CAIRN_PACK_WHY(&due->why, reason));
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) tail = {0};
-    if (!body || json_object_set_new(body, "rank", json_integer(due->rank)) ||
-        !cairn_failure_put(body, "reason", &due->why))
-        return no_memory(err);
+    if (!body) return no_memory(err);
     CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s/fail", due->version));
     enum cairn_code code = call(batch, "POST", tail.data, body, &reply, err);
     if (code == CAIRN_OK) {
@@ -240,8 +236,8 @@ enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_er
 
 /* ---- seals and registrations ---- */
 
-struct listing { /* what one request tells */
-    json_t *shards, *seals;
+struct listing {            /* what one request tells */
+    json_t *shards, *seals; /* borrowed */
     size_t block_bytes;
     struct {
         uint64_t entry;
@@ -257,16 +253,15 @@ static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shards = json_array();
     for (size_t i = 0; i < save->state.shard_count; i++) {
-        if (json_array_append_new(shards,
-                                  json_pack("{s:s, s:I}", "name", save->shards[i]->name, "size",
-                                            (json_int_t)save->shards[i]->size_bytes)))
+        if (json_array_append_new(shards, CAIRN_PACK(sealed_shard, .name = save->shards[i]->name,
+                                                     .size = save->shards[i]->size_bytes)))
             return no_memory(err);
     }
     CAIRN_AUTO_JSON json_t *none = json_array();
-    json_t *seal = json_pack("{s:I, s:s?, s:O, s:I, s:O}", "rank", (json_int_t)save->rank, "table",
-                             save->table_hex[0] ? save->table_hex : NULL, "shards", shards, "bytes",
-                             (json_int_t)save->total_bytes, "replicated",
-                             save->replicated ? save->replicated : none);
+    json_t *seal = CAIRN_PACK(rank_seal, .rank = save->rank,
+                              .table = save->table_hex[0] ? save->table_hex : NULL,
+                              .shards = shards, .bytes = save->total_bytes,
+                              .replicated = save->replicated ? save->replicated : none);
     if (json_array_append_new(listing->seals, seal)) return no_memory(err);
     listing->sealed[listing->sealed_count++] = save->entry;
     return CAIRN_OK;
@@ -281,10 +276,10 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
     CAIRN_TRY(cairn_up_shard_prove(up->queue, shard, &proof, err));
     CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
     snprintf(crc, sizeof(crc), "%08x", proof.crc32c);
-    json_t *item = json_pack("{s:s, s:I, s:I, s:s, s:s, s:I, s:s}", "name", shard->name, "rank",
-                             (json_int_t)save->rank, "size", (json_int_t)shard->size_bytes,
-                             "crc32c", crc, "blocks", blocks.size ? blocks.data : "", "part_bytes",
-                             (json_int_t)proof.part_bytes, "token", proof.token);
+    json_t *item =
+        CAIRN_PACK(registration, .name = shard->name, .rank = save->rank, .size = shard->size_bytes,
+                   .crc32c = crc, .blocks = blocks.size ? blocks.data : "",
+                   .part_bytes = proof.part_bytes, .token = proof.token);
     if (json_array_append_new(listing->shards, item)) return no_memory(err);
     listing->block_bytes += blocks.size + CAIRN_SHARD_NAME_BYTES_MAX;
     listing->listed[listing->count].entry = save->entry;
@@ -401,15 +396,16 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
 
 static enum cairn_code tell_round(struct cairn_up_batch *batch, struct listing *listing,
                                   json_t **ret_reply, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *body = request_body(batch);
+    CAIRN_AUTO_JSON json_t *shards = json_array(), *seals = json_array();
     CAIRN_AUTO(buf) tail = {0};
-    listing->shards = json_array();
-    listing->seals = json_array();
-    if (!body || json_object_set_new(body, "shards", listing->shards) ||
-        json_object_set_new(body, "seals", listing->seals))
-        return no_memory(err);
+    listing->shards = shards;
+    listing->seals = seals;
     CAIRN_TRY(list_all(batch, listing, err));
     if (!listing->count && !listing->sealed_count) return CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *body =
+        CAIRN_PACK(register, .grant = batch->due->grant, .node = batch->up->places.node,
+                   .shards = shards, .seals = seals);
+    if (!body) return no_memory(err);
     CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s/shards", batch->due->version));
     CAIRN_CRASHPOINT("uploader.shards.before_told");
     enum cairn_code code = call(batch, "POST", tail.data, body, ret_reply, err);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/encode.h"
 #include "common/log.h"
 #include "common/rule.h"
@@ -27,20 +28,19 @@ static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *at
     return count;
 }
 
-/* Nothing is sent for now: whoever looks at the nodes must see why. */
-static bool add_store(struct cairn_up *up, json_t *uploader) {
-    const char *why = up->locked.store_waits;
-    if (!*why) return true;
-    json_t *text = json_string(why); /* NULL also where a path in it is no UTF-8 */
-    if (!text) text = json_string("see store.not_ready in the log of this uploader");
-    return !json_object_set_new(uploader, "store_waits", text);
+/* Where nothing is sent for now, whoever looks at the nodes must see why. */
+static json_t *uploader_of(const struct cairn_up *up) {
+    const char *waits = up->locked.store_waits;
+    if (!cairn_utf8_valid(cairn_view_of(waits))) /* a path in it */
+        waits = "see store.not_ready in the log of this uploader";
+    return CAIRN_PACK(node_uploader, .version = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
+                      .uuid = up->uuid, .store_waits = waits);
 }
 
 static bool add_attempts(struct cairn_up *up, json_t *array) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
         if (!cairn_up_lost_holds_locked(up, at)) continue;
-        json_t *item =
-            json_pack("{s:s, s:I}", "grant", at->text, "unsent", (json_int_t)unsent_of(up, at));
+        json_t *item = CAIRN_PACK(node_attempt, .grant = at->text, .unsent = unsent_of(up, at));
         if (json_array_append_new(array, item)) return false;
     }
     return true;
@@ -70,10 +70,10 @@ static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
         for (size_t k = 0; k < save->state.shard_count; k++)
             done += cairn_up_shard_acked_bytes(up->queue, save->shards[k]);
     }
-    return !json_array_append_new(
-        array, json_pack("{s:s, s:s, s:I, s:I}", "version", version, "run",
-                         up->locked.saves[index]->attempt->run_text, "bytes_done", (json_int_t)done,
-                         "bytes_total", (json_int_t)total));
+    return !json_array_append_new(array,
+                                  CAIRN_PACK(node_version, .version = version,
+                                             .run = up->locked.saves[index]->attempt->run_text,
+                                             .bytes_done = done, .bytes_total = total));
 }
 
 static bool add_versions(struct cairn_up *up, json_t *array) {
@@ -92,29 +92,22 @@ static bool nothing_left(struct cairn_up *up) {
     return true;
 }
 
-/* Of which catalog what is said here was told (Q56). */
-static bool add_heard(const struct cairn_up_watch *watch, json_t *body) {
-    return !watch->heard.known ||
-           !json_object_set_new(body, "heard",
-                                json_pack("{s:s, s:I}", "catalog", watch->heard.catalog,
-                                          "generation", (json_int_t)watch->heard.generation));
-}
-
 static json_t *report(const struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
-    json_t *body =
-        json_pack("{s:{s:s, s:I, s:s}, s:[], s:[]}", "uploader", "version", CAIRN_UP_VERSION, "pid",
-                  (json_int_t)getpid(), "uuid", up->uuid, "attempts", "versions");
-    if (!body) return NULL;
+    bool knows = watch->heard.known; /* of which catalog what is said here was told (Q56) */
+    CAIRN_AUTO_JSON json_t *heard = knows ? CAIRN_PACK(node_heard, .catalog = watch->heard.catalog,
+                                                       .generation = watch->heard.generation)
+                                          : NULL;
+    CAIRN_AUTO_JSON json_t *attempts = json_array(), *versions = json_array();
     CAIRN_HOLD(&up->lock);
-    if (add_store(up, json_object_get(body, "uploader")) &&
-        add_attempts(up, json_object_get(body, "attempts")) &&
-        add_versions(up, json_object_get(body, "versions")) && add_heard(watch, body) &&
-        !json_object_set_new(body, "ended", cairn_up_lost_report_locked(up)) &&
-        (!last || !json_object_set_new(body, "leaving", json_boolean(nothing_left(up)))))
-        return body;
-    json_decref(body);
-    return NULL;
+    CAIRN_AUTO_JSON json_t *uploader = uploader_of(up), *ended = cairn_up_lost_report_locked(up);
+    if ((knows && !heard) || !add_attempts(up, attempts) || !add_versions(up, versions))
+        return NULL;
+    CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(node_put, .uploader = uploader, .attempts = attempts,
+                                              .versions = versions, .ended = ended, .heard = heard);
+    if (!body || (last && json_object_set_new(body, "leaving", json_boolean(nothing_left(up)))))
+        return NULL;
+    return CAIRN_TAKE(body);
 }
 
 /* ---- the answer ---- */
