@@ -75,6 +75,23 @@ TEST(open_entries_come_back_in_order_and_closed_ones_do_not) /* J2, J4 */
     cairn_up_journal_free(journal);
 }
 
+TEST(of_records_of_which_one_could_not_be_made_none_is_written) {
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen;
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    uint64_t one = cairn_up_journal_entry_new(journal);
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "begin");
+    struct cairn_up_record records[] = {{.entry = one, .message = message}, {.entry = one}};
+    EXPECT_CODE(cairn_up_journal_append(journal, records, 2, &err), CAIRN_NO_MEMORY);
+    EXPECT_CODE(cairn_up_journal_post(journal, records, 2, NULL, NULL, &err), CAIRN_NO_MEMORY);
+    REQUIRE_OK(add(journal, one, "seal", "", false, &err));
+    cairn_up_journal_free(journal);
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    EXPECT_EQ_TEXT(seen.text, "1:seal: ");
+    cairn_up_journal_free(journal);
+}
+
 TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) /* J2 */
 {
     struct cairn_up_journal *journal = NULL;

@@ -19,7 +19,7 @@
 #include "common/rule.h"
 #include "uploader/journal/inside.h"
 
-#define WRITE_AGAIN_MS 2000     /* a disk that is full for a moment costs a stall, not a save */
+#define WRITE_AGAIN_MS 2000 /* a disk that is full for a moment costs a stall, not a save */
 #define WRITE_PAUSE_MS 20
 
 /* ---- opening ---- */
@@ -128,6 +128,9 @@ static enum cairn_code gather(struct cairn_up_journal *journal,
         return cairn_within(err, journal->locked.why.code,
                             "the journal cannot be written any more");
     }
+    for (size_t i = 0; i < count; i++)
+        if (!records[i].message)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     for (size_t i = 0; i < count && CAIRN_RULE(Q45); i++) {
         if (records[i].closes || !cairn_up_broken_has(&journal->locked.lost, records[i].entry))
             continue;

@@ -43,7 +43,7 @@ struct cairn_up_journal;
 struct cairn_up_record {
     uint64_t entry;        /* from cairn_up_journal_entry_new */
     bool closes;           /* the last record of its entry */
-    const json_t *message; /* object with "t" */
+    const json_t *message; /* object with "t"; NULL: there was no memory to make it */
     struct cairn_view blob;
 };
 struct cairn_up_replayed {

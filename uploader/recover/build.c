@@ -192,7 +192,7 @@ static void close_unnamed(struct cairn_up *up, const struct cairn_up_past *past)
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_over, 0);
     struct cairn_up_record record = {.entry = past->entry, .closes = true, .message = message};
     struct cairn_error error = {0};
-    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", past->entry,
                   error.message);
 }

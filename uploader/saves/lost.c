@@ -40,7 +40,7 @@ static void close_entry(struct cairn_up *up, uint64_t *entry) {
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_left, 0);
     struct cairn_up_record record = {.entry = *entry, .closes = true, .message = message};
     struct cairn_error error = {0};
-    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
     *entry = 0;
 }
@@ -106,7 +106,7 @@ static void record_bye(struct cairn_up *up, const struct cairn_up_rank *rank) {
         .world_size = rank->world_size, .proc = rank->proc, .process = rank->name, .bye = true);
     struct cairn_up_record record = {.entry = rank->entry, .message = message};
     struct cairn_error error = {0};
-    if (message && cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
 }
 

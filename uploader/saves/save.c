@@ -181,13 +181,7 @@ json_t *cairn_up_save_begun(const struct cairn_up_save *save) {
 
 static void post(struct cairn_up *up, const struct cairn_up_record *records, size_t count) {
     struct cairn_error error = {0};
-    enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; i < count; i++)
-        if (!records[i].message)
-            code = cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a journal record");
-    if (code == CAIRN_OK)
-        code = cairn_up_journal_post(up->journal, records, count, NULL, NULL, &error);
-    if (code != CAIRN_OK)
+    if (cairn_up_journal_post(up->journal, records, count, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", records[0].entry,
                   error.message);
 }
@@ -320,11 +314,6 @@ enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_s
                                           const struct cairn_up_record *records, size_t count,
                                           struct cairn_error *err) {
     struct waiting *waiting = calloc(1, sizeof(*waiting));
-    for (size_t i = 0; i < count && waiting; i++) {
-        if (records[i].message) continue;
-        free(waiting);
-        waiting = NULL;
-    }
     if (!waiting) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     *waiting = (struct waiting){up, save->entry};
     enum cairn_code code =

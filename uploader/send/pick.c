@@ -265,7 +265,6 @@ static void notes_release(struct notes *notes) {
 
 static enum cairn_code note(struct notes *notes, const struct cairn_up_shard *shard,
                             json_t *take_message, bool with_blocks, struct cairn_error *err) {
-    if (!take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     size_t at = notes->count++;
     notes->messages[at] = take_message;
     notes->blobs[at] = (struct cairn_buf){.limit = CAIRN_UP_BLOCKS_BYTES_MAX};

@@ -151,7 +151,6 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct
         CAIRN_PACK(record_session, .grant = opening->grant, .rank = opening->rank,
                    .world_size = opening->world_size, .job = opening->job, .proc = opening->proc,
                    .process = opening->process_name);
-    if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
     struct cairn_up_record record = {.entry = opening->entry, .message = message};
     CAIRN_TRY(cairn_up_journal_append(up->journal, &record, 1, err));
     CAIRN_HOLD(&up->lock);
@@ -165,8 +164,7 @@ static void close_entry(struct cairn_up_session *session) {
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_left, 0);
     struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = message};
     struct cairn_error error = {0};
-    if (message &&
-        cairn_up_journal_post(session->up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
+    if (cairn_up_journal_post(session->up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
     session->entry = 0;
 }

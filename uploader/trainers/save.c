@@ -99,7 +99,6 @@ static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_sav
         CAIRN_PACK(record_stage, .slab = slab->index, .owner = save->state.owner,
                    .bytes = slab->memory.size_bytes, .device = slab->memory.device,
                    .inode = slab->memory.inode, .shards = shards);
-    if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     struct cairn_up_record record = {.entry = save->entry, .message = message};
     return cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
 }
@@ -238,9 +237,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
     fd = -1;
     CAIRN_AUTO_JSON json_t *note = CAIRN_PACK(record_file, .name = told.name, .bytes = told.bytes);
     struct cairn_up_record record = {.entry = save->entry, .message = note};
-    enum cairn_code code = note
-                               ? cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err)
-                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+    enum cairn_code code = cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
     if (code != CAIRN_OK) {
         drop_from(up, save, first);
         return code;
@@ -308,7 +305,6 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
         notes->messages[notes->count] = message;
         notes->records[notes->count++] = (struct cairn_up_record){
             .entry = save->entry, .message = message, .blob = cairn_buf_view(blob)};
-        if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     }
     return CAIRN_OK;
 }
@@ -323,7 +319,6 @@ static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
     CAIRN_TRY(note_blocks(up, save, notes, err));
     json_t *message = CAIRN_PACK(record_seal, .replicated = save->replicated);
-    if (!message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
     notes->messages[notes->count] = message;
     notes->records[notes->count++] = (struct cairn_up_record){
         .entry = save->entry, .message = message, .blob = cairn_buf_view(&save->table)};
