@@ -128,9 +128,6 @@ static enum cairn_code gather(struct cairn_up_journal *journal,
         return cairn_within(err, journal->locked.why.code,
                             "the journal cannot be written any more");
     }
-    for (size_t i = 0; i < count; i++)
-        if (!records[i].message)
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
     for (size_t i = 0; i < count && CAIRN_RULE(Q45); i++) {
         if (records[i].closes || !cairn_up_broken_has(&journal->locked.lost, records[i].entry))
             continue;
