@@ -66,8 +66,8 @@ static enum cairn_code name_fenced(const struct cairn_grant *grant, json_t *fenc
                                    struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2];
     snprintf(text, sizeof(text), "%s/%s", grant->name.project, grant->name.run);
-    if (!json_array_append_new(
-            fenced, json_pack("{s:s, s:I}", "run", text, "attempt", (json_int_t)grant->attempt)))
+    if (!json_array_append_new(fenced,
+                               CAIRN_PACK(node_fenced, .run = text, .attempt = grant->attempt)))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }

@@ -46,8 +46,8 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
     enum cairn_code code = cairn_srv_grant_judge(beat->request->server, said.grant, grant, &why);
     if (code && !CAIRN_RULE(Q49)) return cairn_fail(err, code, "%s", why.message);
     if (code) {
-        json_t *item = json_pack("{s:I, s:s, s:s}", "index", (json_int_t)index, "code",
-                                 cairn_code_info(code)->slug, "detail", why.message);
+        json_t *item = CAIRN_PACK(node_foreign, .index = index, .code = cairn_code_info(code)->slug,
+                                  .detail = why.message);
         if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
@@ -74,8 +74,8 @@ static enum cairn_code tell_fenced(struct beat *beat, const struct cairn_grant *
                                    struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2];
     snprintf(text, sizeof(text), "%s/%s", grant->name.project, grant->name.run);
-    if (json_array_append_new(beat->fenced, json_pack("{s:s, s:I}", "run", text, "attempt",
-                                                      (json_int_t)grant->attempt)))
+    if (json_array_append_new(beat->fenced,
+                              CAIRN_PACK(node_fenced, .run = text, .attempt = grant->attempt)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     return CAIRN_OK;
 }
@@ -150,11 +150,12 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
         if (json_array_append(versions, value))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    json_t *json = json_pack("{s:s, s:I, s:O, s:O, s:O, s:O, s:O}", "catalog", server->store_uuid,
-                             "generation", (json_int_t)server->generation, "fenced", beat->fenced,
-                             "versions", versions, "unknown", beat->unknown, "foreign",
-                             beat->foreign, "ended", beat->taken);
-    return cairn_srv_reply_json(reply, 200, json, err);
+    return cairn_srv_reply_json(reply, 200,
+                                CAIRN_PACK(node_told, .catalog = server->store_uuid,
+                                           .generation = server->generation, .fenced = beat->fenced,
+                                           .versions = versions, .unknown = beat->unknown,
+                                           .foreign = beat->foreign, .ended = beat->taken),
+                                err);
 }
 
 /* The catalog of which the node was told last. */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "api/failure.h"
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/text.h"
@@ -102,15 +102,15 @@ enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
 }
 
 json_t *cairn_srv_version_brief(const struct cairn_srv_version *version) {
-    json_t *json = json_pack("{s:s, s:I, s:I, s:s, s:b}", "version", version->id.text, "step",
-                             (json_int_t)version->step, "n", (json_int_t)version->n, "state",
-                             cairn_state_text(cairn_srv_version_shown(version)), "recorded",
-                             (int)version->recorded);
-    if (!json || !version->code) return json;
-    struct cairn_error why = {.code = version->code, .http_status = version->http_status};
-    (void)cairn_text_copy(why.message, sizeof(why.message), version->reason);
-    (void)cairn_text_copy(why.request_id, sizeof(why.request_id), version->request_id);
-    if (cairn_failure_put(json, "reason", &why)) return json;
-    json_decref(json);
-    return NULL;
+    struct cairn_error why = {0};
+    if (version->code) {
+        why.http_status = version->http_status;
+        (void)cairn_text_copy(why.message, sizeof(why.message), version->reason);
+        (void)cairn_text_copy(why.request_id, sizeof(why.request_id), version->request_id);
+    }
+    return CAIRN_PACK(
+        brief, .version = version->id.text, .step = version->step, .n = (uint32_t)version->n,
+        .state = cairn_state_text(cairn_srv_version_shown(version)), .recorded = version->recorded,
+        .reason = why.message, .code = version->code ? cairn_code_info(version->code)->slug : NULL,
+        .http_status = (uint32_t)why.http_status, .request_id = why.request_id);
 }

@@ -114,25 +114,23 @@ static json_t *report(const struct cairn_up_watch *watch, bool last) {
 
 static void apply_fenced(struct cairn_up *up, const json_t *fenced) {
     for (size_t i = 0; i < json_array_size(fenced); i++) {
-        const json_t *item = json_array_get(fenced, i);
-        const char *run = json_string_value(json_object_get(item, "run"));
-        const json_t *attempt = json_object_get(item, "attempt");
-        if (!run || !json_is_integer(attempt)) continue;
+        struct cairn_msg_node_fenced told = {0};
+        if (cairn_msg_node_fenced_read(json_array_get(fenced, i), "/fenced", &told, NULL)) continue;
         CAIRN_HOLD(&up->lock);
         /* `attempt` is the fenced one: all up to it are stale. */
-        cairn_up_verdict_fence_locked(up, run, (uint64_t)json_integer_value(attempt) + 1);
+        cairn_up_verdict_fence_locked(up, told.run, told.attempt + 1);
     }
 }
 
 static void apply_versions(struct cairn_up *up, const json_t *versions) {
     for (size_t i = 0; i < json_array_size(versions); i++) {
         const json_t *item = json_array_get(versions, i);
-        const char *version = json_string_value(json_object_get(item, "version"));
-        if (!version) continue;
+        struct cairn_msg_brief told = {0};
         struct cairn_up_news news;
+        if (cairn_msg_brief_read(item, "/versions", &told, NULL) != CAIRN_OK) continue;
         cairn_up_news_read(item, &news);
         CAIRN_HOLD(&up->lock);
-        cairn_up_verdict_version_locked(up, version, &news);
+        cairn_up_verdict_version_locked(up, told.version, &news);
     }
 }
 
@@ -154,18 +152,16 @@ static void apply_unknown(struct cairn_up *up, const json_t *unknown, bool all) 
 /* Q49: a grant that the server does not take for its own ends alone, and loudly. */
 static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json_t *sent) {
     for (size_t i = 0; i < json_array_size(foreign); i++) {
-        const json_t *item = json_array_get(foreign, i);
-        json_int_t index = json_integer_value(json_object_get(item, "index"));
-        const char *slug = json_string_value(json_object_get(item, "code"));
-        const char *detail = json_string_value(json_object_get(item, "detail"));
-        const char *grant = json_string_value(
-            json_object_get(json_array_get(sent, index < 0 ? SIZE_MAX : (size_t)index), "grant"));
-        if (!grant) continue;
+        struct cairn_msg_node_foreign told = {0};
+        struct cairn_msg_node_attempt attempt = {0};
         struct cairn_error why = {0};
-        cairn_fail(&why, slug ? cairn_code_from_slug(slug) : CAIRN_FORBIDDEN,
-                   "the server does not take this grant: %s", detail ? detail : "no reason given");
+        if (cairn_msg_node_foreign_read(json_array_get(foreign, i), "/foreign", &told, NULL) ||
+            cairn_msg_node_attempt_read(json_array_get(sent, told.index), "", &attempt, NULL))
+            continue;
+        cairn_fail(&why, cairn_code_from_slug(told.code), "the server does not take this grant: %s",
+                   told.detail);
         CAIRN_HOLD(&up->lock);
-        cairn_up_verdict_foreign_locked(up, grant, &why);
+        cairn_up_verdict_foreign_locked(up, attempt.grant, &why);
     }
 }
 
@@ -190,26 +186,23 @@ static void note_beaten(struct cairn_up *up) {
 /* True when the catalog is not the one that was told before, or may not be it: what was told before
  * any answer was heard may have been told to the life of the server before, and a backup of its
  * catalog put back since (Q19). */
-static bool catalog_changed(struct cairn_up_watch *watch, const json_t *reply) {
-    const char *catalog = json_string_value(json_object_get(reply, "catalog"));
-    const json_t *generation = json_object_get(reply, "generation");
-    if (!catalog || !json_is_integer(generation)) return false;
+static bool catalog_changed(struct cairn_up_watch *watch, const struct cairn_msg_node_told *told) {
     bool unknown = !watch->heard.known && has_told(watch->up);
-    uint64_t number = (uint64_t)json_integer_value(generation);
-    bool changed = watch->heard.known && (strcmp(catalog, watch->heard.catalog) != 0 ||
-                                          number != watch->heard.generation);
+    bool changed = watch->heard.known && (strcmp(told->catalog, watch->heard.catalog) != 0 ||
+                                          told->generation != watch->heard.generation);
     watch->heard.known = true;
-    watch->heard.generation = number;
-    (void)cairn_text_copy(watch->heard.catalog, sizeof(watch->heard.catalog), catalog);
+    watch->heard.generation = told->generation;
+    (void)cairn_text_copy(watch->heard.catalog, sizeof(watch->heard.catalog), told->catalog);
     if (changed)
-        cairn_log(WARN, "heartbeat.catalog_changed", "catalog=%s generation=%" PRIu64, catalog,
-                  number);
+        cairn_log(WARN, "heartbeat.catalog_changed", "catalog=%s generation=%" PRIu64,
+                  told->catalog, told->generation);
     return changed || unknown;
 }
 
 void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
     struct cairn_error error = {0};
+    struct cairn_msg_node_told told = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO_JSON json_t *body = report(watch, last);
     CAIRN_AUTO(buf) path = {0};
@@ -219,6 +212,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     if (code == CAIRN_OK)
         code = cairn_rest_call(watch->rest, "PUT", path.data, body, last ? LAST_MS : 0, &reply,
                                &error);
+    if (code == CAIRN_OK) code = cairn_msg_node_told_read(reply, "", &told, &error);
     if (code != CAIRN_OK) {
         if (!watch->heard.complained)
             cairn_log(WARN, "heartbeat.unanswered", "server=%s cause=\"%s\"", up->settings.server,
@@ -229,14 +223,14 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     }
     bool first = !watch->heard.known;
     watch->heard.complained = false;
-    bool changed = catalog_changed(watch, reply);
-    cairn_up_lost_taken(up, json_object_get(body, "ended"), json_object_get(reply, "ended"));
+    bool changed = catalog_changed(watch, &told);
+    cairn_up_lost_taken(up, json_object_get(body, "ended"), told.ended);
     if (changed || first) cairn_up_lost_again(up);
-    apply_foreign(up, json_object_get(reply, "foreign"), json_object_get(body, "attempts"));
-    apply_fenced(up, json_object_get(reply, "fenced"));
-    apply_versions(up, json_object_get(reply, "versions"));
-    apply_unknown(up, json_object_get(reply, "unknown"), changed);
-    cairn_up_passed_look(up, json_object_get(reply, "versions"), &watch->missed);
+    apply_foreign(up, told.foreign, json_object_get(body, "attempts"));
+    apply_fenced(up, told.fenced);
+    apply_versions(up, told.versions);
+    apply_unknown(up, told.unknown, changed);
+    cairn_up_passed_look(up, told.versions, &watch->missed);
     note_beaten(up);
     cairn_up_wakeup_raise(&up->outbox_work);
 }

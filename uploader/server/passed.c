@@ -4,29 +4,13 @@
 
 #include <inttypes.h>
 
+#include "api/messages.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/saves/begin.h"
 
-struct open { /* one version, as the server says */
-    const char *version;
-    uint64_t step;
-    uint32_t n;
-};
-
-static bool read_open(const json_t *item, struct open *ret) {
-    const char *version = json_string_value(json_object_get(item, "version"));
-    const char *state = json_string_value(json_object_get(item, "state"));
-    json_int_t step = json_integer_value(json_object_get(item, "step"));
-    json_int_t n = json_integer_value(json_object_get(item, "n"));
-    if (!version || !state || strcmp(state, "open") != 0) return false;
-    if (step < 0 || (uint64_t)step > CAIRN_STEP_MAX || n < 1 || n > INT32_MAX) return false;
-    *ret = (struct open){version, (uint64_t)step, (uint32_t)n};
-    return true;
-}
-
-static bool is_of(const struct cairn_up_attempt *attempt, const struct open *open) {
+static bool is_of(const struct cairn_up_attempt *attempt, const struct cairn_msg_brief *open) {
     const struct cairn_grant *grant = &attempt->grant;
     struct cairn_version_origin origin = {
         .name = grant->name, .attempt = grant->attempt, .step = open->step, .n = open->n};
@@ -36,7 +20,7 @@ static bool is_of(const struct cairn_up_attempt *attempt, const struct open *ope
     return !strcmp(id.text, open->version);
 }
 
-static bool was_missed(const struct cairn_up_missed *missed, const struct open *open,
+static bool was_missed(const struct cairn_up_missed *missed, const struct cairn_msg_brief *open,
                        uint32_t rank) {
     for (size_t i = 0; i < missed->count; i++)
         if (missed->at[i].rank == rank && !strcmp(missed->at[i].version, open->version))
@@ -44,7 +28,8 @@ static bool was_missed(const struct cairn_up_missed *missed, const struct open *
     return false;
 }
 
-static void note(struct cairn_up_missed *missed, const struct open *open, uint32_t rank) {
+static void note(struct cairn_up_missed *missed, const struct cairn_msg_brief *open,
+                 uint32_t rank) {
     if (missed->count == CAIRN_COUNT(missed->at)) return;
     if (!cairn_text_copy(missed->at[missed->count].version,
                          sizeof(missed->at[missed->count].version), open->version))
@@ -53,7 +38,7 @@ static void note(struct cairn_up_missed *missed, const struct open *open, uint32
 }
 
 static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
-                 const struct cairn_up_counted *counted, const struct open *open) {
+                 const struct cairn_up_counted *counted, const struct cairn_msg_brief *open) {
     const struct cairn_up_begin begin = {.attempt = attempt,
                                          .rank = counted->rank,
                                          .world_size = counted->world_size,
@@ -68,8 +53,8 @@ static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
                   error.message);
 }
 
-static void look(struct cairn_up *up, const struct open *open, const struct cairn_up_missed *before,
-                 struct cairn_up_missed *now) {
+static void look(struct cairn_up *up, const struct cairn_msg_brief *open,
+                 const struct cairn_up_missed *before, struct cairn_up_missed *now) {
     struct cairn_up_attempt *attempt = up->locked.attempts;
     while (attempt && (!attempt->counted || !is_of(attempt, open))) attempt = attempt->next;
     if (!attempt || attempt->stale || attempt->foreign.code != CAIRN_OK) return;
@@ -88,8 +73,11 @@ void cairn_up_passed_look(struct cairn_up *up, const json_t *versions,
     struct cairn_up_missed now = {.count = 0};
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; CAIRN_RULE(Q12) && i < json_array_size(versions); i++) {
-        struct open open;
-        if (read_open(json_array_get(versions, i), &open)) look(up, &open, missed, &now);
+        struct cairn_msg_brief open = {0};
+        if (cairn_msg_brief_read(json_array_get(versions, i), "/versions", &open, NULL) ||
+            strcmp(open.state, "open") != 0 || !open.n)
+            continue;
+        look(up, &open, missed, &now);
     }
     *missed = now;
 }
