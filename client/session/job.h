@@ -18,10 +18,10 @@
  */
 #pragma once
 
-#include "common/error.h"
+#include "api/messages.h"
 
-#define CAIRN_CLIENT_JOB_BYTES 256
-#define CAIRN_CLIENT_INCARNATION_BYTES 129
+#define CAIRN_CLIENT_JOB_BYTES (CAIRN_JOB_BYTES_MAX + 1)
+#define CAIRN_CLIENT_INCARNATION_BYTES (CAIRN_INCARNATION_BYTES_MAX + 1)
 
 struct cairn_client_job_sources {
     const char *job; /* of the options; NULL: look further */

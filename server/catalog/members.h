@@ -21,7 +21,6 @@
 #include "server/catalog/versions.h"
 
 #define CAIRN_SRV_RANKS_MAX 65536
-#define CAIRN_SRV_INCARNATION_BYTES_MAX 128
 
 /* attempt_ranks.ended */
 enum cairn_srv_end {

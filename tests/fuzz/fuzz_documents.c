@@ -2,12 +2,23 @@
 /* JSON and what is stored as JSON, grants, safetensors heads. */
 #include "api/grant.h"
 #include "api/manifest.h"
+#include "api/messages.h"
 #include "common/json.h"
 #include "formats/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 static bool same(const struct cairn_buf *a, const struct cairn_buf *b) {
     return a->size == b->size && (!a->size || !memcmp(a->data, b->data, a->size));
+}
+
+/* Every form takes it, or says why not. */
+static void read_messages(const json_t *value) {
+    for (int i = CAIRN_MESSAGE_none + 1; i < CAIRN_MESSAGE_COUNT; i++) {
+        uint64_t message[32] = {0}; /* room for each form's struct */
+        struct cairn_error err = {0};
+        enum cairn_code code = cairn_message_read((enum cairn_message)i, value, "", message, &err);
+        FUZZ_SAYS_WHY(code, err);
+    }
 }
 
 void cairn_fuzz_json(struct cairn_view input) {
@@ -18,6 +29,7 @@ void cairn_fuzz_json(struct cairn_view input) {
     enum cairn_code code = cairn_json_parse(input, limits, &value, &err);
     FUZZ_SAYS_WHY(code, err);
     if (code) return;
+    read_messages(value);
     if (cairn_json_dump(value, &text, &err)) return;
     const struct cairn_json_limits own = {4 * CAIRN_MIB, 4096};
     FUZZ_HOLDS(cairn_json_parse(cairn_buf_view(&text), own, &again, &err) == CAIRN_OK);

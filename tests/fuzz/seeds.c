@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Good inputs of binary formats, made by the product's own writers, so they follow the format. */
+/* Good inputs of binary formats and messages, made by the product itself, so they follow it. */
 #include <unistd.h>
 
 #include "api/frame.h"
 #include "api/grant.h"
 #include "api/manifest.h"
+#include "api/messages.h"
 #include "api/table.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/journal/journal.h"
@@ -77,6 +78,24 @@ static void frame_seeds(each_seed *each, void *owner) {
     FUZZ_HOLDS(cairn_frame_encode(hello, CAIRN_VIEW(""), &bytes, &err) == CAIRN_OK);
     FUZZ_HOLDS(cairn_frame_encode(staged, CAIRN_VIEW("\1\2\3\4"), &bytes, &err) == CAIRN_OK);
     each(cairn_buf_view(&bytes), owner);
+}
+
+/* One of each message, with all of its fields. */
+static void message_seeds(each_seed *each, void *owner) {
+    for (int i = CAIRN_MESSAGE_none + 1; i < CAIRN_MESSAGE_COUNT; i++) {
+        const struct cairn_message_form *form = cairn_message_form((enum cairn_message)i);
+        CAIRN_AUTO_JSON json_t *message = json_object();
+        CAIRN_AUTO(buf) text = {0};
+        for (const struct cairn_message_field *at = form->fields(); at->name; at++)
+            json_object_set_new(message, at->name,
+                                at->kind == CAIRN_JSON_TEXT     ? json_string(at->name)
+                                : at->kind == CAIRN_JSON_BOOL   ? json_true()
+                                : at->kind == CAIRN_JSON_OBJECT ? json_object()
+                                : at->kind == CAIRN_JSON_ARRAY  ? json_array()
+                                                                : json_integer(1));
+        FUZZ_HOLDS(cairn_json_dump(message, &text, NULL) == CAIRN_OK);
+        each(cairn_buf_view(&text), owner);
+    }
 }
 
 #define NONCE "00112233445566778899aabbccddeeff"
@@ -175,6 +194,7 @@ void cairn_fuzz_seeds(const char *target, each_seed *each, void *owner) {
     if (strcmp(target, "table") == 0) table_seeds(each, owner);
     if (strcmp(target, "manifest") == 0) manifest_seeds(each, owner);
     if (strcmp(target, "grant") == 0) grant_seeds(each, owner);
+    if (strcmp(target, "json") == 0) message_seeds(each, owner);
     if (strcmp(target, "frame") == 0) frame_seeds(each, owner);
     if (strcmp(target, "journal") == 0) journal_seeds(each, owner);
 }
