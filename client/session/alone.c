@@ -9,17 +9,42 @@
 
 #define STOP_LOOK_MS 100
 
-static enum cairn_code next_alone(struct cairn_session *session, const char *wanted,
-                                  uint64_t since_ms, uint64_t deadline_ms, struct cairn_frame *ret,
-                                  struct cairn_error *err) {
+struct patience {
+    const char *wanted;
+    uint64_t since_ms, deadline_ms;
+};
+
+static uint64_t next_look_ms(const struct patience *patience) {
+    return cairn_min_u64(patience->deadline_ms, cairn_mono_ms() + STOP_LOOK_MS);
+}
+
+/* CAIRN_OK: go on waiting. */
+static enum cairn_code look(struct cairn_session *session, const struct patience *patience,
+                            struct cairn_error *err) {
+    CAIRN_HOLD(&session->lock);
+    if (cairn_mono_ms() >= patience->deadline_ms)
+        return cairn_client_silent(session, patience->wanted, patience->since_ms, err);
+    if (session->locked.stop) return cairn_fail(err, CAIRN_CANCELLED, "the session is closed");
+    return CAIRN_OK;
+}
+
+static enum cairn_code send_alone(struct cairn_session *session, const struct patience *patience,
+                                  struct cairn_client_message *message, struct cairn_error *err) {
     for (;;) {
-        uint64_t slice_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + STOP_LOOK_MS);
-        enum cairn_code code = cairn_client_link_wait(&session->link, slice_ms, ret, err);
+        enum cairn_code code =
+            cairn_client_link_send(&session->link, message, next_look_ms(patience), err);
         if (code != CAIRN_TIMEOUT) return code;
-        CAIRN_HOLD(&session->lock);
-        if (cairn_mono_ms() >= deadline_ms)
-            return cairn_client_silent(session, wanted, since_ms, err);
-        if (session->locked.stop) return cairn_fail(err, CAIRN_CANCELLED, "the session is closed");
+        CAIRN_TRY(look(session, patience, err));
+    }
+}
+
+static enum cairn_code next_alone(struct cairn_session *session, const struct patience *patience,
+                                  struct cairn_frame *ret, struct cairn_error *err) {
+    for (;;) {
+        enum cairn_code code =
+            cairn_client_link_wait(&session->link, next_look_ms(patience), ret, err);
+        if (code != CAIRN_TIMEOUT) return code;
+        CAIRN_TRY(look(session, patience, err));
     }
 }
 
@@ -33,19 +58,17 @@ enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
                                        struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *body = ask->take_message;
     CAIRN_AUTO_PTR(client_message) message = NULL;
-    uint64_t id = session->next_id++, answered = 0, since_ms = cairn_mono_ms();
+    uint64_t id = session->next_id++, answered = 0;
+    const struct patience patience = {ask->wanted ? ask->wanted : "room for a message",
+                                      cairn_mono_ms(), ask->deadline_ms};
     if (!body ||
         (ask->wanted && json_object_set_new(body, "id", json_integer((json_int_t)id)) != 0))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     CAIRN_TRY(cairn_client_message_new(body, ask->blob, ask->fds, ask->fd_count, &message, err));
-    enum cairn_code code = cairn_net_send(session->link.fd, cairn_buf_view(&message->bytes),
-                                          message->fds, message->fd_count, ask->deadline_ms, err);
-    if (code && code != CAIRN_TIMEOUT)
-        return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader's socket ended");
-    CAIRN_TRY(code);
+    CAIRN_TRY(send_alone(session, &patience, message, err));
     while (ask->wanted) {
         CAIRN_AUTO(frame) frame = {0};
-        CAIRN_TRY(next_alone(session, ask->wanted, since_ms, ask->deadline_ms, &frame, err));
+        CAIRN_TRY(next_alone(session, &patience, &frame, err));
         if (cairn_client_u64_of(frame.message, "id", &answered) && answered == id) {
             heard(session);
             CAIRN_TRY(cairn_client_answer_check(&frame, ask->wanted, err));

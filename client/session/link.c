@@ -115,19 +115,37 @@ enum cairn_code cairn_client_link_next(struct cairn_client_link *link, struct ca
     return CAIRN_OK;
 }
 
+/* CAIRN_OK: look again. */
+static enum cairn_code await(struct cairn_client_link *link, short events, uint64_t deadline_ms,
+                             struct cairn_error *err) {
+    uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
+    if (!left_ms) return cairn_fail(err, CAIRN_TIMEOUT, "the uploader did not answer in time");
+    struct pollfd wanted = {.fd = link->fd, .events = events};
+    if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) >= 0) return CAIRN_OK;
+    if (errno != EINTR) return cairn_fail_errno(err, "poll the uploader's socket");
+    if (link->interruptible)
+        return cairn_fail(err, CAIRN_INTERRUPTED, "a signal came while libcairn waited");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_link_send(struct cairn_client_link *link,
+                                       struct cairn_client_message *message, uint64_t deadline_ms,
+                                       struct cairn_error *err) {
+    for (;;) {
+        bool done = false;
+        CAIRN_TRY(cairn_client_link_flush(link, message, &done, err));
+        if (done) return CAIRN_OK;
+        CAIRN_TRY(await(link, POLLOUT, deadline_ms, err));
+    }
+}
+
 enum cairn_code cairn_client_link_wait(struct cairn_client_link *link, uint64_t deadline_ms,
                                        struct cairn_frame *ret, struct cairn_error *err) {
     for (;;) {
         bool ready = false;
         CAIRN_TRY(cairn_client_link_next(link, ret, &ready, err));
         if (ready) return CAIRN_OK;
-        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
-        if (!left_ms) return cairn_fail(err, CAIRN_TIMEOUT, "the uploader did not answer in time");
-        struct pollfd wanted = {.fd = link->fd, .events = POLLIN};
-        if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) >= 0) continue;
-        if (errno != EINTR) return cairn_fail_errno(err, "poll the uploader's socket");
-        if (link->interruptible)
-            return cairn_fail(err, CAIRN_INTERRUPTED, "a signal came while libcairn waited");
+        CAIRN_TRY(await(link, POLLIN, deadline_ms, err));
     }
 }
 

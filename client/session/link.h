@@ -44,6 +44,11 @@ void cairn_client_link_close(struct cairn_client_link *link);
 enum cairn_code cairn_client_link_flush(struct cairn_client_link *link,
                                         struct cairn_client_message *message, bool *ret_done,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* All of it, waiting for room up to deadline_ms: CAIRN_TIMEOUT, the rest may be sent later;
+ * CAIRN_INTERRUPTED. */
+enum cairn_code cairn_client_link_send(struct cairn_client_link *link,
+                                       struct cairn_client_message *message, uint64_t deadline_ms,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* The next whole frame that is already here: *ret_ready. The peer's end is CAIRN_UPLOADER_GONE. */
 enum cairn_code cairn_client_link_next(struct cairn_client_link *link, struct cairn_frame *ret,
                                        bool *ret_ready, struct cairn_error *err) CAIRN_MUST_USE;

@@ -75,9 +75,9 @@ struct cairn_resume {
     char version[48]; /* "ckpt_..." */
 };
 
-/* Connect, open or join the attempt, map the slabs. CAIRN_UPLOADER_GONE: nothing listens there, or
- * the uploader died over it and was not back within ten seconds. With read_only it is waited for
- * until timeout_ms.
+/* Connect, open or join the attempt, map the slabs. CAIRN_UPLOADER_GONE: there is no socket,
+ * or the uploader died, before it or over it, and was not back within ten seconds. With read_only
+ * it is waited for until timeout_ms.
  * CAIRN_JOB_REUSED, CAIRN_STALE_ATTEMPT: another incarnation holds the run. CAIRN_NO_MEMORY: the
  * node's budget cannot hold one save of every rank; the message has the numbers. */
 enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,

@@ -134,6 +134,35 @@ TEST(a_wait_tells_an_uploader_that_hangs_from_one_that_has_nothing_to_say) {
     cairn_save_free(save);
 }
 
+/* The rank table is larger than a socket holds, so that its seal cannot be sent. */
+TEST(a_session_is_closed_in_time_while_its_uploader_does_not_read) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    const float number = 1;
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    struct cairn_open_options options = rank_options(&rank);
+    options.timeout_ms = 500;
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    for (int i = 0; i < 10000; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "layers.%06d.attention.query.weight", i);
+        REQUIRE_OK(rank_add(save, name, &number, 1, &err));
+    }
+    cairn_fake_uploader_offer_state(rank.fake, "continues");
+    cairn_fake_uploader_down(rank.fake);
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+    cairn_fake_uploader_script(rank.fake, "staged", "deaf");
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    cairn_save_free(save);
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "staged", 1, NULL));
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_close(rank.session, &err), CAIRN_UPLOADER_GONE);
+    EXPECT(cairn_mono_ms() - started_ms < 2000);
+    rank.session = NULL;
+}
+
 /* ---- what is missing ---- */
 
 static json_t *trouble(const char *about, const char *code, const char *message) {

@@ -17,6 +17,7 @@
 #include "common/lock.h"
 
 #define LATE_MS 400
+#define DEAF_MS 3000
 #define CONNECTIONS_MAX 8
 #define MESSAGES_MAX 4096
 #define SEND_MS 5000
@@ -246,6 +247,11 @@ static bool scripted(struct cairn_fake_uploader *fake, struct connection *connec
     if (strcmp(fake->locked.script_what, "mute") == 0) return true;
     if (strcmp(fake->locked.script_what, "late") == 0) {
         uint64_t until_ms = cairn_mono_ms() + LATE_MS;
+        while (cairn_condition_wait(&fake->changed, &fake->lock, until_ms)) continue;
+        return false;
+    }
+    if (strcmp(fake->locked.script_what, "deaf") == 0) {
+        uint64_t until_ms = cairn_mono_ms() + DEAF_MS;
         while (cairn_condition_wait(&fake->changed, &fake->lock, until_ms)) continue;
         return false;
     }
