@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "common/http/trace.h"
+#include "common/url.h"
 
 #define TURN_BYTES (4 * CAIRN_MIB)
 /* A paced request may run ahead by this much, so that it is not woken for each packet. */
@@ -32,17 +33,16 @@ enum cairn_code cairn_http_direct_prepare(struct cairn_http_transfer *transfer,
                                           struct cairn_error *err) {
     const struct cairn_http_request *request = transfer->request;
     struct cairn_buf *head = &transfer->head;
-    const char *host = strstr(request->url, "://");
-    if (!host || !is_one_line(request->url) || strchr(request->url, ' '))
+    struct cairn_url url;
+    if (!cairn_url_split(request->url, &url) || !is_one_line(request->url) ||
+        strchr(request->url, ' '))
         return cairn_fail(err, CAIRN_INVALID, "this is no URL");
-    host += 3;
-    int host_size = (int)strcspn(host, "/?#");
-    const char *path = host + host_size;
-    int path_size = (int)strcspn(path, "#");
+    int path_size = (int)strcspn(url.path, "#");
     cairn_buf_clear(head);
     CAIRN_TRY(cairn_buf_printf(head, err, "%s %s%.*s HTTP/1.1\r\n", request->method,
-                               *path == '/' ? "" : "/", path_size, path));
-    CAIRN_TRY(cairn_buf_printf(head, err, "Host: %.*s\r\n", host_size, host));
+                               *url.path == '/' ? "" : "/", path_size, url.path));
+    CAIRN_TRY(cairn_buf_printf(head, err, "Host: %.*s\r\n", (int)url.host.size,
+                               (const char *)url.host.data));
     CAIRN_TRY(add_line(head, "User-Agent: cairn", err));
     CAIRN_TRY(add_line(head, "Accept: */*", err));
     for (size_t i = 0; i < request->header_count; i++)

@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/http/direct.h"
+#include "common/url.h"
 
 #define STALL_MS_DEFAULT 30000
 /* How often idle links are looked at. */
@@ -180,8 +181,8 @@ enum cairn_code cairn_http_submit(struct cairn_http_engine *engine,
 
 /* scheme://host without user, path or query, for error messages. */
 static int origin_size(const char *url) {
-    const char *host = strstr(url, "://");
-    return (int)(host ? (size_t)(host + 3 - url) + strcspn(host + 3, "/?#") : strcspn(url, "/?#"));
+    struct cairn_url parts;
+    return cairn_url_split(url, &parts) ? (int)parts.origin.size : (int)strcspn(url, "/?#");
 }
 
 static bool was_sent(const struct cairn_http_transfer *transfer) {

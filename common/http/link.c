@@ -5,14 +5,16 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/url.h"
 
 #define IDLE_US_MAX 60000000
 /* One SSL_write; a plain socket takes as much as it has room for. */
 #define TLS_PIECE_BYTES (256 * CAIRN_KIB)
 
+/* A request's URL was checked when its head was made. */
 static size_t origin_size(const char *url) {
-    const char *host = strstr(url, "://");
-    return host ? (size_t)(host + 3 - url) + strcspn(host + 3, "/?#") : strcspn(url, "/?#");
+    struct cairn_url parts;
+    return cairn_url_split(url, &parts) ? parts.origin.size : 0;
 }
 
 static bool is_to(const struct cairn_http_link *link, const char *url) {

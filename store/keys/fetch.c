@@ -7,6 +7,7 @@
 #include "common/file.h"
 #include "common/http/http.h"
 #include "common/text.h"
+#include "common/url.h"
 #include "store/time.h"
 #include "store/xml/xml.h"
 
@@ -71,10 +72,11 @@ enum cairn_code cairn_credentials_add_header(struct cairn_credentials_ask *ask,
 bool cairn_credentials_may_go_to(const char *url) {
     static const char *const hosts[] = {"127.",          "localhost",      "[::1]",
                                         "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
-    if (!cairn_text_starts(url, "http://")) return cairn_text_starts(url, "https://");
-    const char *host = url + strlen("http://");
-    size_t size = strcspn(host, "/?#");
-    if (memchr(host, '@', size)) return false;
+    struct cairn_url parts;
+    if (!cairn_url_split(url, &parts)) return false;
+    if (!cairn_url_is(&parts, "http")) return cairn_url_is(&parts, "https");
+    const char *host = parts.host.data;
+    if (memchr(host, '@', parts.host.size)) return false;
     for (size_t i = 0; i < CAIRN_COUNT(hosts); i++) {
         size_t wanted = strlen(hosts[i]);
         if (strncmp(host, hosts[i], wanted) != 0) continue;
@@ -86,8 +88,7 @@ bool cairn_credentials_may_go_to(const char *url) {
 
 enum cairn_code cairn_credentials_load_token(const char *path, struct cairn_buf *ret,
                                              struct cairn_error *err) {
-    CAIRN_TRY(cairn_file_load(path, ret, err));
-    while (ret->size && strchr(" \t\r\n", ret->data[ret->size - 1])) ret->data[--ret->size] = '\0';
+    CAIRN_TRY(cairn_file_load_line(path, ret, err));
     if (!ret->size) return cairn_fail(err, CAIRN_UNAUTHORIZED, "%s is empty", path);
     return CAIRN_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "common/encode.h"
 #include "common/text.h"
+#include "common/url.h"
 #include "store/keys/fetch.h"
 #include "store/time.h"
 #include "store/keys/sigv4.h"
@@ -40,17 +41,17 @@ struct place {
 };
 
 static enum cairn_code take_url(const char *url, struct place *ret, struct cairn_error *err) {
-    bool https = cairn_text_starts(url, "https://");
-    const char *host = url + strlen(https ? "https://" : "http://"), *port = https ? ":443" : ":80";
-    size_t size = strcspn(host, "/"), port_size = strlen(port);
-    bool good = (https || cairn_text_starts(url, "http://")) && size && size < sizeof ret->host &&
-                !strpbrk(url, "?#@%\\ \t\r\n") && strlen(host + size) < sizeof ret->path;
+    struct cairn_url parts;
+    bool good = cairn_url_split(url, &parts) &&
+                (cairn_url_is(&parts, "https") || cairn_url_is(&parts, "http")) &&
+                parts.host.size < sizeof ret->host && !strpbrk(url, "?#@%\\ \t\r\n") &&
+                strlen(parts.path) < sizeof ret->path;
     if (!good)
         return cairn_fail(err, CAIRN_INVALID,
                           "the endpoint of STS must be http(s)://host[:port][/path]");
-    snprintf(ret->path, sizeof ret->path, "%s", host[size] ? host + size : "/");
-    if (size > port_size && !strncmp(host + size - port_size, port, port_size)) size -= port_size;
-    snprintf(ret->host, sizeof ret->host, "%.*s", (int)size, host);
+    struct cairn_view host = cairn_url_host(&parts);
+    snprintf(ret->path, sizeof ret->path, "%s", *parts.path ? parts.path : "/");
+    snprintf(ret->host, sizeof ret->host, "%.*s", (int)host.size, (const char *)host.data);
     return CAIRN_OK;
 }
 

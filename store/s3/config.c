@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "common/text.h"
+#include "common/url.h"
 #include "store/keys/credentials.h"
 
 static const char *variable(const char *name) {
@@ -156,11 +157,8 @@ static enum cairn_code check_host(const struct cairn_s3_config *config, const ch
 }
 
 /* As libcurl will write the Host header: without the scheme's own port. */
-static void set_host(struct cairn_s3_config *config, const char *host, size_t size) {
-    const char *port = !strcmp(config->scheme, "http") ? ":80" : ":443";
-    size_t port_size = strlen(port);
-    if (size > port_size && !strncmp(host + size - port_size, port, port_size)) size -= port_size;
-    snprintf(config->host, sizeof config->host, "%.*s", (int)size, host);
+static void set_host(struct cairn_s3_config *config, struct cairn_view host) {
+    snprintf(config->host, sizeof config->host, "%.*s", (int)host.size, (const char *)host.data);
     for (char *at = config->host; *at; at++) *at = (char)tolower((unsigned char)*at);
 }
 
@@ -171,19 +169,21 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
         snprintf(config->scheme, sizeof config->scheme, "https");
         return CAIRN_OK;
     }
+    struct cairn_url url;
     bool https = cairn_text_starts(endpoint, "https://");
     if (!https && !cairn_text_starts(endpoint, "http://"))
         return cairn_fail(err, CAIRN_INVALID, "the endpoint must begin with https:// or http://");
+    if (!cairn_url_split(endpoint, &url))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the endpoint must be http(s)://host[:port], without user or query");
     snprintf(config->scheme, sizeof config->scheme, "%s", https ? "https" : "http");
-    const char *host = strstr(endpoint, "://") + 3;
-    size_t size = strcspn(host, "/");
-    CAIRN_TRY(check_host(config, endpoint, host, size, err));
-    set_host(config, host, size);
-    size_t path_size = strlen(host + size);
-    while (path_size && host[size + path_size - 1] == '/') path_size--;
+    CAIRN_TRY(check_host(config, endpoint, url.host.data, url.host.size, err));
+    set_host(config, cairn_url_host(&url));
+    size_t path_size = strlen(url.path);
+    while (path_size && url.path[path_size - 1] == '/') path_size--;
     if (path_size >= sizeof config->base_path)
         return cairn_fail(err, CAIRN_INVALID, "the endpoint's path is too long");
-    snprintf(config->base_path, sizeof config->base_path, "%.*s", (int)path_size, host + size);
+    snprintf(config->base_path, sizeof config->base_path, "%.*s", (int)path_size, url.path);
     return CAIRN_OK;
 }
 
