@@ -217,6 +217,27 @@ class Commands(unittest.TestCase):
                 self.assertNotIn(bad, said.stdout + said.stderr, words)
         self.assertIn("red?", self.world.cairn("show", "c/escapes@1").stdout)
 
+    def test_doctor_of_a_folder_that_is_not_there_says_so_and_makes_none(self):
+        missing = self.world.root / "no-such-store"
+        said = self.world.cairn("doctor", missing, status=None)
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn(f"there is no folder {missing}", said.stdout)
+        self.assertFalse(missing.exists())
+
+    def test_get_follows_no_link_below_its_folder_and_replaces_nothing(self):
+        source, outside = self.world.root / "nested", self.world.root / "outside"
+        (source / "sub").mkdir(parents=True)
+        outside.mkdir()
+        (source / "sub/file").write_bytes(b"kept")
+        self.world.cairn("put", source, "c/nested@1")
+        for store in ((), ("--store", self.world.store)):
+            back = self.world.root / f"back-{len(store)}"
+            back.mkdir()
+            (back / "sub").symlink_to(outside)
+            said = self.world.cairn("get", "c/nested@1", "-d", back, *store, status=6)
+            self.assertIn("sub is a link or no folder", said.stderr)
+            self.assertEqual(list(outside.iterdir()), [])
+
     def test_one_is_not_many(self):
         source = self.world.root / "single"
         source.mkdir()
