@@ -28,10 +28,43 @@ static enum cairn_code flushed(struct cairn_error *err) {
     return CAIRN_OK;
 }
 
+/* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
+static bool turns_direction(const unsigned char *at) {
+    if (at[0] != 0xe2) return false;
+    if (at[1] == 0x80) return at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae);
+    return at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9;
+}
+
+static bool is_c1(const unsigned char *at) { /* U+0080 to U+009F */
+    return at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
+}
+
+/* The same JSON, with escapes for what a terminal obeys; jansson escapes what is below U+0020. */
+static enum cairn_code escape_json(const struct cairn_buf *json, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    const unsigned char *text = (const unsigned char *)json->data;
+    for (size_t at = 0; at < json->size;) {
+        size_t run = at;
+        while (run < json->size && text[run] != 0x7f && !is_c1(text + run) &&
+               !turns_direction(text + run))
+            run++;
+        CAIRN_TRY(cairn_buf_append(ret, text + at, run - at, err));
+        at = run;
+        if (at == json->size) break;
+        unsigned point = text[at] == 0x7f ? 0x7f
+                         : is_c1(text + at)
+                             ? text[at + 1]
+                             : 0x2000u | (text[at + 1] & 0x3fu) << 6 | (text[at + 2] & 0x3fu);
+        CAIRN_TRY(cairn_buf_printf(ret, err, "\\u%04x", point));
+        at += text[at] == 0x7f ? 1 : is_c1(text + at) ? 2 : 3;
+    }
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty, struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
-    CAIRN_TRY(pretty ? cairn_json_dump_pretty(json, &text, err)
-                     : cairn_json_dump(json, &text, err));
+    CAIRN_AUTO(buf) raw = {.limit = CAIRN_GIB}, text = {.limit = 2 * CAIRN_GIB};
+    CAIRN_TRY(pretty ? cairn_json_dump_pretty(json, &raw, err) : cairn_json_dump(json, &raw, err));
+    CAIRN_TRY(escape_json(&raw, &text, err));
     CAIRN_TRY(cairn_buf_append_text(&text, "\n", err));
     if (fwrite(text.data, 1, text.size, stdout) != text.size)
         return cairn_fail_errno(err, "standard output");
@@ -45,16 +78,9 @@ struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const 
     return ret;
 }
 
-/* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
-static bool turns_direction(const unsigned char *at) {
-    if (at[0] != 0xe2) return false;
-    if (at[1] == 0x80) return at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae);
-    return at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9;
-}
-
 void cairn_cli_clean(char *text) {
     for (unsigned char *at = (unsigned char *)text; *at; at++) {
-        bool two = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 to U+009F */
+        bool two = is_c1(at);
         bool three = turns_direction(at);
         if (*at < 0x20 || *at == 0x7f || two || three) *at = '?';
         if (two || three) at[1] = '?';

@@ -205,7 +205,8 @@ class Commands(unittest.TestCase):
         name = "\x1b[31mred\x07\u009b2J\u202etxt"
         head = json.dumps({name: {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
         (source / "m.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + b"data")
-        self.world.cairn("put", source, "c/escapes@1")
+        label = "\u009b2J\u202e\x7fä"
+        self.world.cairn("put", source, "c/escapes@1", "--labels", json.dumps({"k": label}))
         stray = [p for p in self.world.stored("m.safetensors") if "escapes" in p.parts][0].parent / \
             "stray\x1b[2J"
         stray.write_bytes(b"?")
@@ -215,6 +216,10 @@ class Commands(unittest.TestCase):
             said = self.world.cairn(*words)
             for bad in ("\x1b", "\x07", "\u009b", "\u202e"):
                 self.assertNotIn(bad, said.stdout + said.stderr, words)
+        said = self.world.cairn("show", "c/escapes@1", "--json").stdout
+        self.assertEqual(json.loads(said)["labels"], {"k": label})
+        for bad in ("\u009b", "\u202e", "\x7f"):
+            self.assertNotIn(bad, said)
         self.assertIn("red?", self.world.cairn("show", "c/escapes@1").stdout)
 
     def test_doctor_of_a_folder_that_is_not_there_says_so_and_makes_none(self):
