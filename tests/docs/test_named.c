@@ -72,6 +72,40 @@ TEST(every_setting_is_named_by_a_test) {
                                  "many"));
 }
 
+/* ---- variables ---- */
+
+static void take_c(const char *path, void *owner) {
+    CAIRN_AUTO(buf) text = {0};
+    if (!cairn_docs_load(path, &text)) return;
+    REQUIRE(cairn_buf_append(owner, text.data, text.size, NULL) == CAIRN_OK);
+}
+
+/* "AWS_REGION" and the like, as the code reads them; the tables' have a test above. */
+TEST(every_variable_that_is_read_is_named_by_a_test) {
+    static const char *const begins[] = {"\"CAIRN_",        "\"AWS_",  "\"SLURM_",
+                                         "\"TORCHELASTIC_", "\"PMIX_", "\"TMPDIR"};
+    static const char *const folders[] = {"common", "api",      "store",  "formats",
+                                          "client", "uploader", "server", "cli"};
+    CAIRN_AUTO(buf) source = {.limit = 64 * CAIRN_MIB}, tests = {.limit = 64 * CAIRN_MIB};
+    for (size_t i = 0; i < CAIRN_COUNT(folders); i++)
+        cairn_docs_walk(folders[i], ".c", take_c, &source);
+    cairn_docs_walk("tests", ".c", take, &tests);
+    cairn_docs_walk("tests", ".py", take, &tests);
+    REQUIRE(source.size > 0 && tests.size > 0);
+    size_t found = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(begins); i++)
+        for (const char *at = source.data; (at = strstr(at, begins[i])); at++) {
+            char name[80];
+            size_t size = strspn(at + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+            if (at[1 + size] != '"' || size >= sizeof name) continue; /* a part of a text */
+            snprintf(name, sizeof name, "%.*s", (int)size, at + 1);
+            found++;
+            cairn_test_check(stands(tests.data, name), __FILE__, __LINE__, "no test names %s",
+                             name);
+        }
+    EXPECT(found > 20);
+}
+
 /* ---- codes ---- */
 
 static const struct {
@@ -81,12 +115,6 @@ static const struct {
     CAIRN_CODES(CODE)
 #undef CODE
 };
-
-static void take_source(const char *path, void *owner) {
-    CAIRN_AUTO(buf) text = {0};
-    if (!cairn_docs_load(path, &text)) return;
-    REQUIRE(cairn_buf_append(owner, text.data, text.size, NULL) == CAIRN_OK);
-}
 
 /* A case of a switch alone hears it; nobody says it. */
 static bool is_said(const char *text, const char *name) {
@@ -103,7 +131,7 @@ TEST(every_code_is_said_by_some_code_or_is_reserved) {
                                           "client", "uploader", "server", "cli"};
     CAIRN_AUTO(buf) source = {.limit = 64 * CAIRN_MIB};
     for (size_t i = 0; i < CAIRN_COUNT(folders); i++)
-        cairn_docs_walk(folders[i], ".c", take_source, &source);
+        cairn_docs_walk(folders[i], ".c", take_c, &source);
     REQUIRE(source.size > 0);
     for (size_t i = 0; i < CAIRN_COUNT(codes); i++) {
         bool reserved = !strncmp(codes[i].meaning, "Reserved", 8);

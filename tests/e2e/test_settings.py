@@ -19,6 +19,28 @@ NOBODY = 65534
 ELSEWHERE = "192.0.2.1:0"  # RFC 5737: nobody's address, so nothing can be bound there
 
 
+def recorder(case):
+    """A server that answers 503; its URL and what Authorization it was shown."""
+    seen = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(self.headers.get("Authorization"))
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_error(503)
+
+        do_POST = do_PUT = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    case.addCleanup(server.server_close)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    case.addCleanup(server.shutdown)
+    return f"http://127.0.0.1:{server.server_port}", seen
+
+
 class Case(unittest.TestCase):
     def world(self, *arguments, **options):
         world = World(*arguments, **options)
@@ -83,6 +105,35 @@ class Server(Case):
                        ") Z" in pathlib.Path(f"/proc/{child}/stat").read_text(), 40)
 
 
+class Variables(Case):
+    def test_cairn_config_names_the_file_of_settings(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-settings-"))
+        self.addCleanup(shutil.rmtree, folder)
+        (folder / "one").write_text('owner = "by variable"\n')
+        (folder / "two").write_text('owner = "by flag"\n')
+        for words, expected in (((), "by variable"), (("--config", folder / "two"), "by flag")):
+            said = subprocess.run([BIN / "cairn-server", "--print-config", "--store", "/nowhere",
+                                   *words], capture_output=True, text=True, check=True,
+                                  env={**os.environ, "CAIRN_CONFIG": str(folder / "one")})
+            self.assertIn(f'owner = "{expected}"', said.stdout)
+        said = subprocess.run([BIN / "cairn-uploader", "--print-config"], capture_output=True,
+                              text=True, check=False,
+                              env={**os.environ, "CAIRN_CONFIG": str(folder / "one")})
+        self.assertEqual(said.returncode, 2)  # a key of the server's alone
+        self.assertIn("owner", said.stderr)
+
+    def test_cairn_token_file_is_what_the_command_shows_the_server(self):
+        url, seen = recorder(self)
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-settings-"))
+        self.addCleanup(shutil.rmtree, folder)
+        (folder / "one").write_text("first \t\r\n")
+        (folder / "two").write_text("second")
+        for words in ((), ("--token-file", folder / "two")):
+            subprocess.run([BIN / "cairn", "nodes", "--server", url, *words], capture_output=True,
+                           check=False, env={**os.environ, "CAIRN_TOKEN_FILE": str(folder / "one")})
+        self.assertEqual(list(dict.fromkeys(seen)), ["Bearer first", "Bearer second"])
+
+
 class Uploader(Case):
     def test_parent_the_uploader_ends_with_its_starter(self):
         Server.ends_with_its_starter(self, "cairn-uploader", "--state-dir", ".", "--socket",
@@ -104,27 +155,11 @@ class Uploader(Case):
                 self.assertTrue((folder / name).is_socket())
 
     def test_token_file_is_what_the_server_is_shown(self):
-        seen = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                seen.append(self.headers.get("Authorization"))
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                self.send_error(503)
-
-            do_POST = do_PUT = do_GET
-
-            def log_message(self, *_):
-                pass
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.addCleanup(server.server_close)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.shutdown)
+        url, seen = recorder(self)
         world = self.world(nodes=0)
         token = world.root / "token"
         token.write_text("sesame\n")
-        world.url = f"http://127.0.0.1:{server.server_port}"
+        world.url = url
         world.uploader_arguments = ["--token-file", token, "--heartbeat", "100ms"]
         world.uploaders.append(world.make_uploader(0))
         world.uploaders[0].start()

@@ -141,7 +141,11 @@ TEST(nothing_at_all_lists_what_was_looked_for) {
 
 /* ---- web identity ---- */
 
+static char asked_of_sts[2000]; /* the newest body */
+
 static void answer_sts(struct cairn_responder_request *request) {
+    snprintf(asked_of_sts, sizeof asked_of_sts, "%.*s", (int)request->body.size,
+             request->body.data ? (const char *)request->body.data : "");
     bool right = request->body.data && !strcmp(request->method, "POST") &&
                  strstr(request->body.data, "Action=AssumeRoleWithWebIdentity&") &&
                  strstr(request->body.data, "RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fx") &&
@@ -173,6 +177,10 @@ TEST(a_web_identity_is_traded_for_keys) {
     char text[224];
     cairn_credentials_describe(&stage.keys, text);
     EXPECT_EQ_TEXT(text, "web identity, until 2030-01-01T00:00:00Z");
+    setenv("AWS_ROLE_SESSION_NAME", "run 7", 1); /* who it is in the provider's log */
+    REQUIRE_OK(get(&stage, &plain));
+    EXPECT(strstr(asked_of_sts, "RoleSessionName=run%207"));
+    unsetenv("AWS_ROLE_SESSION_NAME");
     setenv("AWS_ROLE_ARN", "arn:other", 1);
     EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED);
     EXPECT(!strstr(err.message, "canary"));
