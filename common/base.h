@@ -6,6 +6,7 @@
  * Promise: B1  CAIRN_AUTO(x) releases on every way out of the scope; a zeroed struct is a valid
  *              released one.
  *          B2  checked arithmetic reports overflow and never wraps.
+ *          B3  a descriptor that a scope closes is open until then, in dev builds or they end.
  * Limits:  needs GNU C11 (cleanup attribute, overflow builtins).
  * Threads: stateless.
  * Next:    common/error.h.
@@ -68,10 +69,16 @@ static inline void cairn_heap_free_at(void *pointer) {
     free(*(void **)pointer);
 }
 #define CAIRN_AUTO_HEAP __attribute__((cleanup(cairn_heap_free_at)))
+/* B3: a second close would end whatever another thread has opened under that number since. Builds
+ * that check locks notice one, unless it has. */
 static inline void cairn_fd_close_at(int *fd) {
     extern int close(int);
     int saved = errno;
-    if (*fd >= 0) close(*fd);
+    bool closed = *fd < 0 || close(*fd) == 0 || errno != EBADF;
+#ifdef CAIRN_DEBUG_LOCKS
+    if (!closed) __builtin_trap();
+#endif
+    (void)closed;
     errno = saved;
 }
 #define CAIRN_AUTO_FD __attribute__((cleanup(cairn_fd_close_at))) int

@@ -465,6 +465,31 @@ static unsigned give_files(struct cairn_trainer *trainer, const struct trainer_s
     return code == CAIRN_OK ? count : count - 1;
 }
 
+TEST(a_file_that_is_refused_is_closed_once) /* U02 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char path[300], state[32];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    snprintf(path, sizeof path, "%s/five", world.folder);
+    REQUIRE(cairn_file_replace(path, cairn_view_of("12345"), 0644, NULL) == CAIRN_OK);
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    EXPECT_EQ_U64(give_files(&trainer, &save, path, 1), 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    enum cairn_code code =
+        trainer_ask(&trainer,
+                    json_pack("{s:s, s:I, s:s, s:i}", "t", "file", "save", (json_int_t)save.number,
+                              "name", "file-0/below", "bytes", 5),
+                    none, &fd, 1, NULL);
+    EXPECT(code == CAIRN_INVALID); /* file-0 is no folder */
+    close(fd);
+    REQUIRE(trainer_seal(&trainer, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+}
+
 TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) /* K08 */
 {
     CAIRN_AUTO(up_world) world = {0};

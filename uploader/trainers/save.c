@@ -233,8 +233,9 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
     CAIRN_TRY(find_open(up, conn, told.save, &save, err));
     CAIRN_TRY(check_descriptors(up, conn, err));
     size_t first = save->state.shard_count;
-    CAIRN_TRY(add_shard(up, save, &wanted, NULL, fd, err));
-    fd = -1;
+    int given = fd;
+    fd = -1; /* whose it is also when that fails */
+    CAIRN_TRY(add_shard(up, save, &wanted, NULL, given, err));
     CAIRN_AUTO_JSON json_t *note = CAIRN_PACK(record_file, .name = told.name, .bytes = told.bytes);
     struct cairn_up_record record = {.entry = save->entry, .message = note};
     enum cairn_code code = cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
