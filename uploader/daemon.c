@@ -246,6 +246,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     }
     cairn_up_tasks_free(CAIRN_TAKE(up->tasks));
     cairn_up_openings_free(up);
+    if (up->mail) cairn_up_mail_drop(up->mail); /* an attempt that nobody holds closes its entry */
     cairn_up_journal_free(CAIRN_TAKE(up->journal));
     cairn_up_socket_free(CAIRN_TAKE(up->socket));
     cairn_up_mail_free(up->mail);

@@ -39,8 +39,8 @@ void cairn_up_message_free(struct cairn_up_message *message) {
     free(message);
 }
 
-/* A letter that is dropped may post another one. */
-static void drop_all(struct cairn_up_mail *mail) {
+/* One that is dropped may post another one. */
+void cairn_up_mail_drop(struct cairn_up_mail *mail) {
     for (struct cairn_up_letter *letter; (letter = cairn_up_mail_take(mail));) {
         for (struct cairn_up_letter *next; letter; letter = next) {
             next = letter->next;
@@ -54,7 +54,7 @@ static void drop_all(struct cairn_up_mail *mail) {
 
 void cairn_up_mail_free(struct cairn_up_mail *mail) {
     if (!mail) return;
-    drop_all(mail);
+    cairn_up_mail_drop(mail);
     if (mail->wake_fd >= 0) close(mail->wake_fd);
     cairn_lock_release(&mail->lock);
     free(mail);

@@ -148,3 +148,22 @@ TEST(a_refused_part_does_not_wait_for_the_other_parts_of_its_shard) /* E4 */
     REQUIRE(trainer_save(&trainer, 1, 0, 1, SHARD_BYTES, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 5000, state), "failed");
 }
+
+TEST(an_attempt_that_is_answered_while_the_uploader_stops_ends_nothing_else) /* U09 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct world_options late = {.s3_rules = "op=put key=*.copy.json : status=503/SlowDown"};
+    REQUIRE(world_open(&world, &late));
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    REQUIRE(trainer_hello(&trainer, &options));
+    REQUIRE(trainer_send(&trainer,
+                         json_pack("{s:s, s:i, s:s}", "t", "attempt", "id", 77, "job", "job-1"),
+                         (struct cairn_view){NULL, 0}, NULL, 0));
+    CAIRN_AUTO_JSON json_t *early = trainer_event(&trainer, "attempted", UINT32_MAX, 700);
+    EXPECT(early == NULL); /* two seconds are for the copy of the attempt's record (Q5) */
+    EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
+    REQUIRE(world_s3_rules(&world, ""));
+    REQUIRE(world_uploader_start(&world, NULL, NULL)); /* and its journal is whole */
+    EXPECT(!cairn_daemon_logged(&world.uploader, "journal.torn_tail"));
+}
