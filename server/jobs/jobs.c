@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "server/pool.h"
 
 #define COMMITS_AT_ONCE 2
@@ -32,14 +33,11 @@ struct cairn_srv_jobs {
     struct cairn_srv_pool *commits;
     struct cairn_store_worker *sweeper;
     struct cairn_srv_sweep *sweep;
-    pthread_t thread;
-    bool started;
+    struct cairn_thread thread; /* of the sweep */
     struct cairn_lock lock;
-    struct cairn_condition work;
     struct {
         struct job *jobs;
         size_t count;
-        bool sweep, stopping;
     } locked;
 };
 
@@ -158,25 +156,15 @@ size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_B
 }
 
 void cairn_srv_jobs_sweep(struct cairn_srv *server) {
-    CAIRN_HOLD(&server->jobs->lock);
-    server->jobs->locked.sweep = true;
-    cairn_condition_signal(&server->jobs->work);
+    if (server->jobs->thread.started) cairn_thread_wake(&server->jobs->thread);
 }
 
-static void *sweep_loop(void *argument) {
-    struct cairn_srv_jobs *jobs = argument;
-    pthread_setname_np(pthread_self(), "cairn-sweep");
+static void sweep_loop(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_jobs *jobs = owner;
     uint64_t round_ms = cairn_min_u64(jobs->server->settings->sweep_interval_ms, ROUND_MS_MAX);
-    for (;;) {
+    do {
         cairn_srv_sweep_run(jobs->sweep, jobs->sweeper);
-        uint64_t until_ms = cairn_mono_ms() + round_ms;
-        CAIRN_HOLD(&jobs->lock);
-        while (!jobs->locked.sweep && !jobs->locked.stopping) {
-            if (!cairn_condition_wait(&jobs->work, &jobs->lock, until_ms)) break;
-        }
-        jobs->locked.sweep = false;
-        if (jobs->locked.stopping) return NULL;
-    }
+    } while (cairn_thread_wait(thread, cairn_mono_ms() + round_ms));
 }
 
 enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, struct cairn_srv_jobs **ret,
@@ -185,7 +173,6 @@ enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, struct cairn_s
     if (!jobs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for jobs");
     jobs->server = server;
     cairn_lock_init(&jobs->lock, CAIRN_LOCK_server_jobs);
-    cairn_condition_init(&jobs->work);
     *ret = jobs;
     return CAIRN_OK;
 }
@@ -200,9 +187,8 @@ enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jo
     if (!code) code = cairn_srv_sweep_new(server, &jobs->sweep, err);
     *ret = jobs;
     server->jobs = jobs;
-    if (!code && pthread_create(&jobs->thread, NULL, sweep_loop, jobs))
-        code = cairn_fail(err, CAIRN_NO_MEMORY, "no thread for the sweep");
-    jobs->started = !code;
+    jobs->thread = (struct cairn_thread){.name = "cairn-sweep", .run = sweep_loop, .owner = jobs};
+    if (!code) code = cairn_thread_start(&jobs->thread, err);
     if (!code) return CAIRN_OK;
     cairn_srv_jobs_free(jobs);
     *ret = server->jobs = NULL;
@@ -211,12 +197,7 @@ enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jo
 
 void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
     if (!jobs) return;
-    {
-        CAIRN_HOLD(&jobs->lock);
-        jobs->locked.stopping = true;
-        cairn_condition_signal(&jobs->work);
-    }
-    if (jobs->started) pthread_join(jobs->thread, NULL);
+    cairn_thread_stop(&jobs->thread);
     cairn_srv_pool_free(jobs->commits);
     while (jobs->locked.jobs) { /* of an idle one; the pool has dropped the others */
         struct job *job = jobs->locked.jobs;
@@ -225,7 +206,6 @@ void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
     }
     if (jobs->sweeper) cairn_store_worker_free(jobs->sweeper);
     cairn_srv_sweep_free(jobs->sweep);
-    cairn_condition_release(&jobs->work);
     cairn_lock_release(&jobs->lock);
     free(jobs);
 }
