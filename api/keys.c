@@ -113,6 +113,10 @@ void cairn_key_store_json(struct cairn_key *ret) {
     key_print(ret, ".cairn/store.json");
 }
 
+void cairn_key_health(struct cairn_key *ret) {
+    key_print(ret, ".cairn/health.json");
+}
+
 void cairn_key_generation(uint64_t number, struct cairn_key *ret) {
     key_print(ret, ".cairn/generations/%020llu", (unsigned long long)number);
 }

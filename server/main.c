@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/parent.h"
 #include "server/cache.h"
+#include "server/health.h"
 #include "server/http/http.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/identity.h"
@@ -116,7 +117,8 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
     CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
-    return cairn_srv_jobs_new(server, &server->jobs, err);
+    CAIRN_TRY(cairn_srv_jobs_new(server, &server->jobs, err));
+    return cairn_srv_health_new(server, &server->health, err);
 }
 
 static enum cairn_code announce(const struct cairn_srv *server, uint16_t port,
@@ -163,6 +165,7 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
 
 static void take_down(struct cairn_srv *server) {
     cairn_srv_http_stop(server->http);
+    cairn_srv_health_free(server->health);
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_pool_free(server->requests);
     cairn_srv_pool_free(server->looks);

@@ -3,6 +3,7 @@
 #include "server/nodes.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/crc32c.h"
@@ -12,10 +13,18 @@
 #include "server/waiters.h"
 
 #define NODES_MAX 65536
+#define STRANGERS_MAX 1024
 #define ROW_EVERY_MS 60000
+#define TWINS_TOLD_MS 60000
 
 struct node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
+    bool known;
+    char *uploader; /* of a stranger: what a row would say; owned */
+    char uuid[CAIRN_UUID_TEXT_BYTES], uuid_before[CAIRN_UUID_TEXT_BYTES];
+    uint64_t twins_ms; /* when its name was last taken back by an earlier uuid (N4); 0: never */
+    char trouble[200];
+    struct node *later, **at; /* of its kind, the longest silent first */
     uint64_t heard_ms, row_ms;
     uint32_t row_crc32c; /* of what the row says of the uploader */
     bool left;           /* it said good-bye: nothing of it is waited for until it is heard again */
@@ -29,7 +38,10 @@ struct cairn_srv_nodes {
     struct cairn_lock lock;
     struct {
         struct node *buckets[BUCKETS];
-        size_t count;
+        struct kind {
+            struct node *first, **last;
+            size_t count;
+        } kinds[2];        /* strangers, known */
         uint64_t awake_ms; /* when this process was last seen to run; 0: not yet */
     } locked;
 };
@@ -38,6 +50,7 @@ enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret, struct cairn_e
     struct cairn_srv_nodes *nodes = calloc(1, sizeof(*nodes));
     if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for nodes");
     cairn_lock_init(&nodes->lock, CAIRN_LOCK_server_nodes);
+    for (size_t i = 0; i < 2; i++) nodes->locked.kinds[i].last = &nodes->locked.kinds[i].first;
     *ret = nodes;
     return CAIRN_OK;
 }
@@ -48,6 +61,7 @@ void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
         while (nodes->locked.buckets[i]) {
             struct node *node = nodes->locked.buckets[i];
             nodes->locked.buckets[i] = node->next;
+            free(node->uploader);
             free(node->told);
             free(node);
         }
@@ -63,45 +77,203 @@ static struct node *find_node(struct cairn_srv_nodes *nodes, const char *name) {
     return node;
 }
 
-static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name) {
+static void unlink_kind(struct cairn_srv_nodes *nodes, struct node *node) {
+    struct kind *kind = &nodes->locked.kinds[node->known];
+    if (kind->last == &node->later) kind->last = node->at;
+    *node->at = node->later;
+    if (node->later) node->later->at = node->at;
+    kind->count--;
+}
+
+static void link_kind(struct cairn_srv_nodes *nodes, struct node *node, bool known) {
+    struct kind *kind = &nodes->locked.kinds[known];
+    node->known = known;
+    node->later = NULL;
+    node->at = kind->last;
+    *kind->last = node;
+    kind->last = &node->later;
+    kind->count++;
+}
+
+static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
+    struct node **at = &nodes->locked.buckets[cairn_srv_key_of(node->name) % BUCKETS];
+    while (*at != node) at = &(*at)->next;
+    *at = node->next;
+    unlink_kind(nodes, node);
+    free(node->uploader);
+    free(node->told);
+    free(node);
+}
+
+/* N3: false when all of that kind were heard a moment ago. */
+static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms) {
+    struct kind *kind = &nodes->locked.kinds[known];
+    if (kind->count < (known ? NODES_MAX : STRANGERS_MAX)) return true;
+    if (now_ms - kind->first->heard_ms < CAIRN_SRV_SILENT_MS) return false;
+    drop_node(nodes, kind->first);
+    return true;
+}
+
+/* Who was known stays so. */
+static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, bool known,
+                              uint64_t now_ms) {
     struct node *node = find_node(nodes, name);
-    if (node || nodes->locked.count >= NODES_MAX) return node;
+    if (node && (node->known || !known)) return node;
+    if (!make_room(nodes, known, now_ms)) return NULL;
+    if (node) { /* a stranger that has shown something */
+        unlink_kind(nodes, node);
+        link_kind(nodes, node, known);
+        return node;
+    }
     node = calloc(1, sizeof(*node));
     if (!node) return NULL;
     (void)cairn_text_copy(node->name, sizeof(node->name), name);
     size_t bucket = cairn_srv_key_of(name) % BUCKETS;
     node->next = nodes->locked.buckets[bucket];
     nodes->locked.buckets[bucket] = node;
-    nodes->locked.count++;
+    link_kind(nodes, node, known);
     return node;
+}
+
+/* N4: an uploader that was started again has another uuid, and the one before never comes back. */
+static bool is_twin(struct node *node, const char *uuid, uint64_t now_ms) {
+    if (!uuid[0] || !strcmp(uuid, node->uuid)) return false;
+    bool back = !strcmp(uuid, node->uuid_before);
+    bool told = node->twins_ms && now_ms - node->twins_ms < TWINS_TOLD_MS;
+    memcpy(node->uuid_before, node->uuid, sizeof(node->uuid));
+    (void)cairn_text_copy(node->uuid, sizeof(node->uuid), uuid);
+    if (back) node->twins_ms = now_ms;
+    return back && !told;
 }
 
 static bool is_run(const struct cairn_run_name *one, const struct cairn_run_name *other) {
     return !strcmp(one->run, other->run) && !strcmp(one->project, other->project);
 }
 
+static void take_words(struct node *node, const struct cairn_srv_heartbeat *beat) {
+    (void)cairn_text_copy(node->trouble, sizeof(node->trouble), beat->trouble);
+    free(node->uploader);
+    node->uploader = node->known ? NULL : strndup(beat->uploader.data, beat->uploader.size);
+}
+
+/* Once a minute, and when it says something else. */
+static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat, uint64_t now_ms) {
+    uint32_t crc32c = cairn_crc32c(0, beat->uploader.data, beat->uploader.size);
+    bool due = !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS || crc32c != node->row_crc32c;
+    if (!node->known) return false;
+    if (due) node->row_ms = now_ms;
+    node->row_crc32c = crc32c;
+    return due;
+}
+
 bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *beat) {
     struct cairn_srv_told *old = NULL;
-    bool write_row = false;
+    bool write_row = false, twins = false;
     {
         CAIRN_HOLD(&server->nodes->lock);
-        struct node *node = make_node(server->nodes, beat->node);
-        if (!node) return false;
         uint64_t now_ms = cairn_srv_mono_ms(server);
-        uint32_t crc32c = cairn_crc32c(0, beat->uploader.data, beat->uploader.size);
-        write_row =
-            !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS || crc32c != node->row_crc32c;
-        if (write_row) node->row_ms = now_ms;
-        node->row_crc32c = crc32c;
+        struct node *node = make_node(server->nodes, beat->node, beat->known, now_ms);
+        if (!node) return false;
+        write_row = row_is_due(node, beat, now_ms);
+        twins = is_twin(node, beat->uuid, now_ms);
+        take_words(node, beat);
         node->heard_ms = now_ms;
         node->left = beat->leaving;
         node->version_count = beat->version_count;
         old = node->told;
         node->told = CAIRN_TAKE(beat->take_told);
         node->told_count = beat->told_count;
+        unlink_kind(server->nodes, node);
+        link_kind(server->nodes, node, node->known);
     }
     free(old);
+    if (twins)
+        cairn_log(WARN, "node.twins", "node=%s uuid=%s two uploaders call themselves so",
+                  beat->node, beat->uuid);
     return write_row;
+}
+
+/* ---- who is in trouble ---- */
+
+/* False: in none, or not heard for a while. The lock is held. */
+static bool describe(const struct node *node, uint64_t now_ms, char *ret, size_t capacity) {
+    bool twins = node->twins_ms && now_ms - node->twins_ms < TWINS_TOLD_MS;
+    ret[0] = '\0';
+    if (node->left || now_ms - node->heard_ms >= CAIRN_SRV_SILENT_MS) return false;
+    if (!twins && !node->trouble[0]) return false;
+    snprintf(ret, capacity, "%s%s%.40s%s%.40s%s", node->trouble,
+             twins && node->trouble[0] ? "; " : "", twins ? "two uploaders have this name: " : "",
+             twins ? node->uuid : "", twins ? " and " : "", twins ? node->uuid_before : "");
+    return true;
+}
+
+size_t cairn_srv_nodes_trouble(struct cairn_srv *server, char ret[CAIRN_SRV_TROUBLE_BYTES]) {
+    char text[400];
+    size_t count = 0;
+    ret[0] = '\0';
+    CAIRN_HOLD(&server->nodes->lock);
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    const struct node *node = server->nodes->locked.kinds[true].first;
+    for (; node; node = node->later) {
+        if (!describe(node, now_ms, text, sizeof(text)) || count++) continue;
+        snprintf(ret, CAIRN_SRV_TROUBLE_BYTES, "%s: %s", node->name, text);
+    }
+    if (count < 2) return count;
+    size_t used = strlen(ret);
+    snprintf(ret + used, CAIRN_SRV_TROUBLE_BYTES - used, " (and %zu more)", count - 1);
+    return count;
+}
+
+void cairn_srv_node_trouble(struct cairn_srv *server, const char *name,
+                            char ret[CAIRN_SRV_TROUBLE_BYTES]) {
+    ret[0] = '\0';
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    if (node) (void)describe(node, cairn_srv_mono_ms(server), ret, CAIRN_SRV_TROUBLE_BYTES);
+}
+
+/* ---- strangers ---- */
+
+static int compare_strangers(const void *a, const void *b) {
+    const struct cairn_srv_stranger *one = a, *other = b;
+    return strcmp(one->node, other->node);
+}
+
+enum cairn_code cairn_srv_nodes_strangers(struct cairn_srv *server, const char *after,
+                                          struct cairn_srv_strangers *ret,
+                                          struct cairn_error *err) {
+    struct cairn_srv_strangers found = {calloc(STRANGERS_MAX, sizeof(*found.items)), 0};
+    if (!found.items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        const struct node *node = server->nodes->locked.kinds[false].first;
+        for (; node; node = node->later) {
+            struct cairn_srv_stranger *one = &found.items[found.count];
+            if (strcmp(node->name, after) <= 0) continue;
+            (void)cairn_text_copy(one->node, sizeof(one->node), node->name);
+            one->uploader = strdup(node->uploader ? node->uploader : "null");
+            found.count += one->uploader != NULL;
+        }
+    }
+    qsort(found.items, found.count, sizeof(*found.items), compare_strangers);
+    *ret = found;
+    return CAIRN_OK;
+}
+
+void cairn_srv_strangers_release(struct cairn_srv_strangers *strangers) {
+    for (size_t i = 0; i < strangers->count; i++) free(strangers->items[i].uploader);
+    free(strangers->items);
+    *strangers = (struct cairn_srv_strangers){0};
+}
+
+bool cairn_srv_node_joins(struct cairn_srv *server, const char *name, char **ret_uploader) {
+    CAIRN_HOLD(&server->nodes->lock);
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    struct node *node = find_node(server->nodes, name);
+    if (!node || node->known || !node->uploader) return false;
+    *ret_uploader = CAIRN_TAKE(node->uploader);
+    node->row_ms = now_ms;
+    return make_node(server->nodes, name, true, now_ms) != NULL;
 }
 
 bool cairn_srv_node_last_heard(struct cairn_srv *server, const char *name, uint64_t *ret_ms,

@@ -8,7 +8,11 @@
  *              started, or went on after a pause), whichever is later; one that never sent a
  *              heartbeat in the catalog's life is no uploader and is never waited for.
  *          N2  "sent all" is believed only from a heartbeat that came after the asking moment.
- * Limits:  65,536 nodes; 4,096 runs a node.
+ *          N3  a node that proves nothing (no grant of ours, no row) is a stranger: it takes no row
+ *              and keeps no known node out. Where a table is full the node that is silent for
+ *              longest goes, and where none is silent the newcomer is not taken.
+ *          N4  two uploaders that take turns under one name are noticed by their uuids.
+ * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs a node.
  * Threads: locked by server_nodes.
  * Next:    server/handlers/nodes.c hears them; server/handlers/attempts.c, server/jobs/sweep.c ask.
  */
@@ -32,11 +36,37 @@ struct cairn_srv_heartbeat {
     struct cairn_view uploader;       /* what the row says of it: JSON */
     struct cairn_srv_told *take_told; /* owned; NULL afterwards when it was taken */
     size_t told_count, version_count;
-    bool leaving; /* nothing of it is waited for until it is heard again */
+    const char *uuid;    /* of the uploader; "" when it says none */
+    const char *trouble; /* what it says is wrong; "" */
+    bool known;          /* it has shown a grant of ours, or has a row */
+    bool leaving;        /* nothing of it is waited for until it is heard again */
 };
 /* True when the node's row is to be written: for the first time, once a minute, and when what it
  * says has changed. */
 bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *beat);
+#define CAIRN_SRV_TROUBLE_BYTES 600
+/* Nodes whose trouble was heard of within CAIRN_SRV_SILENT_MS; the first of them as text. */
+size_t cairn_srv_nodes_trouble(struct cairn_srv *server, char ret[CAIRN_SRV_TROUBLE_BYTES]);
+/* Of one node; "" when there is none. */
+void cairn_srv_node_trouble(struct cairn_srv *server, const char *node,
+                            char ret[CAIRN_SRV_TROUBLE_BYTES]);
+/* A node without a row. */
+struct cairn_srv_stranger {
+    char node[CAIRN_NAME_BYTES_MAX + 1];
+    char *uploader; /* JSON; owned by the list */
+};
+struct cairn_srv_strangers {
+    struct cairn_srv_stranger *items; /* by name */
+    size_t count;
+};
+/* Those behind `after`, by name. */
+enum cairn_code cairn_srv_nodes_strangers(struct cairn_srv *server, const char *after,
+                                          struct cairn_srv_strangers *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_strangers_release(struct cairn_srv_strangers *strangers);
+/* A stranger has joined an attempt: it is known from now on, and its row is to be written (Q26).
+ * *ret_uploader is what the row says, owned by the caller; false when it is no stranger. */
+bool cairn_srv_node_joins(struct cairn_srv *server, const char *node, char **ret_uploader);
 /* When it was heard (mono clock) and how many versions it asked about; false when this process has
  * not heard it. */
 bool cairn_srv_node_last_heard(struct cairn_srv *server, const char *node, uint64_t *ret_ms,

@@ -28,6 +28,7 @@ struct cairn_srv_http;
 struct cairn_srv_jobs;
 struct cairn_srv_compared;
 struct cairn_srv_places;
+struct cairn_srv_health;
 
 struct cairn_srv {
     const struct cairn_srv_settings *settings;
@@ -54,6 +55,7 @@ struct cairn_srv {
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs;    /* rows of frozen_runs */
     struct cairn_srv_places *places; /* of shards that are being read */
+    struct cairn_srv_health *health; /* NULL: nobody looks now and then (tests) */
     _Atomic bool copies_owed;        /* some attempt's, perhaps; true at the start (Q5) */
 };
 

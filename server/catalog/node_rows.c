@@ -10,6 +10,11 @@ enum cairn_code cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, co
                              SQL_I(cairn_srv_tick(tx)), SQL_I(wall_ms));
 }
 
+enum cairn_code cairn_srv_node_there(struct cairn_srv_tx *tx, const char *node, bool *ret,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(node_there), SQL_T(node));
+}
+
 enum cairn_code cairn_srv_nodes_page(struct cairn_srv_tx *tx, const char *after, size_t limit,
                                      enum cairn_code (*each)(void *argument,
                                                              const struct cairn_srv_node_row *row,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_rows: one row for each node that ever sent a heartbeat.
+ * node_rows: one row for each node that ever sent a heartbeat with a grant of ours.
  *
  * Why:     which nodes of an attempt are uploaders at all must outlive a server (Q26).
  * Promise: ND1  a row is never older than the last heartbeat by more than a minute.
@@ -18,6 +18,8 @@ struct cairn_srv_node_row {
 };
 enum cairn_code cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, const char *uploader,
                                    int64_t wall_ms, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_node_there(struct cairn_srv_tx *tx, const char *node, bool *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Those behind a name, in the order of names. */
 enum cairn_code cairn_srv_nodes_page(struct cairn_srv_tx *tx, const char *after, size_t limit,
                                      enum cairn_code (*each)(void *argument,

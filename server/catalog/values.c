@@ -58,3 +58,13 @@ enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
         cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("store_uuid"), SQL_T(seen->uuid)));
     return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("generation"), SQL_T(number));
 }
+
+enum cairn_code cairn_srv_health_put(struct cairn_srv_tx *tx, const char *mark,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("health"), SQL_T(mark));
+}
+
+enum cairn_code cairn_srv_health_get(struct cairn_srv_tx *tx, char *ret, size_t capacity,
+                                     struct cairn_error *err) {
+    return get(tx, "health", ret, capacity, err);
+}

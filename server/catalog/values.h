@@ -31,3 +31,8 @@ enum cairn_code cairn_srv_store_seen_get(struct cairn_srv_tx *tx, struct cairn_s
 enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_store_seen *seen,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* A text that is written and read back, to see that it can be. */
+enum cairn_code cairn_srv_health_put(struct cairn_srv_tx *tx, const char *mark,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_health_get(struct cairn_srv_tx *tx, char *ret, size_t capacity,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -16,6 +16,7 @@
 #include "common/text.h"
 #include "server/catalog/attempts.h"
 #include "server/catalog/members.h"
+#include "server/catalog/node_rows.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/freeze.h"
@@ -326,6 +327,27 @@ static enum cairn_code open_or_join(struct cairn_srv_request *request, struct as
     return code;
 }
 
+struct node_row {
+    const struct ask *ask;
+    char *uploader;
+};
+
+static enum cairn_code put_node(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct node_row *row = argument;
+    return cairn_srv_node_put(tx, row->ask->told.node, row->uploader,
+                              cairn_srv_wall_ms(row->ask->server), err);
+}
+
+/* A node that was heard before it held a grant has no row yet, and only nodes with one are waited
+ * for and missed (Q3, Q26). */
+static enum cairn_code write_node(const struct ask *ask, struct cairn_error *err) {
+    struct node_row row = {.ask = ask};
+    if (!cairn_srv_node_joins(ask->server, ask->told.node, &row.uploader)) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_catalog_write(ask->server->catalog, put_node, &row, err);
+    free(row.uploader);
+    return code;
+}
+
 static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
                              struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = ask->server;
@@ -342,6 +364,7 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
     if (!ask->known) CAIRN_TRY(cairn_srv_identity_compare(server, request->store, err));
     CAIRN_TRY(open_or_join(request, ask, err));
     if (!ask->known) tell(ask);
+    CAIRN_TRY(write_node(ask, err));
     if (!ask->attempt.recorded)
         CAIRN_TRY(cairn_srv_attempt_records_write(server, request->store, ask->name, err));
     return answer(ask, reply, err);

@@ -31,7 +31,7 @@ struct beat {
     struct cairn_srv_told *told; /* one for each of them */
     size_t told_count;
     struct cairn_srv_ends ends;
-    bool write_row;
+    bool has_row, write_row;
     json_t *fenced, *states, *unknown, *foreign, *taken; /* the answer */
 };
 
@@ -127,6 +127,7 @@ static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, 
 static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct beat *beat = argument;
+    CAIRN_TRY(cairn_srv_node_there(tx, beat->request->params.node, &beat->has_row, err));
     for (size_t i = 0; i < beat->told_count; i++)
         CAIRN_TRY(tell_grant(tx, beat, &beat->grants[i], err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
@@ -169,6 +170,18 @@ static enum cairn_code is_ours(const struct cairn_srv *server, const json_t *hea
     return CAIRN_OK;
 }
 
+/* What it says of itself, "" for what it does not. */
+static const char *word_of(const struct beat *beat, const char *name) {
+    const char *text = json_string_value(json_object_get(beat->said.uploader, name));
+    return text ? text : "";
+}
+
+/* The journal first: what it holds is lost with the process. */
+static const char *trouble_of(const struct beat *beat) {
+    const char *journal = word_of(beat, "journal");
+    return journal[0] ? journal : word_of(beat, "store_waits");
+}
+
 static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = beat->request->server;
@@ -185,6 +198,9 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
                                             .take_told = CAIRN_TAKE(beat->told),
                                             .told_count = beat->told_count,
                                             .version_count = json_array_size(beat->said.versions),
+                                            .uuid = word_of(beat, "uuid"),
+                                            .trouble = trouble_of(beat),
+                                            .known = beat->told_count || beat->has_row,
                                             .leaving = beat->said.leaving};
     beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
     beat->told = heard_now.take_told;
@@ -226,6 +242,8 @@ struct list {
     uint64_t limit;
     char after[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_NAME_BYTES_MAX + 1];
     json_t *items, *next;
+    struct cairn_srv_strangers strangers;
+    size_t stranger; /* the next of them */
 };
 
 static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_row *row) {
@@ -234,16 +252,18 @@ static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_r
     int64_t wall_ms = row->wall_ms;
     if (cairn_srv_node_last_heard(server, row->node, &heard_ms, &versions))
         wall_ms = cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
-    char last_heard[32];
+    char last_heard[32], trouble[CAIRN_SRV_TROUBLE_BYTES];
     cairn_time_text(wall_ms, true, last_heard);
-    return json_pack("{s:s, s:s, s:o, s:I}", "node", row->node, "last_heard", last_heard,
-                     "uploader", json_loads(row->uploader, 0, NULL), "versions",
-                     (json_int_t)versions);
+    cairn_srv_node_trouble(server, row->node, trouble);
+    return json_pack("{s:s, s:s, s:o, s:I, s:o}", "node", row->node, "last_heard", last_heard,
+                     "uploader", json_loads(row->uploader, JSON_DECODE_ANY, NULL), "versions",
+                     (json_int_t)versions, "trouble",
+                     trouble[0] ? json_string(trouble) : json_null());
 }
 
-static enum cairn_code add_node(void *argument, const struct cairn_srv_node_row *row,
+static enum cairn_code add_item(struct list *list, const struct cairn_srv_node_row *row,
                                 struct cairn_error *err) {
-    struct list *list = argument;
+    if (list->next) return CAIRN_OK;
     if (json_array_size(list->items) == list->limit) {
         list->next = cairn_srv_cursor_write(list->last);
         return CAIRN_OK;
@@ -254,10 +274,30 @@ static enum cairn_code add_node(void *argument, const struct cairn_srv_node_row 
     return CAIRN_OK;
 }
 
+/* Nodes without a row stand among the others, up to this name; NULL: all of them. */
+static enum cairn_code add_strangers(struct list *list, const char *before,
+                                     struct cairn_error *err) {
+    for (; list->stranger < list->strangers.count; list->stranger++) {
+        const struct cairn_srv_stranger *one = &list->strangers.items[list->stranger];
+        if (before && strcmp(one->node, before) >= 0) return CAIRN_OK;
+        struct cairn_srv_node_row row = {.node = one->node, .uploader = one->uploader};
+        CAIRN_TRY(add_item(list, &row, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_node(void *argument, const struct cairn_srv_node_row *row,
+                                struct cairn_error *err) {
+    struct list *list = argument;
+    CAIRN_TRY(add_strangers(list, row->node, err));
+    return add_item(list, row, err);
+}
+
 static enum cairn_code list_nodes(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
     struct list *list = argument; /* one more than are shown, to know of a next page */
-    return cairn_srv_nodes_page(tx, list->after, list->limit + 1, add_node, list, err);
+    CAIRN_TRY(cairn_srv_nodes_page(tx, list->after, list->limit + 1, add_node, list, err));
+    return add_strangers(list, NULL, err);
 }
 
 enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
@@ -267,8 +307,10 @@ enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
     struct list list = {.request = request};
     CAIRN_TRY(cairn_srv_query_limit(request, &list.limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, list.after, sizeof(list.after), err));
+    CAIRN_TRY(cairn_srv_nodes_strangers(request->server, list.after, &list.strangers, err));
     list.items = json_array();
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_nodes, &list, err);
+    cairn_srv_strangers_release(&list.strangers);
     if (code) {
         json_decref(list.items);
         json_decref(list.next);

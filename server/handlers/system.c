@@ -5,11 +5,11 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "common/clock.h"
 #include "common/log.h"
-#include "server/catalog/values.h"
+#include "server/health.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
+#include "server/nodes.h"
 #include "server/request.h"
 
 /* The hand-written API document, as it was at build time. */
@@ -51,39 +51,33 @@ enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cai
     return cairn_srv_reply_json(reply, 200, json_pack("{s:s}", "status", "alive"), err);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_tick_get(tx, argument, err);
-}
-
-static enum cairn_code check_store(struct cairn_srv_request *request, struct cairn_error *err) {
-    struct cairn_key key;
-    cairn_key_store_json(&key);
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
-    head.deadline_ms = cairn_mono_ms() + 5000;
-    return cairn_store_perform(request->store, &head, err);
-}
-
 enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
-    int64_t tick = 0;
-    struct cairn_error catalog = {0}, store = {0}, generation = {0};
-    bool ready = !cairn_srv_catalog_read(request->server->catalog, look, &tick, &catalog);
-    if (ready) ready = !cairn_srv_catalog_writable(request->server->catalog, &catalog);
-    ready &= !check_store(request, &store);
-    ready &= !cairn_srv_thawed(request->server, &generation);
-    /* One run's trouble takes the server away from no other, so it does not count as not ready. */
-    char stuck[CAIRN_SRV_STUCK_BYTES];
-    bool any_stuck = cairn_srv_jobs_stuck(request->server, stuck) > 0;
-    char frozen[CAIRN_SRV_FROZEN_BYTES];
-    bool any_frozen = cairn_srv_frozen_text(request->server, frozen) > 0;
+    struct cairn_srv *server = request->server;
+    struct cairn_srv_found found[CAIRN_SRV_CHECKS];
+    const struct cairn_srv_found *catalog = &found[CAIRN_SRV_CHECK_CATALOG];
+    const struct cairn_srv_found *store = &found[CAIRN_SRV_CHECK_STORE];
+    struct cairn_error change = {0}, generation = {0};
+    bool ready = !cairn_srv_catalog_writable(server->catalog, &change); /* before a look is one */
+    cairn_srv_health_ask(server, request->store, found);
+    ready &= catalog->ok && store->ok && !cairn_srv_thawed(server, &generation);
+    /* One run's trouble, or one node's, takes the server away from no other, so it does not count
+     * as not ready. */
+    char stuck[CAIRN_SRV_STUCK_BYTES], frozen[CAIRN_SRV_FROZEN_BYTES],
+        nodes[CAIRN_SRV_TROUBLE_BYTES];
+    bool any_stuck = cairn_srv_jobs_stuck(server, stuck) > 0;
+    bool any_frozen = cairn_srv_frozen_text(server, frozen) > 0;
+    bool any_node = cairn_srv_nodes_trouble(server, nodes) > 0;
     json_t *checks =
-        json_pack("{s:s, s:s, s:s, s:s, s:s}", "catalog", catalog.code ? catalog.message : "ok",
-                  "store", store.code ? store.message : "ok", "generation",
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "catalog",
+                  change.code ? change.message : catalog->text, "store", store->text, "generation",
                   generation.code ? generation.message : "ok", "commits", any_stuck ? stuck : "ok",
-                  "runs", any_frozen ? frozen : "ok");
-    return cairn_srv_reply_json(reply, ready ? 200 : 503,
-                                json_pack("{s:b, s:o}", "ready", (int)ready, "checks", checks),
-                                err);
+                  "runs", any_frozen ? frozen : "ok", "nodes", any_node ? nodes : "ok");
+    json_t *ages = json_pack("{s:I, s:I}", "catalog", (json_int_t)catalog->age_ms, "store",
+                             (json_int_t)store->age_ms);
+    return cairn_srv_reply_json(
+        reply, ready ? 200 : 503,
+        json_pack("{s:b, s:o, s:o}", "ready", (int)ready, "checks", checks, "age_ms", ages), err);
 }
 
 enum cairn_code cairn_srv_on_version(struct cairn_srv_request *request,

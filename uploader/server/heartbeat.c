@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "uploader/journal/journal.h"
 #include "uploader/saves/lost.h"
 #include "uploader/server/inside.h"
 #include "uploader/server/passed.h"
@@ -28,13 +29,16 @@ static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *at
     return count;
 }
 
-/* Where nothing is sent for now, whoever looks at the nodes must see why. */
+/* Where nothing is sent for now, whoever looks at the nodes must see why; and where the journal
+ * cannot be written, since it keeps nothing over a restart then. */
 static json_t *uploader_of(const struct cairn_up *up) {
+    struct cairn_error broken = {0};
+    (void)!cairn_up_journal_post(up->journal, NULL, 0, NULL, NULL, &broken);
     const char *waits = up->locked.store_waits;
     if (!cairn_utf8_valid(cairn_view_of(waits))) /* a path in it */
         waits = "see store.not_ready in the log of this uploader";
     return CAIRN_PACK(node_uploader, .version = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
-                      .uuid = up->uuid, .store_waits = waits);
+                      .uuid = up->uuid, .store_waits = waits, .journal = broken.message);
 }
 
 static bool add_attempts(struct cairn_up *up, json_t *array) {

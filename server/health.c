@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One row and one object, written and read back now and then; see health.h. */
+#include "server/health.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/keys.h"
+#include "common/id.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "common/thread.h"
+#include "server/catalog/values.h"
+
+#define REQUEST_MS 5000
+#define LATE_MS                                                                                    \
+    (4 * REQUEST_MS) /* of a look: three requests of the store, and what is in their way */
+
+struct look {
+    enum cairn_code code;
+    uint64_t at_ms;
+    struct cairn_error why;
+};
+struct cairn_srv_health {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;
+    struct cairn_thread thread;
+    struct cairn_lock lock;
+    struct {
+        struct look looks[CAIRN_SRV_CHECKS];
+    } locked;
+};
+
+/* ---- one look ---- */
+
+static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return cairn_srv_health_put(tx, argument, err);
+}
+
+struct row {
+    char text[CAIRN_UUID_TEXT_BYTES];
+};
+
+static enum cairn_code read_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct row *row = argument;
+    return cairn_srv_health_get(tx, row->text, sizeof(row->text), err);
+}
+
+static enum cairn_code look_at_catalog(struct cairn_srv *server, struct cairn_error *err) {
+    char mark[CAIRN_UUID_TEXT_BYTES];
+    struct row row = {""};
+    cairn_uuid_random(mark);
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, mark, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_row, &row, err));
+    if (!strcmp(row.text, mark)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CORRUPT, "a row that was just committed is not there");
+}
+
+static enum cairn_code ask_store(struct cairn_store_worker *worker,
+                                 struct cairn_store_request *request, struct cairn_error *err) {
+    request->deadline_ms = cairn_mono_ms() + REQUEST_MS;
+    return cairn_store_perform(worker, request, err);
+}
+
+/* Another server of the same store may have put its own between our put and our read. */
+static enum cairn_code look_at_store(struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_key store_json, health;
+    char mark[CAIRN_UUID_TEXT_BYTES], text[80], back[80] = "";
+    cairn_key_store_json(&store_json);
+    cairn_key_health(&health);
+    cairn_uuid_random(mark);
+    int size = snprintf(text, sizeof(text), "{\"cairn_health\":1,\"mark\":\"%s\"}", mark);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = store_json.text};
+    struct cairn_store_request put = {
+        .op = CAIRN_STORE_PUT, .key = health.text, .body = {text, (size_t)size}};
+    struct cairn_store_request get = {
+        .op = CAIRN_STORE_GET, .key = health.text, .length = (uint64_t)size, .into = back};
+    enum cairn_code code = ask_store(worker, &head, err);
+    if (code) return cairn_within(err, code, "%s", store_json.text);
+    code = ask_store(worker, &put, err);
+    if (code) return cairn_within(err, code, "it cannot be written");
+    code = ask_store(worker, &get, err);
+    if (code) return cairn_within(err, code, "it cannot be read");
+    if (!strncmp(back, text, 26)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CORRUPT, "what was just put into it comes back changed");
+}
+
+static enum cairn_code look(struct cairn_srv *server, struct cairn_store_worker *worker,
+                            enum cairn_srv_check check, struct cairn_error *err) {
+    return check == CAIRN_SRV_CHECK_CATALOG ? look_at_catalog(server, err)
+                                            : look_at_store(worker, err);
+}
+
+/* ---- now and then ---- */
+
+static const char *const names[CAIRN_SRV_CHECKS] = {"catalog", "store"};
+
+static void note(struct cairn_srv_health *health, enum cairn_srv_check check,
+                 const struct look *found) {
+    bool changed = false;
+    {
+        CAIRN_HOLD(&health->lock);
+        changed = health->locked.looks[check].code != found->code;
+        health->locked.looks[check] = *found;
+    }
+    if (changed && found->code)
+        cairn_log(WARN, "health.failed", "check=%s cause=\"%s\"", names[check], found->why.message);
+    else if (changed)
+        cairn_log(INFO, "health.well", "check=%s", names[check]);
+}
+
+static void run(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_health *health = owner;
+    uint64_t every_ms = health->server->settings->check_interval_ms;
+    do {
+        for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
+            struct look found = {0};
+            enum cairn_srv_check check = (enum cairn_srv_check)i;
+            found.code = look(health->server, health->worker, check, &found.why);
+            found.at_ms = cairn_mono_ms();
+            note(health, check, &found);
+        }
+    } while (cairn_thread_wait(thread, cairn_mono_ms() + every_ms));
+}
+
+enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_health **ret,
+                                     struct cairn_error *err) {
+    struct cairn_srv_health *health = calloc(1, sizeof(*health));
+    if (!health) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the checks");
+    health->server = server;
+    cairn_lock_init(&health->lock, CAIRN_LOCK_server_health);
+    /* The start has just written and read both. */
+    for (int i = 0; i < CAIRN_SRV_CHECKS; i++) health->locked.looks[i].at_ms = cairn_mono_ms();
+    health->thread = (struct cairn_thread){.name = "cairn-health", .run = run, .owner = health};
+    enum cairn_code code = cairn_store_worker_new(server->store, &health->worker, err);
+    if (!code) code = cairn_thread_start(&health->thread, err);
+    if (code)
+        cairn_srv_health_free(health);
+    else
+        *ret = health;
+    return code;
+}
+
+void cairn_srv_health_free(struct cairn_srv_health *health) {
+    if (!health) return;
+    cairn_thread_stop(&health->thread);
+    if (health->worker) cairn_store_worker_free(health->worker);
+    cairn_lock_release(&health->lock);
+    free(health);
+}
+
+/* ---- what is answered ---- */
+
+static void tell(const struct look *found, uint64_t late_ms, struct cairn_srv_found *ret) {
+    ret->age_ms = cairn_mono_ms() - found->at_ms;
+    ret->ok = !found->code && ret->age_ms <= late_ms;
+    (void)cairn_text_copy(ret->text, sizeof(ret->text), found->code ? found->why.message : "ok");
+    if (found->code || ret->ok) return;
+    snprintf(ret->text, sizeof(ret->text), "the check has not ended for %" PRIu64 " s",
+             ret->age_ms / 1000);
+}
+
+void cairn_srv_health_ask(struct cairn_srv *server, struct cairn_store_worker *worker,
+                          struct cairn_srv_found ret[CAIRN_SRV_CHECKS]) {
+    for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
+        struct look found = {0};
+        if (server->health) {
+            CAIRN_HOLD(&server->health->lock);
+            found = server->health->locked.looks[i];
+        } else {
+            found.code = look(server, worker, (enum cairn_srv_check)i, &found.why);
+            found.at_ms = cairn_mono_ms();
+        }
+        tell(&found, server->settings->check_interval_ms + LATE_MS, &ret[i]);
+    }
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * health: can catalog and store really be written and read now?
+ *
+ * Why:     a full disk, a read-only mount and an I/O error let every question through that asks for
+ *          nothing new; the server called itself ready while no save could be committed.
+ * Promise: HE1  what is said is of a row that was committed and read back, and of an object that
+ *              was put and read back, both made for this; the store's own store.json comes first,
+ *              so that nothing is written where a mount is gone.
+ *          HE2  who asks waits for no disk and no store: the answer is the last look's, with its
+ *              age; a look that does not end is a failure once it is late.
+ * Limits:  one look at a time, one each setting check-interval, requests of at most 5 s.
+ * Threads: one of its own; locked by server_health.
+ * Next:    server/handlers/system.c.
+ */
+#pragma once
+
+#include "server/server.h"
+
+enum cairn_srv_check { CAIRN_SRV_CHECK_CATALOG, CAIRN_SRV_CHECK_STORE, CAIRN_SRV_CHECKS };
+
+struct cairn_srv_found {
+    bool ok;
+    uint64_t age_ms; /* since the look ended */
+    char text[400];  /* "ok", or what is wrong */
+};
+
+enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_health **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_health_free(struct cairn_srv_health *health); /* NULL is fine */
+/* What the last looks found. Without a thread (server->health is NULL) it looks now, by worker. */
+void cairn_srv_health_ask(struct cairn_srv *server, struct cairn_store_worker *worker,
+                          struct cairn_srv_found ret[CAIRN_SRV_CHECKS]);

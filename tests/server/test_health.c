@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What readyz says is what can be done: a row and an object are written and read (HE1, HE2). */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "server/catalog/sqlite.h"
+#include "tests/server/world.h"
+
+#define err world.err /* of the macros */
+
+/* readyz until it says so, for at most wait_ms; what it said last. */
+static bool ready_is(struct cairn_world *world, bool wanted, uint64_t wait_ms, json_t **ret) {
+    uint64_t until_ms = cairn_mono_ms() + wait_ms;
+    for (;;) {
+        json_t *said = NULL;
+        uint64_t asked_ms = cairn_mono_ms();
+        (void)!cairn_world_call(world, "GET", "/readyz", NULL, &said);
+        EXPECT(cairn_mono_ms() - asked_ms < 2000); /* it waits for no disk */
+        bool ready = said && json_is_true(json_object_get(said, "ready"));
+        if (!said) said = json_incref((json_t *)(uintptr_t)cairn_rest_problem(world->rest));
+        json_decref(*ret);
+        *ret = said;
+        if (ready == wanted || cairn_mono_ms() > until_ms) return ready == wanted;
+        usleep(50000);
+    }
+}
+
+static const char *check(const json_t *said, const char *name) {
+    return cairn_world_text(json_object_get(said, "checks"), name);
+}
+
+TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* HE1 */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *said = NULL;
+    char path[400];
+    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
+    EXPECT(ready_is(&world, true, 5000, &said));
+    EXPECT(json_is_integer(json_object_get(json_object_get(said, "age_ms"), "store")));
+    /* store.json is there and can be read; nothing can be put beside it under that name. */
+    snprintf(path, sizeof(path), "%s/.cairn/health.json", world.store_path);
+    for (int i = 0; i < 100 && access(path, F_OK); i++) usleep(50000);
+    REQUIRE(!unlink(path) || errno == ENOENT);
+    for (int i = 0; i < 100 && mkdir(path, 0700); i++) (void)unlink(path);
+    EXPECT(ready_is(&world, false, 10000, &said));
+    EXPECT(strstr(check(said, "store"), "it cannot be written"));
+    EXPECT_EQ_TEXT(check(said, "catalog"), "ok");
+    REQUIRE(!rmdir(path));
+    EXPECT(ready_is(&world, true, 10000, &said));
+}
+
+TEST(a_catalog_that_takes_no_change_makes_the_server_not_ready_and_readyz_answers) /* HE1, HE2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *said = NULL;
+    struct cairn_srv_tx *shell = NULL;
+    char path[600];
+    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
+    EXPECT(ready_is(&world, true, 5000, &said));
+    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
+    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &shell, &err));
+    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "BEGIN IMMEDIATE", &err));
+    EXPECT(ready_is(&world, false, 30000, &said));
+    EXPECT(strcmp(check(said, "catalog"), "ok"));
+    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "ROLLBACK", &err));
+    cairn_srv_sqlite_free(shell);
+    EXPECT(ready_is(&world, true, 15000, &said));
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which nodes are kept, and what is told of them (N3, N4). */
+#include <stdio.h>
+
+#include "server/nodes.h"
+#include "tests/server/world.h"
+
+#define err world.err /* of the macros */
+#define UUID_A "00000000-0000-4000-8000-00000000000a"
+#define UUID_B "00000000-0000-4000-8000-00000000000b"
+
+/* grant: NULL for a node that shows none. more: a further member of uploader, or NULL. */
+static enum cairn_code beat(struct cairn_world *world, const char *node, const char *uuid,
+                            const char *grant, const char *more) {
+    char path[200];
+    json_t *uploader = json_pack("{s:s, s:s}", "version", "1", "uuid", uuid);
+    json_t *attempts = json_array();
+    if (more) json_object_set_new(uploader, more, json_string("it is broken"));
+    if (grant)
+        json_array_append_new(attempts, json_pack("{s:s, s:i}", "grant", grant, "unsent", 0));
+    snprintf(path, sizeof(path), "/v1/nodes/%s", node);
+    return cairn_world_call(world, "PUT", path,
+                            json_pack("{s:o, s:o}", "uploader", uploader, "attempts", attempts),
+                            NULL);
+}
+
+static json_t *find(const json_t *list, const char *node) {
+    const json_t *items = json_object_get(list, "items");
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        json_t *item = json_array_get(items, i);
+        if (!strcmp(cairn_world_text(item, "node"), node)) return item;
+    }
+    return NULL;
+}
+
+TEST(nodes_that_somebody_makes_up_take_no_row_and_push_nobody_out) /* N3 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(beat(&world, "node-a", UUID_A, hand.grant, NULL));
+    REQUIRE_OK(beat(&world, "idle", UUID_B, NULL, NULL));
+    cairn_inside_pass(&world.inside, CAIRN_SRV_SILENT_MS + 1000);
+    for (int i = 0; i < 3000; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "made-up-%d", i);
+        REQUIRE_OK(beat(&world, name, UUID_B, NULL, NULL));
+    }
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM nodes"), 1);
+    /* The silent stranger went for the first of them, and then none did for another. */
+    size_t shown = 0;
+    char cursor[400] = "";
+    CAIRN_AUTO_JSON json_t *first = NULL;
+    for (bool more = true; more && shown < 5000;) {
+        CAIRN_AUTO_JSON json_t *list = NULL;
+        char path[500];
+        snprintf(path, sizeof(path), "/v1/nodes?limit=400%s%s", cursor[0] ? "&cursor=" : "",
+                 cursor);
+        REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &list));
+        shown += json_array_size(json_object_get(list, "items"));
+        more = json_is_string(json_object_get(list, "next_cursor"));
+        snprintf(cursor, sizeof(cursor), "%s", more ? cairn_world_text(list, "next_cursor") : "");
+        if (!find(list, "node-a")) continue;
+        json_decref(first);
+        first = json_incref(find(list, "node-a"));
+    }
+    EXPECT_EQ_U64(shown, 1025);
+    EXPECT(first != NULL);
+    uint64_t heard_ms = 0;
+    size_t versions = 0;
+    EXPECT(cairn_srv_node_last_heard(&world.inside.server, "node-a", &heard_ms, &versions));
+    EXPECT(!cairn_srv_node_last_heard(&world.inside.server, "idle", &heard_ms, &versions));
+}
+
+TEST(a_node_that_was_heard_before_it_joined_an_attempt_is_missed_like_any_other) /* N3, Q26 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(beat(&world, "node-a", UUID_A, NULL, NULL));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM nodes"), 0);
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM nodes"), 1);
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    cairn_inside_pass(&world.inside, 11 * UINT64_C(60000));
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &version));
+    EXPECT(strstr(cairn_world_text(version, "reason"), "node-a was not heard"));
+}
+
+TEST(a_journal_that_is_dead_on_a_node_is_told_of) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    CAIRN_AUTO_JSON json_t *ready = NULL, *list = NULL, *later = NULL;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(beat(&world, "node-a", UUID_A, hand.grant, "journal"));
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &ready));
+    EXPECT(json_is_true(json_object_get(ready, "ready"))); /* it is one node's trouble */
+    EXPECT(strstr(cairn_world_text(json_object_get(ready, "checks"), "nodes"),
+                  "node-a: it is broken"));
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/v1/nodes", NULL, &list));
+    EXPECT_EQ_TEXT(cairn_world_text(find(list, "node-a"), "trouble"), "it is broken");
+    REQUIRE_OK(beat(&world, "node-a", UUID_A, hand.grant, NULL));
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &later));
+    EXPECT_EQ_TEXT(cairn_world_text(json_object_get(later, "checks"), "nodes"), "ok");
+}
+
+TEST(two_uploaders_of_one_name_are_noticed_and_one_that_starts_again_is_not) /* N4 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    CAIRN_AUTO_JSON json_t *one = NULL, *two = NULL;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(beat(&world, "node-a", UUID_A, hand.grant, NULL));
+    REQUIRE_OK(beat(&world, "node-a", UUID_B, hand.grant, NULL));
+    REQUIRE_OK(beat(&world, "node-a", UUID_B, hand.grant, NULL));
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/v1/nodes", NULL, &one));
+    EXPECT(json_is_null(json_object_get(find(one, "node-a"), "trouble")));
+    REQUIRE_OK(beat(&world, "node-a", UUID_A, hand.grant, NULL));
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/v1/nodes", NULL, &two));
+    EXPECT(strstr(cairn_world_text(find(two, "node-a"), "trouble"), "two uploaders"));
+}
