@@ -16,6 +16,7 @@
 #define IN_WORK_MAX 65536
 #define RETRY_MS_MIN 500
 #define RETRY_MS_MAX 30000
+#define AGAIN_MS 500 /* after a round that met a comparison: after a start commits wait for it */
 #define ROUND_MS_MAX 30000 /* catalog ticks add at most 60 s at a time (Q34) */
 
 struct job {
@@ -162,9 +163,10 @@ void cairn_srv_jobs_sweep(struct cairn_srv *server) {
 static void sweep_loop(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_jobs *jobs = owner;
     uint64_t round_ms = cairn_min_u64(jobs->server->settings->sweep_interval_ms, ROUND_MS_MAX);
+    bool soon = false;
     do {
-        cairn_srv_sweep_run(jobs->sweep, jobs->sweeper);
-    } while (cairn_thread_wait(thread, cairn_mono_ms() + round_ms));
+        soon = cairn_srv_sweep_run(jobs->sweep, jobs->sweeper);
+    } while (cairn_thread_wait(thread, cairn_mono_ms() + (soon ? AGAIN_MS : round_ms)));
 }
 
 enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, struct cairn_srv_jobs **ret,

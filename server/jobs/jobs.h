@@ -43,5 +43,6 @@ struct cairn_srv_sweep;
 enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep); /* NULL is fine */
-/* One round: ticks, what was left over, silence, trash, sweeps, tables and layouts. */
-void cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);
+/* One round: ticks, what was left over, silence, trash, sweeps, tables and layouts. True: it met a
+ * run that was being compared with the store, and is to be repeated soon. */
+bool cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);

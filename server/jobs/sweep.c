@@ -302,9 +302,10 @@ void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
     free(sweep);
 }
 
-void cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+bool cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
     struct cairn_error err = {0};
     enum cairn_code code = round_of(sweep, worker, &err);
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "sweep.delayed", "cause=\"%s\"", err.message);
+    return code == CAIRN_BUSY;
 }
