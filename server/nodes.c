@@ -266,6 +266,17 @@ void cairn_srv_strangers_release(struct cairn_srv_strangers *strangers) {
     *strangers = (struct cairn_srv_strangers){0};
 }
 
+bool cairn_srv_node_forget(struct cairn_srv *server, const char *name, bool *ret_there) {
+    CAIRN_HOLD(&server->nodes->lock);
+    struct node *node = find_node(server->nodes, name);
+    *ret_there = node != NULL;
+    if (!node) return true;
+    if (!node->left && cairn_srv_mono_ms(server) - node->heard_ms < CAIRN_SRV_SILENT_MS)
+        return false;
+    drop_node(server->nodes, node);
+    return true;
+}
+
 bool cairn_srv_node_joins(struct cairn_srv *server, const char *name, char **ret_uploader) {
     CAIRN_HOLD(&server->nodes->lock);
     uint64_t now_ms = cairn_srv_mono_ms(server);

@@ -64,6 +64,9 @@ enum cairn_code cairn_srv_nodes_strangers(struct cairn_srv *server, const char *
                                           struct cairn_srv_strangers *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_strangers_release(struct cairn_srv_strangers *strangers);
+/* False when it was heard within CAIRN_SRV_SILENT_MS; else it is forgotten, if it was there. */
+bool cairn_srv_node_forget(struct cairn_srv *server, const char *node,
+                           bool *ret_there) CAIRN_MUST_USE;
 /* A stranger has joined an attempt: it is known from now on, and its row is to be written (Q26).
  * *ret_uploader is what the row says, owned by the caller; false when it is no stranger. */
 bool cairn_srv_node_joins(struct cairn_srv *server, const char *node, char **ret_uploader);

@@ -91,8 +91,8 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
                                                uint64_t number, enum cairn_srv_recorded state,
                                                struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(run_id),
-                             SQL_I(number), SQL_I(state));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_set_recorded), SQL_I(run_id), SQL_I(number),
+                             SQL_I(state));
 }
 
 enum cairn_code cairn_srv_attempt_copy_owed(struct cairn_srv_tx *tx, bool *ret_found,

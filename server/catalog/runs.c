@@ -24,7 +24,9 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
     struct cairn_srv_run run = {.id = cairn_srv_rows_i64(&rows, 0),
                                 .name = *name,
                                 .attempt = cairn_srv_rows_u64(&rows, 1),
-                                .created_ms = cairn_srv_rows_i64(&rows, 3)};
+                                .created_ms = cairn_srv_rows_i64(&rows, 3),
+                                .removed = cairn_srv_rows_i64(&rows, 5) != 0,
+                                .unmarked = cairn_srv_rows_i64(&rows, 6) != 0};
     (void)cairn_text_copy(run.nonce, sizeof(run.nonce), cairn_srv_rows_text(&rows, 2));
     run.labels = strdup(cairn_srv_rows_text(&rows, 4));
     if (!run.labels) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a run");
@@ -39,7 +41,34 @@ enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_r
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_insert), SQL_T(name->project),
                                 SQL_T(name->run), SQL_T(labels ? labels : "{}"), SQL_I(wall_ms)));
     if (ret_made) *ret_made = changed > 0;
-    return cairn_srv_run_get(tx, name, ret, err);
+    CAIRN_TRY(cairn_srv_run_get(tx, name, ret, err));
+    if (!ret->removed) return CAIRN_OK;
+    if (ret_made) *ret_made = true;
+    ret->removed = false;
+    return cairn_srv_run_revive(tx, ret, err);
+}
+
+enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_revive), SQL_I(run->id));
+}
+
+enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_marked), SQL_I(run_id));
+}
+
+enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                     struct cairn_error *err) {
+    bool needed = false;
+    CAIRN_TRY(cairn_srv_sql_found(tx, &needed, err, SQL(run_needed), SQL_I(run->id)));
+    if (needed)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "%s/%s has versions, or some that went less than 48 h ago: delete them, "
+                          "and wait until they are gone for good",
+                          run->name.project, run->name.run);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_drop_ranks), SQL_I(run->id)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_remove), SQL_I(run->id));
 }
 
 enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,

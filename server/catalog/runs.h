@@ -21,7 +21,9 @@ struct cairn_srv_run {
     uint64_t attempt; /* newest; 0 = none was opened yet */
     char nonce[CAIRN_NONCE_TEXT_BYTES];
     int64_t created_ms;
-    char *labels; /* owned: JSON */
+    char *labels;  /* owned: JSON */
+    bool unmarked; /* its trash may be from before there were marks in the store */
+    bool removed;  /* nobody is shown it until somebody makes it again or writes into it */
 };
 void cairn_srv_run_release(struct cairn_srv_run *run);
 
@@ -32,6 +34,15 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
 enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                    const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
                                    bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
+/* It is shown again; no change when it was not removed. */
+enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_IN_USE while it has versions that are not gone for good (Q30). Its attempt's number stays,
+ * so that no grant of before is ever taken for a later one (Q6). */
+enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Q6; also CAIRN_NOT_FOUND when there is no such run. */
 enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
                                 struct cairn_srv_run *ret, struct cairn_error *err) CAIRN_MUST_USE;

@@ -49,6 +49,37 @@ enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv
     return cairn_srv_ids_read(&rows, limit, ret, err);
 }
 
+/* ---- what is over ---- */
+
+enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
+                                        struct cairn_srv_ids *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_over), SQL_I(tick_ms), SQL_I(limit)));
+    return cairn_srv_ids_read(&rows, limit, ret, err);
+}
+
+static enum cairn_code forget(struct cairn_srv_tx *tx, const char *id, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tombstones_drop_older), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tombstone_put), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(id)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_forget), SQL_T(id));
+}
+
+enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
+                                          struct cairn_error *err) {
+    for (size_t i = 0; i < ids->count; i++) CAIRN_TRY(forget(tx, ids->ids[i].text, err));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
+                                            uint64_t attempt, const char *id, bool *ret,
+                                            struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
+                               SQL_T(id));
+}
+
 /* ---- pages for people ---- */
 
 static const struct cairn_srv_statement *page_statement(const struct cairn_srv_page *page) {

@@ -41,6 +41,19 @@ enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv
                                          uint64_t tick_ms, size_t limit, struct cairn_srv_ids *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
+/* Gone for good at that time: no sweep of them is due any more, and nobody is told of them. */
+enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
+                                        struct cairn_srv_ids *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Their rows go. The ids of the newest attempt are kept, since its processes could begin them once
+ * more (Q11): a version id is never used for two saves. */
+enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Is it one of those? */
+enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
+                                            uint64_t attempt, const char *id, bool *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+
 typedef enum cairn_code cairn_srv_each_version(struct cairn_srv_tx *tx, void *argument,
                                                const struct cairn_srv_version *version,
                                                struct cairn_error *err);

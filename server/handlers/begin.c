@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "server/catalog/members.h"
 #include "server/catalog/ranks.h"
+#include "server/catalog/version_lists.h"
 #include "server/handlers/saves.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
@@ -223,6 +224,16 @@ static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin,
     return cairn_srv_version_move(tx, &begin->version, &move, err);
 }
 
+/* Its row is trimmed; its id is not free for another save. */
+static enum cairn_code refuse_forgotten(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                        const struct cairn_version_id *id,
+                                        struct cairn_error *err) {
+    bool forgotten = false;
+    CAIRN_TRY(cairn_srv_version_forgotten(tx, run->id, run->attempt, id->text, &forgotten, err));
+    if (!forgotten) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_DELETED, "%s was over long ago", id->text);
+}
+
 static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *batch,
                                  const struct cairn_srv_run *run, struct begin *begin,
                                  struct cairn_error *err) {
@@ -237,6 +248,8 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *ba
     begin->first = begin->changed = false;
     enum cairn_code code = cairn_srv_version_get(tx, id.text, &begin->version, err);
     if (code == CAIRN_NOT_FOUND) {
+        CAIRN_TRY(refuse_forgotten(tx, run, &id, err));
+        CAIRN_TRY(cairn_srv_run_revive(tx, run, err));
         CAIRN_TRY(insert(tx, batch, run, begin, &id, err));
         CAIRN_TRY(cairn_srv_version_get(tx, id.text, &begin->version, err));
         begin->first = true;

@@ -319,3 +319,28 @@ enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
     return cairn_srv_reply_json(
         reply, 200, json_pack("{s:o, s:o?}", "items", list.items, "next_cursor", list.next), err);
 }
+
+/* ---- DELETE /v1/nodes/{node} ---- */
+
+struct drop {
+    const char *node;
+    bool there;
+};
+
+static enum cairn_code drop_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct drop *drop = argument;
+    return cairn_srv_node_drop(tx, drop->node, &drop->there, err);
+}
+
+enum cairn_code cairn_srv_on_node_delete(struct cairn_srv_request *request,
+                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct drop drop = {.node = request->params.node};
+    bool heard = false;
+    if (!cairn_srv_node_forget(request->server, drop.node, &heard))
+        return cairn_fail(err, CAIRN_IN_USE, "node %s was heard a moment ago: stop its uploader",
+                          drop.node);
+    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, drop_row, &drop, err));
+    if (!drop.there && !heard)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no node %s", drop.node);
+    return cairn_srv_reply_json(reply, 200, json_pack("{s:s}", "node", drop.node), err);
+}

@@ -7,6 +7,7 @@
 #include "api/messages.h"
 #include "api/meta.h"
 #include "common/clock.h"
+#include "server/catalog/frozen.h"
 #include "server/catalog/members.h"
 #include "server/catalog/versions.h"
 #include "server/nodes.h"
@@ -83,6 +84,9 @@ static enum cairn_code get_run(struct cairn_srv_tx *tx, void *argument, struct c
     struct ask *ask = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &ask->request->params.run_name, &run, err));
+    if (run.removed)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s was removed", run.name.project,
+                          run.name.run);
     return run_json(tx, ask->request->server, &run, &ask->json, err);
 }
 
@@ -127,6 +131,26 @@ enum cairn_code cairn_srv_on_run_get(struct cairn_srv_request *request,
     struct ask ask = {.request = request};
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, get_run, &ask, err));
     return cairn_srv_reply_json(reply, 200, ask.json, err);
+}
+
+static enum cairn_code remove_run(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    const struct ask *ask = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &ask->request->params.run_name, &run, err));
+    if (run.removed) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
+    return cairn_srv_run_remove(tx, &run, err);
+}
+
+enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    const struct cairn_run_name *name = &request->params.run_name;
+    struct ask ask = {.request = request};
+    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, remove_run, &ask, err));
+    return cairn_srv_reply_json(
+        reply, 200, json_pack("{s:s, s:s}", "project", name->project, "run", name->run), err);
 }
 
 /* ---- the list ---- */

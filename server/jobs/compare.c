@@ -240,6 +240,7 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_in_catalog, at, err));
     CAIRN_TRY(judge_unknown(at, err));
     if (at->cause[0]) return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
+    CAIRN_TRY(cairn_srv_marks_write_missing(at->server, at->worker, &at->objects, err));
     CAIRN_TRY(cairn_srv_marks_follow(at->server, &at->objects, err));
     if (at->has_run)
         CAIRN_TRY(cairn_srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));

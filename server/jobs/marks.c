@@ -93,6 +93,64 @@ enum cairn_code cairn_srv_mark_superseded(struct cairn_srv *server,
 
 /* ---- rows after the store ---- */
 
+struct unmarked {
+    struct cairn_srv_run_objects *objects;
+    struct cairn_srv_seen **missing; /* in the trash by their rows alone; owned */
+    size_t count;
+    int64_t run_id; /* 0: all marks are there */
+};
+
+static enum cairn_code add_missing(void *argument, const char *id, uint64_t step, bool trashed,
+                                   struct cairn_error *err) {
+    struct unmarked *unmarked = argument;
+    const struct cairn_srv_seen *seen = cairn_srv_run_objects_find(unmarked->objects, id);
+    (void)step;
+    (void)err;
+    if (!trashed || !seen || seen->trashed) return CAIRN_OK;
+    unmarked->missing[unmarked->count++] =
+        &unmarked->objects->versions[seen - unmarked->objects->versions];
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_missing(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct unmarked *unmarked = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    enum cairn_code code = cairn_srv_run_get(tx, &unmarked->objects->name, &run, err);
+    if (code || !run.unmarked) return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+    unmarked->run_id = run.id;
+    return cairn_srv_versions_recorded(tx, &run.name, add_missing, unmarked, err);
+}
+
+static enum cairn_code set_marked(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    const struct unmarked *unmarked = argument;
+    return cairn_srv_run_set_marked(tx, unmarked->run_id, err);
+}
+
+enum cairn_code cairn_srv_marks_write_missing(struct cairn_srv *server,
+                                              struct cairn_store_worker *worker,
+                                              struct cairn_srv_run_objects *objects,
+                                              struct cairn_error *err) {
+    if (!objects->listed || server->settings->adopt_store) return CAIRN_OK;
+    CAIRN_AUTO_HEAP struct cairn_srv_seen **missing =
+        calloc(objects->version_count + 1, sizeof(*missing));
+    if (!missing) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for marks");
+    struct unmarked unmarked = {.objects = objects, .missing = missing};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_missing, &unmarked, err));
+    if (!unmarked.run_id) return CAIRN_OK;
+    for (size_t i = 0; i < unmarked.count; i++) {
+        struct cairn_version_place place = {objects->name, missing[i]->step, missing[i]->id};
+        struct cairn_key key;
+        cairn_key_trashed(&place, &key);
+        CAIRN_TRY(put(worker, &key, "cairn_trashed", missing[i]->id.text, err));
+        missing[i]->trashed = true;
+    }
+    cairn_log(INFO, "trash.marked", "run=%s/%s versions=%zu", objects->name.project,
+              objects->name.run, unmarked.count);
+    return cairn_srv_catalog_write(server->catalog, set_marked, &unmarked, err);
+}
+
 struct follow {
     const struct cairn_srv_run_objects *objects;
     bool differs;

@@ -31,6 +31,12 @@ enum cairn_code cairn_srv_mark_superseded(struct cairn_srv *server,
                                           struct cairn_store_worker *worker,
                                           const struct cairn_srv_version *version,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Once in the life of a catalog that is older than marks: those of its trash are written, so that
+ * the rows are not taken for undeleted. Not while a store is adopted that is ahead of it. */
+enum cairn_code cairn_srv_marks_write_missing(struct cairn_srv *server,
+                                              struct cairn_store_worker *worker,
+                                              struct cairn_srv_run_objects *objects,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* The rows of a run after what its store says; objects were listed whole. */
 enum cairn_code cairn_srv_marks_follow(struct cairn_srv *server,
                                        const struct cairn_srv_run_objects *objects,

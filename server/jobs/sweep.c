@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/members.h"
-#include "server/nodes.h"
+#include "server/catalog/node_rows.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/compare.h"
@@ -20,6 +20,7 @@
 #include "server/jobs/reconcile.h"
 #include "server/jobs/sweep_objects.h"
 #include "server/jobs/sweep_temporaries.h"
+#include "server/nodes.h"
 #include "server/waiters.h"
 #include "store/s3/s3.h"
 
@@ -247,6 +248,25 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
     return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
 }
 
+/* ---- rows of what is over ---- */
+
+static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t tick = cairn_srv_tick(tx);
+    uint64_t kept_ms = UNUSED_MS + found->server->settings->gone_retention_ms;
+    if (tick <= kept_ms) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_versions_over(tx, tick - kept_ms, ROUND_VERSIONS_MAX, &found->ids, err));
+    CAIRN_TRY(cairn_srv_versions_forget(tx, &found->ids, err));
+    return cairn_srv_nodes_trim(tx, tick - kept_ms, err);
+}
+
+static enum cairn_code forget_gone(struct cairn_srv_sweep *found, struct cairn_error *err) {
+    found->ids.count = 0;
+    CAIRN_TRY(cairn_srv_catalog_write(found->server->catalog, forget, found, err));
+    if (found->ids.count) cairn_log(INFO, "sweep.forgotten", "versions=%zu", found->ids.count);
+    return CAIRN_OK;
+}
+
 /* What tests of the store left behind, by keys that may not delete; and what small puts left in a
  * folder that died. */
 static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
@@ -281,7 +301,8 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     struct cairn_error why = {0};
     if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
-    return sweep_objects(found, worker, err);
+    CAIRN_TRY(sweep_objects(found, worker, err));
+    return forget_gone(found, err);
 }
 
 enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,

@@ -177,6 +177,11 @@ def rest(call, grant, first):
             "attempts": [{"grant": grant, "unsent": 0}], "versions": [{"version": first, "run": "demo/tour"}]}
     assert call("node_put", 200, "n1", body=beat, of="NodePutBody").parsed.versions[0].version == first
     assert call("node_list", 200).parsed.items[0].node == "n1"
+    call("node_delete", 409, "n1")
+    call("node_delete", 404, "n2")
+    call("run_delete", 409, *run)
+    call("run_put", 201, "demo", "empty", body={}, of="RunPutBody")
+    assert call("run_delete", 200, "demo", "empty").parsed.run == "empty"
     assert call("livez", 200).parsed.status == "alive"
     assert call("readyz", 200).parsed.ready
     assert call("version", 200).parsed.api == "v1"

@@ -12,7 +12,7 @@
 /* Tables that grow with runs and versions; the others hold a row, or what a person is told of. */
 static const char *const growing[] = {
     "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
-    "shards", "tables",   "layouts",       "nodes",    "set_aside"};
+    "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
 static const char *const short_indexes[] = {"versions_waiting", "versions_dead",
@@ -28,6 +28,8 @@ static const struct {
     {"runs_any", "the first row ends it"},
     {"attempt_copy_owed", "after a start, and where a copy of an attempt's record was late"},
     {"attempt_newest_recorded", "the first row of an index by time ends it"},
+    {"nodes_count", "over an index, once a sweep: are there more rows than may be?"},
+    {"nodes_drop_oldest", "over an index, as many as are too many"},
 };
 
 struct row {
@@ -49,6 +51,9 @@ static const struct row wanted[] = {
     {"versions_dead", "versions_dead"},
     {"versions_to_sweep_again", "versions_again"},
     {"versions_trashed", "versions_trash"},
+    {"versions_over", "versions_over"},
+    {"nodes_drop_silent", "nodes_silent"},
+    {"attempt_unrecorded", "attempts_unrecorded"},
     {"version_of_step", "versions_step"},
     {"version_whole", "shards_due"},
     {"shard_unsealed", "shards_rank"},
