@@ -10,8 +10,9 @@
 #include "server/http/inside.h"
 
 struct walk {
-    const char *next; /* where the next name must begin */
+    const char *end; /* of what was checked so far; a line's end must follow */
     bool ok;
+    bool trims; /* the library leaves out spaces behind a value, and overwrites the first of them */
     unsigned content_lengths, transfer_encodings, hosts;
 };
 
@@ -42,6 +43,17 @@ static bool is_gap(const char *from, const char *to) {
     return true;
 }
 
+/* Exactly one CRLF, which the library may have overwritten, from here to there. Release 1.0 of the
+ * library ends a value before the spaces that follow it, 0.9 takes them into it. */
+static bool is_line_end(const struct walk *walk, const char *to) {
+    if (to - walk->end < 2) return false;
+    for (const char *at = walk->end; at < to - 2; at++) {
+        bool space = *at == ' ' || *at == '\t' || (!*at && at == walk->end);
+        if (!walk->trims || !space) return false;
+    }
+    return true;
+}
+
 static bool named(const char *name, size_t size, const char *wanted) {
     return size == strlen(wanted) && !strncasecmp(name, wanted, size);
 }
@@ -50,12 +62,12 @@ static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char
                                   size_t key_size, const char *value, size_t value_size) {
     struct walk *walk = cls;
     (void)kind;
-    walk->ok = walk->ok && value && key == walk->next && is_token(key, key_size) &&
+    walk->ok = walk->ok && value && is_line_end(walk, key) && is_token(key, key_size) &&
                is_gap(key + key_size, value) && is_field_text(value, value_size);
     walk->content_lengths += named(key, key_size, "Content-Length");
     walk->transfer_encodings += named(key, key_size, "Transfer-Encoding");
     walk->hosts += named(key, key_size, "Host");
-    if (walk->ok) walk->next = value + value_size + 2;
+    if (walk->ok) walk->end = value + value_size;
     return MHD_YES;
 }
 
@@ -64,10 +76,10 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
     static const char doubt[] = "the request is not exactly what RFC 9112 asks for (one CRLF after "
                                 "each line, no space before a colon and no folded lines)";
     const char *uri = exchange->uri;
-    struct walk walk = {.ok = exchange->target != NULL};
+    struct walk walk = {.ok = exchange->target != NULL, .trims = MHD_get_version()[0] != '0'};
     walk.ok = walk.ok && method + strlen(method) + 1 == uri &&
               uri + exchange->uri_size + 1 == version && strlen(version) == 8;
-    walk.next = version + 8 + 2;
+    walk.end = version + 8;
     MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, check_line, &walk);
     if (walk.transfer_encodings)
         return cairn_fail(err, CAIRN_LENGTH_REQUIRED,
@@ -76,7 +88,7 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
     if (walk.hosts != 1) return cairn_fail(err, CAIRN_INVALID, "exactly one Host is needed");
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    if (!walk.ok || !info || walk.next + 2 != method + info->header_size)
+    if (!walk.ok || !info || !is_line_end(&walk, method + info->header_size - 2))
         return cairn_fail(err, CAIRN_INVALID, "%s", doubt);
     return CAIRN_OK;
 }
