@@ -106,6 +106,7 @@ static enum cairn_code take_record(struct cairn_committed *committed, struct cai
     if (committed->has_digest &&
         memcmp(committed->record.manifest_sha256, committed->manifest_sha256, 32) != 0)
         return cairn_fail(err, CAIRN_CORRUPT, "it names another manifest");
+    if (!committed->has_digest) committed->digest_of_record = true;
     committed->has_record = true;
     committed->has_digest = true;
     memcpy(committed->manifest_sha256, committed->record.manifest_sha256, 32);
@@ -222,6 +223,19 @@ static enum cairn_code read_once(struct cairn_committed *committed,
     return code ? code : documents[document].take(committed, &text, err);
 }
 
+/* A flipped digit of a digest is still a digit: what the record says of a manifest is believed only
+ * when it was read twice. A record that does not come again leaves what is known. */
+static void read_record_again(struct cairn_committed *committed,
+                              const struct cairn_document_source *source) {
+    struct cairn_key key;
+    bool came = false;
+    if (!committed->has_record) return;
+    cairn_committed_key(committed, CAIRN_DOCUMENT_RECORD, &key);
+    if (committed->digest_of_record) committed->has_digest = false;
+    (void)read_once(committed, source, CAIRN_DOCUMENT_RECORD, key.text, true, &came, NULL);
+    committed->has_digest = true;
+}
+
 enum cairn_code cairn_committed_read(struct cairn_committed *committed,
                                      const struct cairn_document_source *source,
                                      enum cairn_document document, struct cairn_error *err) {
@@ -234,6 +248,7 @@ enum cairn_code cairn_committed_read(struct cairn_committed *committed,
     if (came && (code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED)) { /* S17 */
         if (source->tell_again) source->tell_again(key.text, &why);
         why = (struct cairn_error){0};
+        if (document == CAIRN_DOCUMENT_MANIFEST) read_record_again(committed, source);
         code = read_once(committed, source, document, key.text, true, &came, &why);
     }
     if (code && err) *err = why;

@@ -8,7 +8,8 @@
  *              layout; the version's id proves run, attempt, step and n of the manifest. Nothing is
  *              handed out before it was proven.
  *          S17  what does not match is read once more, over a connection of its own, before it
- *              counts as damage.
+ *              counts as damage; with a manifest the record that proves it, which may be what
+ *              came wrong.
  *          M1  a document is read when it is asked for, and only then; the layout is needed for
  *              tensors alone.
  * Limits:  64 MiB a manifest and an attempt's record, 1 GiB a layout and checksums.bin.
@@ -44,9 +45,10 @@ struct cairn_document_source {
 /* Zeroed but for what the caller sets. */
 struct cairn_committed {
     struct cairn_version_place place; /* the caller's */
-    bool has_digest;                  /* the caller's, who knows it from a catalog; else ours */
+    bool has_digest; /* the caller's, who knows it from a catalog; else digest_of_record */
     uint8_t manifest_sha256[32];
     bool has_record;
+    bool digest_of_record; /* ours: the record said it */
     struct cairn_record record;
     struct cairn_manifest manifest;
     struct cairn_buf manifest_text, checksums, layout_text;
