@@ -13,6 +13,8 @@
 
 #define PART_COUNT_MAX 10000
 #define TRIES_MAX 5
+/* As store/retry.h's put_offs_max; with the worker's delays more than a minute. */
+#define PUT_OFFS_MAX 20
 #define ROUNDS_MAX 3
 #define REFUSALS_MAX 2 /* of the parts by Complete; the next one is final */
 
@@ -182,9 +184,18 @@ static bool may_pass(enum cairn_code code) {
            code == CAIRN_CORRUPT || code == CAIRN_PROTOCOL || code == CAIRN_CONFLICT;
 }
 
+/* A folder that is full or read-only, or a bucket beyond its quota, may be so for a moment: a sweep
+ * frees room, a mount is made writable again. Meanwhile the bytes wait where they were staged, as
+ * they do for a store that says "later", and no try is counted. */
+static bool is_put_off(const struct cairn_store_request *request, uint32_t *put_offs) {
+    bool full = request->code == CAIRN_NO_SPACE;
+    bool read_only = request->code != CAIRN_OK && request->error.os_errno == EROFS;
+    return (full || read_only) && ++*put_offs <= PUT_OFFS_MAX;
+}
+
 void cairn_multipart_enter(struct cairn_multipart *mp, enum cairn_multipart_state state) {
     mp->state = state;
-    mp->tries = 0;
+    mp->tries = mp->put_offs = 0;
 }
 
 /* How many of the TRIES_MAX a failed request has used: the store has sent it so often already, and
@@ -197,7 +208,7 @@ static uint32_t tries_of(const struct cairn_store_request *request) {
 /* The same action again, up to TRIES_MAX; a cancelled one was not tried. */
 void cairn_multipart_again_or_fail(struct cairn_multipart *mp,
                                    const struct cairn_store_request *request, const char *doing) {
-    if (request->code == CAIRN_CANCELLED) return;
+    if (request->code == CAIRN_CANCELLED || is_put_off(request, &mp->put_offs)) return;
     mp->tries += tries_of(request);
     if (may_pass(request->code) && mp->tries < TRIES_MAX) return;
     fail_with(mp, request, doing);
@@ -351,6 +362,7 @@ static void part_result(struct cairn_multipart *mp, const struct cairn_multipart
         if (!mp->give_up) cairn_multipart_enter(mp, STATE_HEAD);
         return;
     }
+    if (is_put_off(request, &part->put_offs)) return;
     part->tries += tries_of(request);
     if (may_pass(request->code) && part->tries < TRIES_MAX) return;
     char doing[64];
@@ -390,7 +402,7 @@ static void publishing_result(struct cairn_multipart *mp,
     } else if (complete && parts_refused && mp->refusals++ < REFUSALS_MAX) { /* S02 */
         mp->parts_doubted = true;
         cairn_multipart_enter(mp, STATE_LIST);
-    } else if (code == CAIRN_CANCELLED) {
+    } else if (code == CAIRN_CANCELLED || is_put_off(request, &mp->put_offs)) {
         mp->attempts--;
     } else if (!may_pass(code) || mp->attempts == TRIES_MAX) {
         fail_with(mp, request, complete ? "complete the upload" : "put");

@@ -45,7 +45,7 @@ struct cairn_multipart_action {
 };
 struct cairn_multipart_part {
     enum { CAIRN_PART_TODO, CAIRN_PART_SENDING, CAIRN_PART_ACKED } state;
-    uint32_t tries;
+    uint32_t tries, put_offs;
     struct cairn_store_part sent; /* once acknowledged, also to an earlier process */
 };
 struct cairn_multipart {
@@ -63,17 +63,17 @@ struct cairn_multipart {
     struct cairn_error error; /* FAILED */
     /* Private to multipart.c. */
     unsigned state;
-    bool busy;        /* an action other than a part is under way */
-    bool certain;     /* PUT or COMPLETE was answered with OK */
-    bool proven;      /* it was durable once, says the journal */
-    bool recovered;   /* by a process before this one, perhaps to the end */
-    bool reads;       /* what is there proves itself by its bytes */
-    bool disputed;    /* the store stated another checksum than ours, so its bytes decide */
+    bool busy;      /* an action other than a part is under way */
+    bool certain;   /* PUT or COMPLETE was answered with OK */
+    bool proven;    /* it was durable once, says the journal */
+    bool recovered; /* by a process before this one, perhaps to the end */
+    bool reads;     /* what is there proves itself by its bytes */
+    bool disputed;  /* the store stated another checksum than ours, so its bytes decide */
     uint64_t read_bytes;
     bool upload_gone; /* the upload of upload_id is no longer there */
     bool parts_doubted, parts_resent;
     bool crc32c_known, found_has_crc32c, found_token; /* found: by HEAD */
-    uint32_t found_crc32c, tries;
+    uint32_t found_crc32c, tries, put_offs;
     uint32_t attempts, refusals; /* in this round: PUT or COMPLETE, and refused parts */
     uint64_t blocks_known;       /* blocks[] is valid below this */
 };

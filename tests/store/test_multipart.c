@@ -347,6 +347,55 @@ TEST(a_part_is_tried_five_times_and_then_named) {
     EXPECT(strstr(run.mp.error.message, "part 2 of 3"));
 }
 
+/* What a full folder, a bucket beyond its quota and a read-only mount answer. */
+static void answer_full(struct cairn_run *run, bool read_only) {
+    if (read_only) run->request.error.os_errno = EROFS;
+    run->request.code = read_only ? CAIRN_IO : CAIRN_NO_SPACE;
+    cairn_multipart_result(&run->mp, &run->action, &run->request);
+}
+
+TEST(a_store_that_is_full_or_read_only_is_asked_twenty_times_more_at_each_step) {
+    for (int read_only = 0; read_only < 2; read_only++) {
+        CAIRN_AUTO(run) run = {0};
+        REQUIRE(start(&run, CAIRN_MIB));
+        for (int i = 0; i < 20; i++) {
+            EXPECT_NEXT(&run, CREATE);
+            answer_full(&run, read_only);
+        }
+        EXPECT_NEXT(&run, CREATE);
+        snprintf(run.request.upload_id, sizeof run.request.upload_id, "upload-1");
+        answer(&run, CAIRN_OK);
+        for (uint32_t part = 1; part <= PARTS; part++) {
+            for (int i = 0; i < 20; i++) {
+                EXPECT_NEXT(&run, PART);
+                EXPECT_EQ_U64(run.action.part_number, part);
+                answer_full(&run, read_only);
+            }
+            EXPECT_NEXT(&run, PART);
+            answer(&run, CAIRN_OK);
+        }
+        for (int i = 0; i < 20; i++) {
+            EXPECT_NEXT(&run, COMPLETE);
+            answer_full(&run, read_only);
+        }
+        EXPECT_NEXT(&run, COMPLETE);
+        answer(&run, CAIRN_OK);
+        EXPECT_NEXT(&run, HEAD);
+        answer_ours(&run);
+        EXPECT_NEXT(&run, DURABLE);
+    }
+}
+
+TEST(a_store_that_stays_full_fails_the_shard_with_that_reason) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, 4 * CAIRN_MIB));
+    for (int i = 0; i < 21; i++) {
+        EXPECT_NEXT(&run, PUT);
+        answer(&run, CAIRN_NO_SPACE);
+    }
+    EXPECT_FAILED(&run, NO_SPACE);
+}
+
 TEST(s25_a_refused_precondition_is_settled_by_head) {
     CAIRN_AUTO(run) run = {0};
     REQUIRE(start(&run, 4 * CAIRN_MIB));

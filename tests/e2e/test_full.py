@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder store that is full, or read-only, for a moment: the save waits with its bytes where they
+were staged, and is committed once there is room again. The folder is a real file system of its own,
+in a mount namespace of this test's."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from world import BIN, World, wait_until
+
+INSIDE = "CAIRN_TEST_MOUNTED"
+RUN = "full/run"
+MIB = 1 << 20
+STEPS = list(range(1, 5))
+# Small documents still fit; a shard of several MiB does not.
+LEFT_OVER_BYTES = MIB
+
+
+class Full(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-full-"))
+        self.store = self.root / "store"
+        self.store.mkdir()
+        self.assertTrue(self.mount("tmpfs", "-t", "tmpfs", "-o", "size=96m,mode=0777"))
+        self.world = World(store=str(self.store), root=self.root,
+                           server_arguments=["--sweep-interval", "200ms"],
+                           uploader_arguments=["--heartbeat", "200ms"])
+        self.addCleanup(self.close)
+        self.trainer = None
+
+    def close(self):
+        if self.trainer and self.trainer.poll() is None:
+            self.trainer.kill()
+        self.mount("none", "-o", "remount,rw")
+        try:
+            self.world.close()
+        finally:
+            subprocess.run(["umount", "-l", str(self.store)], check=False)
+
+    def mount(self, what, *flags):
+        return subprocess.run(["mount", *flags, what, str(self.store)], check=False,
+                              capture_output=True).returncode == 0
+
+    def start_job(self):
+        env = {**os.environ, "CAIRN_JOB": "full", "TRAINER_ROWS": "4", "TRAINER_AHEAD": "4000",
+               "CAIRN_SOCKET": self.world.socket()}
+        self.trainer = subprocess.Popen(
+            [BIN / "tests/trainer", RUN, "0", "1", *map(str, STEPS)], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, env=env)
+
+    def states(self):
+        _, _, body = self.world.get(f"/v1/runs/{RUN}/checkpoints?limit=1000")
+        return {i["step"]: i["state"] for i in json.loads(body).get("items", [])}
+
+    def refused(self):
+        log = (self.root / "uploader-0.log").read_text(errors="replace")
+        return any("send.retry" in line for line in log.splitlines())
+
+    def wait_for_refusals(self):
+        """Five tries of a step were all there were before: they took less than a second."""
+        wait_until(self.refused)
+        time.sleep(2)
+
+    def ends_well(self):
+        out, _ = self.trainer.communicate(timeout=120)
+        self.assertEqual(self.trainer.returncode, 0, out + self.world.logs())
+        wait_until(lambda: [s for s in STEPS if self.states().get(s) == "committed"] == STEPS)
+        self.world.cairn("verify", f"{RUN}@{STEPS[-1]}")
+
+    def test_a_save_outlives_a_folder_that_is_full_for_a_moment(self):
+        filler = self.store / "somebody-elses"
+        room = os.statvfs(self.store)
+        with open(filler, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0,
+                               room.f_bavail * room.f_bsize - LEFT_OVER_BYTES)
+        self.start_job()
+        self.wait_for_refusals()
+        self.assertNotIn("committed", self.states().values())
+        filler.unlink()
+        self.ends_well()
+
+    def test_a_save_outlives_a_folder_that_is_read_only_for_a_moment(self):
+        self.start_job()
+        wait_until(lambda: self.states())
+        wait_until(lambda: self.mount("none", "-o", "remount,ro"))  # between two writers
+        self.wait_for_refusals()
+        self.assertTrue(self.mount("none", "-o", "remount,rw"))
+        self.ends_well()
+
+
+def enter_namespace():
+    """This program again, where it may mount; 77: nobody may here."""
+    flags = ["-m"] if os.geteuid() == 0 else ["-r", "-m"]
+    probe = subprocess.run(["unshare", *flags, "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+                           capture_output=True, check=False)
+    if probe.returncode:
+        print("nothing can be mounted here: skipped")
+        sys.exit(77)
+    os.execvpe("unshare", ["unshare", *flags, sys.executable, *sys.argv],
+               {**os.environ, INSIDE: "1"})
+
+
+if __name__ == "__main__":
+    if os.environ.get(INSIDE) != "1":
+        enter_namespace()
+    unittest.main(verbosity=2)
