@@ -290,3 +290,29 @@ enum cairn_code cairn_rest_bytes(struct cairn_rest *rest, const char *method, co
     if (!ret_reply || !call.reply.size) return CAIRN_OK;
     return cairn_buf_append(ret_reply, call.reply.data, call.reply.size, err);
 }
+
+enum cairn_code cairn_rest_range(struct cairn_rest *rest, const char *path, uint64_t offset,
+                                 void *into, size_t size, struct cairn_error *err) {
+    CAIRN_ASSERT(size > 0);
+    AUTO_CALL call = {.reply.limit = ERROR_BODY_BYTES_MAX};
+    call.request = (struct cairn_http_request){
+        .method = "GET",
+        .reply_data = into,
+        .reply_capacity = size,
+        .direct = true,
+        .total_ms = rest->timeout_ms,
+    };
+    CAIRN_TRY(cairn_buf_printf(&call.range, err, "Range: bytes=%llu-%llu",
+                               (unsigned long long)offset,
+                               (unsigned long long)(offset + size - 1)));
+    add_header(&call, call.range.data);
+    CAIRN_TRY(run(rest, &call, path, err));
+    if (call.request.status != 206)
+        return cairn_fail(err, CAIRN_PROTOCOL, "server %s: GET %s: asked for a range, got %d",
+                          rest->name, cairn_short(path).text, call.request.status);
+    if (call.request.reply_bytes != size)
+        return cairn_fail(err, CAIRN_CORRUPT, "server %s: GET %s: %zu bytes asked for, %llu sent",
+                          rest->name, cairn_short(path).text, size,
+                          (unsigned long long)call.request.reply_bytes);
+    return CAIRN_OK;
+}

@@ -42,6 +42,11 @@ enum cairn_code cairn_rest_bytes(struct cairn_rest *rest, const char *method, co
                                  const char *content_type, struct cairn_view body,
                                  const char *range, struct cairn_buf *ret_reply,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* GET of exactly these bytes of a body, into memory that is there already: no copy is made on the
+ * way. A shorter answer is CAIRN_CORRUPT, a longer one CAIRN_PROTOCOL; on failure the memory may
+ * hold anything. */
+enum cairn_code cairn_rest_range(struct cairn_rest *rest, const char *path, uint64_t offset,
+                                 void *into, size_t size, struct cairn_error *err) CAIRN_MUST_USE;
 /* Was the last call refused by this API, in its own words: a problem body with a code of the table?
  * A bare 404, 403 or 413 is a proxy's (Q48). */
 bool cairn_rest_spoke(const struct cairn_rest *rest);

@@ -6,7 +6,8 @@
 
 #include "cli/output.h"
 
-#define WORKERS_DEFAULT 4
+/* While some write what they have, others wait for the store; 8 MiB each. */
+#define WORKERS_DEFAULT 8
 #define WORKERS_MAX 64
 
 struct job {

@@ -20,7 +20,7 @@ struct cairn_cli_fetch {
     const struct cairn_cli_source *source;
     const uint32_t *shards; /* indexes into the manifest */
     size_t shard_count;
-    uint32_t workers; /* 0 = 4 */
+    uint32_t workers; /* 0 = 8 */
     bool stat_only;   /* compare lengths, read nothing */
     struct cairn_cli_meter *meter;
     /* NULL: bytes are only checked. */

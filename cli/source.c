@@ -20,7 +20,7 @@ struct cairn_cli_reader {
     const struct cairn_cli_source *source;
     struct cairn_rest *rest;
     struct cairn_store_worker *worker;
-    struct cairn_buf path, reply;
+    struct cairn_buf path;
 };
 
 /* ---- which version ---- */
@@ -174,7 +174,6 @@ enum cairn_code cairn_cli_reader_new(const struct cairn_cli_source *source,
     CAIRN_AUTO_PTR(cli_reader) reader = calloc(1, sizeof *reader);
     if (!reader) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a reader");
     reader->source = source;
-    reader->reply.limit = 64 * CAIRN_MIB;
     if (source->store)
         CAIRN_TRY(cairn_store_worker_new(source->store, &reader->worker, err));
     else
@@ -188,7 +187,6 @@ void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
     if (reader->rest) cairn_rest_free(reader->rest);
     if (reader->worker) cairn_store_worker_free(reader->worker);
     cairn_buf_release(&reader->path);
-    cairn_buf_release(&reader->reply);
     free(reader);
 }
 
@@ -249,17 +247,9 @@ static enum cairn_code read_from_store(struct piece *piece, struct cairn_error *
 
 static enum cairn_code ask_server(struct piece *piece, struct cairn_error *err) {
     struct cairn_cli_reader *reader = piece->reader;
-    char range[64];
     CAIRN_TRY(shard_path(reader, piece->shard->name, err));
-    snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)piece->offset,
-             (unsigned long long)(piece->offset + piece->size - 1));
-    cairn_buf_clear(&reader->reply);
-    CAIRN_TRY(cairn_rest_bytes(reader->rest, "GET", reader->path.data, NULL, CAIRN_VIEW(""), range,
-                               &reader->reply, err));
-    if (reader->reply.size != piece->size)
-        return cairn_fail(err, CAIRN_CORRUPT, "the server sent %zu bytes, expected %zu",
-                          reader->reply.size, piece->size);
-    memcpy(piece->into, reader->reply.data, piece->size);
+    CAIRN_TRY(cairn_rest_range(reader->rest, reader->path.data, piece->offset, piece->into,
+                               piece->size, err));
     struct cairn_view bytes = {piece->into, piece->size};
     return cairn_store_blocks_check(checksums_of(piece), piece->offset, bytes, err);
 }

@@ -13,8 +13,6 @@
 #include "common/file.h"
 #include "common/text.h"
 
-#define PART_FLAGS (O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW)
-
 static const struct cairn_manifest_shard *shard_at(const struct cairn_cli_target *target,
                                                    uint32_t index) {
     return &target->source->version.manifest.shards[index];
@@ -120,21 +118,53 @@ bool cairn_cli_target_have(void *owner, uint32_t shard, uint64_t offset, void *m
     return fd >= 0 && same_bytes(target, fd, shard, offset, memory, size);
 }
 
+/* Its whole length is given to it at once: what lies behind the end of a file is written by one
+ * thread at a time. */
+static enum cairn_code create_part(const struct cairn_cli_target *target, uint32_t shard,
+                                   const char *name, struct cairn_file *ret,
+                                   struct cairn_error *err) {
+    uint64_t size = shard_at(target, shard)->size_bytes;
+    struct cairn_file file = {0};
+    CAIRN_TRY(cairn_file_create(target->part_fd, name, size, &file, err));
+    if (ftruncate(file.fd, (off_t)size)) {
+        enum cairn_code code = cairn_fail_errno(err, "%s", name);
+        cairn_file_release(&file);
+        return code;
+    }
+    *ret = file;
+    return CAIRN_OK;
+}
+
+/* Several threads may be the first to write to one shard. */
+static enum cairn_code open_or_create_part(const struct cairn_cli_target *target, uint32_t shard,
+                                           const char *name, struct cairn_file *ret,
+                                           struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_file_open_write(target->part_fd, name, ret, &why);
+    if (code == CAIRN_NOT_FOUND) {
+        code = create_part(target, shard, name, ret, &why);
+        if (code == CAIRN_PRECONDITION)
+            code = cairn_file_open_write(target->part_fd, name, ret, &why);
+    }
+    if (code != CAIRN_OK && err) *err = why;
+    return code;
+}
+
+/* Past the page cache where the file system takes that; else the disk begins at once, so that the
+ * sync at the end has little left to do. */
 enum cairn_code cairn_cli_target_write(void *owner, uint32_t shard, uint64_t offset,
                                        const void *bytes, size_t size, struct cairn_error *err) {
     const struct cairn_cli_target *target = owner;
+    struct cairn_file file = {0};
     char name[16];
     if (target->in_place[shard]) return CAIRN_OK;
     part_name(shard, name);
-    CAIRN_AUTO_FD fd = openat(target->part_fd, name, PART_FLAGS, 0666);
-    if (fd < 0) return cairn_fail_errno(err, "%s/%s", target->part_name, name);
-    for (size_t done = 0; done < size;) {
-        ssize_t wrote = pwrite(fd, (const char *)bytes + done, size - done, (off_t)(offset + done));
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) return cairn_fail_errno(err, "%s", shard_at(target, shard)->name);
-        done += (size_t)wrote;
-    }
-    return CAIRN_OK;
+    enum cairn_code code = open_or_create_part(target, shard, name, &file, err);
+    if (code == CAIRN_OK) code = cairn_file_write_at(&file, bytes, size, offset, err);
+    if (code == CAIRN_OK && file.direct_fd < 0)
+        (void)sync_file_range(file.fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
+    cairn_file_release(&file);
+    return code == CAIRN_OK ? code : cairn_within(err, code, "%s", shard_at(target, shard)->name);
 }
 
 static enum cairn_code open_part(struct cairn_cli_target *target, struct cairn_error *err) {
