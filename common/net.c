@@ -6,9 +6,11 @@
  */
 #include "common/net.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -351,4 +353,58 @@ enum cairn_code cairn_net_receive(int fd, void *ret_data, size_t capacity, size_
     *ret_fd_count = count;
     *ret_size = n < 0 ? 0 : (size_t)n;
     return CAIRN_OK;
+}
+
+/* ---- addresses of metadata services ---- */
+
+static bool is_metadata_v4(const uint8_t v4[4]) {
+    static const uint8_t alone[][4] = {{100, 100, 100, 200} /* Alibaba */,
+                                       {192, 0, 0, 192} /* Oracle */};
+    for (size_t i = 0; i < CAIRN_COUNT(alone); i++)
+        if (!memcmp(v4, alone[i], 4)) return true;
+    return v4[0] == 169 && v4[1] == 254;
+}
+
+/* The IPv4 address that an IPv6 address stands for on its way; NULL: none. */
+static const uint8_t *v4_within(const uint8_t v6[16]) {
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, compatible[12] = {0};
+    static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b}, sixtofour[2] = {0x20, 0x02};
+    if (!memcmp(v6, mapped, 12) || !memcmp(v6, compatible, 12) || !memcmp(v6, nat64, 12))
+        return v6 + 12;
+    return memcmp(v6, sixtofour, 2) ? NULL : v6 + 2;
+}
+
+static bool is_metadata_v6(const uint8_t v6[16]) {
+    static const uint8_t amazon[4] = {0xfd, 0x00, 0x0e, 0xc2};
+    const uint8_t *v4 = v4_within(v6);
+    if (v4 && is_metadata_v4(v4)) return true;
+    return !memcmp(v6, amazon, 4) || (v6[0] == 0xfe && (v6[1] & 0xc0) == 0x80);
+}
+
+bool cairn_net_is_metadata(const struct sockaddr *address) {
+    const void *any = address;
+    if (address->sa_family == AF_INET)
+        return is_metadata_v4((const void *)&((const struct sockaddr_in *)any)->sin_addr);
+    if (address->sa_family != AF_INET6) return false;
+    return is_metadata_v6(((const struct sockaddr_in6 *)any)->sin6_addr.s6_addr);
+}
+
+bool cairn_net_is_metadata_host(struct cairn_view host) {
+    static const char *const names[] = {"metadata.google.internal", "metadata.goog",
+                                        "instance-data.ec2.internal"};
+    char text[256];
+    struct in_addr v4;
+    struct in6_addr v6;
+    const char *from = host.data;
+    size_t size = host.size;
+    if (size && from[0] == '[') from++, size--;
+    while (size && (from[size - 1] == '.' || from[size - 1] == ']')) size--;
+    if (size >= sizeof text) return false;
+    memcpy(text, from, size);
+    text[size] = '\0';
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++)
+        if (!strcasecmp(text, names[i])) return true;
+    if (inet_aton(text, &v4)) return is_metadata_v4((const void *)&v4);
+    text[strcspn(text, "%")] = '\0'; /* the interface of a link-local address */
+    return inet_pton(AF_INET6, text, &v6) == 1 && is_metadata_v6(v6.s6_addr);
 }

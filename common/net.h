@@ -12,6 +12,8 @@
  *              again with its end, however it ended.
  *          U6  accept passes over callers that have gone, 16 in a row at most; every other failure
  *              is one to pause after, since the callers still wait and poll returns at once (K08).
+ *          U7  an address of a cloud's instance metadata, which hands out keys, is told in every
+ *              spelling: decimal, octal and hexadecimal, short, and within IPv6.
  * Limits:  CAIRN_NET_FDS_MAX fds a message; socket paths and claimed names of at most 107 bytes.
  * Threads: stateless.
  * Next:    api/frame.h for what is said over it.
@@ -21,6 +23,8 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+
+struct sockaddr;
 
 #define CAIRN_NET_FDS_MAX 8
 #define CAIRN_NET_ACCEPT_PAUSE_MS 200
@@ -55,3 +59,9 @@ enum cairn_code cairn_net_send(int fd, struct cairn_view bytes, const int *fds, 
 enum cairn_code cairn_net_receive(int fd, void *ret_data, size_t capacity, size_t *ret_size,
                                   int *ret_fds, size_t *ret_fd_count,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Is it link-local, or another address where clouds keep metadata and keys, also written within an
+ * IPv6 address (mapped, compatible, NAT64, 6to4)? */
+bool cairn_net_is_metadata(const struct sockaddr *address);
+/* The same of a host as a URL has it, "[...]" or not: a numeric one in any spelling that inet_aton
+ * takes, or a well-known name. Other names must be asked for what they resolve to. */
+bool cairn_net_is_metadata_host(struct cairn_view host);

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/http/trace.h"
 #include "common/http/inside.h"
+#include "common/net.h"
 
 /* The default of 64 KiB costs half of the speed; 1 MiB equals a bare send(). */
 #define UPLOAD_BUFFER_BYTES (1L << 20)
@@ -29,24 +30,12 @@ static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
     return CURL_SOCKOPT_OK;
 }
 
-/* A name of the outside that points to the link reaches what was never meant to be a store: the
- * instance metadata with its keys. */
-static bool is_link_local(const struct sockaddr *address) {
-    const uint8_t *v4 =
-        (const uint8_t *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
-    const uint8_t *v6 =
-        (const uint8_t *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
-    if (address->sa_family == AF_INET) return v4[0] == 169 && v4[1] == 254;
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    if (address->sa_family != AF_INET6) return false;
-    if (!memcmp(v6, mapped, sizeof mapped)) return v6[12] == 169 && v6[13] == 254;
-    return v6[0] == 0xfe && (v6[1] & 0xc0) == 0x80;
-}
-
+/* A name of the outside that points there reaches what was never meant to be a store: the instance
+ * metadata with its keys. */
 static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sockaddr *address) {
     struct cairn_http_dial *dial = owner;
     (void)purpose;
-    if (dial->engine->options.refuses_link_local && is_link_local(&address->addr)) {
+    if (dial->engine->options.refuses_link_local && cairn_net_is_metadata(&address->addr)) {
         dial->refused = true;
         return CURL_SOCKET_BAD;
     }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "common/net.h"
 #include "common/text.h"
 #include "common/url.h"
 #include "store/keys/credentials.h"
@@ -132,12 +133,6 @@ static bool is_this_machine(const char *host, size_t size) {
     return !strncmp(host, "127.", 4) && strspn(host, "0123456789.") == size;
 }
 
-static bool is_metadata(const char *host, size_t size) {
-    return !strncmp(host, "169.254.", 8) || !strncmp(host, "[fd00:ec2:", 10) ||
-           !strncmp(host, "[fe80:", 6) ||
-           (size == 24 && !strncmp(host, "metadata.google.internal", 24));
-}
-
 static enum cairn_code check_host(const struct cairn_s3_config *config, const char *endpoint,
                                   const char *host, size_t size, struct cairn_error *err) {
     size_t name_size = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
@@ -145,7 +140,7 @@ static enum cairn_code check_host(const struct cairn_s3_config *config, const ch
     if (!name_size || size > 255 || memchr(host, '@', size) || strpbrk(endpoint, "?#\\ \t\r\n%"))
         return cairn_fail(err, CAIRN_INVALID,
                           "the endpoint must be http(s)://host[:port], without user or query");
-    if (is_metadata(host, name_size))
+    if (cairn_net_is_metadata_host((struct cairn_view){host, name_size}))
         return cairn_fail(err, CAIRN_INVALID,
                           "the endpoint is an address of a metadata service, not of a store");
     if (!strcmp(config->scheme, "http") && !config->options.allow_plain_http &&
@@ -190,9 +185,9 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
 /* In the order of AWS's SDKs. *ret NULL: AWS itself. */
 static enum cairn_code find_endpoint(const struct cairn_profile *profile, const char *option,
                                      const char **ret, struct cairn_error *err) {
-    const char *ignored = first_of(variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
-                                   cairn_profile_get(profile, "ignore_configured_endpoint_urls"),
-                                   NULL);
+    const char *ignored =
+        first_of(variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
+                 cairn_profile_get(profile, "ignore_configured_endpoint_urls"), NULL);
     *ret = option && *option ? option : NULL;
     if (*ret || (ignored && !strcasecmp(ignored, "true"))) return CAIRN_OK;
     *ret = first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);

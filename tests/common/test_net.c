@@ -422,3 +422,48 @@ TEST(a_long_message_arrives_whole_and_its_descriptor_once) {
     EXPECT_EQ_U64(reader.wrong, 0);
     EXPECT_EQ_U64(reader.fds, 1);
 }
+
+/* ---- addresses of metadata services ---- */
+
+TEST(a_metadata_address_is_known_in_every_spelling) { /* U7 */
+    static const char *const bad[] = {"169.254.169.254",
+                                      "169.254.170.2",
+                                      "2852039166",
+                                      "0xa9fea9fe",
+                                      "0XA9.0xFE.43518",
+                                      "0251.0376.0251.0376",
+                                      "025177524776",
+                                      "169.16689662",
+                                      "169.254.43518",
+                                      "169.254.169.254.",
+                                      "[::ffff:169.254.169.254]",
+                                      "[::ffff:a9fe:a9fe]",
+                                      "[0:0:0:0:0:FFFF:A9FE:A9FE]",
+                                      "[::169.254.169.254]",
+                                      "[64:ff9b::a9fe:a9fe]",
+                                      "[2002:a9fe:a9fe::1]",
+                                      "[fe80::1]",
+                                      "[FE80::1%25eth0]",
+                                      "[fd00:ec2::254]",
+                                      "[FD00:0EC2:0::254]",
+                                      "100.100.100.200",
+                                      "192.0.0.192",
+                                      "Metadata.Google.Internal",
+                                      "metadata.google.internal."};
+    static const char *const good[] = {"127.0.0.1",
+                                       "2130706433",
+                                       "[::1]",
+                                       "169.253.1.1",
+                                       "169.255.0.1",
+                                       "[2001:db8::a9fe:a9fe]",
+                                       "s3.example.com",
+                                       "169.254.example.com",
+                                       "[::ffff:10.0.0.1]",
+                                       "fd00:ec3::1",
+                                       "",
+                                       "[]"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
+        if (!cairn_net_is_metadata_host(cairn_view_of(bad[i]))) EXPECT_EQ_TEXT(bad[i], "refused");
+    for (size_t i = 0; i < CAIRN_COUNT(good); i++)
+        if (cairn_net_is_metadata_host(cairn_view_of(good[i]))) EXPECT_EQ_TEXT(good[i], "taken");
+}

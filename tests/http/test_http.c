@@ -503,8 +503,14 @@ TEST(a_link_local_address_is_refused_before_anything_is_sent) { /* G02 */
     cairn_http_engine_free(bench.engine);
     struct cairn_http_options http = {.connect_ms = 2000, .refuses_link_local = true};
     REQUIRE_OK(cairn_http_engine_new(&http, &bench.engine, NULL));
-    const char *const urls[] = {"http://169.254.169.254/latest", "http://[fe80::1]/",
-                                "http://[::ffff:169.254.169.254]/"};
+    const char *const urls[] = {"http://169.254.169.254/latest",
+                                "http://[fe80::1]/",
+                                "http://[::ffff:169.254.169.254]/",
+                                "http://2852039166/latest",
+                                "http://0xa9fea9fe/latest",
+                                "http://0251.0376.0251.0376/",
+                                "http://[64:ff9b::a9fe:a9fe]/",
+                                "http://[fd00:ec2::254]/"};
     for (size_t i = 0; i < CAIRN_COUNT(urls); i++) {
         bench.request.url = urls[i];
         EXPECT_CODE(perform(&bench), CAIRN_FORBIDDEN);

@@ -40,6 +40,11 @@ TEST(endpoints_that_must_not_be_are_refused) { /* G02, C1 */
                                       "http://169.254.169.254",
                                       "https://169.254.169.254",
                                       "https://[fd00:ec2::254]",
+                                      "https://2852039166",
+                                      "https://0xa9fea9fe:9000/x",
+                                      "https://0251.0376.0251.0376",
+                                      "https://[::ffff:a9fe:a9fe]:443",
+                                      "https://METADATA.google.internal.",
                                       "https://",
                                       "https://a b",
                                       "http://127.0.0.1.evil.com"};
