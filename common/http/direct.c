@@ -412,12 +412,13 @@ static void end_with_reply(struct cairn_http_transfer *transfer) {
     end_with(transfer, code, &error, keep);
 }
 
-/* D4. */
-static bool replace_link(struct cairn_http_transfer *transfer) {
+/* D4. What else is idle has been so for at least as long. */
+bool cairn_http_direct_replace(struct cairn_http_transfer *transfer) {
     struct cairn_http_link *link = transfer->link;
     struct cairn_error error = {0};
     if (!link->kept || transfer->resent || transfer->request->reply_at_us) return false;
     transfer->resent = true;
+    cairn_http_link_drop_idle(transfer->engine, transfer->request->url);
     cairn_http_link_drop(link);
     enum cairn_code code = cairn_http_direct_start(transfer, &error);
     if (code) cairn_http_end(transfer, code, &error);
@@ -426,7 +427,7 @@ static bool replace_link(struct cairn_http_transfer *transfer) {
 
 static void end_broken(struct cairn_http_transfer *transfer, const char *why) {
     struct cairn_error error = {0};
-    if (replace_link(transfer)) return;
+    if (cairn_http_direct_replace(transfer)) return;
     uint64_t bytes = transfer->request->reply_bytes, length = transfer->request->content_length;
     if (transfer->headers_over && length != UINT64_MAX && bytes < length)
         cairn_fail(&error, CAIRN_UNAVAILABLE, "%s; the reply ended after %llu of %llu bytes", why,
@@ -446,8 +447,8 @@ static void end_closed(struct cairn_http_transfer *transfer) {
         }
     }
     end_broken(transfer, transfer->request->reply_at_us
-                             ? "the store closed the connection in the middle of its reply"
-                             : "the store closed the connection without a reply");
+                             ? "the peer closed the connection in the middle of its reply"
+                             : "the peer closed the connection without a reply");
 }
 
 /* ---- the interface ---- */
@@ -455,6 +456,7 @@ static void end_closed(struct cairn_http_transfer *transfer) {
 static void begin(struct cairn_http_transfer *transfer) {
     transfer->started_us = transfer->moved_us = cairn_mono_us();
     transfer->request->starts++;
+    transfer->on_kept = transfer->link->kept;
     transfer->request->reached = true;
     if (transfer->engine->options.verbose_trace)
         cairn_http_trace_lines('>', cairn_buf_view(&transfer->head));

@@ -28,6 +28,8 @@ enum cairn_code cairn_http_direct_prepare(struct cairn_http_transfer *transfer,
 /* On a kept link or a new one. */
 enum cairn_code cairn_http_direct_start(struct cairn_http_transfer *transfer,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* On a new link, where its kept one is dead (D4); false: it may not, and goes on as it is. */
+bool cairn_http_direct_replace(struct cairn_http_transfer *transfer);
 /* Moves what can be moved now; may end the request. */
 void cairn_http_direct_step(struct cairn_http_transfer *transfer);
 /* What its link waits for, in CURL_WAIT_ flags; not to send while the pace forbids it. */

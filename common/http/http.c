@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/http/deaf.h"
 #include "common/http/direct.h"
 #include "common/url.h"
 
@@ -73,7 +74,9 @@ enum cairn_code cairn_http_engine_new(const struct cairn_http_options *options,
     uint32_t most = engine->options.connections_max;
     engine->waits = calloc(most, sizeof *engine->waits);
     engine->waiter = calloc(most, sizeof *engine->waiter);
-    if (!engine->waits || !engine->waiter) {
+    engine->socket_room = 4 * most;
+    engine->sockets = calloc(engine->socket_room, sizeof *engine->sockets);
+    if (!engine->waits || !engine->waiter || !engine->sockets) {
         cairn_http_engine_free(engine);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an http engine");
     }
@@ -103,6 +106,7 @@ void cairn_http_engine_free(struct cairn_http_engine *engine) {
     free(engine->waits);
     free(engine->waiter);
     if (engine->multi) curl_multi_cleanup(engine->multi);
+    free(engine->sockets);
     free(engine->ca_bundle);
     free(engine->interface_name);
     free(engine->congestion);
@@ -320,6 +324,16 @@ static void start_waiting(struct cairn_http_engine *engine) {
     }
 }
 
+/* Once more, on a new connection. */
+static bool start_anew(struct cairn_http_engine *engine, struct cairn_http_transfer *transfer) {
+    transfer->resent = true;
+    transfer->sent_bytes = 0;
+    transfer->request->sent_at_us = 0;
+    curl_multi_remove_handle(engine->multi, transfer->easy);
+    curl_easy_setopt(transfer->easy, CURLOPT_FRESH_CONNECT, 1L);
+    return curl_multi_add_handle(engine->multi, transfer->easy) == CURLM_OK;
+}
+
 /* libcurl itself repeats a request on a kept connection that turns out to be dead, but not when it
  * notices while sending the body. No byte of a reply came and the body was not taken whole, so
  * repeating it, once and on a new connection, cannot do anything twice. */
@@ -330,12 +344,26 @@ static bool resend(struct cairn_http_engine *engine, struct cairn_http_transfer 
     curl_easy_getinfo(transfer->easy, CURLINFO_NUM_CONNECTS, &connects);
     if (result != CURLE_SEND_ERROR || connects || request->reply_at_us || transfer->resent)
         return false;
-    transfer->resent = true;
-    transfer->sent_bytes = 0;
-    request->sent_at_us = 0;
-    curl_multi_remove_handle(engine->multi, transfer->easy);
-    curl_easy_setopt(transfer->easy, CURLOPT_FRESH_CONNECT, 1L);
-    return curl_multi_add_handle(engine->multi, transfer->easy) == CURLM_OK;
+    return start_anew(engine, transfer);
+}
+
+/* Those whose peer has gone without a word. */
+static void leave_deaf(struct cairn_http_engine *engine) {
+    struct cairn_http_transfer *transfer = engine->active, *next = NULL;
+    for (; transfer; transfer = next) {
+        next = transfer->next;
+        if (cairn_http_deaf_due_us(transfer) > cairn_mono_us() || !cairn_http_deaf_look(transfer))
+            continue;
+        if (!transfer->direct) {
+            if (start_anew(engine, transfer)) continue;
+            struct cairn_error error = {0};
+            cairn_fail(&error, CAIRN_UNAVAILABLE, "the connection is dead");
+            cairn_http_end(transfer, CAIRN_UNAVAILABLE, &error);
+        } else {
+            (void)cairn_http_direct_replace(transfer);
+        }
+        next = engine->active; /* done() may have started and cancelled others */
+    }
 }
 
 static void end_connecting(struct cairn_http_link *link, CURLcode result) {
@@ -448,7 +476,8 @@ static uint32_t wait_ms(const struct cairn_http_engine *engine, uint64_t until_u
     uint64_t now = cairn_mono_us(), due = until_us;
     bool total;
     for (const struct cairn_http_transfer *t = engine->active; t; t = t->next)
-        due = cairn_min_u64(due, cairn_min_u64(due_us(t, &total), look_us(t)));
+        due = cairn_min_u64(due, cairn_min_u64(cairn_min_u64(due_us(t, &total), look_us(t)),
+                                               cairn_http_deaf_due_us(t)));
     for (const struct cairn_http_transfer *t = engine->waiting; t; t = t->next)
         due = cairn_min_u64(due, due_us(t, &total));
     if (due <= now) return 0;
@@ -503,6 +532,7 @@ enum cairn_code cairn_http_poll(struct cairn_http_engine *engine, uint32_t timeo
             return cairn_fail(err, CAIRN_INTERNAL, "libcurl's multi handle is broken");
         reap(engine);
         step_direct(engine);
+        leave_deaf(engine);
         end_late(engine);
         if (engine->ended_count != ended) return CAIRN_OK;
         if (atomic_exchange(&engine->woken, false)) return CAIRN_OK;

@@ -23,7 +23,7 @@ struct cairn_http_link; /* common/http/link.h */
 
 /* What became of the addresses that one handle tried. */
 struct cairn_http_dial {
-    const struct cairn_http_engine *engine;
+    struct cairn_http_engine *engine;
     bool refused, tried; /* some were link-local; some were not */
 };
 
@@ -55,7 +55,12 @@ struct cairn_http_transfer {
     uint64_t submitted_us, moved_us;
     curl_off_t sent_bytes, received_bytes;
     size_t header_bytes;
-    bool resent; /* once, because the kept connection it was given was dead */
+    bool resent;         /* once, because the kept connection it was given was dead */
+    bool on_kept;        /* a request went over its connection before; started_us is known */
+    uint16_t local_port; /* of that connection, where libcurl speaks over it */
+    bool heard;          /* the peer has acknowledged bytes of it, or has answered */
+    uint64_t started_us,
+        deaf_look_us; /* when it began there; the next look at the peer's silence */
     bool headers_over, chunked;
     enum cairn_code refused; /* why a callback of ours stopped it; error holds the sentence */
     struct cairn_error error;
@@ -65,9 +70,8 @@ struct cairn_http_transfer {
     struct cairn_http_link *link; /* NULL: none yet */
     struct cairn_buf head;
     size_t head_sent;
-    uint64_t started_us; /* when the request began on its link */
-    uint64_t looked_us;  /* at queued_bytes */
-    int queued_bytes;    /* what the peer had not acknowledged when that was last looked at */
+    uint64_t looked_us; /* at queued_bytes */
+    int queued_bytes;   /* what the peer had not acknowledged when that was last looked at */
     enum cairn_http_reading reading;
     uint64_t chunk_left;
     bool says_close, strange_coding;
@@ -87,6 +91,8 @@ struct cairn_http_engine {
     struct curl_waitfd *waits;       /* connections_max of them */
     struct cairn_http_link **waiter; /* whose each is */
     uint64_t ended_count, swept_us;
+    int *sockets; /* of libcurl's connections: socket_room at most are known */
+    uint32_t socket_count, socket_room;
     atomic_bool woken;
 };
 

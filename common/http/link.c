@@ -74,6 +74,13 @@ void cairn_http_link_sweep(struct cairn_http_engine *engine) {
     }
 }
 
+void cairn_http_link_drop_idle(struct cairn_http_engine *engine, const char *url) {
+    for (struct cairn_http_link *link = engine->links, *next; link; link = next) {
+        next = link->next;
+        if (!link->transfer && is_to(link, url)) cairn_http_link_drop(link);
+    }
+}
+
 /* The one that was used last is warmest. */
 static struct cairn_http_link *find_kept(struct cairn_http_engine *engine, const char *url) {
     struct cairn_http_link *best = NULL;

@@ -19,8 +19,8 @@
  */
 #pragma once
 
-#include "common/http/tls.h"
 #include "common/http/inside.h"
+#include "common/http/tls.h"
 
 #define CAIRN_HTTP_LINK_INPUT_BYTES (16 * CAIRN_KIB)
 
@@ -50,6 +50,8 @@ bool cairn_http_link_connected(struct cairn_http_link *link, CURLcode result);
 /* For the next request. */
 void cairn_http_link_keep(struct cairn_http_link *link);
 void cairn_http_link_drop(struct cairn_http_link *link);
+/* All idle ones to the origin of url. */
+void cairn_http_link_drop_idle(struct cairn_http_engine *engine, const char *url);
 /* Drops the idle ones that nobody can use any more. */
 void cairn_http_link_sweep(struct cairn_http_engine *engine);
 /* CURLE_OK with *ret_size 0: the peer's end. CURLE_AGAIN: nothing now. */

@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/http/trace.h"
+#include "common/http/deaf.h"
 #include "common/http/inside.h"
+#include "common/http/trace.h"
 #include "common/net.h"
 
 /* The default of 64 KiB costs half of the speed; 1 MiB equals a bare send(). */
@@ -20,10 +21,22 @@
 
 /* ---- callbacks of libcurl ---- */
 
+/* An idle connection whose other end has gone without a word (a machine that lost its power, a
+ * gateway that forgot it) is found before a request waits on it. Not of a Unix socket, hence no
+ * check. */
+static void probe_when_idle(curl_socket_t fd) {
+    const int on = 1, idle_s = 10, each_s = 5, count = 3;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &each_s, sizeof each_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
 static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
     const struct cairn_http_dial *dial = owner;
     const char *congestion = dial->engine->congestion;
     if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKOPT_OK;
+    probe_when_idle(fd);
     /* Not of a Unix socket, hence no check. */
     if (congestion)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
@@ -40,15 +53,17 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sock
         return CURL_SOCKET_BAD;
     }
     dial->tried = true;
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd >= 0) cairn_http_deaf_add(dial->engine, fd);
+    return fd;
 }
 
 /* Always a reset: a connection is closed when its request was given up (Y3: what the kernel still
  * holds of the body must not go out and complete the request), or when it is idle, where it makes
  * no difference. */
 static int on_close(void *owner, curl_socket_t fd) {
-    (void)owner;
     struct linger none = {.l_onoff = 1, .l_linger = 0};
+    cairn_http_deaf_remove(owner, fd);
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
     return close(fd);
 }
@@ -118,7 +133,12 @@ void cairn_http_set_safety(CURL *easy) {
 /* Before the request goes out, each time. */
 static int on_start(void *owner, char *peer, char *local, int peer_port, int local_port) {
     struct cairn_http_transfer *transfer = owner;
-    (void)peer, (void)local, (void)peer_port, (void)local_port;
+    long connects = 1;
+    (void)peer, (void)local, (void)peer_port;
+    curl_easy_getinfo(transfer->easy, CURLINFO_NUM_CONNECTS, &connects);
+    transfer->on_kept = !connects;
+    transfer->local_port = (uint16_t)local_port;
+    transfer->started_us = cairn_mono_us();
     transfer->request->starts++;
     return CURL_PREREQFUNC_OK;
 }
@@ -142,7 +162,7 @@ static void set_callbacks(struct cairn_http_transfer *transfer) {
 }
 
 void cairn_http_set_connection(struct cairn_http_dial *dial, CURL *easy) {
-    const struct cairn_http_engine *engine = dial->engine;
+    struct cairn_http_engine *engine = dial->engine;
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, dial);
     curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_socket);

@@ -2,6 +2,7 @@
 /* The HTTP client against a server that is wrong in every way a test can write down. */
 #include "common/http/http.h"
 
+#include <linux/filter.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -37,12 +38,11 @@ static bool open_bench(struct cairn_bench *bench, void (*answer)(struct cairn_re
     if (!bench->server) bench->server = cairn_responder_start(&options);
     if (!bench->server) return false;
     snprintf(bench->url, sizeof bench->url, "%s%s", cairn_responder_url(bench->server), path);
-    bench->request = (struct cairn_http_request){
-        .method = "GET",
-        .url = bench->url,
-        .reply_buf = &bench->reply,
-        .direct = getenv("CAIRN_TEST_DIRECT") != NULL,
-        .owner = bench};
+    bench->request = (struct cairn_http_request){.method = "GET",
+                                                 .url = bench->url,
+                                                 .reply_buf = &bench->reply,
+                                                 .direct = getenv("CAIRN_TEST_DIRECT") != NULL,
+                                                 .owner = bench};
     struct cairn_http_options http = {.connections_max = 4};
     return bench->engine || cairn_http_engine_new(&http, &bench->engine, NULL) == CAIRN_OK;
 }
@@ -503,14 +503,10 @@ TEST(a_link_local_address_is_refused_before_anything_is_sent) { /* G02 */
     cairn_http_engine_free(bench.engine);
     struct cairn_http_options http = {.connect_ms = 2000, .refuses_link_local = true};
     REQUIRE_OK(cairn_http_engine_new(&http, &bench.engine, NULL));
-    const char *const urls[] = {"http://169.254.169.254/latest",
-                                "http://[fe80::1]/",
-                                "http://[::ffff:169.254.169.254]/",
-                                "http://2852039166/latest",
-                                "http://0xa9fea9fe/latest",
-                                "http://0251.0376.0251.0376/",
-                                "http://[64:ff9b::a9fe:a9fe]/",
-                                "http://[fd00:ec2::254]/"};
+    const char *const urls[] = {"http://169.254.169.254/latest",    "http://[fe80::1]/",
+                                "http://[::ffff:169.254.169.254]/", "http://2852039166/latest",
+                                "http://0xa9fea9fe/latest",         "http://0251.0376.0251.0376/",
+                                "http://[64:ff9b::a9fe:a9fe]/",     "http://[fd00:ec2::254]/"};
     for (size_t i = 0; i < CAIRN_COUNT(urls); i++) {
         bench.request.url = urls[i];
         EXPECT_CODE(perform(&bench), CAIRN_FORBIDDEN);
@@ -519,6 +515,49 @@ TEST(a_link_local_address_is_refused_before_anything_is_sent) { /* G02 */
     }
     bench.request.url = bench.url;
     REQUIRE_OK(perform(&bench)); /* loopback is another thing */
+}
+
+/* From now on nothing that comes over this connection is acknowledged, and nobody is told. */
+static void say_hello_and_go_silent(struct cairn_responder_request *request) {
+    struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+    struct sock_fprog drop = {CAIRN_COUNT(nothing), nothing};
+    say_hello(request);
+    if (request->index) return;
+    sleep_ms(50); /* the answer is acknowledged */
+    setsockopt(request->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof drop);
+}
+
+TEST(a_kept_connection_whose_peer_is_gone_costs_seconds_and_not_its_deadline) { /* E1 */
+    static char body[300000];
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello_and_go_silent, "/"));
+    bench.request.total_ms = 20000;
+    REQUIRE_OK(perform(&bench));
+    sleep_ms(200);
+    bench.request.method = "PUT";
+    bench.request.has_body = true;
+    bench.request.body = (struct cairn_view){body, sizeof body};
+    uint64_t began_ms = cairn_mono_ms();
+    REQUIRE_OK(perform(&bench));
+    EXPECT(cairn_mono_ms() - began_ms < 4000);
+    EXPECT_EQ_TEXT(bench.reply.data, "hello");
+    EXPECT_EQ_U64(bench.request.starts, 2);
+    EXPECT_EQ_U64(cairn_responder_connections(bench.server), 2);
+}
+
+static void say_hello_late(struct cairn_responder_request *request) {
+    if (request->index) sleep_ms(2500);
+    say_hello(request);
+}
+
+TEST(a_slow_answer_over_a_kept_connection_is_waited_for) { /* E2 */
+    CAIRN_AUTO(bench) bench = {0};
+    REQUIRE(open_bench(&bench, say_hello_late, "/"));
+    REQUIRE_OK(perform(&bench));
+    REQUIRE_OK(perform(&bench));
+    EXPECT_EQ_U64(bench.request.starts, 1);
+    EXPECT_EQ_U64(cairn_responder_requests(bench.server), 2);
+    EXPECT_EQ_U64(cairn_responder_connections(bench.server), 1);
 }
 
 TEST(an_error_body_beyond_its_bound_keeps_the_status) { /* S29 */
