@@ -22,7 +22,7 @@
  * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
  * Threads: struct cairn_store is immutable after open and shared (its renewals are locked inside);
  *          a struct cairn_store_worker belongs to one thread. _wake may be called by any.
- * Next:    store/dir/dir.c (folder), store/s3/s3.c, store/fault/fault.c, store/multipart.h.
+ * Next:    store/dir/dir.c (folder), store/s3/s3.c, tests/support/fault/fault.c, store/multipart.h.
  */
 #pragma once
 
@@ -239,6 +239,12 @@ struct cairn_store {
 struct cairn_store_worker {
     struct cairn_store *store;
 };
+#ifdef CAIRN_CRASHPOINTS
+/* A build for tests may link it: what a daemon has opened is wrapped in a store that fails on
+ * request (tests/support/fault/hook.c). */
+enum cairn_code cairn_store_test_wrap(struct cairn_store *take_store, struct cairn_store **ret,
+                                      struct cairn_error *err) __attribute__((weak));
+#endif
 enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, const char *path,
                                      struct cairn_store **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -12,7 +12,6 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "store/fault/fault.h"
 #include "store/s3/settings.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/journal/journal.h"
@@ -73,13 +72,8 @@ static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) 
     CAIRN_TRY(cairn_store_open(&options, &up->store, err));
     test_store(up);
 #ifdef CAIRN_CRASHPOINTS
-    const char *script = getenv("CAIRN_STORE_FAULT");
-    if (script) {
-        struct cairn_store_fault_options fault = {.script = script};
-        struct cairn_store *plain = up->store;
-        up->store = NULL;
-        CAIRN_TRY(cairn_store_fault_wrap(plain, &fault, &up->store, err));
-    }
+    if (cairn_store_test_wrap)
+        CAIRN_TRY(cairn_store_test_wrap(CAIRN_TAKE(up->store), &up->store, err));
 #endif
     const char *note = cairn_store_profile(up->store)->note;
     if (*note)

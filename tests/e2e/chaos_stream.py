@@ -110,7 +110,7 @@ class Plan:
                 "latency": f"{self.latency} {self.delay_ms} ms", "pause_ms": self.pause_ms}
 
     def script(self):
-        """Of store/fault/fault.h, for an uploader."""
+        """Of tests/support/fault/fault.h, for an uploader."""
         return "; ".join(f"{op}:*:*:delay@{self.delay_ms}" for op in self.latency.split())
 
     def rules(self):

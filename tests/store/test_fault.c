@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fault store around a folder. */
 #include "common/clock.h"
-#include "store/fault/fault.h"
 #include "tests/harness.h"
+#include "tests/support/fault/fault.h"
 
 struct cairn_place {
     struct cairn_store *store;

@@ -6,9 +6,9 @@
 
 #include "common/crashpoint.h"
 #include "common/crc32c.h"
-#include "store/fault/fault.h"
 #include "store/multipart.h"
 #include "tests/harness.h"
+#include "tests/support/fault/fault.h"
 
 #define TOKEN "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01"
 #define KEY "proj/run/000000000001/ckpt/data/rank-00000"

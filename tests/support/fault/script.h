@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * script: the rules of store/fault/fault.h, parsed and matched.
+ * script: the rules of tests/support/fault/fault.h, parsed and matched.
  *
  * Why:     reading text and acting on requests are two jobs; only fault.c uses this header.
- * Promise: X2 of store/fault/fault.h: which request a rule hits depends on script, seed and the
- *          order of matching requests alone.
+ * Promise: X2 of tests/support/fault/fault.h: which request a rule hits depends on script, seed
+ *          and the order of matching requests alone.
  * Limits:  keys' globs of 255 bytes.
  * Threads: rules are immutable after parsing but for their atomic counters.
- * Next:    store/fault/fault.h for the language.
+ * Next:    tests/support/fault/fault.h for the language.
  */
 #pragma once
 
 #include <stdatomic.h>
 
-#include "store/fault/fault.h"
+#include "tests/support/fault/fault.h"
 
 enum cairn_store_fault_action {
     CAIRN_STORE_FAULT_FAIL,

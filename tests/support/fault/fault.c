@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fault: the wrapping store. A request it lets through keeps its struct; only done and owner are
  * exchanged while it is inside. The script is read in script.c. */
-#include "store/fault/fault.h"
+#include "tests/support/fault/fault.h"
 
 #include <stdlib.h>
 
 #include "common/crc32c.h"
-#include "store/fault/script.h"
+#include "tests/support/fault/script.h"
 
 struct fault_store {
     struct cairn_store base; /* first */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See store/fault/fault.h for the language. */
-#include "store/fault/script.h"
+/* See tests/support/fault/fault.h for the language. */
+#include "tests/support/fault/script.h"
 
 #include <fnmatch.h>
 
