@@ -68,6 +68,33 @@ enum cairn_code cairn_store_open(const struct cairn_store_options *options,
                       "store \"%s\": expected a folder, file:///path or s3://bucket/prefix", url);
 }
 
+/* ---- operations ---- */
+
+static const struct {
+    const char *word, *verb;
+    bool writes;
+} ops[] = {
+#define OP(name, word, verb, writes) {word, verb, writes},
+#include "store/ops.def"
+#undef OP
+};
+_Static_assert(CAIRN_COUNT(ops) == CAIRN_STORE_OP_COUNT, "the last row of ops.def");
+
+const char *cairn_store_op_word(enum cairn_store_op op) {
+    CAIRN_ASSERT((int)op < CAIRN_STORE_OP_COUNT);
+    return ops[op].word;
+}
+
+const char *cairn_store_op_verb(enum cairn_store_op op) {
+    CAIRN_ASSERT((int)op < CAIRN_STORE_OP_COUNT);
+    return ops[op].verb;
+}
+
+bool cairn_store_op_writes(enum cairn_store_op op) {
+    CAIRN_ASSERT((int)op < CAIRN_STORE_OP_COUNT);
+    return ops[op].writes;
+}
+
 /* ---- passing on ---- */
 
 void cairn_store_free(struct cairn_store *store) {

@@ -49,24 +49,14 @@ struct cairn_store_profile {
 };
 
 enum cairn_store_op {
-    CAIRN_STORE_PUT,             /* key, body, create, token, crc32c                       */
-    CAIRN_STORE_GET,             /* key, offset, length, into; etag (If-Match) when not ""  */
-    CAIRN_STORE_HEAD,            /* key; token when the answer is taken for proof (a folder then
-                                    makes the object durable before it answers)            */
-    CAIRN_STORE_DELETE,          /* key; absent is CAIRN_OK                                */
-    CAIRN_STORE_DELETE_MANY,     /* key = what they have in common, for messages; deletions.
-                                    CAIRN_OK: all are gone                                 */
-    CAIRN_STORE_LIST,            /* key = prefix, page -> listing, next_page               */
-    CAIRN_STORE_UPLOAD_CREATE,   /* key, token, size hint in length -> upload_id           */
-    CAIRN_STORE_UPLOAD_PART,     /* key, upload_id, part_number, offset (of the part in the object),
-                                    body, crc32c -> etag                                   */
-    CAIRN_STORE_UPLOAD_COMPLETE, /* key, upload_id, parts, length, crc32c, create, token   */
-    CAIRN_STORE_UPLOAD_ABORT,    /* key, upload_id; absent is CAIRN_OK                     */
-    CAIRN_STORE_UPLOAD_PARTS,    /* key, upload_id, length = size of every part but the last
-                                    (a folder reads the parts again to find them; S3 ignores
-                                    it) -> parts found (ListParts)                          */
-    CAIRN_STORE_UPLOADS,         /* key = prefix, page -> listing of open uploads          */
+#define OP(name, word, verb, writes) CAIRN_STORE_##name,
+#include "store/ops.def"
+#undef OP
 };
+#define CAIRN_STORE_OP_COUNT (CAIRN_STORE_UPLOADS + 1)
+const char *cairn_store_op_word(enum cairn_store_op op); /* "put": for logs and scripts */
+const char *cairn_store_op_verb(enum cairn_store_op op); /* "begin upload of": before a key */
+bool cairn_store_op_writes(enum cairn_store_op op);
 
 struct cairn_store_part {
     uint32_t number;
@@ -126,7 +116,7 @@ struct cairn_store_request {
     const char *page;                       /* LIST, UPLOADS: NULL = first */
     struct cairn_store_listing *listing;
     uint64_t deadline_ms;  /* mono clock; 0 = the store's own default */
-    bool settles; /* PUT, PART: an answer that states another checksum again and again is
+    bool settles;          /* PUT, PART: an answer that states another checksum again and again is
                      `disputed`, and the caller reads the object back */
     bool fresh_connection; /* never over a kept connection: bytes came wrong over one (S17) */
     void (*done)(struct cairn_store_request *request);

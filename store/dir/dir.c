@@ -275,22 +275,19 @@ static uint32_t appetite(const struct cairn_store_worker *base) {
 
 /* ---- turns ---- */
 
-static const struct {
-    cairn_store_dir_step *step;
-    bool writes;
-} operations[] = {
-    [CAIRN_STORE_PUT] = {cairn_store_dir_put, true},
-    [CAIRN_STORE_GET] = {cairn_store_dir_get, false},
-    [CAIRN_STORE_HEAD] = {cairn_store_dir_head, false},
-    [CAIRN_STORE_DELETE] = {cairn_store_dir_delete, true},
-    [CAIRN_STORE_DELETE_MANY] = {cairn_store_dir_delete_many, true},
-    [CAIRN_STORE_LIST] = {cairn_store_dir_list, false},
-    [CAIRN_STORE_UPLOAD_CREATE] = {cairn_store_dir_upload_create, true},
-    [CAIRN_STORE_UPLOAD_PART] = {cairn_store_dir_upload_part, true},
-    [CAIRN_STORE_UPLOAD_COMPLETE] = {cairn_store_dir_upload_complete, true},
-    [CAIRN_STORE_UPLOAD_ABORT] = {cairn_store_dir_upload_abort, true},
-    [CAIRN_STORE_UPLOAD_PARTS] = {cairn_store_dir_upload_parts, false},
-    [CAIRN_STORE_UPLOADS] = {cairn_store_dir_uploads, false},
+static cairn_store_dir_step *const operations[] = {
+    [CAIRN_STORE_PUT] = cairn_store_dir_put,
+    [CAIRN_STORE_GET] = cairn_store_dir_get,
+    [CAIRN_STORE_HEAD] = cairn_store_dir_head,
+    [CAIRN_STORE_DELETE] = cairn_store_dir_delete,
+    [CAIRN_STORE_DELETE_MANY] = cairn_store_dir_delete_many,
+    [CAIRN_STORE_LIST] = cairn_store_dir_list,
+    [CAIRN_STORE_UPLOAD_CREATE] = cairn_store_dir_upload_create,
+    [CAIRN_STORE_UPLOAD_PART] = cairn_store_dir_upload_part,
+    [CAIRN_STORE_UPLOAD_COMPLETE] = cairn_store_dir_upload_complete,
+    [CAIRN_STORE_UPLOAD_ABORT] = cairn_store_dir_upload_abort,
+    [CAIRN_STORE_UPLOAD_PARTS] = cairn_store_dir_upload_parts,
+    [CAIRN_STORE_UPLOADS] = cairn_store_dir_uploads,
 };
 
 static enum cairn_code job_step(struct cairn_store_dir_worker *worker,
@@ -299,14 +296,14 @@ static enum cairn_code job_step(struct cairn_store_dir_worker *worker,
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     const struct cairn_store_request *request = job->request;
     CAIRN_ASSERT((size_t)request->op < CAIRN_COUNT(operations));
-    if (operations[request->op].writes && dir->read_only) {
+    if (cairn_store_op_writes(request->op) && dir->read_only) {
         return cairn_fail(err, CAIRN_FORBIDDEN, "the store was opened for reading only");
     }
     if (request->deadline_ms && dir->clock->mono_ms(dir->clock) >= request->deadline_ms) {
         return cairn_fail(err, CAIRN_TIMEOUT, "the deadline passed after %llu bytes",
                           (unsigned long long)job->moved_bytes);
     }
-    enum cairn_code code = operations[request->op].step(worker, job, ret_more, err);
+    enum cairn_code code = operations[request->op](worker, job, ret_more, err);
     job->begun = true;
     return code;
 }

@@ -20,10 +20,10 @@
 #include "common/http/http.h"
 #include "common/lock.h"
 #include "store/keys/credentials.h"
+#include "store/keys/sigv4.h"
 #include "store/retry.h"
 #include "store/s3/config.h"
 #include "store/s3/hedge.h"
-#include "store/keys/sigv4.h"
 #include "store/xml/xml.h"
 
 #define CAIRN_S3_PAIRS_MAX 24
@@ -141,7 +141,6 @@ static inline struct cairn_s3_store *cairn_s3_store_of(const struct cairn_s3_tas
 static inline uint64_t cairn_s3_mono_ms(const struct cairn_s3_store *store) {
     return store->clock->mono_ms(store->clock);
 }
-bool cairn_s3_op_writes(enum cairn_store_op op);
 
 /* ---- request.c ---- */
 

@@ -24,12 +24,6 @@
 #define CLOCK_FIXES_MAX 3 /* of one request: a clock may jump again before the next try */
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
 
-bool cairn_s3_op_writes(enum cairn_store_op op) {
-    return op == CAIRN_STORE_PUT || op == CAIRN_STORE_DELETE || op == CAIRN_STORE_UPLOAD_CREATE ||
-           op == CAIRN_STORE_UPLOAD_PART || op == CAIRN_STORE_UPLOAD_COMPLETE ||
-           op == CAIRN_STORE_UPLOAD_ABORT || op == CAIRN_STORE_DELETE_MANY;
-}
-
 /* ---- headers ---- */
 
 static void keep(char *to, size_t capacity, struct cairn_view value) {
@@ -503,7 +497,7 @@ static enum cairn_s3_verdict take_loss(struct cairn_s3_task *task) {
                     http->code == CAIRN_NO_MEMORY || http->code == CAIRN_RANGE ||
                     http->code == CAIRN_PRECONDITION || http->code == CAIRN_CANCELLED;
     bool sent_whole = http->reached && http->sent_bytes >= http->body.size;
-    if (cairn_s3_op_writes(request->op) && sent_whole) task->may_be_applied = true;
+    if (cairn_store_op_writes(request->op) && sent_whole) task->may_be_applied = true;
     /* A lost answer to Complete is looked after by HEAD, not by another Complete (R3). */
     if (request->op == CAIRN_STORE_UPLOAD_COMPLETE && sent_whole) is_final = true;
     return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &http->error);
@@ -514,7 +508,7 @@ enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task) {
     struct cairn_xml_problem problem = {0};
     bool cut_error = http->code == CAIRN_PROTOCOL && http->status >= 300;
     /* Whether a kept connection died before or after the store took the request, nobody knows. */
-    if (http->starts > 1 && cairn_s3_op_writes(task->request->op)) task->may_be_applied = true;
+    if (http->starts > 1 && cairn_store_op_writes(task->request->op)) task->may_be_applied = true;
     if (http->code != CAIRN_OK && !cut_error) return take_loss(task);
     enum cairn_store_op op = task->request->op;
     bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || op == CAIRN_STORE_DELETE_MANY ||

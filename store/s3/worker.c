@@ -47,24 +47,11 @@ static void free_task(struct cairn_s3_task *task) {
 }
 
 static void name_request(const struct cairn_store_request *request, char ret_text[160]) {
-    static const char *const names[] = {
-        [CAIRN_STORE_PUT] = "put",
-        [CAIRN_STORE_GET] = "get",
-        [CAIRN_STORE_HEAD] = "head",
-        [CAIRN_STORE_DELETE] = "delete",
-        [CAIRN_STORE_DELETE_MANY] = "delete below",
-        [CAIRN_STORE_LIST] = "list",
-        [CAIRN_STORE_UPLOAD_CREATE] = "begin upload of",
-        [CAIRN_STORE_UPLOAD_PART] = "part",
-        [CAIRN_STORE_UPLOAD_COMPLETE] = "complete",
-        [CAIRN_STORE_UPLOAD_ABORT] = "abort",
-        [CAIRN_STORE_UPLOAD_PARTS] = "parts of",
-        [CAIRN_STORE_UPLOADS] = "uploads of",
-    };
     char number[24] = "";
     if (request->op == CAIRN_STORE_UPLOAD_PART)
         snprintf(number, sizeof number, " %" PRIu32 " of", request->part_number);
-    snprintf(ret_text, 160, "%s%s %s", names[request->op], number, cairn_short(request->key).text);
+    snprintf(ret_text, 160, "%s%s %s", cairn_store_op_verb(request->op), number,
+             cairn_short(request->key).text);
 }
 
 static void finish(struct cairn_s3_task *task) {
@@ -253,7 +240,7 @@ static void refuse_unborn(struct cairn_s3_worker *worker) {
 static bool is_settled(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     struct cairn_error error = {0};
-    if (cairn_s3_store_of(task)->read_only && cairn_s3_op_writes(request->op)) {
+    if (cairn_s3_store_of(task)->read_only && cairn_store_op_writes(request->op)) {
         finish_with(task, cairn_fail(&error, CAIRN_FORBIDDEN, "the store was opened for reading"),
                     &error);
         return true;

@@ -130,22 +130,15 @@ static bool send_half(struct flight *flight, bool second) {
     uint64_t half = flight->letter.body_bytes / 2;
     uint64_t from = second ? half : 0, size = second ? flight->letter.body_bytes - half : half;
     if (size)
-        memcpy(flight->letter.body + from,
-               (const uint8_t *)flight->request->body.data + from, size);
+        memcpy(flight->letter.body + from, (const uint8_t *)flight->request->body.data + from,
+               size);
     return true;
-}
-
-static bool changes_something(enum cairn_store_op op) {
-    return op == CAIRN_STORE_PUT || op == CAIRN_STORE_UPLOAD_COMPLETE ||
-           op == CAIRN_STORE_UPLOAD_PART || op == CAIRN_STORE_UPLOAD_CREATE ||
-           op == CAIRN_STORE_UPLOAD_ABORT || op == CAIRN_STORE_DELETE ||
-           op == CAIRN_STORE_DELETE_MANY;
 }
 
 static void lose_answer(struct flight *flight) {
     struct sim_answer *answer = &flight->answer;
     answer->code = CAIRN_UNAVAILABLE;
-    answer->ambiguous = changes_something(flight->letter.op);
+    answer->ambiguous = cairn_store_op_writes(flight->letter.op);
     snprintf(answer->why, sizeof answer->why, "the answer was lost");
 }
 
@@ -195,7 +188,7 @@ static void *fly(void *argument) {
     struct flight *flight = argument;
     struct sim_bucket *bucket = ((struct store *)flight->worker->base.store)->bucket;
     const struct sim_store_faults *faults = &sim_store_faults;
-    bool changes = changes_something(flight->letter.op);
+    bool changes = cairn_store_op_writes(flight->letter.op);
     sim_sleep_us(sim_below(faults->us_max / 2 + 1));
     bool arrived = send_half(flight, false);
     if (arrived) travel(flight, true);

@@ -88,29 +88,6 @@ static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
         cairn_mono_ms() + cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift);
 }
 
-static const char *kind_text(enum cairn_multipart_kind kind) {
-    switch (kind) {
-    case CAIRN_MULTIPART_PUT:
-        return "put";
-    case CAIRN_MULTIPART_CREATE:
-        return "create";
-    case CAIRN_MULTIPART_PART:
-        return "part";
-    case CAIRN_MULTIPART_COMPLETE:
-        return "complete";
-    case CAIRN_MULTIPART_HEAD:
-        return "head";
-    case CAIRN_MULTIPART_LIST_PARTS:
-        return "list_parts";
-    case CAIRN_MULTIPART_READ:
-        return "read";
-    case CAIRN_MULTIPART_ABORT:
-        return "abort";
-    default:
-        return "none";
-    }
-}
-
 static void log_failure(const struct cairn_up_sending *sending) {
     enum cairn_code code = sending->request.code;
     if (code == CAIRN_OK || code == CAIRN_CANCELLED || code == CAIRN_NOT_FOUND) return;
@@ -118,14 +95,14 @@ static void log_failure(const struct cairn_up_sending *sending) {
     struct cairn_up_send *send = sending->sender->send;
     char cause[80];
     uint64_t unsaid = 0;
-    snprintf(cause, sizeof(cause), "%s %s %d", kind_text(sending->action.kind),
+    snprintf(cause, sizeof(cause), "%s %s %d", cairn_store_op_word(sending->request.op),
              cairn_code_info(code)->name, sending->request.error.http_status);
     cairn_lock_take(&send->queue->lock);
     bool says = cairn_often_says(&send->said, cause, cairn_mono_ms(), &unsaid);
     cairn_lock_give(&send->queue->lock);
     if (says)
         cairn_log(WARN, "send.retry", "shard=%s action=%s part=%u cause=\"%s\" unsaid=%" PRIu64,
-                  sending->shard->name, kind_text(sending->action.kind),
+                  sending->shard->name, cairn_store_op_word(sending->request.op),
                   sending->action.part_number, sending->request.error.message, unsaid);
 }
 

@@ -14,7 +14,7 @@
  *
  * Script: rules, separated by ';', of four fields, separated by ':' (blanks around are ignored):
  *     op : key glob : which : action
- *   op      put get head delete delete-many list create part complete abort parts uploads, or *
+ *   op      a word of store/ops.def, or *
  *   glob    as the shell's, '*' also matches '/'
  *   which   *  every one | 3  the third that matches | 3+  from the third | 2-5 | 10%  by chance
  *   action  the slug of a code (busy, unavailable, timeout, no_space, forbidden, not_found, ...):

@@ -8,23 +8,6 @@
 
 static const struct {
     const char *name;
-    enum cairn_store_op op;
-} op_names[] = {
-    {"put", CAIRN_STORE_PUT},
-    {"get", CAIRN_STORE_GET},
-    {"head", CAIRN_STORE_HEAD},
-    {"delete", CAIRN_STORE_DELETE},
-    {"delete-many", CAIRN_STORE_DELETE_MANY},
-    {"list", CAIRN_STORE_LIST},
-    {"create", CAIRN_STORE_UPLOAD_CREATE},
-    {"part", CAIRN_STORE_UPLOAD_PART},
-    {"complete", CAIRN_STORE_UPLOAD_COMPLETE},
-    {"abort", CAIRN_STORE_UPLOAD_ABORT},
-    {"parts", CAIRN_STORE_UPLOAD_PARTS},
-    {"uploads", CAIRN_STORE_UPLOADS},
-};
-static const struct {
-    const char *name;
     enum cairn_store_fault_action action;
     bool has_argument;
 } action_names[] = {
@@ -58,9 +41,9 @@ static struct cairn_view cut(struct cairn_view *rest, char separator) {
 static bool parse_op(struct cairn_view text, int *ret) {
     *ret = -1;
     if (equals(text, "*")) return true;
-    for (size_t i = 0; i < CAIRN_COUNT(op_names); i++) {
-        if (!equals(text, op_names[i].name)) continue;
-        *ret = (int)op_names[i].op;
+    for (int op = 0; op < CAIRN_STORE_OP_COUNT; op++) {
+        if (!equals(text, cairn_store_op_word((enum cairn_store_op)op))) continue;
+        *ret = op;
         return true;
     }
     return false;
