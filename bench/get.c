@@ -133,7 +133,7 @@ static enum cairn_code prepare(struct get *get, struct worker *workers, int coun
         (uint32_t)cairn_min_u64(FLYING_MAX, bench_flag_number(count, values, "--flying", 4));
     get->crcs = calloc(get->range_count, sizeof *get->crcs);
     if (!get->crcs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for checksums");
-    cairn_store_register_s3(cairn_store_s3_open);
+    cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
     CAIRN_TRY(cairn_store_open(&options, &get->store, err));
     CAIRN_TRY(cairn_slab_create("bench-get", get->bytes, false, &get->slab, err));
     for (uint32_t i = 0; i < get->worker_count; i++) {

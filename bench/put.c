@@ -163,11 +163,11 @@ static enum cairn_code open_store(int count, char **values, struct cairn_error *
     struct cairn_store_options options = {.url = bench_flag(count, values, "--store", NULL),
                                           .s3 = &s3};
     if (!options.url) return cairn_fail(err, CAIRN_INVALID, "--store URL is needed");
-    cairn_store_register_s3(cairn_store_s3_open);
+    cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
     CAIRN_TRY(cairn_store_open(&options, &put.up.store, err));
     /* The sink compares and confirms CRC32C, which daemons find out when they meet a store. With
      * --confirmed 0 it is not known, and each part is summed once more after it was sent. */
-    if (!strcmp(cairn_store_profile(put.up.store)->kind, "s3"))
+    if (cairn_store_profile(put.up.store)->over_network)
         put.up.store->profile.part_checksum = bench_flag_number(count, values, "--confirmed", 1);
     return CAIRN_OK;
 }

@@ -95,7 +95,7 @@ static void tell(const struct cairn_cli_verb *verb, const struct cairn_cli *cli,
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     cairn_json_watch_memory();
-    cairn_store_register_s3(cairn_store_s3_open);
+    cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
     if (argc < 2) {
         usage(stderr);
         return cairn_code_info(CAIRN_INVALID)->exit_status;

@@ -23,59 +23,11 @@
 #include "server/places.h"
 #include "server/pool.h"
 #include "server/waiters.h"
-#include "store/s3/settings.h"
+#include "store/start.h"
 
 #define READ_THREADS 4
 #define DRAIN_LOOK_MS 20
 #define LOOK_S 5 /* between two looks at what the store turned out not to do */
-
-static enum cairn_code meet_store(struct cairn_srv *server, struct cairn_error *err) {
-    struct cairn_store_s3_meeting meeting = {.by = "server", .may_list = true};
-    char from[160];
-    CAIRN_TRY(cairn_store_s3_meet(server->store, &meeting, from, err));
-    cairn_log(INFO, "store.known", "url=%s from=\"%s\"", cairn_store_url(server->store), from);
-    return CAIRN_OK;
-}
-
-/* For those who may find out less, or come later. Without it they find out for themselves. */
-static void save_profile(struct cairn_srv *server) {
-    struct cairn_error why = {0};
-    bool written = false;
-    if (strcmp(cairn_store_profile(server->store)->kind, "s3") != 0 || server->frozen) return;
-    if (cairn_store_s3_profile_save(server->store, &written, &why) != CAIRN_OK)
-        cairn_log(WARN, "store.profile_unwritten", "url=%s cause=\"%s\"",
-                  cairn_store_url(server->store), why.message);
-    else if (written)
-        cairn_log(INFO, "store.profile_written", "url=%s", cairn_store_url(server->store));
-}
-
-/* What the store turns out not to do is said once, and put right in profile.json. */
-static void look_at_store(struct cairn_srv *server, bool *told) {
-    char text[256];
-    if (*told || !cairn_store_s3_degraded(server->store, text)) return;
-    *told = true;
-    cairn_log(WARN, "store.degraded", "url=%s note=\"%s\"", cairn_store_url(server->store), text);
-    if (!cairn_store_s3_profile_wrong(server->store)) return;
-    cairn_log(WARN, "store.profile_wrong", "url=%s", cairn_store_url(server->store));
-    save_profile(server);
-}
-
-/* A store that the server cannot write is of no use, so that ends the start. */
-static enum cairn_code test_store(struct cairn_srv *server, struct cairn_error *err) {
-    const struct cairn_store_profile *profile = cairn_store_profile(server->store);
-    if (!strcmp(profile->kind, "s3")) {
-        char keys[224], exposed[540];
-        CAIRN_TRY(cairn_store_s3_credentials(server->store, keys, err));
-        cairn_log(INFO, "store.keys", "from=\"%s\"", keys);
-        if (cairn_store_s3_exposed(server->store, exposed))
-            cairn_log(WARN, "store.keys_exposed", "cause=\"%s\"", exposed);
-        if (server->settings->test_store) CAIRN_TRY(meet_store(server, err));
-    }
-    if (*profile->note)
-        cairn_log(WARN, "store.profile", "url=%s note=\"%s\"", cairn_store_url(server->store),
-                  profile->note);
-    return CAIRN_OK;
-}
 
 static enum cairn_code choose_store(struct cairn_srv *server, struct cairn_error *err) {
     struct cairn_store_s3_settings settings = {
@@ -84,22 +36,23 @@ static enum cairn_code choose_store(struct cairn_srv *server, struct cairn_error
 #include "store/s3/settings.def"
 #undef CONFIG
     };
-    struct cairn_store_s3_choice choice;
-    CAIRN_TRY(cairn_store_s3_choose(&settings, &choice, err));
-    struct cairn_store_options options = {.url = server->settings->store, .s3 = &choice.options};
-    cairn_store_register_s3(cairn_store_s3_open);
-    return cairn_store_open(&options, &server->store, err);
+    /* A store that the server cannot write is of no use, so that ends the start. */
+    struct cairn_store_start start = {.url = server->settings->store,
+                                      .s3 = &settings,
+                                      .by = "server",
+                                      .may_list = true,
+                                      .must_work = true};
+    return cairn_store_start(&start, &server->store, err);
 }
 
 static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
     CAIRN_TRY(choose_store(server, err));
-    CAIRN_TRY(test_store(server, err));
     CAIRN_TRY(cairn_srv_catalog_open(server->settings->data_dir, &server->catalog, err));
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
     enum cairn_code code = cairn_srv_identity_start(server, worker, err);
     cairn_store_worker_free(worker);
-    if (code == CAIRN_OK) save_profile(server);
+    if (code == CAIRN_OK && !server->frozen) cairn_store_start_keep(server->store);
     return code;
 }
 
@@ -152,10 +105,10 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
     CAIRN_TRY(cairn_srv_http_self_test(server->settings->listen, port, err));
     CAIRN_TRY(announce(server, port, err));
     const struct timespec look = {.tv_sec = LOOK_S};
-    bool told = false;
+    struct cairn_store_watch watch = {0};
     int got = 0;
     while (got != SIGTERM && got != SIGINT) {
-        look_at_store(server, &told);
+        cairn_store_watch_look(&watch, server->store, !server->frozen);
         got = sigtimedwait(signals, NULL, &look);
     }
     cairn_log(INFO, "server.stopping", "signal=%d", got);

@@ -3,6 +3,7 @@
 #include "store/store.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,60 +13,84 @@
 /* A repeat after an unknown outcome; the workers below have retried already. */
 #define SMALL_TRIES_MAX 3
 
-typedef enum cairn_code store_open_function(const struct cairn_store_options *options,
-                                            struct cairn_store **ret, struct cairn_error *err);
-static _Atomic(store_open_function *) s3_open;
+/* ---- schemes ---- */
 
-/* ---- open ---- */
-
-void cairn_store_register_s3(enum cairn_code (*open)(const struct cairn_store_options *options,
-                                                     struct cairn_store **ret,
-                                                     struct cairn_error *err)) {
-    atomic_store(&s3_open, open);
-}
-
-static enum cairn_code open_s3(const struct cairn_store_options *options, struct cairn_store **ret,
-                               struct cairn_error *err) {
-    store_open_function *open = atomic_load(&s3_open);
-    if (!open) {
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "store \"%s\": this program has no S3 in it",
-                          options->url);
-    }
-    return open(options, ret, err);
-}
-
-static enum cairn_code open_file_url(const struct cairn_store_options *options,
-                                     struct cairn_store **ret, struct cairn_error *err) {
-    const char *path = options->url + strlen("file://");
+static enum cairn_code folder_of_url(const char *url, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
+    const char *path = url + strlen("file://");
     if (path[0] != '/') {
         return cairn_fail(err, CAIRN_INVALID,
-                          "store \"%s\": a file URL has three slashes: file:///path", options->url);
+                          "store \"%s\": a file URL has three slashes: file:///path", url);
     }
-    CAIRN_AUTO(buf) plain = {0};
-    CAIRN_TRY(cairn_percent_decode(cairn_view_of(path), &plain, err));
-    return cairn_store_dir_open(options, plain.data, ret, err);
+    return cairn_percent_decode(cairn_view_of(path), ret, err);
 }
 
 /* "./store" as people type it: from the folder they stand in. */
-static enum cairn_code open_relative(const struct cairn_store_options *options,
-                                     struct cairn_store **ret, struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
+static enum cairn_code folder_of_path(const char *url, struct cairn_buf *ret,
+                                      struct cairn_error *err) {
+    if (url[0] == '/') return cairn_buf_append_text(ret, url, err);
     CAIRN_AUTO_HEAP char *here = getcwd(NULL, 0);
     if (!here) return cairn_fail_errno(err, "the folder this was started in");
-    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", here, options->url));
-    return cairn_store_dir_open(options, path.data, ret, err);
+    return cairn_buf_printf(ret, err, "%s/%s", here, url);
+}
+
+typedef enum cairn_code store_open_function(const struct cairn_store_options *options,
+                                            struct cairn_store **ret, struct cairn_error *err);
+static _Atomic(store_open_function *) openers[CAIRN_STORE_SCHEME_COUNT];
+
+static const struct scheme {
+    const char *beginning, *shown;
+    enum cairn_code (*folder)(const char *url, struct cairn_buf *ret, struct cairn_error *err);
+} schemes[] = {
+#define SCHEME(name, beginning, folder, shown) {beginning, shown, folder},
+#include "store/schemes.def"
+#undef SCHEME
+};
+
+void cairn_store_register(enum cairn_store_scheme scheme,
+                          enum cairn_code (*open)(const struct cairn_store_options *options,
+                                                  struct cairn_store **ret,
+                                                  struct cairn_error *err)) {
+    CAIRN_ASSERT(scheme < CAIRN_STORE_SCHEME_COUNT && !schemes[scheme].folder);
+    atomic_store(&openers[scheme], open);
+}
+
+static enum cairn_code scheme_of(const char *url, enum cairn_store_scheme *ret,
+                                 struct cairn_error *err) {
+    char shown[160] = "";
+    if (!url || !*url) return cairn_fail(err, CAIRN_INVALID, "the store's URL is empty");
+    for (size_t i = 0; i < CAIRN_COUNT(schemes); i++) {
+        bool plain = !*schemes[i].beginning && !strstr(url, "://");
+        *ret = (enum cairn_store_scheme)i;
+        if (plain || (*schemes[i].beginning && cairn_text_starts(url, schemes[i].beginning)))
+            return CAIRN_OK;
+        size_t used = strlen(shown);
+        snprintf(shown + used, sizeof shown - used, "%s%s", used ? ", " : "", schemes[i].shown);
+    }
+    return cairn_fail(err, CAIRN_INVALID, "store \"%s\": expected one of %s", url, shown);
+}
+
+enum cairn_code cairn_store_folder_of(const char *url, struct cairn_buf *ret,
+                                      struct cairn_error *err) {
+    enum cairn_store_scheme scheme;
+    CAIRN_TRY(scheme_of(url, &scheme, err));
+    if (!schemes[scheme].folder)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "store \"%s\" is no folder", url);
+    return schemes[scheme].folder(url, ret, err);
 }
 
 enum cairn_code cairn_store_open(const struct cairn_store_options *options,
                                  struct cairn_store **ret, struct cairn_error *err) {
-    const char *url = options->url;
-    if (!url || !*url) return cairn_fail(err, CAIRN_INVALID, "the store's URL is empty");
-    if (cairn_text_starts(url, "s3://")) return open_s3(options, ret, err);
-    if (cairn_text_starts(url, "file://")) return open_file_url(options, ret, err);
-    if (url[0] == '/') return cairn_store_dir_open(options, url, ret, err);
-    if (!strstr(url, "://")) return open_relative(options, ret, err);
-    return cairn_fail(err, CAIRN_INVALID,
-                      "store \"%s\": expected a folder, file:///path or s3://bucket/prefix", url);
+    enum cairn_store_scheme scheme;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(scheme_of(options->url, &scheme, err));
+    store_open_function *open = atomic_load(&openers[scheme]);
+    if (!schemes[scheme].folder && !open)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "store \"%s\": this program has no %s in it",
+                          options->url, schemes[scheme].shown);
+    if (open) return open(options, ret, err);
+    CAIRN_TRY(schemes[scheme].folder(options->url, &path, err));
+    return cairn_store_dir_open(options, path.data, ret, err);
 }
 
 /* ---- operations ---- */
@@ -126,6 +151,54 @@ bool cairn_store_moved(const struct cairn_store *store) {
 enum cairn_code cairn_store_follow(struct cairn_store *store, struct cairn_error *err) {
     return store->vtable->follow ? store->vtable->follow(store, err) : CAIRN_OK;
 }
+
+/* ---- what a store says of itself ---- */
+
+enum cairn_code cairn_store_keys(struct cairn_store *store, char ret_text[224],
+                                 struct cairn_error *err) {
+    ret_text[0] = '\0';
+    return store->vtable->keys ? store->vtable->keys(store, ret_text, err) : CAIRN_OK;
+}
+
+bool cairn_store_keys_exposed(struct cairn_store *store, char ret_text[540]) {
+    return store->vtable->keys_exposed && store->vtable->keys_exposed(store, ret_text);
+}
+
+enum cairn_code cairn_store_meet(struct cairn_store *store, const char *by, bool may_list,
+                                 char ret_from[160], struct cairn_error *err) {
+    ret_from[0] = '\0';
+    return store->vtable->meet ? store->vtable->meet(store, by, may_list, ret_from, err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_store_profile_save(struct cairn_store *store, bool *ret_written,
+                                         struct cairn_error *err) {
+    *ret_written = false;
+    return store->vtable->profile_save ? store->vtable->profile_save(store, ret_written, err)
+                                       : CAIRN_OK;
+}
+
+void cairn_store_health(struct cairn_store *store, struct cairn_store_health *ret) {
+    *ret = (struct cairn_store_health){0};
+    if (store->vtable->health) store->vtable->health(store, ret);
+}
+
+bool cairn_store_misstates(struct cairn_store *store) {
+    return store->vtable->misstates && store->vtable->misstates(store);
+}
+
+enum cairn_code cairn_store_tidy(struct cairn_store *store, struct cairn_error *err) {
+    return store->vtable->tidy ? store->vtable->tidy(store, err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,
+                                    struct cairn_buf *ret_url, uint32_t *ret_expires_s,
+                                    struct cairn_error *err) {
+    if (!store->vtable->presign)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s has no URLs of its own", store->url);
+    return store->vtable->presign(store, key, expires_s, ret_url, ret_expires_s, err);
+}
+
+/* ---- workers ---- */
 
 enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                        struct cairn_error *err) {
@@ -248,11 +321,11 @@ enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const c
 }
 
 /* Equal bytes under a name that another process may not have made durable before it died; what was
- * told afterwards would rest on it. In S3 what can be read is durable. */
+ * told afterwards would rest on it. */
 static enum cairn_code found_same(struct cairn_store_worker *worker, const char *key,
                                   struct cairn_view body, struct cairn_error *err) {
     CAIRN_TRY(compare_small(worker, key, body, err));
-    if (!strcmp(worker->store->profile.kind, "s3")) return CAIRN_OK;
+    if (worker->store->profile.read_is_durable) return CAIRN_OK;
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key, .token = ""};
     return cairn_store_perform(worker, &head, err);
 }

@@ -34,7 +34,10 @@ struct cairn_store_worker;
 
 /* What this store was found to do; filled at open (folder) or by doctor and first use (S3). */
 struct cairn_store_profile {
-    const char *kind;     /* "dir", "s3" */
+    bool over_network;       /* requests wait for it: many at once are worth having */
+    bool read_is_durable;    /* what can be read is durable; else a HEAD with a token makes it so */
+    bool leaves_temporaries; /* a small put that dies leaves a file, which UPLOADS lists */
+    bool presigns;
     bool create_only_put; /* If-None-Match: * (or link()) is honoured */
     bool create_only_complete;
     bool part_checksum;  /* the store checks our CRC32C of each part */
@@ -138,17 +141,27 @@ struct cairn_store_request {
 };
 
 struct cairn_store_options {
-    const char *url; /* "/path", "file:///path", "s3://bucket/prefix" */
+    const char *url; /* store/schemes.def */
     bool read_only;
     const struct cairn_clock *clock;         /* NULL: real */
     const struct cairn_store_s3_options *s3; /* NULL: from the environment alone; store/s3/s3.h */
 };
-/* s3:// is opened by part store_s3, which needs curl and expat. A program that links it says so
- * once, before the first open: cairn_store_register_s3(cairn_store_s3_open). Without that an s3://
- * URL is CAIRN_UNSUPPORTED. */
-void cairn_store_register_s3(enum cairn_code (*open)(const struct cairn_store_options *options,
-                                                     struct cairn_store **ret,
-                                                     struct cairn_error *err));
+enum cairn_store_scheme {
+#define SCHEME(name, beginning, folder, shown) CAIRN_STORE_SCHEME_##name,
+#include "store/schemes.def"
+#undef SCHEME
+    CAIRN_STORE_SCHEME_COUNT
+};
+/* A scheme that is no folder is opened by a part of its own (store_s3, which needs curl and expat).
+ * A program that links it says so once, before the first open; without that such a URL is
+ * CAIRN_UNSUPPORTED. */
+void cairn_store_register(enum cairn_store_scheme scheme,
+                          enum cairn_code (*open)(const struct cairn_store_options *options,
+                                                  struct cairn_store **ret,
+                                                  struct cairn_error *err));
+/* The path of the folder that a URL names; CAIRN_UNSUPPORTED: it names none. */
+enum cairn_code cairn_store_folder_of(const char *url, struct cairn_buf *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_store_open(const struct cairn_store_options *options,
                                  struct cairn_store **ret, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_store_free(struct cairn_store *store); /* all workers must be gone */
@@ -167,6 +180,40 @@ bool cairn_store_is_away(int os_errno);
 /* Opens what the URL names now, for all that is submitted from now on. One thread at a time. */
 enum cairn_code cairn_store_follow(struct cairn_store *store,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- what a store says of itself; any thread, but for _meet and _profile_save ---- */
+
+/* Where its keys come from, for an operator: "environment", "container endpoint, until ..."; asks
+ * for them when there are none yet. "" where it has none. */
+enum cairn_code cairn_store_keys(struct cairn_store *store, char ret_text[224],
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* Do they come from a file that others on this machine may read? "FILE has mode 0644" */
+bool cairn_store_keys_exposed(struct cairn_store *store, char ret_text[540]);
+/* Sets the profile by what is known of it or by trying; before other threads use the store.
+ * ret_from: where it is known from, "" where nothing had to be asked. may_list: keys that should be
+ * able to. */
+enum cairn_code cairn_store_meet(struct cairn_store *store, const char *by, bool may_list,
+                                 char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
+/* Writes what is known into the store, for others, if that says anything else. One thread. */
+enum cairn_code cairn_store_profile_save(struct cairn_store *store, bool *ret_written,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* What the store turned out not to do, found while running. */
+struct cairn_store_health {
+    bool degraded, profile_wrong; /* the last: what was written for others is no longer so */
+    char text[256];
+};
+void cairn_store_health(struct cairn_store *store, struct cairn_store_health *ret);
+/* What was read back was right though the store states another checksum: from now on none of its
+ * checksums is believed. true: that is news. */
+bool cairn_store_misstates(struct cairn_store *store);
+/* Removes what tests of the store left behind an hour ago or earlier: of a process that died or may
+ * not delete. */
+enum cairn_code cairn_store_tidy(struct cairn_store *store, struct cairn_error *err) CAIRN_MUST_USE;
+/* A URL that lets its holder GET this one key until it ends; never longer than the keys live.
+ * ret_expires_s may be NULL. CAIRN_UNSUPPORTED where the profile does not say that it presigns. */
+enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,
+                                    struct cairn_buf *ret_url, uint32_t *ret_expires_s,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 
 enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
@@ -220,6 +267,19 @@ struct cairn_store_vtable {
     uint32_t (*appetite)(const struct cairn_store_worker *worker);
     bool (*moved)(const struct cairn_store *store); /* both NULL: it cannot move */
     enum cairn_code (*follow)(struct cairn_store *store, struct cairn_error *err);
+    /* What a store says of itself; each NULL where it has nothing to say. */
+    enum cairn_code (*keys)(struct cairn_store *store, char ret_text[224], struct cairn_error *err);
+    bool (*keys_exposed)(struct cairn_store *store, char ret_text[540]);
+    enum cairn_code (*meet)(struct cairn_store *store, const char *by, bool may_list,
+                            char ret_from[160], struct cairn_error *err);
+    enum cairn_code (*profile_save)(struct cairn_store *store, bool *ret_written,
+                                    struct cairn_error *err);
+    void (*health)(struct cairn_store *store, struct cairn_store_health *ret);
+    bool (*misstates)(struct cairn_store *store);
+    enum cairn_code (*tidy)(struct cairn_store *store, struct cairn_error *err);
+    enum cairn_code (*presign)(struct cairn_store *store, const char *key, uint32_t expires_s,
+                               struct cairn_buf *ret_url, uint32_t *ret_expires_s,
+                               struct cairn_error *err);
 };
 struct cairn_store {
     const struct cairn_store_vtable *vtable;

@@ -12,7 +12,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "store/s3/settings.h"
+#include "store/start.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/journal/journal.h"
 #include "uploader/journal/others.h"
@@ -40,24 +40,6 @@
 
 /* An uploader must start while its store is away, because trainers and the journal need it; then it
  * goes on with what is safe to assume. */
-static void test_store(struct cairn_up *up) {
-    struct cairn_error error = {0};
-    char keys[224], exposed[540], from[160] = "";
-    if (strcmp(cairn_store_profile(up->store)->kind, "s3") != 0) return;
-    enum cairn_code code = cairn_store_s3_credentials(up->store, keys, &error);
-    if (code == CAIRN_OK) cairn_log(INFO, "store.keys", "from=\"%s\"", keys);
-    if (code == CAIRN_OK && cairn_store_s3_exposed(up->store, exposed))
-        cairn_log(WARN, "store.keys_exposed", "cause=\"%s\"", exposed);
-    struct cairn_store_s3_meeting meeting = {.by = "uploader"};
-    if (code == CAIRN_OK && up->settings.test_store)
-        code = cairn_store_s3_meet(up->store, &meeting, from, &error);
-    if (code == CAIRN_OK && *from)
-        cairn_log(INFO, "store.known", "url=%s from=\"%s\"", cairn_store_url(up->store), from);
-    if (code != CAIRN_OK)
-        cairn_log(WARN, "store.untested", "url=%s cause=\"%s\" hint=\"cairn doctor says more\"",
-                  cairn_store_url(up->store), error.message);
-}
-
 static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) {
     struct cairn_store_s3_settings settings = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
@@ -65,20 +47,9 @@ static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) 
 #include "store/s3/settings.def"
 #undef CONFIG
     };
-    struct cairn_store_s3_choice choice;
-    CAIRN_TRY(cairn_store_s3_choose(&settings, &choice, err));
-    choice.options.learn_ms = LEARN_MS;
-    struct cairn_store_options options = {.url = up->settings.store, .s3 = &choice.options};
-    CAIRN_TRY(cairn_store_open(&options, &up->store, err));
-    test_store(up);
-#ifdef CAIRN_CRASHPOINTS
-    if (cairn_store_test_wrap)
-        CAIRN_TRY(cairn_store_test_wrap(CAIRN_TAKE(up->store), &up->store, err));
-#endif
-    const char *note = cairn_store_profile(up->store)->note;
-    if (*note)
-        cairn_log(WARN, "store.profile", "url=%s note=\"%s\"", cairn_store_url(up->store), note);
-    return CAIRN_OK;
+    struct cairn_store_start start = {
+        .url = up->settings.store, .s3 = &settings, .by = "uploader", .learn_ms = LEARN_MS};
+    return cairn_store_start(&start, &up->store, err);
 }
 
 static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) {
@@ -180,35 +151,15 @@ static void drain(struct cairn_up *up, struct cairn_up_meeting *meeting) {
                   left);
 }
 
-/* Others would believe it for up to a week. */
-static void correct_profile(struct cairn_up *up) {
-    struct cairn_error why = {0};
-    bool written = false;
-    if (!cairn_store_s3_profile_wrong(up->store)) return;
-    cairn_log(WARN, "store.profile_wrong", "url=%s", cairn_store_url(up->store));
-    if (cairn_store_s3_profile_save(up->store, &written, &why) != CAIRN_OK)
-        cairn_log(WARN, "store.profile_unwritten", "url=%s cause=\"%s\"",
-                  cairn_store_url(up->store), why.message);
-}
-
-/* What the store turns out not to do is said once. */
-static void look_at_store(struct cairn_up *up, bool *told) {
-    char text[256];
-    if (*told || !cairn_store_s3_degraded(up->store, text)) return;
-    *told = true;
-    cairn_log(WARN, "store.degraded", "url=%s note=\"%s\"", cairn_store_url(up->store), text);
-    correct_profile(up);
-}
-
 enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_error *err) {
     struct cairn_up_meeting meeting;
     CAIRN_TRY(cairn_up_meeting_init(&meeting, up, err));
     struct pollfd waiting = {.fd = stop_fd, .events = POLLIN};
     enum cairn_code code = CAIRN_OK;
-    bool told_degraded = false;
+    struct cairn_store_watch watch = {0};
     while (code == CAIRN_OK) {
         code = cairn_up_meeting_tick(&meeting, up, err);
-        look_at_store(up, &told_degraded);
+        cairn_store_watch_look(&watch, up->store, true);
         cairn_up_recovery_tick(up);
         if (cairn_up_lost_tick(up)) cairn_up_watch_beat(up->watch);
         cairn_up_slabs_serve(up);

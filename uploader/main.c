@@ -12,7 +12,6 @@
 #include "common/json.h"
 #include "common/parent.h"
 #include "common/start.h"
-#include "store/s3/s3.h"
 #include "uploader/cores.h"
 #include "uploader/daemon.h"
 #include "uploader/journal/show.h"
@@ -87,7 +86,6 @@ static int run(struct cairn_up *up, bool journal_only) {
         code = cairn_up_show_journal(&up->places, &error);
     } else if (code == CAIRN_OK) {
         cairn_log_start("cairn-uploader", up->places.log_level, STDERR_FILENO);
-        cairn_store_register_s3(cairn_store_s3_open);
         CAIRN_AUTO_FD stop_fd = stop_signals();
         raise_descriptors();
         code = cairn_up_cores_apply(&up->settings, &error);

@@ -152,9 +152,9 @@ static void look_at_place(struct trial *trial) {
 
 static bool look_at_keys(struct trial *trial) {
     char from[224], text[240] = "", exposed[540];
-    enum cairn_code code = cairn_store_s3_credentials(trial->store, from, &trial->err);
+    enum cairn_code code = cairn_store_keys(trial->store, from, &trial->err);
     if (!code) snprintf(text, sizeof text, "from: %s", from);
-    if (!code && cairn_store_s3_exposed(trial->store, exposed))
+    if (!code && cairn_store_keys_exposed(trial->store, exposed))
         cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "keys' file", "chmod 600 that file",
                              "others on this machine may read it: %s", exposed);
     return judge(trial, code, CAIRN_CLI_FAIL, "keys",
@@ -303,8 +303,8 @@ static void try_upload(struct trial *trial) {
 static void tell_right(struct trial *trial, const char *right, const char *policy,
                        enum cairn_cli_level without, enum cairn_code code) {
     bool has = code == CAIRN_OK, uploader = trial->doctor->for_uploader;
-    bool s3 = !strcmp(cairn_store_profile(trial->store)->kind, "s3");
-    bool bad = s3 && has == uploader;
+    struct cairn_store_s3_place place; /* a folder has no policies */
+    bool bad = cairn_store_s3_place(trial->store, &place) && has == uploader;
     char hint[200] = "";
     if (bad)
         snprintf(hint, sizeof hint,
@@ -358,19 +358,21 @@ static void try_presigned(struct trial *trial) {
 static void keep_profile(struct trial *trial) {
     bool written = false;
     if (trial->doctor->for_uploader) return; /* these keys may find out less than there is */
-    judge(trial, cairn_store_s3_profile_save(trial->store, &written, &trial->err), CAIRN_CLI_WARN,
+    judge(trial, cairn_store_profile_save(trial->store, &written, &trial->err), CAIRN_CLI_WARN,
           "profile", "server and uploaders find out for themselves at each start",
           "written to .cairn/profile.json, for servers and uploaders that start within a week");
 }
 
 static void look_at_degraded(struct trial *trial) {
-    char text[256];
-    bool less = cairn_store_s3_degraded(trial->store, text);
+    struct cairn_store_health health;
+    cairn_store_health(trial->store, &health);
+    bool less = health.degraded;
     cairn_cli_doctor_say(trial->doctor, less ? CAIRN_CLI_WARN : CAIRN_CLI_FINE, "degraded",
                          less ? "nothing is lost; MD5 costs a core per 0.6 GB/s, and two servers "
                                 "must never share the prefix"
                               : "",
-                         "%s", less ? text : "the store refused nothing that it was asked to do");
+                         "%s",
+                         less ? health.text : "the store refused nothing that it was asked to do");
 }
 
 static void try_s3(struct trial *trial) {
@@ -388,7 +390,8 @@ static void try_s3(struct trial *trial) {
 }
 
 static void try_all(struct trial *trial) {
-    if (!strcmp(cairn_store_profile(trial->store)->kind, "s3")) {
+    struct cairn_store_s3_place place;
+    if (cairn_store_s3_place(trial->store, &place)) {
         try_s3(trial);
         return;
     }
@@ -399,9 +402,12 @@ static void try_all(struct trial *trial) {
 
 /* A store makes its folder; who asks whether one is well has mistyped it, or it is not mounted. */
 static enum cairn_code look_for_folder(const char *url, struct cairn_error *err) {
-    const char *path = cairn_text_starts(url, "file://") ? url + strlen("file://") : url;
-    if (cairn_text_starts(url, "s3://") || !access(path, F_OK)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NOT_FOUND, "there is no folder %s", path);
+    CAIRN_AUTO(buf) path = {0};
+    enum cairn_code code = cairn_store_folder_of(url, &path, err);
+    if (code == CAIRN_UNSUPPORTED || (code == CAIRN_OK && !access(path.data, F_OK)))
+        return CAIRN_OK;
+    CAIRN_TRY(code);
+    return cairn_fail(err, CAIRN_NOT_FOUND, "there is no folder %s", path.data);
 }
 
 void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {

@@ -2,12 +2,10 @@
 /* urls: how long a presigned URL may live, and its signing. */
 #include "server/handlers/urls.h"
 
-#include "store/s3/s3.h"
-
 #define LIFE_MS_MAX (UINT64_C(300) * 1000)
 
 bool cairn_srv_urls_known(const struct cairn_srv *server) {
-    return !strcmp(cairn_store_profile(server->store)->kind, "s3");
+    return cairn_store_profile(server->store)->presigns;
 }
 
 static enum cairn_code read_tick(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {

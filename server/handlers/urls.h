@@ -10,12 +10,12 @@
  *               also where no more than that is left.
  * Limits:  stores in S3 only.
  * Threads: any pool thread; not inside a transaction.
- * Next:    server/handlers/reads.c, server/handlers/plans.c, store/s3/s3.h.
+ * Next:    server/handlers/reads.c, server/handlers/plans.c, store/store.h.
  */
 #pragma once
 
-#include "server/server.h"
 #include "server/catalog/versions.h"
+#include "server/server.h"
 
 /* Has the store URLs at all? */
 bool cairn_srv_urls_known(const struct cairn_srv *server);

@@ -54,8 +54,8 @@ static enum cairn_code put_record(struct cairn_srv *server, struct cairn_store_w
                                   struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_attempt(owed->name, owed->record.attempt, &key);
-    return judge(server, owed,
-                 cairn_store_put_same(worker, key.text, cairn_buf_view(text), err), err);
+    return judge(server, owed, cairn_store_put_same(worker, key.text, cairn_buf_view(text), err),
+                 err);
 }
 
 /* CAIRN_OK: the same bytes are there. CAIRN_CONFLICT: others are. */
@@ -78,7 +78,7 @@ static enum cairn_code put_copy(struct cairn_srv *server, struct cairn_store_wor
     struct cairn_error why = {0};
     uint64_t until_ms = owed->copies_until_ms;
     cairn_key_attempt_copy(owed->name, owed->record.attempt, &key);
-    if (strcmp(profile->kind, "s3") != 0 || !profile->create_only_put)
+    if (!profile->over_network || !profile->create_only_put)
         return judge(server, owed,
                      cairn_store_put_same(worker, key.text, cairn_buf_view(text), err), err);
     struct cairn_store_request put = {.op = CAIRN_STORE_PUT,

@@ -22,7 +22,6 @@
 #include "server/jobs/sweep_temporaries.h"
 #include "server/nodes.h"
 #include "server/waiters.h"
-#include "store/s3/s3.h"
 
 #define ROUND_VERSIONS_MAX 1000
 #define TICK_STEP_MS_MAX 60000
@@ -277,8 +276,7 @@ static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worke
     sweep->tidied_ms = now_ms;
     if (cairn_srv_temporaries_sweep(sweep->temporaries, sweep->server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.temporaries_left", "cause=\"%s\"", why.message);
-    if (strcmp(cairn_store_profile(store)->kind, "s3") != 0) return;
-    if (cairn_store_s3_tidy(store, &why) != CAIRN_OK)
+    if (cairn_store_tidy(store, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
 }
 

@@ -103,7 +103,7 @@ enum cairn_code cairn_srv_temporaries_sweep(struct cairn_srv_temporaries *tempor
                                             struct cairn_store_worker *worker,
                                             struct cairn_error *err) {
     CAIRN_AUTO(srv_run_names) names = {0};
-    if (strcmp(cairn_store_profile(server->store)->kind, "dir") != 0) return CAIRN_OK;
+    if (!cairn_store_profile(server->store)->leaves_temporaries) return CAIRN_OK;
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
     if (!code) code = look(temporaries, worker, &names, err);
     drop(&temporaries->before);

@@ -63,7 +63,7 @@ static enum cairn_code learn_from_file(struct cairn_store_dir *dir, struct cairn
 }
 
 static enum cairn_code learn(struct cairn_store_dir *dir, struct cairn_error *err) {
-    dir->base.profile = (struct cairn_store_profile){.kind = "dir",
+    dir->base.profile = (struct cairn_store_profile){.leaves_temporaries = true,
                                                      .create_only_put = true,
                                                      .create_only_complete = true,
                                                      .part_checksum = true,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the bucket says of itself. Such a request is rare and small, so it goes as a presigned URL
  * over an engine of its own. */
-#include "store/s3/s3.h"
 #include "store/s3/inside.h"
+#include "store/s3/s3.h"
 #include "store/time.h"
 
 #define ASK_MS 10000
@@ -55,9 +55,8 @@ static void compare_clocks(struct cairn_s3_store *store, const char *date, int64
 
 enum cairn_code cairn_store_s3_ask(struct cairn_store *base, const char *subresource,
                                    struct cairn_store_s3_answer *ret, struct cairn_error *err) {
-    if (strcmp(base->profile.kind, "s3") != 0)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
-    struct cairn_s3_store *store = (struct cairn_s3_store *)base;
+    struct cairn_s3_store *store = NULL;
+    CAIRN_TRY(cairn_s3_of(base, &store, err));
     const struct cairn_store_s3_options *options = &store->config.options;
     struct cairn_http_options http = {.ca_bundle = options->ca_bundle,
                                       .connect_ms = options->connect_ms,

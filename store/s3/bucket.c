@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "store/s3/s3.h"
 #include "store/s3/inside.h"
+#include "store/s3/s3.h"
 #include "store/xml/walk.h"
 
 #define RULE "LifecycleConfiguration/Rule"
@@ -81,9 +81,9 @@ static enum cairn_code rule_field(void *owner, const char *path, const char *tex
 enum cairn_code cairn_store_s3_lifecycle(struct cairn_store *base, struct cairn_view document,
                                          struct cairn_store_s3_lifecycle *ret,
                                          struct cairn_error *err) {
-    if (strcmp(base->profile.kind, "s3") != 0)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
-    const struct cairn_s3_config *config = &((struct cairn_s3_store *)base)->config;
+    struct cairn_s3_store *store = NULL;
+    CAIRN_TRY(cairn_s3_of(base, &store, err));
+    const struct cairn_s3_config *config = &store->config;
     struct cairn_store_s3_lifecycle found = {0};
     struct reading reading = {
         .ours = config->prefix, .tagged = config->options.object_tags != NULL, .ret = &found};

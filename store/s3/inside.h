@@ -142,6 +142,22 @@ static inline uint64_t cairn_s3_mono_ms(const struct cairn_s3_store *store) {
     return store->clock->mono_ms(store->clock);
 }
 
+/* ---- s3.c ---- */
+
+/* CAIRN_UNSUPPORTED: it is another kind of store. */
+enum cairn_code cairn_s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
+                            struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- meet.c ---- */
+
+enum cairn_code cairn_s3_meet(struct cairn_store *base, const char *by, bool may_list,
+                              char ret_from[160], struct cairn_error *err);
+enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_written,
+                                      struct cairn_error *err);
+enum cairn_code cairn_s3_tidy(struct cairn_store *base, struct cairn_error *err);
+/* Is what profile.json says no longer so? Found while running. */
+bool cairn_s3_profile_wrong(struct cairn_s3_store *store);
+
 /* ---- request.c ---- */
 
 /* Keys and region that the signer uses, renewed where due; may wait for the network. */

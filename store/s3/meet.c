@@ -13,14 +13,6 @@
 #define LEFT_OVER_MS 3600000 /* by the store's clock, which ours is held against */
 #define PAGES_MAX 10000
 
-static enum cairn_code s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
-                             struct cairn_error *err) {
-    if (strcmp(base->profile.kind, "s3") != 0)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
-    *ret = (struct cairn_s3_store *)base;
-    return CAIRN_OK;
-}
-
 /* The store's, as far as it has told. */
 static int64_t now_ms(const struct cairn_s3_store *store) {
     return store->clock->wall_ms(store->clock) + atomic_load(&store->clock_offset_ms);
@@ -111,7 +103,7 @@ enum cairn_code cairn_store_s3_meet(struct cairn_store *base,
     struct cairn_s3_lesson lesson = {0};
     struct cairn_error why = {0};
     char unused[160], at[32], *from = ret_from ? ret_from : unused;
-    CAIRN_TRY(s3_of(base, &store, err));
+    CAIRN_TRY(cairn_s3_of(base, &store, err));
     enum cairn_code code =
         meeting->anew ? cairn_fail(&why, CAIRN_NOT_FOUND, "asked for") : load(store, &lesson, &why);
     if (code && code != CAIRN_NOT_FOUND) {
@@ -141,10 +133,15 @@ enum cairn_code cairn_store_s3_learn(struct cairn_store *base, struct cairn_buf 
 /* ---- writing ---- */
 
 /* Only these are noticed by the way; what a store stops checking in silence is not. */
-bool cairn_store_s3_profile_wrong(struct cairn_store *base) {
-    struct cairn_s3_store *store = NULL;
+bool cairn_s3_profile_wrong(struct cairn_s3_store *store) {
     struct cairn_s3_lesson now;
-    if (s3_of(base, &store, NULL) != CAIRN_OK || !store->lesson_stored) return false;
+enum cairn_code cairn_s3_meet(struct cairn_store *base, const char *by, bool may_list,
+                              char ret_from[160], struct cairn_error *err) {
+    struct cairn_store_s3_meeting meeting = {.by = by, .may_list = may_list};
+    return cairn_store_s3_meet(base, &meeting, ret_from, err);
+}
+
+    if (!store->lesson_stored) return false;
     cairn_s3_profile_take(store, &now);
     bool md5 = now.method == CAIRN_S3_CHECKSUM_MD5 && store->lesson.method != now.method;
     bool refused = now.create_put == CAIRN_S3_REFUSED && store->lesson.create_put != now.create_put;
@@ -162,14 +159,13 @@ static enum cairn_code put_document(struct cairn_s3_store *store, struct cairn_v
     return cairn_store_perform(worker, &put, err);
 }
 
-enum cairn_code cairn_store_s3_profile_save(struct cairn_store *base, bool *ret_written,
-                                            struct cairn_error *err) {
-    struct cairn_s3_store *store = NULL;
+enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_written,
+                                      struct cairn_error *err) {
+    struct cairn_s3_store *store = (struct cairn_s3_store *)base;
     struct cairn_s3_lesson lesson;
     CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(s3_of(base, &store, err));
     *ret_written = false;
-    bool worth = !store->lesson_stored || cairn_store_s3_profile_wrong(base);
+    bool worth = !store->lesson_stored || cairn_s3_profile_wrong(store);
     if (!worth || store->lesson_foreign || !store->lesson.tested_ms) return CAIRN_OK;
     cairn_s3_profile_take(store, &lesson);
     /* What a setting kept from being tested here stays as somebody else found it. */
@@ -228,10 +224,9 @@ static enum cairn_code tidy_all(struct tidying *tidying, enum cairn_store_op op,
     return code;
 }
 
-enum cairn_code cairn_store_s3_tidy(struct cairn_store *base, struct cairn_error *err) {
-    struct tidying tidying = {0};
+enum cairn_code cairn_s3_tidy(struct cairn_store *base, struct cairn_error *err) {
+    struct tidying tidying = {.store = (struct cairn_s3_store *)base};
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
-    CAIRN_TRY(s3_of(base, &tidying.store, err));
     CAIRN_TRY(cairn_store_worker_new(base, &worker, err));
     tidying.worker = worker;
     tidying.before_ms = now_ms(tidying.store) - LEFT_OVER_MS;

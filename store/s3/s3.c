@@ -19,16 +19,7 @@ static void s3_free(struct cairn_store *base) {
     free(store);
 }
 
-static const struct cairn_store_vtable s3_vtable = {
-    .free = s3_free,
-    .worker_new = cairn_s3_worker_new,
-    .worker_free = cairn_s3_worker_free,
-    .submit = cairn_s3_submit,
-    .cancel = cairn_s3_cancel,
-    .poll = cairn_s3_poll,
-    .wake = cairn_s3_wake,
-    .appetite = cairn_s3_appetite,
-};
+static const struct cairn_store_vtable s3_vtable;
 
 /* What is known without asking. AWS is known; of others the careful half is assumed, which costs a
  * look more and never a promise. */
@@ -37,7 +28,9 @@ static void set_profile(struct cairn_s3_store *store) {
     enum cairn_store_s3_checksum checksum = store->config.options.checksum;
     bool crc32c = checksum == CAIRN_S3_CHECKSUM_AUTO || checksum == CAIRN_S3_CHECKSUM_CRC32C;
     store->base.profile = (struct cairn_store_profile){
-        .kind = "s3",
+        .over_network = true,
+        .read_is_durable = true,
+        .presigns = true,
         .create_only_put = aws,
         .create_only_complete = aws,
         .part_checksum = (aws && crc32c) || checksum == CAIRN_S3_CHECKSUM_MD5,
@@ -96,36 +89,32 @@ enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
     return CAIRN_OK;
 }
 
-static enum cairn_code s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
-                             struct cairn_error *err) {
+enum cairn_code cairn_s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
+                            struct cairn_error *err) {
     if (base->vtable != &s3_vtable)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
     *ret = (struct cairn_s3_store *)base;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_store_s3_credentials(struct cairn_store *base, char ret_text[224],
-                                           struct cairn_error *err) {
-    struct cairn_s3_store *store = NULL;
-    struct cairn_credentials keys = {0};
-    CAIRN_TRY(s3_of(base, &store, err));
-    CAIRN_TRY(cairn_credentials_get(store->credentials, 0, &keys, err));
-    cairn_credentials_describe(&keys, ret_text);
-    cairn_credentials_release(&keys);
+static enum cairn_code keys(struct cairn_store *base, char ret_text[224], struct cairn_error *err) {
+    struct cairn_s3_store *store = (struct cairn_s3_store *)base;
+    struct cairn_credentials found = {0};
+    CAIRN_TRY(cairn_credentials_get(store->credentials, 0, &found, err));
+    cairn_credentials_describe(&found, ret_text);
+    cairn_credentials_release(&found);
     return CAIRN_OK;
 }
 
-_Static_assert(CAIRN_CREDENTIALS_EXPOSED_BYTES == 540, "as store/s3/s3.h says");
-bool cairn_store_s3_exposed(struct cairn_store *base, char ret_text[540]) {
-    struct cairn_s3_store *store = NULL;
-    if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
-    return cairn_credentials_exposed(store->credentials, ret_text);
+_Static_assert(CAIRN_CREDENTIALS_EXPOSED_BYTES == 540, "as store/store.h says");
+static bool keys_exposed(struct cairn_store *base, char ret_text[540]) {
+    return cairn_credentials_exposed(((struct cairn_s3_store *)base)->credentials, ret_text);
 }
 
 bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place *ret) {
     struct cairn_s3_store *store = NULL;
     struct cairn_s3_host host;
-    if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
+    if (cairn_s3_of(base, &store, NULL) != CAIRN_OK) return false;
     cairn_lock_take(&store->lock);
     memcpy(ret->region, store->locked.region, sizeof ret->region);
     cairn_lock_give(&store->lock);
@@ -138,19 +127,19 @@ bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place 
 
 /* ---- what was found out while running ---- */
 
-bool cairn_store_s3_misstates(struct cairn_store *base) {
-    struct cairn_s3_store *store = NULL;
-    return s3_of(base, &store, NULL) == CAIRN_OK && !atomic_exchange(&store->misstates, true);
+static bool misstates_now(struct cairn_store *base) {
+    return !atomic_exchange(&((struct cairn_s3_store *)base)->misstates, true);
 }
 
-bool cairn_store_s3_degraded(struct cairn_store *base, char ret_text[256]) {
-    struct cairn_s3_store *store = NULL;
-    if (s3_of(base, &store, NULL) != CAIRN_OK) return false;
+static void health(struct cairn_store *base, struct cairn_store_health *ret) {
+    struct cairn_s3_store *store = (struct cairn_s3_store *)base;
     bool md5 = store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO &&
                atomic_load(&store->checksum) == CAIRN_S3_CHECKSUM_MD5;
     bool overwrites = atomic_load(&store->no_create_only);
     bool misstates = atomic_load(&store->misstates);
-    snprintf(ret_text, 256, "%s%s%s%s%s",
+    ret->degraded = md5 || overwrites || misstates;
+    ret->profile_wrong = cairn_s3_profile_wrong(store);
+    snprintf(ret->text, sizeof ret->text, "%s%s%s%s%s",
              md5 ? "the store refused x-amz-checksum-crc32c, so Content-MD5 is sent instead" : "",
              md5 && overwrites ? "; " : "",
              overwrites ? "the store refused If-None-Match, so it does not guard against two "
@@ -158,7 +147,6 @@ bool cairn_store_s3_degraded(struct cairn_store *base, char ret_text[256]) {
                         : "",
              misstates && (md5 || overwrites) ? "; " : "",
              misstates ? "the checksums that the store states are wrong, so none is believed" : "");
-    return md5 || overwrites || misstates;
 }
 
 /* ---- presigned URLs ---- */
@@ -194,11 +182,10 @@ static uint32_t life_left_s(const struct cairn_s3_store *store, int64_t expires_
     return (uint32_t)cairn_min_u64(wanted_s, (uint64_t)left_ms / 1000);
 }
 
-enum cairn_code cairn_store_presign(struct cairn_store *base, const char *key, uint32_t expires_s,
-                                    struct cairn_buf *ret_url, uint32_t *ret_expires_s,
-                                    struct cairn_error *err) {
-    struct cairn_s3_store *store = NULL;
-    CAIRN_TRY(s3_of(base, &store, err));
+static enum cairn_code presign(struct cairn_store *base, const char *key, uint32_t expires_s,
+                               struct cairn_buf *ret_url, uint32_t *ret_expires_s,
+                               struct cairn_error *err) {
+    struct cairn_s3_store *store = (struct cairn_s3_store *)base;
     if (!expires_s || expires_s > CAIRN_SIGV4_EXPIRES_S_MAX)
         return cairn_fail(err, CAIRN_INVALID, "a presigned URL lives 1 s to 7 days");
     CAIRN_AUTO(sigv4_signer) signer = {0};
@@ -217,3 +204,22 @@ enum cairn_code cairn_store_presign(struct cairn_store *base, const char *key, u
     if (ret_expires_s) *ret_expires_s = expires_s;
     return CAIRN_OK;
 }
+
+static const struct cairn_store_vtable s3_vtable = {
+    .free = s3_free,
+    .worker_new = cairn_s3_worker_new,
+    .worker_free = cairn_s3_worker_free,
+    .submit = cairn_s3_submit,
+    .cancel = cairn_s3_cancel,
+    .poll = cairn_s3_poll,
+    .wake = cairn_s3_wake,
+    .appetite = cairn_s3_appetite,
+    .keys = keys,
+    .keys_exposed = keys_exposed,
+    .meet = cairn_s3_meet,
+    .profile_save = cairn_s3_profile_save,
+    .health = health,
+    .misstates = misstates_now,
+    .tidy = cairn_s3_tidy,
+    .presign = presign,
+};

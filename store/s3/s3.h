@@ -61,17 +61,6 @@ struct cairn_store_s3_options {
     uint32_t learn_ms;              /* 0 = 30 s: of each request of cairn_store_s3_learn */
 };
 
-/* What the operator is told: "environment" or "container endpoint, until ..."; asks for the keys
- * when there are none yet. */
-enum cairn_code cairn_store_s3_credentials(struct cairn_store *store, char ret_text[224],
-                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* Do the keys come from a file that others on this machine may read? "FILE has mode 0644" */
-bool cairn_store_s3_exposed(struct cairn_store *store, char ret_text[540]);
-/* What was read back was right though the store states another checksum: from now on none of its
- * checksums is believed. true: that is news. Any thread; nothing for other stores. */
-bool cairn_store_s3_misstates(struct cairn_store *store);
-/* What the store turned out not to do, found while running (true: something). Any thread. */
-bool cairn_store_s3_degraded(struct cairn_store *store, char ret_text[256]);
 /* Where requests go: a bucket's name is in the host where addressing is "virtual". Any thread. */
 struct cairn_store_s3_place {
     char endpoint[700], region[64];
@@ -97,20 +86,6 @@ enum cairn_code cairn_store_s3_meet(struct cairn_store *store,
 /* The same, all anew and with all rights. */
 enum cairn_code cairn_store_s3_learn(struct cairn_store *store, struct cairn_buf *ret_report,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Is what profile.json says no longer so? Found while running (true: something). */
-bool cairn_store_s3_profile_wrong(struct cairn_store *store);
-/* Writes what is known to profile.json, if that says anything else. One thread at a time. */
-enum cairn_code cairn_store_s3_profile_save(struct cairn_store *store, bool *ret_written,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* Removes what tests left below .cairn/doctor/ an hour ago or earlier: of a process that died or
- * may not delete. */
-enum cairn_code cairn_store_s3_tidy(struct cairn_store *store,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* A URL that lets its holder GET this one key until it ends; never longer than the keys live.
- * ret_expires_s may be NULL. CAIRN_UNSUPPORTED for other stores. */
-enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,
-                                    struct cairn_buf *ret_url, uint32_t *ret_expires_s,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* What a bucket says of itself: GET of its "lifecycle", "versioning" or "object-lock", tried once.
  * CAIRN_OK: there was an answer, of any status. */
 struct cairn_store_s3_answer {

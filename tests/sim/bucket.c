@@ -354,8 +354,7 @@ enum cairn_code __wrap_cairn_store_open(const struct cairn_store_options *option
     store->bucket = wrong ? &sim_bucket_wrong : &sim_bucket;
     store->base.vtable = &vtable;
     snprintf(store->base.url, sizeof store->base.url, "%s", options->url);
-    store->base.profile = (struct cairn_store_profile){.kind = "sim",
-                                                       .create_only_put = faults->create_only,
+    store->base.profile = (struct cairn_store_profile){.create_only_put = faults->create_only,
                                                        .create_only_complete = faults->create_only,
                                                        .part_checksum = faults->checks_crc,
                                                        .head_has_token = faults->keeps_tokens,

@@ -2,11 +2,11 @@
 /* URLs, registration and the blocking helpers. */
 #include <pthread.h>
 
-#include <sys/stat.h>
-#include <unistd.h>
 #include "common/clock.h"
 #include "store/store.h"
 #include "tests/harness.h"
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct cairn_place {
     struct cairn_store *store;
@@ -37,11 +37,11 @@ TEST(a_url_chooses_its_store_or_is_refused) {
         EXPECT_CODE(cairn_store_open(&options, &store, &err), CAIRN_INVALID);
     }
     struct cairn_store_options s3 = {.url = "s3://bucket/prefix"};
-    cairn_store_register_s3(NULL);
+    cairn_store_register(CAIRN_STORE_SCHEME_S3, NULL);
     EXPECT_CODE(cairn_store_open(&s3, &store, &err), CAIRN_UNSUPPORTED);
-    cairn_store_register_s3(refuse_s3);
+    cairn_store_register(CAIRN_STORE_SCHEME_S3, refuse_s3);
     EXPECT_CODE(cairn_store_open(&s3, &store, &err), CAIRN_FORBIDDEN);
-    cairn_store_register_s3(NULL);
+    cairn_store_register(CAIRN_STORE_SCHEME_S3, NULL);
     struct cairn_store_options absent = {.url = "/proc/none/none"};
     EXPECT_CODE(cairn_store_open(&absent, &store, &err), CAIRN_IO);
     EXPECT(strstr(err.message, "/proc/none"));

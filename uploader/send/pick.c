@@ -10,7 +10,6 @@
 #include "api/messages.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
-#include "store/s3/s3.h"
 #include "uploader/journal/journal.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
@@ -348,7 +347,7 @@ static void tell_end(struct cairn_up_sender *sender, struct cairn_up_sending *se
     struct cairn_up_shard *shard = sending->shard;
     uint64_t entry = shard->entry;
     bool durable = sending->action.kind == CAIRN_MULTIPART_DURABLE && !journal_error;
-    if (durable && shard->queue.mp.misstated && cairn_store_s3_misstates(send->up->store))
+    if (durable && shard->queue.mp.misstated && cairn_store_misstates(send->up->store))
         cairn_log(WARN, "store.misstates", "url=%s shard=%s hint=\"run cairn doctor\"",
                   cairn_store_url(send->up->store), shard->name);
     struct cairn_error why = journal_error ? *journal_error : shard->queue.mp.error;

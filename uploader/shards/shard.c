@@ -13,7 +13,7 @@
 /* How many parts can be under way at once; a folder gains nothing from more of them. */
 static uint32_t connections(const struct cairn_up_queue *queue) {
     const struct cairn_up_settings *settings = &queue->up->settings;
-    if (strcmp(cairn_store_profile(queue->up->store)->kind, "s3") != 0) return 1;
+    if (!cairn_store_profile(queue->up->store)->over_network) return 1;
     return (uint32_t)cairn_min_u64(settings->workers * settings->store_connections,
                                    settings->store_requests);
 }

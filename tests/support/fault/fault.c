@@ -266,6 +266,44 @@ static enum cairn_code follow(struct cairn_store *base, struct cairn_error *err)
     return cairn_store_follow(((struct fault_store *)base)->inner, err);
 }
 
+/* ---- what a store says of itself ---- */
+
+static struct cairn_store *inner_of(struct cairn_store *base) {
+    return ((struct fault_store *)base)->inner;
+}
+
+static enum cairn_code keys(struct cairn_store *base, char ret_text[224], struct cairn_error *err) {
+    return cairn_store_keys(inner_of(base), ret_text, err);
+}
+
+static bool keys_exposed(struct cairn_store *base, char ret_text[540]) {
+    return cairn_store_keys_exposed(inner_of(base), ret_text);
+}
+
+static enum cairn_code profile_save(struct cairn_store *base, bool *ret_written,
+                                    struct cairn_error *err) {
+    return cairn_store_profile_save(inner_of(base), ret_written, err);
+}
+
+static void health(struct cairn_store *base, struct cairn_store_health *ret) {
+    cairn_store_health(inner_of(base), ret);
+}
+
+static bool misstates(struct cairn_store *base) {
+    return cairn_store_misstates(inner_of(base));
+}
+
+static enum cairn_code tidy(struct cairn_store *base, struct cairn_error *err) {
+    return cairn_store_tidy(inner_of(base), err);
+}
+
+static enum cairn_code presign(struct cairn_store *base, const char *key, uint32_t expires_s,
+                               struct cairn_buf *ret_url, uint32_t *ret_expires_s,
+                               struct cairn_error *err) {
+    return cairn_store_presign(inner_of(base), key, expires_s, ret_url, ret_expires_s, err);
+}
+
+/* No meet: what is wrapped has been met. */
 static const struct cairn_store_vtable vtable = {.free = store_free,
                                                  .worker_new = worker_new,
                                                  .worker_free = worker_free,
@@ -275,4 +313,11 @@ static const struct cairn_store_vtable vtable = {.free = store_free,
                                                  .wake = wake,
                                                  .appetite = appetite,
                                                  .moved = moved,
-                                                 .follow = follow};
+                                                 .follow = follow,
+                                                 .keys = keys,
+                                                 .keys_exposed = keys_exposed,
+                                                 .profile_save = profile_save,
+                                                 .health = health,
+                                                 .misstates = misstates,
+                                                 .tidy = tidy,
+                                                 .presign = presign};
