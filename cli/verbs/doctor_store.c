@@ -79,64 +79,32 @@ static bool judge(struct trial *trial, enum cairn_code code, enum cairn_cli_leve
 
 /* ---- S3: what the engine goes by, in words ---- */
 
-static const struct {
-    const char *said, *check, *hint;
-} lessons[] = {
-    {"objects can be written", "put", ""},
-    {"a put can be told not to replace (If-None-Match)", "conditional put",
-     "run one server on this prefix only; keys are never reused, so no save is at risk"},
-    {"head gives the upload token back", "object metadata",
-     "nothing to do: after a lost reply or a restart what is there is read and compared"},
-    {"head gives the object's CRC32C", "stored checksum",
-     "nothing to do: Cairn keeps its own checksums and verifies with them"},
-    {"ranges are exact", "range", ""},
-    {"the store checks the checksum of what it is sent", "upload checksum",
-     "set checksum = md5 if the store checks Content-MD5, or sign_payload = true; use https; "
-     "`cairn verify` finds what was damaged on the way"},
-    {"open uploads can be listed by prefix", "uploads by prefix",
-     "set a life cycle rule that aborts incomplete uploads after a day"},
-    {"listed parts have their CRC32C", "part checksums",
-     "nothing to do: the uploader's journal knows finished parts by their ETags"},
-    {"uploads may have 10,000 parts", "part count",
-     "nothing to do: shards above 1,000 parts get larger parts"},
-    {"a complete can be told not to replace (If-None-Match)", "conditional complete",
-     "nothing to do: keys are never reused"},
-    {"the checksums that the store states are right", "stated checksums",
-     "nothing to do: none of them is believed, and parts are sent with Content-MD5 if the store "
-     "checks that, else with none; every restore compares Cairn's own checksums"},
-    {"listings hold only what was asked for", "listing",
-     "do not use this store: a clean-up deletes what a listing returns"},
-};
-
-static void tell_lesson(struct trial *trial, const char *line, size_t size) {
-    for (size_t i = 0; i < CAIRN_COUNT(lessons); i++) {
-        size_t said = strlen(lessons[i].said);
-        if (size < said + 2 || strncmp(line, lessons[i].said, said) || line[said] != ':') continue;
-        bool yes = !strncmp(line + said + 2, "yes", 3);
-        /* Without consequence, so no warning. */
-        bool minor = !strcmp(lessons[i].check, "stored checksum") ||
-                     !strcmp(lessons[i].check, "part checksums");
-        bool fatal = !strcmp(lessons[i].check, "listing");
-        cairn_cli_doctor_say(trial->doctor,
-                             yes || minor ? CAIRN_CLI_FINE
-                             : fatal      ? CAIRN_CLI_FAIL
-                                          : CAIRN_CLI_WARN,
-                             lessons[i].check, yes ? "" : lessons[i].hint, "%s%s", lessons[i].said,
-                             yes ? "" : ": no");
-    }
+static void tell_check(void *owner, enum cairn_store_s3_check which, bool holds) {
+    enum no { FINE, WARN, FAIL, ELSEWHERE };
+    static const struct {
+        const char *name, *hint;
+        enum no no;
+    } rows[] = {
+#define CHECK(id, name, sentence, no, hint) {name, hint, no},
+#include "store/s3/checks.def"
+#undef CHECK
+    };
+    static const enum cairn_cli_level levels[] = {
+        [FINE] = CAIRN_CLI_FINE, [WARN] = CAIRN_CLI_WARN, [FAIL] = CAIRN_CLI_FAIL};
+    struct trial *trial = owner;
+    if (rows[which].no == ELSEWHERE) return;
+    cairn_cli_doctor_say(trial->doctor, holds ? CAIRN_CLI_FINE : levels[rows[which].no],
+                         rows[which].name, holds ? "" : rows[which].hint, "%s%s",
+                         cairn_store_s3_check_text(which), holds ? "" : ": no");
 }
 
 static bool learn(struct trial *trial) {
-    CAIRN_AUTO(buf) report = {0};
-    struct cairn_store_s3_meeting meeting = {
-        .by = "doctor", .may_list = !trial->doctor->for_uploader, .anew = true, .report = &report};
+    struct cairn_store_s3_meeting meeting = {.by = "doctor",
+                                             .may_list = !trial->doctor->for_uploader,
+                                             .anew = true,
+                                             .found = tell_check,
+                                             .owner = trial};
     enum cairn_code code = cairn_store_s3_meet(trial->store, &meeting, NULL, &trial->err);
-    const char *at = report.size ? report.data : "";
-    while (*at) {
-        size_t size = strcspn(at, "\n");
-        tell_lesson(trial, at, size);
-        at += size + (at[size] == '\n');
-    }
     if (code == CAIRN_OK) return true;
     return judge(trial, code, CAIRN_CLI_FAIL, "requests",
                  "check endpoint, region, bucket and the rights of these keys", "");

@@ -18,17 +18,25 @@
 struct check {
     struct cairn_s3_store *store;
     struct cairn_store_worker *worker;
-    struct cairn_buf *report;
+    const struct cairn_store_s3_meeting *meeting;
     struct cairn_store_profile *profile;
     bool may_list;
     bool misstates; /* a checksum that the store stated was not that of its bytes */
     char key[96];
 };
 
-static enum cairn_code say(struct check *check, const char *what, bool holds,
-                           struct cairn_error *err) {
-    if (!check->report) return CAIRN_OK;
-    return cairn_buf_printf(check->report, err, "%s: %s\n", what, holds ? "yes" : "no");
+const char *cairn_store_s3_check_text(enum cairn_store_s3_check check) {
+    static const char *const sentences[] = {
+#define CHECK(id, name, sentence, no, hint) sentence,
+#include "store/s3/checks.def"
+#undef CHECK
+    };
+    CAIRN_ASSERT(check < CAIRN_S3_CHECK_COUNT);
+    return sentences[check];
+}
+
+static void say(const struct check *check, enum cairn_store_s3_check what, bool holds) {
+    if (check->meeting->found) check->meeting->found(check->meeting->owner, what, holds);
 }
 
 static uint32_t limit_ms(const struct check *check) {
@@ -67,23 +75,24 @@ static enum cairn_code check_put(struct check *check, struct cairn_error *err) {
     put.settles = true; /* check_range reads it */
     CAIRN_TRY(cairn_store_perform(check->worker, &put, err));
     note_stated(check, put.disputed, ~put.crc32c);
-    CAIRN_TRY(say(check, "objects can be written", true, err));
+    say(check, CAIRN_S3_CHECK_WRITES, true);
     put = put_of(check);
     put.create = true;
     enum cairn_code code = cairn_store_perform(check->worker, &put, err);
     if (code && code != CAIRN_PRECONDITION) return code;
     check->profile->create_only_put = code == CAIRN_PRECONDITION;
-    return say(check, "a put can be told not to replace (If-None-Match)",
-               check->profile->create_only_put, err);
+    say(check, CAIRN_S3_CHECK_CREATE_PUT, check->profile->create_only_put);
+    return CAIRN_OK;
 }
 
 static enum cairn_code check_head(struct check *check, struct cairn_error *err) {
     struct cairn_store_request head = request_of(check, CAIRN_STORE_HEAD);
     CAIRN_TRY(cairn_store_perform(check->worker, &head, err));
     check->profile->head_has_token = !strcmp(head.object_token, TOKEN);
-    CAIRN_TRY(say(check, "head gives the upload token back", check->profile->head_has_token, err));
+    say(check, CAIRN_S3_CHECK_KEEPS_TOKEN, check->profile->head_has_token);
     note_stated(check, head.object_has_crc32c, head.object_crc32c);
-    return say(check, "head gives the object's CRC32C", head.object_has_crc32c, err);
+    say(check, CAIRN_S3_CHECK_HEAD_CRC32C, head.object_has_crc32c);
+    return CAIRN_OK;
 }
 
 static enum cairn_code check_range(struct check *check, struct cairn_error *err) {
@@ -95,7 +104,8 @@ static enum cairn_code check_range(struct check *check, struct cairn_error *err)
     CAIRN_TRY(cairn_store_perform(check->worker, &get, err));
     bool right = !memcmp(into, "3456789", sizeof into);
     if (!right) return cairn_fail(err, CAIRN_CORRUPT, "a range came back with other bytes");
-    return say(check, "ranges are exact", right, err);
+    say(check, CAIRN_S3_CHECK_RANGES, right);
+    return CAIRN_OK;
 }
 
 /* A put whose checksum is wrong on purpose: a store that takes it does not check. */
@@ -116,7 +126,8 @@ static enum cairn_code check_checksum(struct check *check, struct cairn_error *e
         return code;
     }
     check->profile->part_checksum = refused;
-    return say(check, "the store checks the checksum of what it is sent", refused, err);
+    say(check, CAIRN_S3_CHECK_CHECKS_BODY, refused);
+    return CAIRN_OK;
 }
 
 /* Below a prefix that nothing has: whatever is listed there was not asked for. CAIRN_STORE then. */
@@ -139,16 +150,15 @@ static enum cairn_code check_listing(struct check *check, struct cairn_error *er
     if (!check->may_list) return CAIRN_OK; /* nothing is found out by being refused */
     enum cairn_code code = list_nothing(check, CAIRN_STORE_LIST, &why);
     if (code != CAIRN_OK && code != CAIRN_STORE) return CAIRN_OK; /* doctor tells of that right */
-    CAIRN_TRY(say(check, "listings hold only what was asked for", code == CAIRN_OK, err));
+    say(check, CAIRN_S3_CHECK_LISTS_RIGHT, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
 }
 
-static enum cairn_code check_uploads_listed(struct check *check, const char *upload_id,
-                                            struct cairn_error *err) {
+static void check_uploads_listed(struct check *check, const char *upload_id) {
     struct cairn_store_listing listing = {0};
     struct cairn_store_request list = request_of(check, CAIRN_STORE_UPLOADS);
-    if (!check->may_list) return CAIRN_OK; /* nothing is found out by being refused */
+    if (!check->may_list) return; /* nothing is found out by being refused */
     list.key = CAIRN_S3_TEST_PREFIX;
     list.listing = &listing;
     bool listed = false;
@@ -159,12 +169,11 @@ static enum cairn_code check_uploads_listed(struct check *check, const char *upl
     cairn_store_listing_release(&listing);
     if (listed) listed = list_nothing(check, CAIRN_STORE_UPLOADS, &why) == CAIRN_OK;
     check->profile->lists_uploads = listed;
-    return say(check, "open uploads can be listed by prefix", listed, err);
+    say(check, CAIRN_S3_CHECK_LISTS_UPLOADS, listed);
 }
 
 /* Without them a restart knows a part again only by the ETag that was noted. */
-static enum cairn_code check_parts_listed(struct check *check, const char *upload_id,
-                                          struct cairn_error *err) {
+static void check_parts_listed(struct check *check, const char *upload_id) {
     struct cairn_store_part found[1] = {{0}};
     struct cairn_store_request list = request_of(check, CAIRN_STORE_UPLOAD_PARTS);
     struct cairn_error why = {0};
@@ -175,7 +184,7 @@ static enum cairn_code check_parts_listed(struct check *check, const char *uploa
     bool stated = listed && list.part_count && found[0].has_crc32c;
     note_stated(check, stated, found[0].crc32c);
     check->profile->lists_part_checksums = stated && !check->misstates;
-    return say(check, "listed parts have their CRC32C", check->profile->lists_part_checksums, err);
+    say(check, CAIRN_S3_CHECK_PART_CRC32C, check->profile->lists_part_checksums);
 }
 
 /* Some stores take no part above 1,000. */
@@ -197,7 +206,8 @@ static enum cairn_code check_part_count(struct check *check, struct cairn_error 
         return code;
     }
     if (refused) check->profile->part_count_max = PART_COUNT_SMALL;
-    return say(check, "uploads may have 10,000 parts", !refused, err);
+    say(check, CAIRN_S3_CHECK_PART_COUNT, !refused);
+    return CAIRN_OK;
 }
 
 /* Of an object made of parts: what HEAD states is what a save is compared with. */
@@ -225,13 +235,13 @@ static enum cairn_code complete_again(struct check *check, struct cairn_store_re
 static enum cairn_code check_multipart(struct check *check, struct cairn_error *err) {
     struct cairn_store_request create = request_of(check, CAIRN_STORE_UPLOAD_CREATE);
     CAIRN_TRY(cairn_store_perform(check->worker, &create, err));
-    CAIRN_TRY(check_uploads_listed(check, create.upload_id, err));
+    check_uploads_listed(check, create.upload_id);
     struct cairn_store_request part = put_of(check);
     part.op = CAIRN_STORE_UPLOAD_PART;
     part.upload_id_in = create.upload_id;
     part.part_number = 1;
     CAIRN_TRY(cairn_store_perform(check->worker, &part, err));
-    CAIRN_TRY(check_parts_listed(check, create.upload_id, err));
+    check_parts_listed(check, create.upload_id);
     struct cairn_store_part parts[1] = {{1, part.body.size, true, part.crc32c, ""}};
     memcpy(parts[0].etag, part.etag, sizeof parts[0].etag);
     struct cairn_store_request complete = request_of(check, CAIRN_STORE_UPLOAD_COMPLETE);
@@ -246,16 +256,15 @@ static enum cairn_code check_multipart(struct check *check, struct cairn_error *
     if (code && code != CAIRN_PRECONDITION) return code;
     check->profile->create_only_complete = code == CAIRN_PRECONDITION;
     CAIRN_TRY(code ? complete_again(check, &complete, err) : check_joined(check, err));
-    return say(check, "a complete can be told not to replace (If-None-Match)",
-               check->profile->create_only_complete, err);
+    say(check, CAIRN_S3_CHECK_CREATE_COMPLETE, check->profile->create_only_complete);
+    return CAIRN_OK;
 }
 
 /* A store that states wrong checksums is no judge of CRC32C. Perhaps it is one of Content-MD5. */
 static enum cairn_code check_stated(struct check *check, struct cairn_error *err) {
     struct cairn_s3_store *store = check->store;
-    bool choose =
-        check->misstates && store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO;
-    CAIRN_TRY(say(check, "the checksums that the store states are right", !check->misstates, err));
+    bool choose = check->misstates && store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO;
+    say(check, CAIRN_S3_CHECK_STATES_RIGHT, !check->misstates);
     if (check->misstates) check->profile->lists_part_checksums = false;
     if (choose) atomic_store(&store->checksum, CAIRN_S3_CHECKSUM_MD5);
     CAIRN_TRY(check_checksum(check, err));
@@ -276,10 +285,10 @@ static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
 }
 
 /* Who may not delete leaves the object to the server's sweep. */
-static enum cairn_code remove_own(struct check *check, struct cairn_error *err) {
+static void remove_own(struct check *check) {
     struct cairn_store_request remove = request_of(check, CAIRN_STORE_DELETE);
     enum cairn_code code = cairn_store_perform(check->worker, &remove, NULL);
-    return say(check, "objects can be deleted", code == CAIRN_OK, err);
+    say(check, CAIRN_S3_CHECK_DELETES, code == CAIRN_OK);
 }
 
 enum cairn_code cairn_s3_learn(struct cairn_s3_store *store, const struct cairn_s3_learning *how,
@@ -289,16 +298,14 @@ enum cairn_code cairn_s3_learn(struct cairn_s3_store *store, const struct cairn_
     struct cairn_store_profile found = store->base.profile;
     struct check check = {.store = store,
                           .worker = worker,
-                          .report = how->report,
+                          .meeting = how->meeting,
                           .profile = &found,
                           .may_list = how->may_list};
     char id[CAIRN_UUID_TEXT_BYTES];
     cairn_uuid_random(id);
     snprintf(check.key, sizeof check.key, CAIRN_S3_TEST_PREFIX "%s", id);
     enum cairn_code code = how->check_alone ? check_checksum(&check, err) : check_all(&check, err);
-    struct cairn_error ignored = {0};
-    enum cairn_code removed = remove_own(&check, code ? &ignored : err);
-    if (!code) code = removed;
+    remove_own(&check);
     if (code) return cairn_within(err, code, "testing the store");
     cairn_s3_profile_note(&found);
     store->base.profile = found;

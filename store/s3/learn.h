@@ -17,9 +17,9 @@
 #define CAIRN_S3_TEST_PREFIX ".cairn/doctor/"
 
 struct cairn_s3_learning {
-    bool may_list;            /* these keys should be able to list uploads */
-    bool check_alone;         /* all is known but whether sent checksums are checked */
-    struct cairn_buf *report; /* may be NULL */
+    bool may_list;    /* these keys should be able to list uploads */
+    bool check_alone; /* all is known but whether sent checksums are checked */
+    const struct cairn_store_s3_meeting *meeting; /* hears what is found */
 };
 enum cairn_code cairn_s3_learn(struct cairn_s3_store *store, const struct cairn_s3_learning *how,
                                struct cairn_error *err) CAIRN_MUST_USE;

@@ -87,7 +87,7 @@ static enum cairn_code learn(struct cairn_s3_store *store,
                              const struct cairn_store_s3_meeting *meeting, bool check_alone,
                              struct cairn_error *err) {
     struct cairn_s3_learning how = {
-        .may_list = meeting->may_list, .check_alone = check_alone, .report = meeting->report};
+        .may_list = meeting->may_list, .check_alone = check_alone, .meeting = meeting};
     CAIRN_TRY(cairn_s3_learn(store, &how, err));
     if (check_alone) return CAIRN_OK;
     store->lesson = (struct cairn_s3_lesson){.tested_ms = now_ms(store)};
@@ -123,11 +123,23 @@ enum cairn_code cairn_store_s3_meet(struct cairn_store *base,
     return check_known ? CAIRN_OK : learn(store, meeting, true, err);
 }
 
+static void write_line(void *owner, enum cairn_store_s3_check check, bool holds) {
+    (void)!cairn_buf_printf(owner, NULL, "%s: %s\n", cairn_store_s3_check_text(check),
+                            holds ? "yes" : "no");
+}
+
 enum cairn_code cairn_store_s3_learn(struct cairn_store *base, struct cairn_buf *ret_report,
                                      struct cairn_error *err) {
-    struct cairn_store_s3_meeting all = {
-        .by = "doctor", .may_list = true, .anew = true, .report = ret_report};
+    struct cairn_store_s3_meeting all = {.by = "doctor", .may_list = true, .anew = true};
+    if (ret_report) all.found = write_line;
+    all.owner = ret_report;
     return cairn_store_s3_meet(base, &all, NULL, err);
+}
+
+enum cairn_code cairn_s3_meet(struct cairn_store *base, const char *by, bool may_list,
+                              char ret_from[160], struct cairn_error *err) {
+    struct cairn_store_s3_meeting meeting = {.by = by, .may_list = may_list};
+    return cairn_store_s3_meet(base, &meeting, ret_from, err);
 }
 
 /* ---- writing ---- */
@@ -135,12 +147,6 @@ enum cairn_code cairn_store_s3_learn(struct cairn_store *base, struct cairn_buf 
 /* Only these are noticed by the way; what a store stops checking in silence is not. */
 bool cairn_s3_profile_wrong(struct cairn_s3_store *store) {
     struct cairn_s3_lesson now;
-enum cairn_code cairn_s3_meet(struct cairn_store *base, const char *by, bool may_list,
-                              char ret_from[160], struct cairn_error *err) {
-    struct cairn_store_s3_meeting meeting = {.by = by, .may_list = may_list};
-    return cairn_store_s3_meet(base, &meeting, ret_from, err);
-}
-
     if (!store->lesson_stored) return false;
     cairn_s3_profile_take(store, &now);
     bool md5 = now.method == CAIRN_S3_CHECKSUM_MD5 && store->lesson.method != now.method;

@@ -70,11 +70,21 @@ bool cairn_store_s3_place(struct cairn_store *store, struct cairn_store_s3_place
 
 /* ---- what the store does, found out by trying ---- */
 
+enum cairn_store_s3_check {
+#define CHECK(id, name, sentence, no, hint) CAIRN_S3_CHECK_##id,
+#include "store/s3/checks.def"
+#undef CHECK
+    CAIRN_S3_CHECK_COUNT
+};
+const char *cairn_store_s3_check_text(enum cairn_store_s3_check check); /* its sentence */
+
 struct cairn_store_s3_meeting {
-    const char *by;           /* who tests: "server", "uploader", "doctor" */
-    bool may_list;            /* keys that should be able to list; others are not tested for it */
-    bool anew;                /* whatever is known already */
-    struct cairn_buf *report; /* one line a finding; may be NULL */
+    const char *by; /* who tests: "server", "uploader", "doctor" */
+    bool may_list;  /* keys that should be able to list; others are not tested for it */
+    bool anew;      /* whatever is known already */
+    /* Hears each finding; may be NULL. */
+    void (*found)(void *owner, enum cairn_store_s3_check check, bool holds);
+    void *owner;
 };
 /* Sets the store's profile: call it before other threads use the store. What .cairn/profile.json
  * says of this endpoint is believed for a week; what it does not say is tried, under keys that
@@ -83,7 +93,7 @@ struct cairn_store_s3_meeting {
 enum cairn_code cairn_store_s3_meet(struct cairn_store *store,
                                     const struct cairn_store_s3_meeting *meeting,
                                     char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
-/* The same, all anew and with all rights. */
+/* The same, all anew and with all rights; ret_report, which may be NULL: "SENTENCE: yes" a line. */
 enum cairn_code cairn_store_s3_learn(struct cairn_store *store, struct cairn_buf *ret_report,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* What a bucket says of itself: GET of its "lifecycle", "versioning" or "object-lock", tried once.
