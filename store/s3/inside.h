@@ -142,7 +142,7 @@ static inline uint64_t cairn_s3_mono_ms(const struct cairn_s3_store *store) {
     return store->clock->mono_ms(store->clock);
 }
 
-/* ---- s3.c ---- */
+/* ---- place.c ---- */
 
 /* CAIRN_UNSUPPORTED: it is another kind of store. */
 enum cairn_code cairn_s3_of(struct cairn_store *base, struct cairn_s3_store **ret,

@@ -19,84 +19,6 @@ static void s3_free(struct cairn_store *base) {
     free(store);
 }
 
-static const struct cairn_store_vtable s3_vtable;
-
-/* What is known without asking. AWS is known; of others the careful half is assumed, which costs a
- * look more and never a promise. */
-static void set_profile(struct cairn_s3_store *store) {
-    bool aws = store->config.is_aws;
-    enum cairn_store_s3_checksum checksum = store->config.options.checksum;
-    bool crc32c = checksum == CAIRN_S3_CHECKSUM_AUTO || checksum == CAIRN_S3_CHECKSUM_CRC32C;
-    store->base.profile = (struct cairn_store_profile){
-        .over_network = true,
-        .read_is_durable = true,
-        .presigns = true,
-        .create_only_put = aws,
-        .create_only_complete = aws,
-        .part_checksum = (aws && crc32c) || checksum == CAIRN_S3_CHECKSUM_MD5,
-        .head_has_token = true,
-        .lists_uploads = true,
-        .lists_part_checksums = aws && crc32c,
-        .part_bytes_min = 5 * CAIRN_MIB,
-        .part_bytes_max = 5 * GIB,
-        .part_count_max = 10000,
-        .object_bytes_max = 5 * 1024 * GIB,
-    };
-    atomic_store(&store->upload_checksum, aws ? CAIRN_S3_UPLOAD_FULL : CAIRN_S3_UPLOAD_IGNORED);
-    if (!aws)
-        snprintf(store->base.profile.note, sizeof store->base.profile.note,
-                 "endpoint %s://%.150s: what it verifies is not known until it was tested",
-                 store->config.scheme, store->config.host);
-}
-
-static enum cairn_code start_parts(struct cairn_s3_store *store,
-                                   const struct cairn_store_options *options,
-                                   struct cairn_error *err) {
-    CAIRN_TRY(cairn_s3_config_init(&store->config, options->url, options->s3, err));
-    struct cairn_credentials_options keys = {.profile = store->config.options.profile,
-                                             .region = store->config.region,
-                                             .ca_bundle = store->config.options.ca_bundle,
-                                             .allow_plain_http =
-                                                 store->config.options.allow_plain_http,
-                                             .clock = store->clock};
-    CAIRN_TRY(cairn_credentials_provider_new(&keys, &store->credentials, err));
-    struct cairn_retry_options retry = {.clock = store->clock,
-                                        .concurrency_max = store->config.options.requests_max};
-    cairn_random(&retry.seed, sizeof retry.seed);
-    cairn_retry_init(&store->locked.retry, &retry);
-    memcpy(store->locked.region, store->config.region, sizeof store->locked.region);
-    atomic_store(&store->checksum, (int)store->config.options.checksum);
-    snprintf(store->base.url, sizeof store->base.url, "s3://%s/%s", store->config.bucket,
-             store->config.prefix);
-    set_profile(store);
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
-                                    struct cairn_store **ret, struct cairn_error *err) {
-    struct cairn_s3_store *store = calloc(1, sizeof *store);
-    if (!store) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store");
-    cairn_lock_init(&store->lock, CAIRN_LOCK_store_state);
-    store->base.vtable = &s3_vtable;
-    store->clock = options->clock ? options->clock : &cairn_clock_real;
-    store->read_only = options->read_only;
-    enum cairn_code code = start_parts(store, options, err);
-    if (code) {
-        s3_free(&store->base);
-        return code;
-    }
-    *ret = &store->base;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
-                            struct cairn_error *err) {
-    if (base->vtable != &s3_vtable)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "store %s is not in S3", base->url);
-    *ret = (struct cairn_s3_store *)base;
-    return CAIRN_OK;
-}
-
 static enum cairn_code keys(struct cairn_store *base, char ret_text[224], struct cairn_error *err) {
     struct cairn_s3_store *store = (struct cairn_s3_store *)base;
     struct cairn_credentials found = {0};
@@ -109,20 +31,6 @@ static enum cairn_code keys(struct cairn_store *base, char ret_text[224], struct
 _Static_assert(CAIRN_CREDENTIALS_EXPOSED_BYTES == 540, "as store/store.h says");
 static bool keys_exposed(struct cairn_store *base, char ret_text[540]) {
     return cairn_credentials_exposed(((struct cairn_s3_store *)base)->credentials, ret_text);
-}
-
-bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place *ret) {
-    struct cairn_s3_store *store = NULL;
-    struct cairn_s3_host host;
-    if (cairn_s3_of(base, &store, NULL) != CAIRN_OK) return false;
-    cairn_lock_take(&store->lock);
-    memcpy(ret->region, store->locked.region, sizeof ret->region);
-    cairn_lock_give(&store->lock);
-    cairn_s3_config_host(&store->config, ret->region, &host);
-    snprintf(ret->endpoint, sizeof ret->endpoint, "%s://%s%s", store->config.scheme, host.text,
-             store->config.base_path);
-    ret->addressing = store->config.by_path ? "path" : "virtual";
-    return true;
 }
 
 /* ---- what was found out while running ---- */
@@ -205,6 +113,8 @@ static enum cairn_code presign(struct cairn_store *base, const char *key, uint32
     return CAIRN_OK;
 }
 
+/* ---- opening ---- */
+
 static const struct cairn_store_vtable s3_vtable = {
     .free = s3_free,
     .worker_new = cairn_s3_worker_new,
@@ -223,3 +133,71 @@ static const struct cairn_store_vtable s3_vtable = {
     .tidy = cairn_s3_tidy,
     .presign = presign,
 };
+
+/* What is known without asking. AWS is known; of others the careful half is assumed, which costs a
+ * look more and never a promise. */
+static void set_profile(struct cairn_s3_store *store) {
+    bool aws = store->config.is_aws;
+    enum cairn_store_s3_checksum checksum = store->config.options.checksum;
+    bool crc32c = checksum == CAIRN_S3_CHECKSUM_AUTO || checksum == CAIRN_S3_CHECKSUM_CRC32C;
+    store->base.profile = (struct cairn_store_profile){
+        .over_network = true,
+        .read_is_durable = true,
+        .presigns = true,
+        .create_only_put = aws,
+        .create_only_complete = aws,
+        .part_checksum = (aws && crc32c) || checksum == CAIRN_S3_CHECKSUM_MD5,
+        .head_has_token = true,
+        .lists_uploads = true,
+        .lists_part_checksums = aws && crc32c,
+        .part_bytes_min = 5 * CAIRN_MIB,
+        .part_bytes_max = 5 * GIB,
+        .part_count_max = 10000,
+        .object_bytes_max = 5 * 1024 * GIB,
+    };
+    atomic_store(&store->upload_checksum, aws ? CAIRN_S3_UPLOAD_FULL : CAIRN_S3_UPLOAD_IGNORED);
+    if (!aws)
+        snprintf(store->base.profile.note, sizeof store->base.profile.note,
+                 "endpoint %s://%.150s: what it verifies is not known until it was tested",
+                 store->config.scheme, store->config.host);
+}
+
+static enum cairn_code start_parts(struct cairn_s3_store *store,
+                                   const struct cairn_store_options *options,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_s3_config_init(&store->config, options->url, options->s3, err));
+    struct cairn_credentials_options keys = {.profile = store->config.options.profile,
+                                             .region = store->config.region,
+                                             .ca_bundle = store->config.options.ca_bundle,
+                                             .allow_plain_http =
+                                                 store->config.options.allow_plain_http,
+                                             .clock = store->clock};
+    CAIRN_TRY(cairn_credentials_provider_new(&keys, &store->credentials, err));
+    struct cairn_retry_options retry = {.clock = store->clock,
+                                        .concurrency_max = store->config.options.requests_max};
+    cairn_random(&retry.seed, sizeof retry.seed);
+    cairn_retry_init(&store->locked.retry, &retry);
+    memcpy(store->locked.region, store->config.region, sizeof store->locked.region);
+    atomic_store(&store->checksum, (int)store->config.options.checksum);
+    snprintf(store->base.url, sizeof store->base.url, "s3://%s/%s", store->config.bucket,
+             store->config.prefix);
+    set_profile(store);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
+                                    struct cairn_store **ret, struct cairn_error *err) {
+    struct cairn_s3_store *store = calloc(1, sizeof *store);
+    if (!store) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store");
+    cairn_lock_init(&store->lock, CAIRN_LOCK_store_state);
+    store->base.vtable = &s3_vtable;
+    store->clock = options->clock ? options->clock : &cairn_clock_real;
+    store->read_only = options->read_only;
+    enum cairn_code code = start_parts(store, options, err);
+    if (code) {
+        s3_free(&store->base);
+        return code;
+    }
+    *ret = &store->base;
+    return CAIRN_OK;
+}
