@@ -12,6 +12,7 @@
 #include "client/session/window.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "plan/ranges.h"
 #include "plan/reads.h"
 
 #define SLOTS CAIRN_CLIENT_SLOTS
@@ -52,23 +53,22 @@ static int by_place(const void *a, const void *b) {
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* The end of what hangs together from `offset` on: pieces that overlap, touch, or lie in the block
- * where the one before ends, since that block is read anyway. Never more than room. */
+/* The end of what hangs together from `offset` on: pieces that join. Never more than room. */
 static uint64_t range_end(const struct reading *reading, size_t piece, uint64_t offset,
                           uint64_t room, size_t *ret_next) {
     const struct cairn_plan_piece *pieces = reading->pieces;
-    uint64_t end = pieces[piece].offset + pieces[piece].bytes;
+    struct cairn_plan_range range = {pieces[piece].offset,
+                                     pieces[piece].offset + pieces[piece].bytes};
     size_t next = piece + 1;
     for (; next < reading->piece_count && pieces[next].shard == pieces[piece].shard; next++) {
-        uint64_t block_end = cairn_round_up(end, CAIRN_BLOCK_BYTES);
-        if (pieces[next].offset >= block_end || end - offset >= room) break;
-        end = cairn_max_u64(end, pieces[next].offset + pieces[next].bytes);
+        uint64_t end = pieces[next].offset + pieces[next].bytes;
+        struct cairn_plan_range more = {pieces[next].offset, end};
+        if (!cairn_plan_range_joins(range, more) || range.end - offset >= room) break;
+        range.end = cairn_max_u64(range.end, end);
     }
     *ret_next = next;
-    if (end - offset <= room) return end;
-    /* Cut at a block border where there is one, so that no block is read twice. */
-    uint64_t cut = (offset + room) / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
-    return cut > offset ? cut : offset + room;
+    range.begin = offset;
+    return cairn_plan_range_cut(range, room);
 }
 
 /* The first piece at or after `piece` that holds bytes at or after `offset` of that shard. */

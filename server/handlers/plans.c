@@ -9,6 +9,7 @@
 #include "common/encode.h"
 #include "common/utf8.h"
 #include "plan/holdings.h"
+#include "plan/ranges.h"
 #include "plan/reads.h"
 #include "server/cache.h"
 #include "server/handlers/shards.h"
@@ -180,10 +181,9 @@ static enum cairn_code add_pieces(struct plan *plan, const struct cairn_plan_pie
     for (size_t i = 0; i < pieces->count; i++) {
         const struct cairn_plan_piece *piece = &pieces->pieces[i];
         uint64_t size = plan->manifest->manifest.shards[piece->shard].size_bytes;
-        uint64_t begin = piece->offset - piece->offset % CAIRN_BLOCK_BYTES;
-        uint64_t end = piece->offset + piece->bytes + CAIRN_BLOCK_BYTES - 1;
-        end = cairn_min_u64(size, end - end % CAIRN_BLOCK_BYTES);
-        CAIRN_TRY(add_span(plan, piece->shard, begin, end, err));
+        struct cairn_plan_range wide = cairn_plan_range_widen(
+            (struct cairn_plan_range){piece->offset, piece->offset + piece->bytes}, size);
+        CAIRN_TRY(add_span(plan, piece->shard, wide.begin, wide.end, err));
     }
     return CAIRN_OK;
 }

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "plan/ranges.h"
 #include "server/places.h"
 #include "server/pool.h"
 #include "server/waiters.h"
@@ -191,9 +192,10 @@ static void got_place(struct cairn_srv_place *place) {
 static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_options *options) {
     stream->place = (struct cairn_srv_place){.lend = lend, .got = got_place};
     stream->options = *options;
-    stream->first = options->begin / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
-    stream->last =
-        cairn_min_u64(cairn_round_up(options->end, CAIRN_BLOCK_BYTES), options->shard->size_bytes);
+    struct cairn_plan_range wide = cairn_plan_range_widen(
+        (struct cairn_plan_range){options->begin, options->end}, options->shard->size_bytes);
+    stream->first = wide.begin;
+    stream->last = wide.end;
     stream->slot_bytes = (size_t)cairn_min_u64(CHUNK_BYTES, stream->last - stream->first);
     for (size_t i = 0; i < 2; i++) stream->slots[i].stream = stream;
     atomic_store(&stream->slots[0].state, SLOT_LOADING);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "plan/ranges.h"
 #include "uploader/fetch/inside.h"
 
 static int by_place(const void *a, const void *b) {
@@ -88,15 +89,10 @@ static enum cairn_code cut(struct cairn_up_reading *reading, const struct cairn_
                            size_t *capacity, struct cairn_error *err) {
     uint64_t size = reading->version->manifest.shards[range->shard].size_bytes;
     uint64_t end = range->offset + range->bytes;
-    uint64_t first = cairn_round_up(range->offset, CAIRN_BLOCK_BYTES);
-    uint64_t last = end == size ? end : end / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
-    if (first >= last) { /* no whole block: at most two pieces of blocks */
-        uint64_t border = cairn_min_u64(first, end);
-        add_scrap(reading, range, range->offset, border);
-        add_scrap(reading, range, border, end);
-        return CAIRN_OK;
-    }
-    add_scrap(reading, range, range->offset, first);
+    struct cairn_plan_range whole =
+        cairn_plan_range_within((struct cairn_plan_range){range->offset, end}, size);
+    uint64_t first = whole.begin, last = whole.end;
+    add_scrap(reading, range, range->offset, first); /* without a whole block: up to a border */
     add_scrap(reading, range, last, end);
     for (uint64_t at = first; at < last; at += CAIRN_UP_PIECE_BYTES) {
         struct cairn_up_piece piece = {
