@@ -109,7 +109,7 @@ void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held)
 
 /* ---- loading ---- */
 
-static void tell_again(const char *key, const struct cairn_error *why) {
+void cairn_srv_read_tell_again(const char *key, const struct cairn_error *why) {
     cairn_log(WARN, "read.again", "key=%s cause=\"%s\"", key, why->message);
 }
 
@@ -151,7 +151,7 @@ static enum cairn_code load(struct cairn_store_worker *worker,
     struct cairn_srv_held *held = calloc(1, sizeof(*held));
     if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
     (void)cairn_text_copy(held->key, sizeof(held->key), key);
-    struct cairn_document_source source = cairn_store_documents(worker, tell_again);
+    struct cairn_document_source source = cairn_store_documents(worker, cairn_srv_read_tell_again);
     enum cairn_code code = is_layout ? load_layout(&source, version, held, err)
                                      : load_manifest(&source, version, held, err);
     if (code) {

@@ -16,8 +16,8 @@
 
 #include "api/manifest.h"
 #include "api/table.h"
-#include "server/server.h"
 #include "server/catalog/versions.h"
+#include "server/server.h"
 
 struct cairn_srv_held {
     struct cairn_buf text;      /* manifest.json or the layout, as stored */
@@ -45,4 +45,6 @@ enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_st
                                        const struct cairn_srv_version *version,
                                        struct cairn_srv_held **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* What came wrong is read once more (S17). */
+void cairn_srv_read_tell_again(const char *key, const struct cairn_error *why);
 void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held); /* NULL is fine */

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "plan/ranges.h"
+#include "server/cache.h"
 #include "server/places.h"
 #include "server/pool.h"
 #include "server/waiters.h"
@@ -96,8 +97,10 @@ static enum cairn_code named(const struct cairn_srv_stream_options *options, enu
 static void tell_again(void *owner, const struct cairn_error *why) {
     const struct cairn_srv_stream *stream = owner;
     struct cairn_error cause = *why;
+    struct cairn_key key;
+    cairn_key_shard(&stream->options.place, cairn_view_of(stream->options.shard->name), &key);
     (void)named(&stream->options, why->code, &cause);
-    cairn_log(WARN, "read.again", "cause=\"%s\"", cause.message);
+    cairn_srv_read_tell_again(key.text, &cause);
 }
 
 static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,

@@ -181,7 +181,7 @@ static void finish(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     struct cairn_error error = {0};
     enum cairn_code code = judge(get, &error);
     if (!get->unwanted && cairn_store_range_again(&get->range, code)) {
-        cairn_log(WARN, "fetch.again", "cause=\"%s\"", error.message);
+        cairn_up_fetch_tell_again(get->key.text, &error);
         submit(reader, get);
         return;
     }

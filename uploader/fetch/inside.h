@@ -44,6 +44,8 @@ struct cairn_up_reading {
     enum cairn_code code;
     struct cairn_error error;
 };
+/* What came wrong is read once more (S17). */
+void cairn_up_fetch_tell_again(const char *key, const struct cairn_error *why);
 /* Fills pieces and scraps. Ranges are sorted and joined here. */
 enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     const struct cairn_up_range *ranges, size_t count,

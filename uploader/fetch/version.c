@@ -70,7 +70,7 @@ static enum cairn_code find_place(struct cairn_up_helper *helper,
 
 /* ---- reading and proving ---- */
 
-static void tell_again(const char *key, const struct cairn_error *why) {
+void cairn_up_fetch_tell_again(const char *key, const struct cairn_error *why) {
     cairn_log(WARN, "fetch.again", "key=%s cause=\"%s\"", key, why->message);
 }
 
@@ -103,7 +103,7 @@ static enum cairn_code hand_out(struct cairn_up_version *version, struct cairn_v
 
 static enum cairn_code load_documents(struct cairn_store_worker *store,
                                       struct cairn_committed *committed, struct cairn_error *err) {
-    struct cairn_document_source source = cairn_store_documents(store, tell_again);
+    struct cairn_document_source source = cairn_store_documents(store, cairn_up_fetch_tell_again);
     unsigned rest =
         CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(CHECKSUMS) | CAIRN_DOCUMENT_BIT(LAYOUT);
     enum cairn_code code =

@@ -183,6 +183,14 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
     return CAIRN_OK;
 }
 
+void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_up_record *records,
+                           size_t count) {
+    struct cairn_error error = {0};
+    if (cairn_up_journal_post(journal, records, count, NULL, NULL, &error) != CAIRN_OK)
+        cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", records[0].entry,
+                  error.message);
+}
+
 /* ---- writing ---- */
 
 static void break_journal(struct cairn_up_journal *journal, const struct cairn_error *why) {

@@ -35,7 +35,7 @@
 #define CAIRN_UP_JOURNAL_REWRITE_BYTES (64 * CAIRN_MIB) /* above this, half of it dead: rewrite */
 #define CAIRN_UP_JOURNAL_EMPTY_BYTES CAIRN_MIB          /* above this, nothing alive: rewrite */
 
-#define CAIRN_UP_JOURNAL_FORMAT 3        /* earlier ones are read, and written anew at once */
+#define CAIRN_UP_JOURNAL_FORMAT 3         /* earlier ones are read, and written anew at once */
 #define CAIRN_UP_RECORD_DAMAGED "damaged" /* "t" of J2's record */
 
 struct cairn_up_journal;
@@ -84,5 +84,9 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
                                       void (*done)(void *owner, enum cairn_code code,
                                                    const struct cairn_error *why),
                                       void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+/* The same for what nobody waits for: a failure is logged (`journal.post`) and what the records say
+ * is done once more after a restart. */
+void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_up_record *records,
+                           size_t count);
 uint64_t cairn_up_journal_live_count(struct cairn_up_journal *journal);
 uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);

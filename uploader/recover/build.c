@@ -191,10 +191,7 @@ static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_
 static void close_unnamed(struct cairn_up *up, const struct cairn_up_past *past) {
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_over, 0);
     struct cairn_up_record record = {.entry = past->entry, .closes = true, .message = message};
-    struct cairn_error error = {0};
-    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", past->entry,
-                  error.message);
+    cairn_up_journal_note(up->journal, &record, 1);
 }
 
 /* What a damaged session still says was true, and what was lost can only be that it said bye. */

@@ -39,9 +39,7 @@ static void close_entry(struct cairn_up *up, uint64_t *entry) {
     if (!*entry) return;
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_left, 0);
     struct cairn_up_record record = {.entry = *entry, .closes = true, .message = message};
-    struct cairn_error error = {0};
-    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
+    cairn_up_journal_note(up->journal, &record, 1);
     *entry = 0;
 }
 
@@ -105,9 +103,7 @@ static void record_bye(struct cairn_up *up, const struct cairn_up_rank *rank) {
         record_session, .grant = rank->attempt->text, .rank = rank->rank,
         .world_size = rank->world_size, .proc = rank->proc, .process = rank->name, .bye = true);
     struct cairn_up_record record = {.entry = rank->entry, .message = message};
-    struct cairn_error error = {0};
-    if (cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
+    cairn_up_journal_note(up->journal, &record, 1);
 }
 
 void cairn_up_lost_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {

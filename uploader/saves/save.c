@@ -179,20 +179,13 @@ json_t *cairn_up_save_begun(const struct cairn_up_save *save) {
 
 /* ---- carrying out ---- */
 
-static void post(struct cairn_up *up, const struct cairn_up_record *records, size_t count) {
-    struct cairn_error error = {0};
-    if (cairn_up_journal_post(up->journal, records, count, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", records[0].entry,
-                  error.message);
-}
-
 static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool with_begin) {
     CAIRN_AUTO_JSON json_t *begin = cairn_up_save_begin_record(save);
     CAIRN_AUTO_JSON json_t *fail = CAIRN_PACK(record_fail, CAIRN_PACK_WHY(&save->why, reason));
     struct cairn_up_record records[2] = {{.entry = save->entry, .message = begin},
                                          {.entry = save->entry, .message = fail}};
     size_t first = with_begin ? 0 : 1;
-    post(up, &records[first], 2 - first);
+    cairn_up_journal_note(up->journal, &records[first], 2 - first);
 }
 
 static const char *end_text(enum cairn_up_end end) {
@@ -204,7 +197,7 @@ static const char *end_text(enum cairn_up_end end) {
 static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
     CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, .end = end_text(save->end));
     struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
-    post(up, &record, 1);
+    cairn_up_journal_note(up->journal, &record, 1);
 }
 
 /* Refused with why, or answered where that is NULL. */

@@ -37,6 +37,10 @@ static void note(struct cairn_up_missed *missed, const struct cairn_msg_brief *o
     missed->at[missed->count++].rank = rank;
 }
 
+void cairn_up_passed_untold(uint64_t step, uint32_t n, const struct cairn_error *why) {
+    cairn_log(WARN, "session.passed", "step=%" PRIu64 " n=%u cause=\"%s\"", step, n, why->message);
+}
+
 static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
                  const struct cairn_up_counted *counted, const struct cairn_msg_brief *open) {
     const struct cairn_up_begin begin = {.attempt = attempt,
@@ -49,8 +53,7 @@ static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
     cairn_log(WARN, "save.missed", "run=%s step=%" PRIu64 " n=%u rank=%u version=%s",
               attempt->run_text, open->step, open->n, counted->rank, open->version);
     if (cairn_up_save_passed_locked(up, &begin, &why, &error) != CAIRN_OK)
-        cairn_log(WARN, "session.passed", "step=%" PRIu64 " n=%u cause=\"%s\"", open->step, open->n,
-                  error.message);
+        cairn_up_passed_untold(open->step, open->n, &error);
 }
 
 static void look(struct cairn_up *up, const struct cairn_msg_brief *open,

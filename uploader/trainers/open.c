@@ -163,9 +163,7 @@ static void close_entry(struct cairn_up_session *session) {
     if (!session->entry) return;
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_left, 0);
     struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = message};
-    struct cairn_error error = {0};
-    if (cairn_up_journal_post(session->up->journal, &record, 1, NULL, NULL, &error) != CAIRN_OK)
-        cairn_log(ERROR, "session.left", "cause=\"%s\"", error.message);
+    cairn_up_journal_note(session->up->journal, &record, 1);
     session->entry = 0;
 }
 

@@ -14,6 +14,7 @@
 #include "common/text.h"
 #include "uploader/saves/begin.h"
 #include "uploader/saves/lost.h"
+#include "uploader/server/passed.h"
 #include "uploader/trainers/save.h"
 
 /* ---- hello ---- */
@@ -114,8 +115,7 @@ static void fail_passed(struct cairn_up_session *session, const struct cairn_up_
         passed.conn = 0;
         if (cairn_up_save_count(session->up, &passed, &why, (struct cairn_up_reply){0}, &error) !=
             CAIRN_OK)
-            cairn_log(WARN, "session.passed", "step=%" PRIu64 " n=%u cause=\"%s\"", begin->step, n,
-                      error.message);
+            cairn_up_passed_untold(begin->step, n, &error);
     }
 }
 
