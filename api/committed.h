@@ -4,13 +4,13 @@
  *
  * Why:     uploader, server and command read the same documents; what one of the three left
  *          unchecked would be a hole in all.
- * Promise: P3  committed.json proves manifest.json (SHA-256), that proves checksums.bin and the
+ * Promise: 1   committed.json proves manifest.json (SHA-256), that proves checksums.bin and the
  *              layout; the version's id proves run, attempt, step and n of the manifest. Nothing is
  *              handed out before it was proven.
  *          S17  what does not match is read once more, over a connection of its own, before it
  *              counts as damage; with a manifest the record that proves it, which may be what
  *              came wrong.
- *          M1  a document is read when it is asked for, and only then; the layout is needed for
+ *          2   a document is read when it is asked for, and only then; the layout is needed for
  *              tensors alone.
  * Limits:  64 MiB a manifest and an attempt's record, 1 GiB a layout and checksums.bin.
  * Threads: one owner.

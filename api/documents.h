@@ -4,7 +4,7 @@
  *
  * Why:     four kinds of documents begin with the same kind of version number, and their digests,
  *          checksums and ids are written the same way.
- * Promise: D1  the first field says kind and major version; another version is CAIRN_UNSUPPORTED
+ * Promise: 1   the first field says kind and major version; another version is CAIRN_UNSUPPORTED
  *              with its number, another kind is CAIRN_CORRUPT.
  * Limits:  for api/manifest*.c and api/records.c alone.
  * Threads: stateless.

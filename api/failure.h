@@ -4,9 +4,10 @@
  *
  * Why:     why a save failed passes from the store through uploader, journal, server and another
  *          uploader to a rank; each hop that rebuilds it loses a part.
- * Promise: X1  code, text, http_status and request_id arrive as they left; os_errno and origin
+ * Promise: 1   code, text, http_status and request_id arrive as they left; os_errno and origin
  *              mean something in one process only and stay there.
- *          X2  put fails for want of memory alone: an error is valid UTF-8 (E6).
+ *          2   put fails for want of memory alone: an error is valid UTF-8
+ *              (include/cairn/error.h#4).
  * Limits:  http_status and request_id are left out when there are none; unknown codes read as
  *          CAIRN_INTERNAL, no code at all as CAIRN_OK.
  * Threads: stateless.

@@ -3,10 +3,10 @@
  * frame: what a trainer and its uploader say to each other over the Unix socket.
  *
  * Why:     both sides must read the same bytes the same way, also when they are cut anywhere.
- * Promise: X1  a frame is u32le json_bytes, u32le blob_bytes, JSON object, blob. A reader hands out
+ * Promise: 1   a frame is u32le json_bytes, u32le blob_bytes, JSON object, blob. A reader hands out
  *              whole frames only; anything else is CAIRN_PROTOCOL and ends that session alone.
- *          X2  fds travel with the first byte of their frame and are handed out with it.
- *          X3  unknown fields are ignored, unknown message names are CAIRN_PROTOCOL; the versions
+ *          2   fds travel with the first byte of their frame and are handed out with it.
+ *          3   unknown fields are ignored, unknown message names are CAIRN_PROTOCOL; the versions
  *              both sides speak are agreed in hello/welcome.
  * Limits:  1 MiB of JSON, 64 MiB of blob, 8 fds a frame.
  * Threads: one owner per reader.
@@ -38,7 +38,7 @@ struct cairn_frame_reader {
     size_t fd_count;
 };
 void cairn_frame_reader_release(struct cairn_frame_reader *reader);
-/* Read what the socket has, up to the end of one frame (never a byte of the next: X2).
+/* Read what the socket has, up to the end of one frame (never a byte of the next: frame.h#2).
  * *ret_closed when the peer ended between two frames. Nothing there is CAIRN_OK. Poll
  * level-triggered: fill, take the frame with next, poll again. An end in the middle of a frame is
  * CAIRN_PROTOCOL. */

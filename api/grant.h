@@ -4,9 +4,9 @@
  *
  * Why:     an uploader works for hours while the server is away, for trainers that may be gone; it
  *          needs a right that is checked without a login and that a newer attempt makes void.
- * Promise: A1  text is "cairn1:<store uuid>:<project>/<run>:<attempt>:<nonce>:<hmac hex>"; check
+ * Promise: 1   text is "cairn1:<store uuid>:<project>/<run>:<attempt>:<nonce>:<hmac hex>"; check
  *              takes nothing that this key did not sign, in constant time.
- *          A2  parse reads the fields without the key; it proves nothing.
+ *          2   parse reads the fields without the key; it proves nothing.
  * Limits:  CAIRN_GRANT_BYTES_MAX.
  * Threads: stateless.
  * Next:    protocol rules Q2-Q6 in docs/protocol.md.

@@ -6,7 +6,7 @@
  *          the shard name; no message carries a key, so none can name another's object.
  * Promise: Q1  the same (project, run, attempt, nonce, step, n) gives the same version id on every
  *              machine; another nonce gives another id.
- *          R1  distinct (run, version, shard) never share a key; no key leaves its run's folder.
+ *          1   distinct (run, version, shard) never share a key; no key leaves its run's folder.
  * Limits:  see the _MAX constants; keys are relative to the store's prefix.
  * Threads: stateless.
  * Next:    docs/format.md, "Keys".

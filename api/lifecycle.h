@@ -7,7 +7,7 @@
  *     open, aborting, gone --TAKE_OVER--> committed, when the store alone knew that it was
  *
  * Why:     one function moves a version and refuses any move that api/lifecycle.def does not list.
- * Promise: V1  cairn_state_after returns false for every pair that is not a row of the table.
+ * Promise: 1   cairn_state_after returns false for every pair that is not a row of the table.
  * Limits:  recorded, trashed, superseded and pinned are attributes of committed, not states.
  * Threads: stateless.
  * Next:    api/lifecycle.def.

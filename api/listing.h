@@ -3,7 +3,7 @@
  * listing: shards and tensors of a version, as the API lists them.
  *
  * Why:     the server lists them, and the command from a store alone; one form for both.
- * Promise: I1  NULL only where memory is short: an alias that names no element type has a null
+ * Promise: 1   NULL only where memory is short: an alias that names no element type has a null
  *              `dtype`.
  * Limits:  none of its own.
  * Threads: stateless.

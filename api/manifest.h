@@ -7,7 +7,7 @@
  *              written twice they are equal byte for byte.
  *          P15a  an unknown major version is refused by its number; unknown fields of a known one
  *              are kept out of the way.
- *          D1  decode trusts nothing: names, sizes, sums and digests are checked; no key is read
+ *          1   decode trusts nothing: names, sizes, sums and digests are checked; no key is read
  *              from a document, all are derived.
  * Limits:  64 MiB a manifest; 1,048,576 shards.
  * Threads: one owner.

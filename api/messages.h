@@ -4,12 +4,12 @@
  *
  * Why:     a message that is packed in one file, read in another and described in a third is three
  *          messages after the second change.
- * Promise: G1  api/messages.def is the only list of fields: struct, reader, writer, the tables of
+ * Promise: 1   api/messages.def is the only list of fields: struct, reader, writer, the tables of
  *              docs/socket.md and uploader/README.md and the schemas of openapi.yaml follow it.
- *          G2  a struct of another form is a compile error.
- *          G3  read leaves what is absent or null as it was, so defaults are set before; texts and
+ *          2   a struct of another form is a compile error.
+ *          3   read leaves what is absent or null as it was, so defaults are set before; texts and
  *              objects are borrowed from the document.
- *          G4  pack borrows what the struct points to. It fails for want of memory alone, which
+ *          4   pack borrows what the struct points to. It fails for want of memory alone, which
  *              includes an OBJECT or ARRAY of a MUST or SAID row that is NULL, and a text that is
  *              no UTF-8.
  * Limits:  as the rows say; `id` of a frame belongs to who sends it (docs/socket.md).

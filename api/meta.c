@@ -2,7 +2,7 @@
 /* Type, depth and size of labels and meta; see meta.h. */
 #include "api/meta.h"
 
-/* Documents are at most 16 deep before they come here (J1). */
+/* Documents are at most 16 deep before they come here (json.h#1). */
 static unsigned depth_of(const json_t *json) {
     unsigned deepest = 0;
     const char *key = NULL;
@@ -28,8 +28,7 @@ static enum cairn_code check_values(const json_t *json, const char *what, bool o
                                     struct cairn_error *err) {
     const char *key = NULL;
     json_t *value = NULL;
-    if (!json_is_object(json))
-        return cairn_fail(err, CAIRN_INVALID, "%s must be an object", what);
+    if (!json_is_object(json)) return cairn_fail(err, CAIRN_INVALID, "%s must be an object", what);
     json_object_foreach((json_t *)(uintptr_t)json, key, value) {
         if (of_texts && !json_is_string(value))
             return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s must be a text", what,

@@ -4,8 +4,8 @@
  *
  * Why:     tables and layouts hold each name once, sorted; a million look-ups while one is built
  *          must not cost a million comparisons of long strings each.
- * Promise: N1  equal strings get the same number; numbers count up from 0.
- *          N2  after order, rank[number] is the string's place in byte order.
+ * Promise: 1   equal strings get the same number; numbers count up from 0.
+ *          2   after order, rank[number] is the string's place in byte order.
  * Limits:  2^31 strings; the views are borrowed unless `copy` is set.
  * Threads: one owner.
  * Next:    api/table_build.c, api/layout.c.

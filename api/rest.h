@@ -3,10 +3,10 @@
  * rest: one call to the server's HTTP API, for the uploader, the cli and libcairn_http.
  *
  * Why:     problem bodies must turn into the same codes and sentences everywhere.
- * Promise: N1  a problem+json answer becomes its code, with title, detail and hint in the message;
+ * Promise: 1   a problem+json answer becomes its code, with title, detail and hint in the message;
  *              an answer that is no JSON where JSON is due is CAIRN_PROTOCOL.
- *          N2  no answer is CAIRN_UNAVAILABLE (or CAIRN_TIMEOUT) and names the server.
- *          N3  the bearer token is never in an error or a log line.
+ *          2   no answer is CAIRN_UNAVAILABLE (or CAIRN_TIMEOUT) and names the server.
+ *          3   the bearer token is never in an error or a log line.
  * Limits:  reply bodies 64 MiB.
  * Threads: one owner per struct cairn_rest.
  * Next:    api/openapi.yaml, api/routes.def.

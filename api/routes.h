@@ -8,8 +8,8 @@
  *               NUL, control bytes, '\', bad UTF-8, empty, "." and ".." segments are CAIRN_INVALID.
  *          B02  only a shard name may hold '/' (raw or as %2F); every parameter is checked against
  *               the rule of its kind before it is handed out.
- *          T1   no such path is CAIRN_NOT_FOUND; a path that takes other methods is CAIRN_METHOD.
- *          T2   a query with a name twice, more than 32 names, or a bad escape is CAIRN_INVALID.
+ *          1    no such path is CAIRN_NOT_FOUND; a path that takes other methods is CAIRN_METHOD.
+ *          2    a query with a name twice, more than 32 names, or a bad escape is CAIRN_INVALID.
  * Limits:  paths and queries of 4,096 bytes each.
  * Threads: stateless.
  * Next:    api/routes.def, api/openapi.yaml.

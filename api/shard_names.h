@@ -4,10 +4,10 @@
  *
  * Why:     "opt" and "opt/state" are two keys of a bucket, but a file and a folder of one name in a
  *          folder; a job that saves to the one must be able to save to the other.
- * Promise: N1  a name is refused when it is a folder of one that was taken, or one of those is a
+ * Promise: 1   a name is refused when it is a folder of one that was taken, or one of those is a
  *              folder of it; client, uploader and server ask here (and the server its rows, for
  *              the names of other ranks), whatever the store is.
- *          N2  the same name may be added again.
+ *          2   the same name may be added again.
  * Limits:  2^31 names with their folders.
  * Threads: one owner.
  * Next:    api/keys.h for what one name may be.

@@ -11,7 +11,7 @@
 #include "api/table_format.h"
 #include "common/encode.h"
 
-/* ---- getters: promise Z1 says they cannot fail ---- */
+/* ---- getters: promise table.h#1 says they cannot fail ---- */
 
 static uint32_t header(const struct cairn_table *table, unsigned at) {
     return cairn_load_u32le((const uint8_t *)table->bytes.data + at);

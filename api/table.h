@@ -5,12 +5,12 @@
  * Why:     a million fragments must be found by name in microseconds, compared by 32 bytes, and
  *          sent only when they change; JSON of that size takes seconds and a gigabyte.
  * Promise: Q33a  the same content gives the same bytes, whatever order it was added in.
- *          Z1  open checks every row before any is used: offsets inside, names sorted and unique,
+ *          1   open checks every row before any is used: offsets inside, names sorted and unique,
  *              fragments inside their tensor and shard, no overflow. After open, getters cannot
  *              fail.
- *          Z2  a table holds nothing that changes from step to step while the layout stays:
+ *          2   a table holds nothing that changes from step to step while the layout stays:
  *              no checksum, no step, no size of a raw shard without fragments.
- *          Z3  layout digest = SHA-256 over the (rank u32 LE, table digest) pairs sorted by rank.
+ *          3   layout digest = SHA-256 over the (rank u32 LE, table digest) pairs sorted by rank.
  * Limits:  1,048,576 fragments and 64 MiB a table; 8 dimensions; 1 GiB a layout.
  * Threads: opened views are immutable after open.
  * Next:    docs/format.md, "Rank table" and "Layout"; plan/cover.h, plan/reads.h.

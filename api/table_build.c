@@ -223,7 +223,7 @@ static bool finish_allocate(struct finish *finish) {
            finish->tensor_order && finish->tensor_rank && finish->fragment_order;
 }
 
-/* A raw shard that no fragment lies in is no part of the table (promise Z2). */
+/* A raw shard that no fragment lies in is no part of the table (promise table.h#2). */
 static bool shard_written(const struct built_shard *shard) {
     return shard->tensors || shard->used;
 }

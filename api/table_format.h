@@ -3,7 +3,7 @@
  * table_format: where each number of a rank table and of a layout stands.
  *
  * Why:     the writer and the reader of these bytes are two files; the numbers are stored for ever.
- * Promise: F1  all integers are little-endian; rows have a fixed width; sections follow each other
+ * Promise: 1   all integers are little-endian; rows have a fixed width; sections follow each other
  *              without a gap in the order in which they are listed here.
  * Limits:  for api/table_*.c and api/layout*.c alone.
  * Threads: constants.

@@ -4,9 +4,9 @@
  *
  * Why:     both sides of a pair must count the same way: the same bytes, touched before the clock
  *          starts, the same clock, CPU of their own process alone.
- * Promise: N1  bench_loop answers each line "go" on stdin with one JSON line on stdout; memory,
+ * Promise: 1   bench_loop answers each line "go" on stdin with one JSON line on stdout; memory,
  *              connections and code stay warm between them.
- *          N2  bench_pattern makes the same bytes in every program; no 4 KiB of them repeat.
+ *          2   bench_pattern makes the same bytes in every program; no 4 KiB of them repeat.
  * Limits:  one measured program per process.
  * Threads: main thread only.
  * Next:    bench/run, bench/programs.py.

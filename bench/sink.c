@@ -69,8 +69,8 @@ static void wait_until_us(uint64_t when_us) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR) continue;
 }
 
-/* K2: a body begins without credit. Within it what was lost by waking late is caught up, so that
- * the mean is the rate. */
+/* sink.h#2: a body begins without credit. Within it what was lost by waking late is caught up, so
+ * that the mean is the rate. */
 static void pace(struct sink_connection *connection, size_t size) {
     uint64_t rate = sink.faults.bytes_per_second;
     if (!rate) return;
@@ -88,8 +88,9 @@ bool sink_read_body(struct sink_connection *connection, const struct sink_reques
                     bool is_part, uint32_t *ret_crc32c, struct cairn_buf *kept) {
     uint64_t left = request->content_length, total = left;
     uint32_t every = sink.faults.reset_every, crc32c = 0;
-    bool cut = is_part && every &&
-               atomic_load(&sink.part_counter) % every == every / 3; /* K2: apart from the 503s */
+    bool cut =
+        is_part && every &&
+        atomic_load(&sink.part_counter) % every == every / 3; /* sink.h#2: apart from the 503s */
     if (request->expects_continue && left) {
         if (!sink_send(connection, "HTTP/1.1 100 Continue\r\n\r\n", 25)) return false;
     }

@@ -4,10 +4,10 @@
  *
  * Why:     a client's speed shows only against a peer that is faster than it; real stores spend ten
  *          times more CPU per byte than the client that is measured.
- * Promise: K1  the CRC32C of every body is made as it arrives; an announced checksum that differs
+ * Promise: 1   the CRC32C of every body is made as it arrives; an announced checksum that differs
  *              is answered with 400 and counted. The checksum of a whole object is combined from
  *              its parts in the order of Complete, so every byte of every run is checked.
- *          K2  faults (a rate per connection, late answers, 503, resets) come by count, not by
+ *          2   faults (a rate per connection, late answers, 503, resets) come by count, not by
  *              chance: the same number in each run.
  * Limits:  1024 connections, one thread each; 256 uploads and 1024 objects between two resets.
  *          Signatures are not looked at; bodies larger than 64 KiB are not kept.

@@ -4,9 +4,9 @@
  *
  * Why:     `cairn up` is the whole service on a folder, and `cairn put` brings its own uploader
  *          where none listens, so that there is one write path only.
- * Promise: D1  what was started here is ended here, by pid: SIGTERM, then SIGKILL after 30 s.
+ * Promise: 1   what was started here is ended here, by pid: SIGTERM, then SIGKILL after 30 s.
  *              A daemon whose starter is killed ends itself (its setting `parent`).
- *          D2  _start returns only when the daemon says it is ready, or with its own last words.
+ *          2   _start returns only when the daemon says it is ready, or with its own last words.
  * Limits:  16 arguments a daemon.
  * Threads: main thread.
  * Next:    cli/verbs/up.c, cli/verbs/put.c.

@@ -3,8 +3,8 @@
  * fetch: every block of some shards of a version, read and checked by several threads.
  *
  * Why:     `get` writes what it reads, `verify` only checks it; both want all connections busy.
- * Promise: F1  bad shards are all named, not only the first; the code of the first is returned.
- *          F2  a shard's bytes are handed to the sink only after they were checked.
+ * Promise: 1   bad shards are all named, not only the first; the code of the first is returned.
+ *          2   a shard's bytes are handed to the sink only after they were checked.
  * Limits:  memory is workers * CAIRN_CLI_PIECE_BYTES.
  * Threads: starts `workers` threads and joins them; the sink is called from any of them.
  * Next:    cli/source.h.

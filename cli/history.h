@@ -4,13 +4,13 @@
  *
  * Why:     with the server down the same version must come back that the server would give; what
  *          counts is told by attempt records and marks, not by the highest step.
- * Promise: H1  latest and a step mean what the server means (Q25): superseded and revived versions
+ * Promise: 1   latest and a step mean what the server means (Q25): superseded and revived versions
  *              by replaying the attempts, what is in the trash left out.
- *          H2  a version id needs its own objects alone.
- *          H3  an attempt's record that is lost is read from its copy; where both are lost, that
+ *          2   a version id needs its own objects alone.
+ *          3   an attempt's record that is lost is read from its copy; where both are lost, that
  *              is said on standard error, with what may be wrong about the answer.
- *          H4  damage of what would be the answer is CAIRN_CORRUPT, never an older answer.
- *          H5  a list shows of committed versions what the server's shows.
+ *          4   damage of what would be the answer is CAIRN_CORRUPT, never an older answer.
+ *          5   a list shows of committed versions what the server's shows.
  * Limits:  1,000,000 versions and attempts of a run.
  * Threads: one owner of the worker.
  * Next:    cli/source.c reads what was found; docs/format.md has the same as text.

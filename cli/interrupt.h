@@ -4,9 +4,9 @@
  *
  * Why:     an interrupted command must say what it leaves and how to go on, also while its main
  *          thread waits for a server; in a signal handler nothing of that can be done.
- * Promise: I1  taken on a thread that holds no lock, one after the other; a signal that was ignored
+ * Promise: 1   taken on a thread that holds no lock, one after the other; a signal that was ignored
  *              when the command began (nohup) stays so.
- *          I2  the exit status is 128 and the signal's number: 130 for Ctrl-C, 143 for SIGTERM.
+ *          2   the exit status is 128 and the signal's number: 130 for Ctrl-C, 143 for SIGTERM.
  * Limits:  once a process; before any other thread is started.
  * Threads: take() runs beside everything else.
  * Next:    cli/verbs/get.c, cli/verbs/put.c.

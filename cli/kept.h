@@ -4,9 +4,9 @@
  *
  * Why:     `put` keeps a tree as it is; shards are bytes and names alone, so the rest stands in the
  *          manifest's meta as "cairn_tree" (docs/format.md), where readers of tensors pass it by.
- * Promise: K1  what is read is checked as if a stranger wrote it: no name leaves the tree, no link
+ * Promise: 1   what is read is checked as if a stranger wrote it: no name leaves the tree, no link
  *              points out of it, no mode has more than the permission bits.
- *          K2  what was put comes back, less the umask of who gets it.
+ *          2   what was put comes back, less the umask of who gets it.
  * Limits:  64 KiB as canonical JSON, with everything else in meta.
  * Threads: one owner.
  * Next:    cli/tree.c fills it, cli/target.c restores it.
@@ -20,9 +20,9 @@
 struct cairn_cli_kept {
     bool there;
     unsigned file_mode, folder_mode; /* of what is not in modes */
-    json_t *modes;   /* object: name -> integer; owned, as the others */
-    json_t *links;   /* object: name -> target */
-    json_t *folders; /* array of names: the empty ones */
+    json_t *modes;                   /* object: name -> integer; owned, as the others */
+    json_t *links;                   /* object: name -> target */
+    json_t *folders;                 /* array of names: the empty ones */
 };
 void cairn_cli_kept_release(struct cairn_cli_kept *kept);
 /* What is not well-formed is left out with a note: the files come back all the same. */

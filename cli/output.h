@@ -3,8 +3,8 @@
  * output: answers of the API as a table, as JSON, or as names.
  *
  * Why:     every verb that lists prints the same forms.
- * Promise: T1  JSON forms print what the server said, the same values; only tables are for eyes.
- *          T2  what a terminal obeys never reaches it: '?' in text, an escape in JSON.
+ * Promise: 1   JSON forms print what the server said, the same values; only tables are for eyes.
+ *          2   what a terminal obeys never reaches it: '?' in text, an escape in JSON.
  * Limits:  16 columns.
  * Threads: main thread.
  * Next:    cli/verb.h.

@@ -4,7 +4,7 @@
  *
  * Why:     a store that is away is asked again for minutes before it is given up, and until then
  *          nobody knows why nothing happens.
- * Promise: W1  after 5 s, and then every 30 s, one line on standard error names what is waited
+ * Promise: 1   after 5 s, and then every 30 s, one line on standard error names what is waited
  *              for and for how long already; before that, nothing.
  * Limits:  none.
  * Threads: a thread of its own from _start to _end; without memory for one it is silent.

@@ -3,9 +3,9 @@
  * progress: how far a long job is, on a terminal, in a log, or for a program.
  *
  * Why:     a bar is useless in a log file and a silent hour is useless everywhere.
- * Promise: P1  on a terminal one line is redrawn; elsewhere a whole line is printed every 5 s and
+ * Promise: 1   on a terminal one line is redrawn; elsewhere a whole line is printed every 5 s and
  *              at the end, never a carriage return.
- *          P2  it counts acknowledged bytes; 100 % is shown by _end alone, after the phase named.
+ *          2   it counts acknowledged bytes; 100 % is shown by _end alone, after the phase named.
  * Limits:  one job at a time.
  * Threads: locked by log_line; any thread may add.
  * Next:    cli/verb.h.

@@ -3,7 +3,7 @@
  * ref: "project/run@1200" as people type it, and the paths of the API made from it.
  *
  * Why:     every verb names a run, and most a checkpoint of it, in the same way.
- * Promise: R1  what parses here is a valid name for the API; an error shows the wanted form.
+ * Promise: 1   what parses here is a valid name for the API; an error shows the wanted form.
  * Limits:  as api/keys.h.
  * Threads: stateless.
  * Next:    api/keys.h.

@@ -3,8 +3,8 @@
  * store: the store that --store names, for verbs that read without a server.
  *
  * Why:     get, verify, ls and show read the same store by the same settings.
- * Promise: S1  it is opened to be read, and nothing is written or made.
- *          S2  --timeout bounds each request.
+ * Promise: 1   it is opened to be read, and nothing is written or made.
+ *          2   --timeout bounds each request.
  * Limits:  one store.
  * Threads: main thread.
  * Next:    cli/source.h, cli/history.h.

@@ -3,10 +3,10 @@
  * stored: runs, checkpoints, shards and tensors as a store alone tells them, in the API's form.
  *
  * Why:     with the server down one must still see what there is to get back.
- * Promise: L1  items have the fields of the API's; what only a catalog knows is null.
- *          L2  no more is listed than is committed; which of it is the latest, superseded or in the
+ * Promise: 1   items have the fields of the API's; what only a catalog knows is null.
+ *          2   no more is listed than is committed; which of it is the latest, superseded or in the
  *              trash is said as the server would (cli/history.h).
- *          L3  what is damaged is listed as `damaged` with the reason, and hides nothing else.
+ *          3   what is damaged is listed as `damaged` with the reason, and hides nothing else.
  * Limits:  one manifest in memory; a list of runs reads each key of the store.
  * Threads: one owner.
  * Next:    cli/verbs/ls.c, cli/verbs/ask.c.

@@ -4,11 +4,11 @@
  *
  * Why:     whatever interrupts a restore, nothing may look like a checkpoint that is none, and what
  *          was read must not be read again.
- * Promise: G1  a file has its own name only when every block of it was verified and is on the disk;
+ * Promise: 1   a file has its own name only when every block of it was verified and is on the disk;
  *              until then it lies in `.cairn-get-<version>` in the folder, under its number.
- *          G2  what lies there, or has its final name already, is compared block by block; what
+ *          2   what lies there, or has its final name already, is compared block by block; what
  *              is right is not read again. Other content under a final name is never replaced.
- *          G3  below the folder no symbolic link is followed; links are made last.
+ *          3   below the folder no symbolic link is followed; links are made last.
  * Limits:  one `get` of a version into a folder at a time.
  * Threads: have and write from any; the others one owner.
  * Next:    cli/verbs/get.c, cli/kept.h.
@@ -25,7 +25,7 @@ struct cairn_cli_target {
     bool whole; /* links and empty folders, too */
     int root_fd, part_fd;
     char part_name[64];
-    bool resumed; /* an earlier get left something */
+    bool resumed;   /* an earlier get left something */
     bool *in_place; /* by number in the manifest: its final name is there, with these bytes */
     struct cairn_cli_kept kept;
 };

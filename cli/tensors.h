@@ -3,8 +3,8 @@
  * tensors: the tensors of the safetensors files in a tree, described to a save.
  *
  * Why:     a model directory that was put must be readable tensor by tensor afterwards.
- * Promise: S1  a file that is named .safetensors and is none is kept as raw bytes, with a note.
- *          S2  a name that stands in two files is listed as "file:name" in both.
+ * Promise: 1   a file that is named .safetensors and is none is kept as raw bytes, with a note.
+ *          2   a name that stands in two files is listed as "file:name" in both.
  * Limits:  as formats/safetensors.h.
  * Threads: one owner.
  * Next:    formats/safetensors.h.

@@ -3,8 +3,8 @@
  * tree: the files of a directory as shards, and the tensors inside those that are safetensors.
  *
  * Why:     `put` must know every name and refuse the impossible ones before it sends a byte.
- * Promise: T1  every name that cannot be kept is listed, with the reason, not only the first.
- *          T2  files are found in the order of their names; modes, links and empty folders are
+ * Promise: 1   every name that cannot be kept is listed, with the reason, not only the first.
+ *          2   files are found in the order of their names; modes, links and empty folders are
  *              noted (cli/kept.h). A link that points out of the tree is refused by name, or with
  *              follow kept as what it points to; devices, sockets and pipes are refused.
  * Limits:  1,048,576 files; 64 folders deep.

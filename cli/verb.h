@@ -4,9 +4,9 @@
  *
  * Why:     flags, help, exit codes and output forms must be the same for all verbs, so they are
  *          rows of tables and not code of each verb.
- * Promise: V1  results go to standard output, everything else to standard error.
- *          V2  the exit status of a failure is the one cairn/codes.h lists; it never changes.
- *          V3  help begins with examples; a mistyped verb or flag is answered with the nearest one.
+ * Promise: 1   results go to standard output, everything else to standard error.
+ *          2   the exit status of a failure is the one cairn/codes.h lists; it never changes.
+ *          3   help begins with examples; a mistyped verb or flag is answered with the nearest one.
  * Limits:  32 flags and 8 plain arguments a verb.
  * Threads: main thread; verbs start their own workers.
  * Next:    cli/main.c for the table of verbs.

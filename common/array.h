@@ -4,9 +4,9 @@
  *
  * Why:     an array that doubles is written in three lines, and each of the copies of those forgot
  *          another thing: the bound, the overflow, the old array when memory is short.
- * Promise: G1  the array's pointer and its capacity change together or not at all; what was there
+ * Promise: 1   the array's pointer and its capacity change together or not at all; what was there
  *              stays.
- *          G2  more than `max` items is CAIRN_TOO_LARGE naming them, before anything is asked for.
+ *          2   more than `max` items is CAIRN_TOO_LARGE naming them, before anything is asked for.
  * Limits:  the caller's `max`.
  * Threads: one owner.
  * Next:    common/buf.h for bytes.

@@ -3,10 +3,10 @@
  * base: the words that every other file of Cairn is written in.
  *
  * Why:     borrowed bytes, scope-end clean-up and checked arithmetic belong in one place.
- * Promise: B1  CAIRN_AUTO(x) releases on every way out of the scope; a zeroed struct is a valid
+ * Promise: 1   CAIRN_AUTO(x) releases on every way out of the scope; a zeroed struct is a valid
  *              released one.
- *          B2  checked arithmetic reports overflow and never wraps.
- *          B3  a descriptor that a scope closes is open until then, in dev builds or they end.
+ *          2   checked arithmetic reports overflow and never wraps.
+ *          3   a descriptor that a scope closes is open until then, in dev builds or they end.
  * Limits:  needs GNU C11 (cleanup attribute, overflow builtins).
  * Threads: stateless.
  * Next:    common/error.h.
@@ -69,8 +69,8 @@ static inline void cairn_heap_free_at(void *pointer) {
     free(*(void **)pointer);
 }
 #define CAIRN_AUTO_HEAP __attribute__((cleanup(cairn_heap_free_at)))
-/* B3: a second close would end whatever another thread has opened under that number since. Builds
- * that check locks notice one, unless it has. */
+/* base.h#3: a second close would end whatever another thread has opened under that number since.
+ * Builds that check locks notice one, unless it has. */
 static inline void cairn_fd_close_at(int *fd) {
     extern int close(int);
     int saved = errno;

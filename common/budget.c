@@ -21,7 +21,7 @@ enum cairn_code cairn_budget_take(struct cairn_budget *budget, uint64_t bytes, c
     {
         CAIRN_HOLD(&budget->lock);
         in_use = budget->locked.reserved_bytes;
-        CAIRN_ASSERT(in_use <= budget->total_bytes); /* M1 */
+        CAIRN_ASSERT(in_use <= budget->total_bytes); /* budget.h#1 */
         /* The free part is what is compared, so that no sum can wrap. */
         if (bytes <= budget->total_bytes - in_use) {
             budget->locked.reserved_bytes += bytes;

@@ -4,8 +4,8 @@
  *
  * Why:     a save that waits for memory in its middle can wait for ever; a node that takes what
  *          it needs is killed. So one budget per node, asked once.
- * Promise: M1  reserved never exceeds total.
- *          M2  a refusal says what was asked, what is in use and what the total is.
+ * Promise: 1   reserved never exceeds total.
+ *          2   a refusal says what was asked, what is in use and what the total is.
  * Limits:  2^62 bytes.
  * Threads: locked by memory_budget.
  * Next:    common/slab.h.

@@ -3,9 +3,9 @@
  * buf: a growable run of bytes with a bound.
  *
  * Why:     every body, document and table is built somewhere, and none may grow without end.
- * Promise: F1  size never exceeds limit; an append that would is CAIRN_TOO_LARGE and changes
+ * Promise: 1   size never exceeds limit; an append that would is CAIRN_TOO_LARGE and changes
  *              nothing.
- *          F2  data is followed by one NUL that size does not count (when anything was ever
+ *          2   data is followed by one NUL that size does not count (when anything was ever
  *              appended), so text can be handed to C.
  * Limits:  limit 0 means CAIRN_BUF_LIMIT_DEFAULT (16 MiB).
  * Threads: one owner.

@@ -4,9 +4,9 @@
  *
  * Why:     waits, back-off and liveness must be testable without waiting, and no decision about
  *          correctness may hang on wall time.
- * Promise: T1  mono and boot never go back; boot also counts while the machine sleeps.
- *          T2  a virtual clock stands still until it is advanced.
- *          T3  cairn_deadline_left_ms is 0 from the deadline on, never negative.
+ * Promise: 1   mono and boot never go back; boot also counts while the machine sleeps.
+ *          2   a virtual clock stands still until it is advanced.
+ *          3   cairn_deadline_left_ms is 0 from the deadline on, never negative.
  * Limits:  milliseconds.
  * Threads: cairn_clock_real is immutable; a virtual clock may be advanced and read by any thread.
  * Next:    server/ticks for catalog time.

@@ -4,11 +4,11 @@
  *
  * Why:     a setting is written once, and its flag, variable, file key, bounds, help text and
  *          documentation come from that line.
- * Promise: O1  an unknown key or flag, a value out of bounds or malformed is an error that names
+ * Promise: 1   an unknown key or flag, a value out of bounds or malformed is an error that names
  *              key, value, bound and where it came from. Nothing is ignored.
- *          O2  --print-config shows every value with its origin; values of SECRET_FILE settings
+ *          2   --print-config shows every value with its origin; values of SECRET_FILE settings
  *              are paths, never contents.
- *          O3  bounds and defaults are text run through the same parser as user input.
+ *          3   bounds and defaults are text run through the same parser as user input.
  * Limits:  64 KiB config files, `key = value` or `key = "value"` lines, # comment lines; names of
  *          64 bytes, TEXT values of 4,096.
  * Threads: parsed once at start, then immutable.

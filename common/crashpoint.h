@@ -3,13 +3,13 @@
  * crashpoint: named places in the code where a test makes the process die, stop, wait or fail.
  *
  * Why:     what survives a death between two writes can only be tested by dying exactly there.
- * Promise: J1  builds without CAIRN_CRASHPOINTS hold nothing of it: no call, no name, no variable.
- *          J2  a name that common/crashpoints.def does not list aborts, in the code and in the
+ * Promise: 1   builds without CAIRN_CRASHPOINTS hold nothing of it: no call, no name, no variable.
+ *          2   a name that common/crashpoints.def does not list aborts, in the code and in the
  *              variable, so that no sweep tests a point that is not there.
- *          J3  CAIRN_CRASH_AT="name[:nth][:kill|exit|stop|delay=MS|fail]" chooses one point: nth
+ *          3   CAIRN_CRASH_AT="name[:nth][:kill|exit|stop|delay=MS|fail]" chooses one point: nth
  *              counts passes of it from 1 (0: every pass), 1 where left out, and kill is what is
  *              done where no action stands. exit ends with status 70.
- *          J4  CAIRN_CRASH_LIST=FILE gets each passed name as a line of its own.
+ *          4   CAIRN_CRASH_LIST=FILE gets each passed name as a line of its own.
  * Limits:  one point a process; passes are counted up to 2^32.
  * Threads: any; the variables are read at the first pass.
  * Next:    common/crashpoints.def.

@@ -7,9 +7,9 @@
  *          Our own code and not ISA-L, because Debian has no static ISA-L and libcairn may need
  *          libc and jansson only; carry-less multiplication 512 bits wide reaches the same speed,
  *          and three interleaved SSE4.2 streams half of it on older CPUs.
- * Promise: C1  crc("123456789") == 0xe3069283; crc of 32 zero bytes == 0x8a9136aa.
- *          C2  combine(crc(a), crc(b), |b|) == crc(ab), for any length below 2^62.
- *          C3  copy() moves the bytes and returns the checksum of what it read, in one pass over
+ * Promise: 1   crc("123456789") == 0xe3069283; crc of 32 zero bytes == 0x8a9136aa.
+ *          2   combine(crc(a), crc(b), |b|) == crc(ab), for any length below 2^62.
+ *          3   copy() moves the bytes and returns the checksum of what it read, in one pass over
  *              memory; from 256 KiB on the destination is not left in the cache.
  * Limits:  none.
  * Threads: stateless; the CPU's instructions are chosen once, at load.

@@ -3,7 +3,7 @@
  * encode: hexadecimal, base64 and percent-encoding, strict in what they take back.
  *
  * Why:     digests, grants, block checksums and keys all travel as text.
- * Promise: N1  decoders refuse what the encoder would not have written (wrong alphabet, wrong
+ * Promise: 1   decoders refuse what the encoder would not have written (wrong alphabet, wrong
  *              padding, upper-case hex, %2f for an unreserved byte is accepted, bad % is not).
  * Limits:  callers size fixed outputs; growable ones are bounded by their buf.
  * Threads: stateless.

@@ -39,7 +39,7 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
     }
 }
 
-/* ---- text that anybody may print, log and send (E6) ---- */
+/* ---- text that anybody may print, log and send (include/cairn/error.h#4) ---- */
 
 #define DOTS "..."
 #define CONTEXT_BYTES 2048   /* of one cairn_within before it is shortened */

@@ -4,12 +4,12 @@
  *
  * Why:     a failure is only useful with the names of the step, shard and part it happened to;
  *          three helpers do that, and there is no fourth way.
- * Promise: E4  cairn_fail sets code and message; cairn_within puts context in front of the
+ * Promise: 1   cairn_fail sets code and message; cairn_within puts context in front of the
  *              message; the code that it returns is the struct's, too.
- *          E5  os_errno is the errno at the time of cairn_fail_errno, and its text is appended.
- *          E7  the context of one cairn_within takes at most 96 bytes, and down to 40 of them
+ *          2   os_errno is the errno at the time of cairn_fail_errno, and its text is appended.
+ *          3   the context of one cairn_within takes at most 96 bytes, and down to 40 of them
  *              before anything of the cause is cut; it is shortened in its middle.
- * Limits:  as in cairn/error.h, E6 too: what is made here JSON always takes.
+ * Limits:  as in cairn/error.h, include/cairn/error.h#4 too: what is made here JSON always takes.
  * Threads: the struct belongs to its caller.
  * Next:    cairn/error.h for the public half.
  */

@@ -128,8 +128,8 @@ void cairn_file_release(struct cairn_file *file) {
 
 /* ---- read and write ---- */
 
-/* The next piece of a transfer and the way it takes (W3): up to an aligned address buffered, then
- * the aligned middle direct, then the odd tail buffered. */
+/* The next piece of a transfer and the way it takes (file.h#3): up to an aligned address buffered,
+ * then the aligned middle direct, then the odd tail buffered. */
 struct piece {
     size_t size;
     bool direct;
@@ -218,8 +218,8 @@ enum cairn_code cairn_file_size(const struct cairn_file *file, uint64_t *ret_byt
     return CAIRN_OK;
 }
 
-/* W2: a second fsync may report success for pages that the first one has dropped, so there is no
- * retry here, not even after a signal, and callers give the file up. */
+/* file.h#2: a second fsync may report success for pages that the first one has dropped, so there is
+ * no retry here, not even after a signal, and callers give the file up. */
 enum cairn_code cairn_file_sync(const struct cairn_file *file, struct cairn_error *err) {
     char path[256];
     if (fdatasync(file->fd) != 0) return cairn_fail_errno(err, "sync %s", path_of(file->fd, path));

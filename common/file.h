@@ -3,12 +3,12 @@
  * file: files that are whole after a crash, and big writes that go past the page cache.
  *
  * Why:     a name that appears before its bytes are on disk is how checkpoints are lost.
- * Promise: W1  publish: the bytes are fdatasync'ed, then link()ed to a name that must not exist,
+ * Promise: 1   publish: the bytes are fdatasync'ed, then link()ed to a name that must not exist,
  *              then the folder is fsync'ed. A reader sees nothing or the whole.
- *          W2  a failed fsync is final: the file is given up, never fsync'ed again.
- *          W3  a big write uses O_DIRECT where the file system takes it, for the aligned middle;
+ *          2   a failed fsync is final: the file is given up, never fsync'ed again.
+ *          3   a big write uses O_DIRECT where the file system takes it, for the aligned middle;
  *              the odd tail is written buffered; the answer says which way was taken.
- *          W4  reads return exactly what was asked for, or an error naming the file.
+ *          4   reads return exactly what was asked for, or an error naming the file.
  * Limits:  paths as the system's; O_DIRECT needs 4 KiB-aligned address, offset and length.
  * Threads: stateless; a struct cairn_file belongs to one thread at a time, but cairn_file_write_at
  *          on disjoint ranges may run on several.

@@ -4,8 +4,8 @@
  *
  * Why:     ids, table digests, grants and request signatures rest on them; bulk bytes do not
  *          (those use common/crc32c.h, which costs a fifteenth).
- * Promise: H1  cairn_equal_secret takes the same time wherever two values differ.
- *          H2  no digest needs memory of the heap, so none can fail (K07).
+ * Promise: 1   cairn_equal_secret takes the same time wherever two values differ.
+ *          2   no digest needs memory of the heap, so none can fail (K07).
  * Limits:  daemons, the cli and libcairn_http only; libcairn.so does not link OpenSSL.
  * Threads: stateless; a struct cairn_sha256 belongs to its caller.
  * Next:    store/keys/sigv4.h, api/grant.h.

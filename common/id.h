@@ -4,7 +4,7 @@
  *
  * Why:     nonces, upload tokens, node and store ids must never repeat, also not after a fork or
  *          a restored snapshot of a machine: they come from the kernel each time.
- * Promise: I1  cairn_random never returns short or predictable bytes; it aborts when the kernel
+ * Promise: 1   cairn_random never returns short or predictable bytes; it aborts when the kernel
  *              has none to give.
  * Limits:  none.
  * Threads: stateless.

@@ -4,11 +4,11 @@
  *
  * Why:     API bodies, manifests and frames come from outside; jansson alone keeps the last of
  *          two equal keys, takes 81 times the input in memory and reads 1e3 as a real.
- * Promise: J1  parse refuses duplicate keys, trailing bytes, bad UTF-8, depth > 16, more than
+ * Promise: 1   parse refuses duplicate keys, trailing bytes, bad UTF-8, depth > 16, more than
  *              limits.nodes values or limits.bytes bytes, before it allocates for them.
- *          J2  integers are JSON integers in [0, 2^62]; 1.0, 1e3, -1 and "12" are refused.
- *          J3  a typed getter that fails names the pointer ("/ranks/3/proc") and what it wanted.
- *          J4  dump is canonical: keys sorted, no spaces, so equal values give equal bytes.
+ *          2   integers are JSON integers in [0, 2^62]; 1.0, 1e3, -1 and "12" are refused.
+ *          3   a typed getter that fails names the pointer ("/ranks/3/proc") and what it wanted.
+ *          4   dump is canonical: keys sorted, no spaces, so equal values give equal bytes.
  * Limits:  see struct cairn_json_limits; zero means 1 MiB and 100,000 values.
  * Threads: a document belongs to one thread at a time.
  * Next:    api/manifest.h for the stored documents.

@@ -4,9 +4,9 @@
  *
  * Why:     lock order is written once (common/locks.def) and checked while the tests run,
  *          because a deadlock seen in production is seen once, at night.
- * Promise: L1  a thread that takes a lock ranked at or above one it holds aborts at once, in
+ * Promise: 1   a thread that takes a lock ranked at or above one it holds aborts at once, in
  *              builds with CAIRN_DEBUG_LOCKS (dev and tsan).
- *          L2  cairn_condition_wait returns false when the deadline passed.
+ *          2   cairn_condition_wait returns false when the deadline passed.
  * Limits:  at most 64 ranks.
  * Threads: that is what it is for.
  * Next:    common/locks.def.

@@ -96,7 +96,7 @@ static size_t append_escaped(char *line, size_t size, const char *text, bool cut
     return size;
 }
 
-/* G3: a reader that went away must not kill the program, so SIGPIPE is held back and eaten. */
+/* log.h#3: a reader that went away must not kill the program, so SIGPIPE is held back and eaten. */
 static void write_line(const char *line, size_t size) {
     sigset_t pipe_set, before;
     sigemptyset(&pipe_set);

@@ -3,9 +3,9 @@
  * log: one line per thing that happened, in the daemons and the cli.
  *
  * Why:     an operator greps for one event and finds the code that wrote it.
- * Promise: G1  a line is: time level event key=value...; written whole, never torn.
- *          G2  control bytes in values are escaped; a secret type has no way into a line.
- *          G3  where standard error cannot be written, lines are dropped, the program goes on.
+ * Promise: 1   a line is: time level event key=value...; written whole, never torn.
+ *          2   control bytes in values are escaped; a secret type has no way into a line.
+ *          3   where standard error cannot be written, lines are dropped, the program goes on.
  * Limits:  2,048 bytes a line, cut with "...".
  * Threads: any thread.
  * Next:    docs/runbook.md for what each error line asks of a person.

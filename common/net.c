@@ -40,7 +40,8 @@ static enum cairn_code unix_socket(int *ret_fd, struct cairn_error *err) {
     return *ret_fd < 0 ? cairn_fail_errno(err, "create a Unix socket") : CAIRN_OK;
 }
 
-/* U2: only a socket that refuses callers is stale. A symbolic link or a file is never removed. */
+/* net.h#2: only a socket that refuses callers is stale. A symbolic link or a file is never removed.
+ * */
 static enum cairn_code remove_stale(const char *path, struct cairn_error *err) {
     struct stat status;
     if (lstat(path, &status) != 0)

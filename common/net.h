@@ -3,16 +3,16 @@
  * net: local sockets that carry bytes and file descriptors, and TCP listeners.
  *
  * Why:     trainers and the uploader of a node talk over one Unix socket and hand memory over it.
- * Promise: U1  every fd is close-on-exec; a message whose fds were cut (MSG_CTRUNC) is an error
+ * Promise: 1   every fd is close-on-exec; a message whose fds were cut (MSG_CTRUNC) is an error
  *              and the fds that did arrive are closed.
- *          U2  a stale socket file is replaced only when nobody answers on it.
- *          U3  SIGPIPE is never raised.
- *          U4  sockets made here are non-blocking, and receive never waits: poll first.
- *          U5  a claimed name is one process's of this user and network namespace, and is free
+ *          2   a stale socket file is replaced only when nobody answers on it.
+ *          3   SIGPIPE is never raised.
+ *          4   sockets made here are non-blocking, and receive never waits: poll first.
+ *          5   a claimed name is one process's of this user and network namespace, and is free
  *              again with its end, however it ended.
- *          U6  accept passes over callers that have gone, 16 in a row at most; every other failure
+ *          6   accept passes over callers that have gone, 16 in a row at most; every other failure
  *              is one to pause after, since the callers still wait and poll returns at once (K08).
- *          U7  an address of a cloud's instance metadata, which hands out keys, is told in every
+ *          7   an address of a cloud's instance metadata, which hands out keys, is told in every
  *              spelling: decimal, octal and hexadecimal, short, and within IPv6.
  * Limits:  CAIRN_NET_FDS_MAX fds a message; socket paths and claimed names of at most 107 bytes.
  * Threads: stateless.

@@ -4,8 +4,8 @@
  *
  * Why:     a caller that is turned away and comes again at once, or a store that is away, would
  *          fill the disk with one line.
- * Promise: O1  the first time of a cause is said; within CAIRN_OFTEN_MS after that it is counted.
- *          O2  the next line says how many were not; none is lost from the count.
+ * Promise: 1   the first time of a cause is said; within CAIRN_OFTEN_MS after that it is counted.
+ *          2   the next line says how many were not; none is lost from the count.
  * Limits:  CAIRN_OFTEN_CAUSES causes are told apart; all others are one cause.
  * Threads: one owner, or the lock of its owner.
  * Next:    common/log.h.

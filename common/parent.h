@@ -3,7 +3,7 @@
  * parent: a daemon that was started for the life of one command ends with it.
  *
  * Why:     `cairn up` may be killed with SIGKILL; its daemons must not stay behind unseen.
- * Promise: P1  after _follow the process gets SIGTERM when the given parent ends; if it has ended
+ * Promise: 1   after _follow the process gets SIGTERM when the given parent ends; if it has ended
  *              already, CAIRN_UNAVAILABLE.
  * Limits:  the parent is the process that started this one.
  * Threads: call it from the main thread before others start.

@@ -4,10 +4,10 @@
  *
  * Why:     a test shows that it sees a fault only where the fault is there; each rule of
  *          docs/protocol.md can be taken out of the running product without a patch.
- * Promise: J1  builds without CAIRN_CRASHPOINTS hold nothing of it: CAIRN_RULE is 1.
- *          J2  a name that common/rules.def does not list does not compile, and one that
+ * Promise: 1   builds without CAIRN_CRASHPOINTS hold nothing of it: CAIRN_RULE is 1.
+ *          2   a name that common/rules.def does not list does not compile, and one that
  *              CAIRN_WITHOUT or cairn_rule_take_out names wrongly is refused.
- *          J3  CAIRN_WITHOUT="Q41,Q44" takes rules out for the life of the process.
+ *          3   CAIRN_WITHOUT="Q41,Q44" takes rules out for the life of the process.
  * Limits:  64 rules.
  * Threads: any; the variable is read at the first question.
  * Next:    common/rules.def; tests/sim plays with each rule taken out.

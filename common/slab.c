@@ -131,7 +131,7 @@ enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_on
     return code;
 }
 
-/* S3: nothing is mapped before the kernel itself has vouched for the size. */
+/* slab.h#3: nothing is mapped before the kernel itself has vouched for the size. */
 static enum cairn_code believe(int fd, uint64_t expected_bytes, struct cairn_error *err) {
     struct stat status;
     struct statfs system;

@@ -4,11 +4,11 @@
  *
  * Why:     the bytes a trainer stages are the bytes that are sent; no copy in between, and they
  *          outlive the trainer.
- * Promise: S1  a slab is populated and, where the kernel can, collapsed into huge pages by its
+ * Promise: 1   a slab is populated and, where the kernel can, collapsed into huge pages by its
  *              maker, so no page fault falls into a save.
- *          S2  it is sealed against shrinking and growing from the start: reading it can never
+ *          2   it is sealed against shrinking and growing from the start: reading it can never
  *              raise SIGBUS. cairn_slab_freeze adds FUTURE_WRITE once the other side has mapped.
- *          S3  a received fd is believed only after seals (SHRINK and GROW) and the exact size
+ *          3   a received fd is believed only after seals (SHRINK and GROW) and the exact size
  *              were checked; anything else is CAIRN_PROTOCOL and the fd is closed.
  * Limits:  sizes are rounded up to 2 MiB.
  * Threads: the struct has one owner; the memory is shared by design.

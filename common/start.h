@@ -4,8 +4,8 @@
  *
  * Why:     --help, --version, --print-config and --print-docs, and what is said of a mistake, must
  *          be the same for all daemons.
- * Promise: B1  what only prints is done before anything else is read, and says so.
- *          B2  an argument that is no setting is CAIRN_INVALID naming it.
+ * Promise: 1   what only prints is done before anything else is read, and says so.
+ *          2   an argument that is no setting is CAIRN_INVALID naming it.
  * Limits:  those of common/config.h.
  * Threads: main thread, at start.
  * Next:    server/settings.c, uploader/main.c.

@@ -3,8 +3,8 @@
  * text: numbers, sizes and times as people write them.
  *
  * Why:     settings, the API and the cli must take and print the same forms.
- * Promise: X1  parsers take the whole text or nothing: no sign, space or tail is ignored.
- *          X2  overflow is an error, never a wrap.
+ * Promise: 1   parsers take the whole text or nothing: no sign, space or tail is ignored.
+ *          2   overflow is an error, never a wrap.
  * Limits:  sizes and counts up to 2^63-1.
  * Threads: stateless.
  * Next:    common/config.h.

@@ -4,9 +4,9 @@
  *
  * Why:     each background thread had a lock, a condition, two flags and a join of its own, and
  *          each got one of them wrong once.
- * Promise: T1  a wake that comes while the thread works is not lost: its next wait returns at once.
- *          T2  after stop has returned, run() has; a zeroed or a stopped one may be stopped again.
- *          T3  wake and wait take no lock but their own, so they may be called under any other.
+ * Promise: 1   a wake that comes while the thread works is not lost: its next wait returns at once.
+ *          2   after stop has returned, run() has; a zeroed or a stopped one may be stopped again.
+ *          3   wake and wait take no lock but their own, so they may be called under any other.
  * Limits:  names of at most 15 bytes.
  * Threads: wake and stop from any other thread; wait from run() alone.
  * Next:    server/health.c, server/jobs/jobs.c.

@@ -4,9 +4,9 @@
  *
  * Why:     where the host of a URL ends decides where keys and bodies go; two places that cut it
  *          differently are a way around one of them.
- * Promise: U1  a host ends at the first '/', '?' or '#'; a user before it is kept in it, so that
+ * Promise: 1   a host ends at the first '/', '?' or '#'; a user before it is kept in it, so that
  *              who allows none sees the '@'.
- *          U2  what has no scheme or no host is no URL.
+ *          2   what has no scheme or no host is no URL.
  * Limits:  none of its own; what may stand in a part is for the caller to judge.
  * Threads: stateless.
  * Next:    common/http/link.c, store/s3/config.c, store/keys/fetch.c.

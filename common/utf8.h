@@ -4,8 +4,8 @@
  *
  * Why:     names come from trainers and messages from stores; JSON takes valid UTF-8 only, so one
  *          character cut in half makes a whole message impossible to send.
- * Promise: U1  a text that was valid stays valid when it is shortened.
- *          U2  a shortened name keeps its beginning and its end, with "..." between.
+ * Promise: 1   a text that was valid stays valid when it is shortened.
+ *          2   a shortened name keeps its beginning and its end, with "..." between.
  * Limits:  none.
  * Threads: stateless.
  * Next:    common/error.h for messages.

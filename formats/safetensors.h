@@ -4,11 +4,11 @@
  *
  * Why:     a rank's tensors shard is a file that every tool opens without Cairn, and its header
  *          must be known before the first byte is staged.
- * Promise: F1  what write makes is a valid safetensors file once the data follows: 8 + header is a
+ * Promise: 1   what write makes is a valid safetensors file once the data follows: 8 + header is a
  *              multiple of 4096, entries are ordered by element width descending, then by name,
  *              each begins where the one before ends, the last one ends the file.
- *          F2  the same entries give the same bytes, whatever order they came in.
- *          F3  open takes exactly the headers that are sound: every entry inside the file, no hole,
+ *          2   the same entries give the same bytes, whatever order they came in.
+ *          3   open takes exactly the headers that are sound: every entry inside the file, no hole,
  *              no overlap, no name twice, sizes that follow from dtype and shape, text metadata.
  * Limits:  a header of 100,000,000 bytes; 8 dimensions (more is CAIRN_UNSUPPORTED).
  * Threads: stateless; an opened header is immutable.

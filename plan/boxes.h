@@ -4,7 +4,7 @@
  *
  * Why:     the cover proof and the read plan both meet flat ranges and boxes of one tensor and must
  *          cut them against each other in one form.
- * Promise: G1  a flat range becomes at most 2 * dimensions - 1 boxes that cover exactly it, in
+ * Promise: 1   a flat range becomes at most 2 * dimensions - 1 boxes that cover exactly it, in
  *              row-major order.
  * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table.h), so that no product of
  *          extents and no end overflows.

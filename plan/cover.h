@@ -4,17 +4,17 @@
  *
  * Why:     a checkpoint with a hole or a doubled piece restores to wrong weights without a sound;
  *          the server commits only what this proof passes.
- * Promise: L1  CAIRN_OK means: every SHARDED tensor is covered exactly once by the fragments of all
+ * Promise: 1   CAIRN_OK means: every SHARDED tensor is covered exactly once by the fragments of all
  *              ranks together; every rank that lists a REPLICATED or LOCAL tensor covers the whole
  *              of it exactly once by itself; every alias ends at a tensor that is listed and has
  *              its dtype and shape; no two fragments of a shard of kind "tensors" share a byte; no
  *              shard is listed by two ranks; ranks agree about dtype, shape and kind of a name
  *              (LOCAL tensors of one name on two ranks are two tensors).
- *          L2  a failure names the tensor, the first region that is missing or doubled, and the
+ *          2   a failure names the tensor, the first region that is missing or doubled, and the
  *              ranks that hold it.
- *          L3  the verdict depends on the layout alone, not on the order of its fragments.
+ *          3   the verdict depends on the layout alone, not on the order of its fragments.
  * Limits:  what api/table.h takes; memory O(fragments of the largest tensor). Time
- *          O(n log n) in all fragments, whatever they are (plan/exact.h, E3).
+ *          O(n log n) in all fragments, whatever they are (plan/exact.h, exact.h#3).
  * Threads: stateless.
  * Next:    docs/format.md, "Layout"; plan/reads.h.
  */

@@ -4,10 +4,10 @@
  *
  * Why:     the heart of the cover proof, kept apart from names and tables so that it can be tested
  *          against brute force and against an independent method.
- * Promise: E1  FOUND_NOTHING means each element of the region lies in exactly one box.
- *          E2  a hole is a region without any box; an overlap is a region that two boxes share, and
+ * Promise: 1   FOUND_NOTHING means each element of the region lies in exactly one box.
+ *          2   a hole is a region without any box; an overlap is a region that two boxes share, and
  *              which two is told.
- *          E3  the work is bounded: whatever the boxes are, it is at most the effort and a few
+ *          3   the work is bounded: whatever the boxes are, it is at most the effort and a few
  *              passes over them.
  * Limits:  boxes must lie in the region and be non-empty; 2^31 of them. Where no straight cut
  *          exists, pairs of that part are compared, as long as the effort lasts; then

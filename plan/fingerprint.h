@@ -5,12 +5,12 @@
  * Why:     whoever compares boxes with each other can be given boxes for which that takes hours. A
  *          random weight for each element turns the question into one sum: the weights of all
  *          boxes together are the region's only if each element was counted once.
- * Promise: F1  what fills the region exactly once is always found to do so.
- *          F2  what does not is taken for it with a probability below 2^-110, whatever was chosen
+ * Promise: 1   what fills the region exactly once is always found to do so.
+ *          2   what does not is taken for it with a probability below 2^-110, whatever was chosen
  *              beforehand: the weights come from a key that is drawn for each call.
- *          F3  a finding names one element, and of an overlap two boxes that hold it.
- * Limits:  boxes lie in the region and are non-empty. Time O(boxes * dimensions) for F1, and
- *          at most 70 times that to find a place.
+ *          3   a finding names one element, and of an overlap two boxes that hold it.
+ * Limits:  boxes lie in the region and are non-empty. Time O(boxes * dimensions) for
+ *          fingerprint.h#1, and at most 70 times that to find a place.
  * Threads: stateless.
  * Next:    plan/exact.h, which asks here when it has compared enough.
  */

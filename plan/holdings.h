@@ -4,9 +4,9 @@
  *
  * Why:     wants often come in groups about one tensor; its fragments are looked up, checked
  *          against the manifest and sorted once for all of them.
- * Promise: H1  every holding lies in its tensor and in a shard that the manifest has with that
+ * Promise: 1   every holding lies in its tensor and in a shard that the manifest has with that
  *              size; ranks that describe the tensor differently are CAIRN_CORRUPT.
- *          H2  of a REPLICATED tensor one rank's copy is taken, always the same for one layout.
+ *          2   of a REPLICATED tensor one rank's copy is taken, always the same for one layout.
  * Limits:  for plan/reads.c alone.
  * Threads: one owner.
  * Next:    plan/reads.c.

@@ -5,13 +5,13 @@
  * Why:     a read is verified by whole blocks, so client, uploader and server all widen what is
  *          wanted to blocks, join what shares one, and cut what is too long, at a border of blocks.
  *          One that does it otherwise reads a block twice, or one that nobody can verify.
- * Promise: W1  widen holds the range, lies within the object, and begins and ends at borders of
+ * Promise: 1   widen holds the range, lies within the object, and begins and ends at borders of
  *              blocks or at the object's end; no smaller range does.
- *          W2  within is the largest range of whole blocks in the range (the object's last, shorter
+ *          2   within is the largest range of whole blocks in the range (the object's last, shorter
  *              block is whole); empty where there is none.
- *          W3  two ranges join exactly when reading them apart would read a block twice or leave no
+ *          3   two ranges join exactly when reading them apart would read a block twice or leave no
  *              gap between them.
- *          W4  a cut is behind the begin, at most room away from it, at a border of blocks where
+ *          4   a cut is behind the begin, at most room away from it, at a border of blocks where
  *              there is one, and at the end where that is within reach.
  * Limits:  end >= begin, and no end within a block of UINT64_MAX.
  * Threads: stateless.

@@ -274,7 +274,7 @@ static void sort_pieces(struct cairn_plan_pieces *pieces, size_t first) {
     pieces->count = to + 1;
 }
 
-/* The pieces fill [0, bytes) without hole or overlap (V1). */
+/* The pieces fill [0, bytes) without hole or overlap (reads.h#1). */
 static enum cairn_code prove_filled(const struct planner *planner,
                                     const struct cairn_plan_want *want, size_t first,
                                     uint64_t bytes) {

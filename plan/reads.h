@@ -4,11 +4,11 @@
  *
  * Why:     a job restarts with another number of ranks and another split; what it asks for must be
  *          found in the pieces that the old job wrote, without reading more than that.
- * Promise: V1  the pieces of a want fill its destination exactly once, without hole or overlap;
+ * Promise: 1   the pieces of a want fill its destination exactly once, without hole or overlap;
  *              what the layout does not hold is CAIRN_NOT_FOUND naming tensor and region.
- *          V2  pieces are sorted by want, then by place in the destination; neighbours in both the
+ *          2   pieces are sorted by want, then by place in the destination; neighbours in both the
  *              object and the destination are one piece.
- *          V3  the same input gives the same pieces on every machine.
+ *          3   the same input gives the same pieces on every machine.
  * Limits:  CAIRN_PLAN_PIECES_MAX pieces in all (more: CAIRN_TOO_LARGE); elements narrower than a
  *          byte can be cut at byte borders only (else CAIRN_UNSUPPORTED).
  * Threads: stateless.

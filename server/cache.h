@@ -4,10 +4,10 @@
  *
  * Why:     a committed version has no shard rows; each ranged read needs its manifest, and a store
  *          request per range would double the latency.
- * Promise: C1  a manifest is only handed out when its SHA-256 is the one that the commit's
+ * Promise: 1   a manifest is only handed out when its SHA-256 is the one that the commit's
  *              transaction kept, and its checksums' the one that the manifest names; a missing or
  *              different one is CAIRN_CORRUPT naming run and step.
- *          C2  what was handed out stays until it is given back, also when the cache forgets it.
+ *          2   what was handed out stays until it is given back, also when the cache forgets it.
  * Limits:  64 entries and 512 MiB that nobody holds.
  * Threads: locked by server_cache; what is handed out is immutable.
  * Next:    server/handlers/reads.c, server/handlers/stream.c.

@@ -4,10 +4,10 @@
  *
  * Why:     a full disk, a read-only mount and an I/O error let every question through that asks for
  *          nothing new; the server called itself ready while no save could be committed.
- * Promise: HE1  what is said is of a row that was committed and read back, and of an object that
+ * Promise: 1    what is said is of a row that was committed and read back, and of an object that
  *              was put and read back, both made for this; the store's own store.json comes first,
  *              so that nothing is written where a mount is gone.
- *          HE2  who asks waits for no disk and no store: the answer is the last look's, with its
+ *          2    who asks waits for no disk and no store: the answer is the last look's, with its
  *              age; a look that does not end is a failure once it is late.
  * Limits:  one look at a time, one each setting check-interval, requests of at most 5 s.
  * Threads: one of its own; locked by server_health.

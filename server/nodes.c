@@ -22,7 +22,8 @@ struct node {
     bool known;
     char *uploader; /* of a stranger: what a row would say; owned */
     char uuid[CAIRN_UUID_TEXT_BYTES], uuid_before[CAIRN_UUID_TEXT_BYTES];
-    uint64_t twins_ms; /* when its name was last taken back by an earlier uuid (N4); 0: never */
+    uint64_t
+        twins_ms; /* when its name was last taken back by an earlier uuid (nodes.h#4); 0: never */
     char trouble[200];
     struct node *later, **at; /* of its kind, the longest silent first */
     uint64_t heard_ms, row_ms;
@@ -105,7 +106,7 @@ static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
     free(node);
 }
 
-/* N3: false when all of that kind were heard a moment ago. */
+/* nodes.h#3: false when all of that kind were heard a moment ago. */
 static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms) {
     struct kind *kind = &nodes->locked.kinds[known];
     if (kind->count < (known ? NODES_MAX : STRANGERS_MAX)) return true;
@@ -135,7 +136,8 @@ static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, b
     return node;
 }
 
-/* N4: an uploader that was started again has another uuid, and the one before never comes back. */
+/* nodes.h#4: an uploader that was started again has another uuid, and the one before never comes
+ * back. */
 static bool is_twin(struct node *node, const char *uuid, uint64_t now_ms) {
     if (!uuid[0] || !strcmp(uuid, node->uuid)) return false;
     bool back = !strcmp(uuid, node->uuid_before);

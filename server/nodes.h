@@ -4,14 +4,14 @@
  *
  * Why:     a resume must not throw away what a node has staged and not yet told (Q3), and a save
  *          must not stay open for a node that is gone (Q26).
- * Promise: N1  a node counts as silent since its last heartbeat, or since this server listens (it
+ * Promise: 1   a node counts as silent since its last heartbeat, or since this server listens (it
  *              started, or went on after a pause), whichever is later; one that never sent a
  *              heartbeat in the catalog's life is no uploader and is never waited for.
- *          N2  "sent all" is believed only from a heartbeat that came after the asking moment.
- *          N3  a node that proves nothing (no grant of ours, no row) is a stranger: it takes no row
+ *          2   "sent all" is believed only from a heartbeat that came after the asking moment.
+ *          3   a node that proves nothing (no grant of ours, no row) is a stranger: it takes no row
  *              and keeps no known node out. Where a table is full the node that is silent for
  *              longest goes, and where none is silent the newcomer is not taken.
- *          N4  two uploaders that take turns under one name are noticed by their uuids.
+ *          4   two uploaders that take turns under one name are noticed by their uuids.
  * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs a node.
  * Threads: locked by server_nodes.
  * Next:    server/handlers/nodes.c hears them; server/handlers/attempts.c, server/jobs/sweep.c ask.

@@ -48,7 +48,7 @@ static void take_out(struct cairn_srv_places *places, struct cairn_srv_place *pl
 }
 
 static void hold(struct cairn_srv_places *places, struct cairn_srv_place *place) {
-    CAIRN_ASSERT(places->locked.held < places->capacity); /* PL1 */
+    CAIRN_ASSERT(places->locked.held < places->capacity); /* places.h#1 */
     places->locked.held++;
     place->held = true;
     place->next = places->locked.holders;
@@ -72,7 +72,7 @@ static bool borrow(struct cairn_srv_places *places) {
     return false;
 }
 
-/* PL2: whoever has lent a place comes first. */
+/* places.h#2: whoever has lent a place comes first. */
 static void serve_waiting(struct cairn_srv_places *places) {
     for (struct cairn_srv_place *first; (first = places->locked.waiting);) {
         if (places->locked.held == places->capacity && !borrow(places)) return;

@@ -3,11 +3,11 @@
  * places: who may hold the memory of a read now, and who waits for it.
  *
  * Why:     reads through the server are bounded in memory, not in number: more readers than places
- *          take turns, and a reader that takes nothing keeps nobody else out (M6).
- * Promise: PL1  no more places are held at once than there are.
- *          PL2  a holder that lends its place gets one back, in the order of asking, before any
+ *          take turns, and a reader that takes nothing keeps nobody else out (stream.h#3).
+ * Promise: 1    no more places are held at once than there are.
+ *          2    a holder that lends its place gets one back, in the order of asking, before any
  *               newcomer does.
- *          PL3  got() is called exactly once for each want() that the owner does not take back by
+ *          3    got() is called exactly once for each want() that the owner does not take back by
  *               leave(), and never after leave() has returned.
  * Limits:  as many holders as settings say; who waits is bounded by connections.
  * Threads: any thread; the owner's functions are called with the lock held.

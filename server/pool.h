@@ -4,8 +4,8 @@
  *
  * Why:     handlers wait for the catalog and the store; the event loops of the HTTP server must
  *          not, so they hand every request over.
- * Promise: P1  a task that was taken runs exactly once, not before its time, on one thread.
- *          P2  stop runs what was due, drops what was delayed, and returns when all have ended.
+ * Promise: 1   a task that was taken runs exactly once, not before its time, on one thread.
+ *          2   stop runs what was due, drops what was delayed, and returns when all have ended.
  * Limits:  256 threads; the queue is bounded by its users (connections, versions).
  * Threads: push from any thread, also from a task.
  * Next:    server/http/http.h, server/jobs/jobs.h.

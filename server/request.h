@@ -4,11 +4,11 @@
  *
  * Why:     handlers are plain functions from a checked request to a reply; how bytes come in and go
  *          out, deadlines and caps are http's affair alone.
- * Promise: H1  a handler that returns another code than CAIRN_OK is answered with a problem+json
+ * Promise: 1   a handler that returns another code than CAIRN_OK is answered with a problem+json
  *              body of that code, err->message as its detail and reply->extra as further members.
- *          H2  a handler that sets reply->park is run again, from the start, when its key changes
+ *          2   a handler that sets reply->park is run again, from the start, when its key changes
  *              or at park_until_ms, whichever is first.
- *          H3  params and query were checked against their rules; the body is whole and within the
+ *          3   params and query were checked against their rules; the body is whole and within the
  *              limit of its route.
  * Limits:  8 reply headers of 511 bytes.
  * Threads: one pool thread at a time.
@@ -64,8 +64,9 @@ void cairn_srv_reply_release(struct cairn_srv_reply *reply);
 #include "api/routes.def"
 #undef ROUTE
 
-/* H1, H2 for any caller: run the handler of request->route and nothing of HTTP. *reply is zeroed or
- * from the run before; a higher attempt than the catalog knows freezes the server (Q6, Q36). */
+/* request.h#1, request.h#2 for any caller: run the handler of request->route and nothing of HTTP.
+ * *reply is zeroed or from the run before; a higher attempt than the catalog knows freezes the
+ * server (Q6, Q36). */
 enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 

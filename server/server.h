@@ -3,10 +3,10 @@
  * server: what every part of the daemon can reach.
  *
  * Why:     no globals; who needs the store or the catalog is handed this.
- * Promise: S1  fields are set before the first request and not changed after it, but for the
+ * Promise: 1   fields are set before the first request and not changed after it, but for the
  *              atomic ones.
- *          S2  every rule of time asks the injected clock; only threads that wait ask the system's.
- *          S3  frozen never goes back while the process lives; it is the whole catalog that is
+ *          2   every rule of time asks the injected clock; only threads that wait ask the system's.
+ *          3   frozen never goes back while the process lives; it is the whole catalog that is
  *              behind its store (Q36). A single run is frozen by a row: jobs/freeze.h.
  * Limits:  one store, one catalog.
  * Threads: immutable after start; each pointed-to part says its own.

@@ -3,7 +3,7 @@
  * settings: what an operator can say to cairn-server, read once at start.
  *
  * Why:     relations between settings are checked in one place, before anything is opened.
- * Promise: O4  listening beyond loopback without allow-remote is refused: there is neither TLS nor
+ * Promise: 1   listening beyond loopback without allow-remote is refused: there is neither TLS nor
  *              login in this version.
  * Limits:  as server/settings.def says.
  * Threads: immutable after load.

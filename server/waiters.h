@@ -4,11 +4,11 @@
  *
  * Why:     a thousand clients wait for one commit; they are parked and woken by its change, or by
  *          their deadline, whichever comes first.
- * Promise: W1  a change that is told after look() was called wakes whoever parks with that look's
+ * Promise: 1   a change that is told after look() was called wakes whoever parks with that look's
  *              answer, also when the change came before the parking.
- *          W2  a parked waiter's wake() is called exactly once, on the thread that told, or on the
+ *          2   a parked waiter's wake() is called exactly once, on the thread that told, or on the
  *              waiters' own thread at its deadline or at stop.
- *          W3  nobody stays for longer than CAIRN_SRV_WAIT_MS_MAX.
+ *          3   nobody stays for longer than CAIRN_SRV_WAIT_MS_MAX.
  * Limits:  bounded by the connections that may be open.
  * Threads: any thread.
  * Next:    server/http/http.h.

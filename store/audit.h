@@ -5,12 +5,12 @@
  * Why:     a restore from the store alone needs more than the shards: record, manifest, checksums,
  *          layout and the attempt's record. A check that reads the shards alone calls a version
  *          good that the next rebuild of the catalog would lose.
- * Promise: A1  each finding has a kind, a key and a sentence; damage is told from what is only
+ * Promise: 1   each finding has a kind, a key and a sentence; damage is told from what is only
  *              superfluous.
- *          A2  read are all documents (api/committed.h), from the store and from nowhere else;
+ *          2   read are all documents (api/committed.h), from the store and from nowhere else;
  *              looked at are every shard's presence, size and, where a HEAD tells it, CRC32C; and
  *              what else is below the prefix.
- *          A3  a document that is damaged hides nothing that can be known without it: a manifest
+ *          3   a document that is damaged hides nothing that can be known without it: a manifest
  *              that the version's id proves is used without a record.
  * Limits:  shards are read only where a HEAD tells another CRC32C than the manifest; the rest is
  *          the caller's (cli/fetch.h).

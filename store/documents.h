@@ -3,7 +3,7 @@
  * documents: the documents of committed versions, read from a store.
  *
  * Why:     api/committed.h proves documents wherever they come from; this is the store's end of it.
- * Promise: D1  a second look (S17) has a worker of its own, and so connections of its own.
+ * Promise: 1   a second look (S17) has a worker of its own, and so connections of its own.
  * Limits:  those of api/committed.h.
  * Threads: one owner of the worker.
  * Next:    uploader/fetch/version.c, server/cache.c, cli/source.c, store/audit.c.

@@ -403,7 +403,7 @@ static void create_result(struct cairn_multipart *mp, const struct cairn_store_r
     cairn_multipart_enter(mp, STATE_PARTS);
 }
 
-/* PUT and COMPLETE. Whatever may have been applied is settled by HEAD (R3). */
+/* PUT and COMPLETE. Whatever may have been applied is settled by HEAD (multipart.h#2). */
 static void publishing_result(struct cairn_multipart *mp,
                               const struct cairn_multipart_action *action,
                               const struct cairn_store_request *request) {

@@ -4,17 +4,17 @@
  *
  * Why:     the order of intent, create, parts, complete and proof is where checkpoints are lost;
  *          kept apart from all I/O it can be run through every fault in microseconds.
- * Promise: R2   CREATE or PUT is asked for only once; the caller journals the intent (with token)
+ * Promise: 1    CREATE or PUT is asked for only once; the caller journals the intent (with token)
  *               before it runs them, the upload id after CREATE, the block checksums before
  *               COMPLETE.
- *          R3   an ambiguous outcome is settled by HEAD: token, length and checksum all match =
+ *          2    an ambiguous outcome is settled by HEAD: token, length and checksum all match =
  *               durable; otherwise parts are listed and Complete is repeated; otherwise, and only
  *               when nothing is there, the shard is sent again. "Something exists" proves nothing.
- *          M1   every part is asked for until it was acknowledged; none is in flight twice unless
+ *          3    every part is asked for until it was acknowledged; none is in flight twice unless
  *               it was hedged; part boundaries and bytes never change.
- *          M2   after DURABLE or FAILED no action follows; a shard takes a bounded number of
+ *          4    after DURABLE or FAILED no action follows; a shard takes a bounded number of
  *               actions, whatever the store answers (reading back: one for each 4 MiB).
- *          M3   an object that is not ours is never replaced: it makes the shard FAILED by name.
+ *          5    an object that is not ours is never replaced: it makes the shard FAILED by name.
  * Limits:  sizes fixed at init; bytes become ready in order, from the front.
  * Threads: none of its own: the caller's lock. No I/O, no allocation after init.
  * Next:    uploader/send/send.h runs it; store/README.md has the drawing of its states.

@@ -4,12 +4,12 @@
  *
  * Why:     a commit and a check of what was committed ask the same question of the store, and both
  *          would be wrong in the same expensive way if they took a listing for proof of absence.
- * Promise: N1  an object is called missing or of another size only after a HEAD of its own said so;
+ * Promise: 1   an object is called missing or of another size only after a HEAD of its own said so;
  *              a listing alone proves presence, never absence.
- *          N2  one listing of the prefix, 1,000 keys a page (on a folder that is a stat of each);
+ *          2   one listing of the prefix, 1,000 keys a page (on a folder that is a stat of each);
  *              where the keys of this process may not list, a HEAD of each object, 32 at a time.
- *          N3  what else the prefix holds is told only by a listing, so only when asked for.
- *          N4  between start and finish the worker may do other requests: the first page of the
+ *          3   what else the prefix holds is told only by a listing, so only when asked for.
+ *          4   between start and finish the worker may do other requests: the first page of the
  *              listing is on its way meanwhile, so that a commit does not wait for it alone.
  * Limits:  one page of a listing in memory; 65,536 pages.
  * Threads: one owner of the worker.

@@ -4,13 +4,13 @@
  *
  * Why:     server, uploader and command read the same objects, and what is damage, what is worth a
  *          second look and what is said about it may not differ between them.
- * Promise: G1  the ETag that the first range of an object answered is asked for (If-Match) with
+ * Promise: 1   the ETag that the first range of an object answered is asked for (If-Match) with
  *              every range that is sent later; another object is told as replaced, and not read
  *              again.
- *          G2  every block is compared with its checksum. What came and is wrong (bytes, length,
+ *          2   every block is compared with its checksum. What came and is wrong (bytes, length,
  *              ETag) is read once more, over a connection of its own; wrong again is CAIRN_CORRUPT,
  *              which names the first bad block.
- *          G3  an object that is missing, too short or too long is CAIRN_CORRUPT: a committed one
+ *          3   an object that is missing, too short or too long is CAIRN_CORRUPT: a committed one
  *              was whole. What is forbidden stays CAIRN_FORBIDDEN: it may be whole (S18).
  * Limits:  ranges begin with a block. Weak ETags are not kept: If-Match never holds for them.
  * Threads: tags any; a range is its caller's.

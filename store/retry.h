@@ -3,20 +3,20 @@
  * retry: decides when a request may be sent, sent again, or given up; one object per endpoint.
  *
  * Why:     a 60 s outage must not fail a save, and a storm of repeats must not prolong the outage.
- * Promise: Y1  at a healthy endpoint a request is sent at most tries_max times. Slow-downs are not
+ * Promise: 1   at a healthy endpoint a request is sent at most tries_max times. Slow-downs are not
  *              counted in, nor tries that made no connection while others go on over kept ones
  *              (a name server that is away); of both together it takes put_offs_max. "Later" is no
  *              failure, and five in a row come to one part of thousands while a store widens a
  *              prefix. Repeats are at
  *              most extra_percent of the first sends plus one a second (so that the last requests
  *              of a save are never stuck behind an empty budget).
- *          Y2  an endpoint that gave nothing but slow-downs and failures for pause_after_ms (and
+ *          2   an endpoint that gave nothing but slow-downs and failures for pause_after_ms (and
  *              at least three of them) is paused: one request at a time is let through as a probe,
  *              every probe_ms_min to probe_ms_max; all others wait. Nothing that fails in such a
  *              time counts as a try, what failed just before it neither. The first good answer
  *              ends the pause.
- *          Y3  delays have full jitter and never fall below what Retry-After asked for.
- *          Y4  when an eighth of the answers (and more than one) are slow-downs, the number of
+ *          3   delays have full jitter and never fall below what Retry-After asked for.
+ *          4   when an eighth of the answers (and more than one) are slow-downs, the number of
  *              requests under way is halved, at most once a second; it is back at the full number
  *              recover_ms after the last halving.
  * Limits:  deadlines are the caller's: a ticket waits for ever if nobody drops it.

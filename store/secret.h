@@ -3,8 +3,8 @@
  * secret: a key or token in memory that is wiped when it is no longer needed.
  *
  * Why:     a secret in a plain string ends up in a log line, a core file or a freed page.
- * Promise: K1  the bytes are overwritten before their memory is given back.
- *          K2  there is no printing form; whoever needs the bytes asks for a view.
+ * Promise: 1   the bytes are overwritten before their memory is given back.
+ *          2   there is no printing form; whoever needs the bytes asks for a view.
  * Limits:  64 KiB a secret.
  * Threads: one owner.
  * Next:    store/keys/credentials.h.

@@ -4,12 +4,12 @@
  *
  * Why:     server and uploader open the same store by the same settings; an operator who reads
  *          the log of one must find the same events, in the same words, in that of the other.
- * Promise: T1  cairn_store_start opens the store, asks for its keys, tests it where the settings
+ * Promise: 1   cairn_store_start opens the store, asks for its keys, tests it where the settings
  *              say so, and logs what was found: keys, exposed keys, where the profile is known
  *              from, its note.
- *          T2  with must_work a store whose keys or test fail ends the start; without it that is
+ *          2   with must_work a store whose keys or test fail ends the start; without it that is
  *              logged, and the daemon goes on with what is safe to assume.
- *          T3  what the store turns out not to do is logged once, and corrected in profile.json.
+ *          3   what the store turns out not to do is logged once, and corrected in profile.json.
  * Limits:  the one file of store/ that logs: it is part of the daemons' start.
  * Threads: one owner, before other threads use the store; the watch has one owner.
  * Next:    store/s3/meet.c; server/main.c, uploader/daemon.c.

@@ -4,19 +4,19 @@
  *
  * Why:     everything above this line (multipart, journal, commit, restore, sweep) is the same for
  *          a folder and for S3, and is tested with faults injected here.
- * Promise: O1  a put or complete with `create` set never replaces an object: CAIRN_PRECONDITION
+ * Promise: 1   a put or complete with `create` set never replaces an object: CAIRN_PRECONDITION
  *              where the store can say so (cairn_store_profile tells), and no key of ours is ever
  *              written with other content anyway.
- *          O2  a get returns exactly the asked range of exactly one object, or fails; length and
+ *          2   a get returns exactly the asked range of exactly one object, or fails; length and
  *              Content-Range are checked before done() is called with CAIRN_OK. Checksums are the
  *              caller's (block CRCs), since only it knows them.
- *          O3  CAIRN_OK from put or complete means the bytes are durable and readable.
- *          O4  done() is called exactly once per submitted request, on the thread that polls.
- *          O5  the body and the destination memory are not touched after done().
- *          O6  an unknown outcome (lost reply) is reported as such: `ambiguous` is set.
- *          O7  a listing holds nothing but what begins with the prefix that was asked for, and its
+ *          3   CAIRN_OK from put or complete means the bytes are durable and readable.
+ *          4   done() is called exactly once per submitted request, on the thread that polls.
+ *          5   the body and the destination memory are not touched after done().
+ *          6   an unknown outcome (lost reply) is reported as such: `ambiguous` is set.
+ *          7   a listing holds nothing but what begins with the prefix that was asked for, and its
  *              pages come to an end; a store that answers anything else is broken: CAIRN_STORE.
- *          O8  a PUT or PART with has_crc32c is CAIRN_OK only when the bytes that went out have
+ *          8   a PUT or PART with has_crc32c is CAIRN_OK only when the bytes that went out have
  *              that checksum: by the word of a store that is known to compare it, or summed here
  *              after they were sent. CAIRN_SOURCE_CHANGED: the memory holds other bytes by now.
  * Limits:  parts 1..10,000; sizes as the profile says; keys of api/keys.h.
@@ -32,7 +32,7 @@
 struct cairn_store;
 struct cairn_store_worker;
 
-/* What this store was found to do; filled at open (folder) or by doctor and first use (S3). */
+/* What this store was found to do; filled at open (folder) or by doctor and first use (s3.h#3). */
 struct cairn_store_profile {
     bool over_network;       /* requests wait for it: many at once are worth having */
     bool read_is_durable;    /* what can be read is durable; else a HEAD with a token makes it so */
@@ -80,7 +80,7 @@ struct cairn_store_listing {
     char *next_page; /* NULL: this was the last */
 };
 void cairn_store_listing_release(struct cairn_store_listing *listing);
-/* For implementations, of each entry before it is handed out (O7). */
+/* For implementations, of each entry before it is handed out (store.h#7). */
 enum cairn_code cairn_store_listed_check(const char *prefix, const struct cairn_store_entry *entry,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 

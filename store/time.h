@@ -4,7 +4,7 @@
  *
  * Why:     a store's own clock decides how old a forgotten object is and how far ours is off;
  *          both come as text.
- * Promise: T1  the whole text is understood or it is refused, and so is a day that no month has.
+ * Promise: 1   the whole text is understood or it is refused, and so is a day that no month has.
  * Limits:  years 1970 to 9999; fractions of a second beyond ms are cut; UTC only.
  * Threads: stateless.
  * Next:    store/s3/s3.h.

@@ -4,9 +4,9 @@
  *
  * Why:     a daemon's sanitizer writes to its standard error, which nobody reads, and a daemon that
  *          is killed has no exit status to tell by. So each report goes to a file of its own.
- * Promise: T1  every process that is started after begin writes its reports to the test's folder:
+ * Promise: 1   every process that is started after begin writes its reports to the test's folder:
  *              CAIRN_TEST_REPORTS, which ctest sets, or a new one below TMPDIR.
- *          T2  check tells of each file once; the files stay for the last look that ctest takes
+ *          2   check tells of each file once; the files stay for the last look that ctest takes
  *              (tests/support/reports.sh), also when the test is run again and passes.
  * Limits:  1,024 reports a test program; the first 16 KiB of each are shown.
  * Threads: main thread only.

@@ -5,11 +5,11 @@
  * Why:     two uploaders of one node would take turns in the server's row of that node, and a
  *          trainer could offer its memory to the one that does not have its journal. The journal's
  *          lock follows state_dir, so it sees only those that share the folder.
- * Promise: A1  a node is a name of one server, and of the one store that it writes to: claimed
+ * Promise: 1   a node is a name of one server, and of the one store that it writes to: claimed
  *              under the server's address before anything is opened, and under the store's uuid
  *              once that was met, since a server has several addresses.
- *          A2  the claims end with the process, however it ends.
- *          A3  somebody else's process that holds the name stops nobody: it is logged.
+ *          2   the claims end with the process, however it ends.
+ *          3   somebody else's process that holds the name stops nobody: it is logged.
  * Limits:  one user's processes, or root's, in one network namespace.
  * Threads: the main thread.
  * Next:    common/net.h (cairn_net_claim); uploader/send/meeting.h.

@@ -4,7 +4,7 @@
  *
  * Why:     the trainers beside it need their cores for themselves; what it may use of the others
  *          only the operator knows.
- * Promise: Z1  a list that names no core of this machine, or is no list, is refused at start.
+ * Promise: 1   a list that names no core of this machine, or is no list, is refused at start.
  * Limits:  cores 0 to CPU_SETSIZE - 1.
  * Threads: call it before the process starts threads; they inherit it.
  * Next:    cpu_list and nice in uploader/settings.def.

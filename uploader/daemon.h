@@ -4,9 +4,9 @@
  *
  * Why:     the order in which parts start and stop decides what may be told of what is not yet
  *          remembered, and what is lost.
- * Promise: D1  parts start in the order claim, journal, recovery, senders, outbox, watch, socket,
+ * Promise: 1   parts start in the order claim, journal, recovery, senders, outbox, watch, socket,
  *              and stop in the reverse, so that nobody is told of something that is not remembered.
- *          D2  drain: nothing new is admitted; what was staged is sent within drain_timeout; the
+ *          2   drain: nothing new is admitted; what was staged is sent within drain_timeout; the
  *              rest stays in the journal for the next start.
  * Limits:  see uploader/settings.def.
  * Threads: the main thread.

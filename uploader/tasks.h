@@ -4,8 +4,8 @@
  *
  * Why:     the socket thread never waits: attempts, memory, restores and lists are done here and
  *          their answers posted back.
- * Promise: K1  each task runs once, on some thread, in the order of submission when one is idle.
- *          K2  free waits for the running ones and runs none of the waiting ones: their `drop` is
+ * Promise: 1   each task runs once, on some thread, in the order of submission when one is idle.
+ *          2   free waits for the running ones and runs none of the waiting ones: their `drop` is
  *              called instead.
  * Limits:  CAIRN_UP_TASK_THREADS_MAX threads, made when needed; 65,536 waiting tasks.
  * Threads: any thread submits; locked by uploader_tasks.

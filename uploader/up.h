@@ -4,7 +4,7 @@
  *
  * Why:     sessions, saves and slabs are looked at by the socket, the senders and whoever talks to
  *          the server; they stand in one place under one lock.
- * Promise: D3  every part is reached from here, and knows those alone whose room is below its own
+ * Promise: 1   every part is reached from here, and knows those alone whose room is below its own
  *              (tests/tidy/rules.c).
  * Limits:  see uploader/settings.def.
  * Threads: settings, places and the pointers are immutable after start; `locked` is locked by
@@ -79,7 +79,7 @@ struct cairn_up {
         uint64_t server_away_since_ms;
         bool beaten;         /* the first heartbeat of this process is over, answered or not */
         bool offers_awaited; /* of trainers of a process before this one (Q17) */
-        uint64_t offers_left_ms, offers_ticked_ms; /* mono clock; uploader/recover/recover.h, R2 */
+        uint64_t offers_left_ms, offers_ticked_ms; /* mono clock; uploader/README.md, UR1 */
         bool draining;
         bool ending; /* sessions end because the process does */
     } locked;

@@ -4,11 +4,11 @@
  *
  * Why:     what is wrong with an endpoint or a right is better heard before the first save than
  *          from the one that fails.
- * Promise: F1  every check is a real request or a look at the machine, and ends as ok, WARN (it
+ * Promise: 1   every check is a real request or a look at the machine, and ends as ok, WARN (it
  *              works, with less) or FAIL (saves or restores will fail), with what to do.
- *          F2  what was written is below .cairn/doctor/ and is removed again, or a finding says why
+ *          2   what was written is below .cairn/doctor/ and is removed again, or a finding says why
  *              it could not be; but for .cairn/profile.json, which says what was found.
- *          F3  no secret is in a finding.
+ *          3   no secret is in a finding.
  * Limits:  64 findings.
  * Threads: main thread.
  * Next:    cli/verbs/doctor_store.c, cli/verbs/doctor_bucket.c, cli/verbs/doctor_machine.c.

@@ -7,7 +7,7 @@
  * Promise: P3  bytes reach the caller only after the uploader verified the blocks that hold them;
  *              a restore never mixes two versions: after the uploader was restarted it is opened
  *              again by its version id.
- *          R1  blocks that several wants share are read once in a call.
+ *          1   blocks that several wants share are read once in a call.
  * Limits:  as plan/reads.h.
  * Threads: one caller at a time; nothing here is touched by the I/O thread.
  * Next:    client/restore/reads.c, client/session/window.h.

@@ -4,10 +4,10 @@
  *
  * Why:     header, rank table and offsets depend on the descriptions alone; so the copy goes
  *          straight to its final place and the uploader can send parts while later ones are staged.
- * Promise: A1  shards lie in the slab in ascending offsets, each at a multiple of 4 KiB; the
+ * Promise: 1   shards lie in the slab in ascending offsets, each at a multiple of 4 KiB; the
  *              tensors shard comes first and is a valid safetensors file.
- *          A2  the same descriptions give the same table and header, in whatever order they came.
- *          A3  pieces of one name agree about dtype, shape and kind, or it fails and names it.
+ *          2   the same descriptions give the same table and header, in whatever order they came.
+ *          3   pieces of one name agree about dtype, shape and kind, or it fails and names it.
  * Limits:  as formats/safetensors.h and api/table.h.
  * Threads: stateless; an arrangement belongs to its caller.
  * Next:    client/save/stage.c.

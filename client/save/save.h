@@ -8,8 +8,8 @@
  * Promise: Q8a  n is counted before anything else of begin can fail.
  *          Q14  a save waits for its own slab generation only.
  *          P4   sources are read during cairn_save_stage only, each byte once.
- *          S1   every save ends committed or with one problem, which is told at least once.
- *          S2   a save that was copied while the uploader was away is sealed by the I/O thread with
+ *          1    every save ends committed or with one problem, which is told at least once.
+ *          2    a save that was copied while the uploader was away is sealed by the I/O thread with
  *               the one that comes back, also when its handle was freed; so is one that was begun
  *               meanwhile, in a generation that was free (Q43).
  * Limits:  8 dimensions; 1 MiB of names in one `stage` frame and in the replicated checksums.

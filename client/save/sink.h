@@ -3,7 +3,7 @@
  * sink: what a session hears about saves.
  *
  * Why:     the session's thread takes frames in and knows no saves.
- * Promise: S1  a verdict is the last word about a save, whoever has its handle.
+ * Promise: 1   a verdict is the last word about a save, whoever has its handle.
  *          Q41  only the word about the owner that is known here frees a generation.
  * Limits:  none beyond those of the session.
  * Threads: the session's thread, with the lock held.

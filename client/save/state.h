@@ -8,8 +8,8 @@
  *
  * Why:     the caller, the session's thread and the uploader each move a save; one table says what
  *          each of them may do to it.
- * Promise: S1  move changes a phase only by a row of client/save/state.def.
- *          S2  a milestone that was reached stays reached, also when the save fails afterwards.
+ * Promise: 1   move changes a phase only by a row of client/save/state.def.
+ *          2   a milestone that was reached stays reached, also when the save fails afterwards.
  * Limits:  none of its own.
  * Threads: the caller's; libcairn holds the session's lock.
  * Next:    client/save/save.h.

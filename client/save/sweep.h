@@ -4,7 +4,7 @@
  *
  * Why:     a handle may be freed while its save goes on, and a save may be over while its handle is
  *          kept; each is let go when nobody needs it.
- * Promise: S1  a failed save is kept until some call has told its problem.
+ * Promise: 1   a failed save is kept until some call has told its problem.
  * Limits:  one entry for each save that is not over or not told.
  * Threads: the session's lock guards the list.
  * Next:    client/save/save.h.

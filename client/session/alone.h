@@ -4,7 +4,7 @@
  *
  * Why:     while a session is opened, or offers itself to a new uploader, nobody else may use
  *          its link.
- * Promise: K2  a question waits for its answer, its deadline or the session's end.
+ * Promise: 1   a question waits for its answer, its deadline or the session's end.
  * Limits:  one question at a time.
  * Threads: the thread that opens the session, later the session's own.
  * Next:    client/session/io.c for the link that all share.

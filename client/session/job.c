@@ -78,7 +78,7 @@ void cairn_client_incarnation(const struct cairn_client_job_sources *sources,
         char text[CAIRN_CLIENT_JOB_BYTES];
         struct cairn_error ignored = {0};
         const char *id = variable(sources, known[i].id);
-        if (!id || strcmp(id, "none") == 0) continue; /* J3 */
+        if (!id || strcmp(id, "none") == 0) continue; /* job.h#4 */
         const char *restarts = known[i].restarts ? variable(sources, known[i].restarts) : NULL;
         if (take_counted(known[i].launcher, id, restarts, text, &ignored) != CAIRN_OK ||
             strlen(text) >= CAIRN_CLIENT_INCARNATION_BYTES)

@@ -4,14 +4,14 @@
  *
  * Why:     all ranks of one start must give the same string and no two starts may share one, or
  *          the bytes of two incarnations would meet in one attempt.
- * Promise: J1  the option wins over CAIRN_JOB, that over torchelastic, that over Slurm; a restart
+ * Promise: 1   the option wins over CAIRN_JOB, that over torchelastic, that over Slurm; a restart
  *              count is part of the string.
- *          J2  with more than one rank and no source it fails and names every way out; a single
+ *          2   with more than one rank and no source it fails and names every way out; a single
  *              rank gets a random one.
- *          J4  the incarnation is what the launcher itself says of this start, also where the job
+ *          3   the incarnation is what the launcher itself says of this start, also where the job
  *              string was given by hand: torchelastic's run id and restart count, else the PMIx
  *              name space of an MPI launch, else Slurm's job id and restart count (Q54).
- *          J3  torchrun's placeholder run id "none" is no source: every start would share it.
+ *          4   torchrun's placeholder run id "none" is no source: every start would share it.
  * Limits:  255 bytes of printable UTF-8.
  * Threads: stateless; reads the environment.
  * Next:    protocol rule Q2 in docs/protocol.md.

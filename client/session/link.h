@@ -4,8 +4,8 @@
  *
  * Why:     frames are cut anywhere by the socket, and descriptors must leave with exactly their own
  *          frame; the session above only thinks in messages.
- * Promise: K1  a queued frame is sent whole and in order, or the link ends.
- *          K2  flush never waits; ask waits until its answer or its deadline.
+ * Promise: 1   a queued frame is sent whole and in order, or the link ends.
+ *          2   flush never waits; ask waits until its answer or its deadline.
  * Limits:  as api/frame.h.
  * Threads: one owner at a time: the thread that opens the session, then its I/O thread. A
  *          struct cairn_client_message belongs to whoever holds it.

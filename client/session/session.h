@@ -4,7 +4,7 @@
  *
  * Why:     training must go on while the uploader works, dies or comes back; so answers and events
  *          are taken in by a thread of the library, and calls only wait for what they need.
- * Promise: P9a  a call ends by its deadline; when the uploader is away, one about a save ends with
+ * Promise: 1    a call ends by its deadline; when the uploader is away, one about a save ends with
  *               CAIRN_UPLOADER_GONE within CAIRN_CLIENT_GONE_MS of the moment it went.
  *          K04  the thread connects again, offers the slabs and the unfinished saves, and sends the
  *               failures that were not told yet (client/session/io.c, client/save/offer.c).
@@ -195,7 +195,8 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Give the question up; a late answer is dropped. Nothing happens when it is not under way. */
 void cairn_client_abandon(struct cairn_session *session, struct cairn_client_request *request);
-/* Wait until the uploader is there; its link's epoch. Not patient: P9a. The lock is held. */
+/* Wait until the uploader is there; its link's epoch. Not patient: session.h#1. The lock is held.
+ * */
 enum cairn_code cairn_client_reach(struct cairn_session *session, bool patient,
                                    uint64_t deadline_ms, uint32_t *ret_epoch,
                                    struct cairn_error *err) CAIRN_MUST_USE;

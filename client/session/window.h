@@ -4,9 +4,9 @@
  *
  * Why:     bytes are checked before anybody sees them, so they cannot land in the caller's memory
  *          directly; a window of bounded size, reused in slots, keeps the copy behind the reads.
- * Promise: W1  one window a session, made at the first read; after the uploader was restarted a new
+ * Promise: 1   one window a session, made at the first read; after the uploader was restarted a new
  *              one.
- *          W2  one read call uses it at a time; others wait for their turn, up to their deadline.
+ *          2   one read call uses it at a time; others wait for their turn, up to their deadline.
  * Limits:  64 MiB, 256 MiB for large versions; halved down to 8 MiB where the node's memory is
  *          short.
  * Threads: `window` belongs to whoever holds `taken`, which the session's lock guards.

@@ -5,9 +5,9 @@
  * Why:     a machine that lost its power and a gateway that forgot a connection send neither FIN
  *          nor RST. The first request on such a connection waits until its own deadline, and so
  *          does the first one on the next.
- * Promise: E1  a request on a kept connection that has had no acknowledgement since it began,
+ * Promise: 1   a request on a kept connection that has had no acknowledgement since it began,
  *              after CAIRN_HTTP_DEAF_US and two retransmissions, is sent once more on a new one.
- *          E2  one whose bytes were acknowledged is left alone, however long its reply takes.
+ *          2   one whose bytes were acknowledged is left alone, however long its reply takes.
  * Limits:  TCP alone. Once for each request, as for a kept connection that the peer has closed.
  * Threads: the engine's owner.
  * Next:    common/http/http.c.

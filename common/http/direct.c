@@ -412,7 +412,7 @@ static void end_with_reply(struct cairn_http_transfer *transfer) {
     end_with(transfer, code, &error, keep);
 }
 
-/* D4. What else is idle has been so for at least as long. */
+/* direct.h#4. What else is idle has been so for at least as long. */
 bool cairn_http_direct_replace(struct cairn_http_transfer *transfer) {
     struct cairn_http_link *link = transfer->link;
     struct cairn_error error = {0};

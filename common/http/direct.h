@@ -4,15 +4,15 @@
  *
  * Why:     parts of uploads and ranges of restores are nearly all the bytes that Cairn moves, and
  *          they lie in memory that is known beforehand.
- * Promise: D1  body bytes go from the caller's memory to the kernel (or to OpenSSL), and a body of
+ * Promise: 1   body bytes go from the caller's memory to the kernel (or to OpenSSL), and a body of
  *              known length from the kernel into the caller's memory.
- *          D2  what is not HTTP/1.0 or 1.1 as RFC 9112 writes it is CAIRN_PROTOCOL: a line end, a
+ *          2   what is not HTTP/1.0 or 1.1 as RFC 9112 writes it is CAIRN_PROTOCOL: a line end, a
  *              length, a chunk or a coding that could be read in two ways.
- *          D3  a link is kept only when request and reply both went over it whole and nothing
+ *          3   a link is kept only when request and reply both went over it whole and nothing
  *              more; otherwise it is dropped.
- *          D4  a kept link that turns out to be dead before the first byte of a reply is replaced
+ *          4   a kept link that turns out to be dead before the first byte of a reply is replaced
  *              once, by a new one (request->starts tells).
- *          D5  a reply that refuses (300 and above) ends the request at once, body sent or not, and
+ *          5   a reply that refuses (300 and above) ends the request at once, body sent or not, and
  *              is found even when the peer has reset the connection behind it.
  * Limits:  lines of CAIRN_HTTP_LINK_INPUT_BYTES; no Unix socket, no HEAD, no 100-continue.
  * Threads: the engine's owner.
@@ -28,7 +28,8 @@ enum cairn_code cairn_http_direct_prepare(struct cairn_http_transfer *transfer,
 /* On a kept link or a new one. */
 enum cairn_code cairn_http_direct_start(struct cairn_http_transfer *transfer,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* On a new link, where its kept one is dead (D4); false: it may not, and goes on as it is. */
+/* On a new link, where its kept one is dead (direct.h#4); false: it may not, and goes on as it is.
+ * */
 bool cairn_http_direct_replace(struct cairn_http_transfer *transfer);
 /* Moves what can be moved now; may end the request. */
 void cairn_http_direct_step(struct cairn_http_transfer *transfer);

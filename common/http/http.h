@@ -4,16 +4,16 @@
  *
  * Why:     one place that knows how libcurl must be set to be fast (1 MiB upload buffer, no
  *          Expect, no redirect) and safe (nothing believed because CURLE_OK came back).
- * Promise: Y1  a reply body goes to the caller's memory and never beyond reply_capacity; a longer
+ * Promise: 1   a reply body goes to the caller's memory and never beyond reply_capacity; a longer
  *              one is CAIRN_PROTOCOL, a shorter one than Content-Length is CAIRN_UNAVAILABLE.
- *          Y2  redirects are never followed, .netrc and proxy variables are ignored, only http and
+ *          2   redirects are never followed, .netrc and proxy variables are ignored, only http and
  *              https (and the caller's Unix socket) are spoken, paths are sent as they are.
- *          Y3  a cancelled request's connection is reset (SO_LINGER 0) before _cancel returns: no
+ *          3   a cancelled request's connection is reset (SO_LINGER 0) before _cancel returns: no
  *              byte of its body can still be sent from the caller's memory.
- *          Y4  done() is called exactly once per submitted request, from _poll or _cancel, on the
+ *          4   done() is called exactly once per submitted request, from _poll or _cancel, on the
  *              polling thread.
- *          Y5  a header line or query that may hold a secret never reaches a trace or an error.
- *          Y6  a direct request's body goes from the caller's memory to the kernel, and its reply
+ *          5   a header line or query that may hold a secret never reaches a trace or an error.
+ *          6   a direct request's body goes from the caller's memory to the kernel, and its reply
  *              to reply_data, with no copy between; everything else holds as it stands here.
  * Limits:  CAIRN_HTTP_HEADERS_MAX request headers; reply headers 64 KiB together, those of 1xx
  *          replies and trailers counted in. on_header and on_reply may not call the engine.
@@ -54,7 +54,7 @@ struct cairn_http_request {
     uint32_t total_ms;           /* 0 = no bound on the whole */
     uint32_t stall_ms;           /* 0 = 30,000: no byte in either direction this long */
     bool fresh_connection;       /* never reuse a kept one (retries, hedges) */
-    bool direct; /* for large bodies: they move without a copy (Y6); not over a Unix socket */
+    bool direct; /* for large bodies: they move without a copy (http.h#6); not over a Unix socket */
     uint64_t send_bytes_per_s; /* 0: as fast as it goes */
     /* Called once per header line of the final reply, trimmed; may be NULL. */
     void (*on_header)(struct cairn_http_request *request, struct cairn_view name,

@@ -4,9 +4,9 @@
  *
  * Why:     setting libcurl up, running it, reading replies and moving large bodies past its
  *          buffers are subjects of their own and would be one long file.
- * Promise: H1  after cairn_http_transfer_prepare the easy handle calls back into this transfer
+ * Promise: 1   after cairn_http_transfer_prepare the easy handle calls back into this transfer
  *              only, and every refusal of a callback is in `refused` and `error`.
- *          H2  a reply is read by the same functions whichever way its bytes came, so that both
+ *          2   a reply is read by the same functions whichever way its bytes came, so that both
  *              ways refuse the same.
  * Limits:  as in common/http/http.h.
  * Threads: the engine's owner.

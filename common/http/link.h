@@ -5,13 +5,13 @@
  * Why:     libcurl moves every body through a buffer of its own, which costs a third of the CPU
  *          time of a large upload or download. Over a connection of CURLOPT_CONNECT_ONLY bytes go
  *          from the caller's memory to the kernel and back.
- * Promise: N1  names, addresses, connecting, TLS and its verification are libcurl's, set as for
+ * Promise: 1   names, addresses, connecting, TLS and its verification are libcurl's, set as for
  *              any other request.
- *          N2  each new link resolves its name anew and takes the addresses in any order, so that
+ *          2   each new link resolves its name anew and takes the addresses in any order, so that
  *              many links use many machines and a changed name is seen at once.
- *          N3  an idle link that has something to read (the peer's end, or bytes that nobody asked
+ *          3   an idle link that has something to read (the peer's end, or bytes that nobody asked
  *              for) is not used again.
- *          N4  a dropped link is reset: nothing of what the kernel still held is sent.
+ *          4   a dropped link is reset: nothing of what the kernel still held is sent.
  * Limits:  connections_max of the engine, idle ones counted in; an idle link lives for a minute, or
  *          until the peer ends it. libcurl keeps as many connections of its own.
  * Threads: the engine's owner.

@@ -58,9 +58,9 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sock
     return fd;
 }
 
-/* Always a reset: a connection is closed when its request was given up (Y3: what the kernel still
- * holds of the body must not go out and complete the request), or when it is idle, where it makes
- * no difference. */
+/* Always a reset: a connection is closed when its request was given up (http.h#3: what the kernel
+ * still holds of the body must not go out and complete the request), or when it is idle, where it
+ * makes no difference. */
 static int on_close(void *owner, curl_socket_t fd) {
     struct linger none = {.l_onoff = 1, .l_linger = 0};
     cairn_http_deaf_remove(owner, fd);

@@ -4,9 +4,9 @@
  *
  * Why:     OpenSSL hands each record of 16 KiB to the kernel by itself and reads each in two calls;
  *          that is half of the CPU time of an upload over TLS. Gathered, 16 records go at once.
- * Promise: T1  records leave in the order OpenSSL made them, and none is dropped.
- *          T2  a connection whose TLS is not this program's OpenSSL is left as it is.
- *          T3  after the connection is given up nothing more is sent, no close_notify either.
+ * Promise: 1   records leave in the order OpenSSL made them, and none is dropped.
+ *          2   a connection whose TLS is not this program's OpenSSL is left as it is.
+ *          3   after the connection is given up nothing more is sent, no close_notify either.
  * Limits:  CAIRN_HTTP_TLS_BYTES a connection in each direction.
  * Threads: the engine's owner.
  * Next:    common/http/link.c.

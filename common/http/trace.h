@@ -4,8 +4,8 @@
  *
  * Why:     traces are switched on when something is wrong and then pasted into tickets; a
  *          signature or token in one of them is a leak.
- * Promise: X1  only header values of a closed list are shown; all others become "<hidden>".
- *          X2  of a query, names are shown and values of a closed list; all others are hidden.
+ * Promise: 1   only header values of a closed list are shown; all others become "<hidden>".
+ *          2   of a query, names are shown and values of a closed list; all others are hidden.
  * Limits:  a line is shown up to 512 bytes.
  * Threads: stateless.
  * Next:    common/http/http.h, option verbose_trace.

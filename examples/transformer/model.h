@@ -4,8 +4,8 @@
  *
  * Why:     saver, restorer and checker must agree on every byte without sharing any other code: the
  *          checker recomputes each element from the tensor's name and the element's index.
- * Promise: M1  element i of tensor T is a hash of (T, i), so a byte in the wrong place never fits.
- *          M2  the saver's pieces are cut as ZeRO cuts them: all tensors of a group laid end to end
+ * Promise: 1   element i of tensor T is a hash of (T, i), so a byte in the wrong place never fits.
+ *          2   the saver's pieces are cut as ZeRO cuts them: all tensors of a group laid end to end
  *              and divided over the ranks, so that borders fall inside tensors, many ranks hold
  *              nothing of a tensor, and the last rank's part is shorter.
  * Limits:  compile-time shapes; BF16 weights, F32 master weights and moments as ZeRO stage 1 has.

@@ -4,7 +4,7 @@
  *
  * Why:     the C enum, the HTTP status, the retry policy, the exit status of `cairn` and the
  *          `code` of a problem body must never disagree.
- * Promise: K1  codes keep their number for a major version; new ones are added at the end.
+ * Promise: 1   codes keep their number for a major version; new ones are added at the end.
  * Limits:  at most 255 codes.
  * Threads: constants.
  * Next:    cairn/error.h for the struct that carries them.

@@ -4,10 +4,10 @@
  *
  * Why:     checkpoints fail on worker threads, hours after the call that started them; a
  *          thread-local or global last error would be read on the wrong thread.
- * Promise: E1  the return value alone decides control flow; CAIRN_OK is 0.
- *          E2  the struct is untouched on success, filled on failure, and may be NULL.
- *          E3  nothing is allocated while failing.
- *          E6  message and request_id are valid UTF-8 without control characters, whatever
+ * Promise: 1   the return value alone decides control flow; CAIRN_OK is 0.
+ *          2   the struct is untouched on success, filled on failure, and may be NULL.
+ *          3   nothing is allocated while failing.
+ *          4   message and request_id are valid UTF-8 without control characters, whatever
  *              names and replies they were made of: what is neither appears as \xNN.
  * Limits:  messages are one line, at most 319 bytes, cut with "..." beyond that; names within
  *          are shortened in their middle first.

@@ -4,7 +4,7 @@
  *
  * Why:     an attempt call that is repeated must be answered as it was the first time (Q2), and the
  *          store's record of an attempt is written from its row, whenever that succeeds (Q5).
- * Promise: AT1  a row is written once and changes only by becoming recorded; a reconcile may put
+ * Promise: 1    a row is written once and changes only by becoming recorded; a reconcile may put
  *               the store's record in its place.
  * Limits:  the superseded ids of one attempt 1 MiB together.
  * Threads: inside a transaction; a struct belongs to its caller.

@@ -5,14 +5,14 @@
  * Why:     a version is committed by one transaction and by nothing else, so every rule of the
  *          server is written as a function over a transaction; which database runs it is decided
  *          here and nowhere above.
- * Promise: D1  a change is durable when cairn_srv_catalog_write returns CAIRN_OK, and has no effect
+ * Promise: 1   a change is durable when cairn_srv_catalog_write returns CAIRN_OK, and has no effect
  *              at all when it returns anything else.
- *          D2  changes run one after the other on one thread; what queued during the last commit
+ *          2   changes run one after the other on one thread; what queued during the last commit
  *              shares the next one, each in a savepoint of its own.
- *          D5  while it cannot be written (disk full, I/O error) each change says so and looks go
+ *          3   while it cannot be written (disk full, I/O error) each change says so and looks go
  *              on; cairn_srv_catalog_writable tells.
- *          D3  a look sees one state of the whole catalog and can neither write nor checkpoint.
- *          D4  a second process on the same catalog, a network file system, a newer schema and a
+ *          4   a look sees one state of the whole catalog and can neither write nor checkpoint.
+ *          5   a second process on the same catalog, a network file system, a newer schema and a
  *              weaker durability setting are refused at open.
  * Limits:  4,096 changes waiting; 256 changes a commit.
  * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.

@@ -40,7 +40,7 @@ enum cairn_code cairn_srv_table_use(struct cairn_srv_tx *tx, const uint8_t diges
     uint64_t changed = 0;
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(table_use), SQL_D(digest),
                                 SQL_I(cairn_srv_tick(tx))));
-    CAIRN_ASSERT(changed == 1); /* LY2: who refers has seen it in this transaction */
+    CAIRN_ASSERT(changed == 1); /* layouts.h#2: who refers has seen it in this transaction */
     return CAIRN_OK;
 }
 
@@ -138,7 +138,7 @@ static enum cairn_code list_unused(struct cairn_srv_tx *tx, int64_t before,
     return CAIRN_OK;
 }
 
-/* LY1: 1 = no longer to be referred to, 2 = its object is deleted too. */
+/* layouts.h#1: 1 = no longer to be referred to, 2 = its object is deleted too. */
 static enum cairn_code set_deleted(struct cairn_srv_tx *tx, const struct cairn_srv_layout *layouts,
                                    size_t count, int64_t value, struct cairn_error *err) {
     for (size_t i = 0; i < count; i++)

@@ -4,8 +4,8 @@
  *
  * Why:     a rank whose layout did not change sends 32 bytes, and a version whose layout is known
  *          refers to another version's object; both must be there as long as anybody refers (Q33).
- * Promise: LY1  a layout that was swept is never referred to again (V20): its row stays.
- *          LY2  a table that an open version's rank has sealed is not dropped.
+ * Promise: 1    a layout that was swept is never referred to again (V20): its row stays.
+ *          2    a table that an open version's rank has sealed is not dropped.
  * Limits:  CAIRN_SRV_LAYOUTS_MAX a round.
  * Threads: inside a transaction.
  * Next:    server/jobs/commit.c, server/jobs/sweep_objects.c.

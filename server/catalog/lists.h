@@ -4,8 +4,8 @@
  *
  * Why:     a list is read whole before anything is done with it, since a row that is changed while
  *          its list is being read may be met twice or not at all.
- * Promise: LI1  a list is filled anew: what it held before is gone.
- *          LI2  no more than the limit is read; the rest comes with the next round.
+ * Promise: 1    a list is filled anew: what it held before is gone.
+ *          2    no more than the limit is read; the rest comes with the next round.
  * Limits:  what the caller says; CAIRN_SRV_ALL has none.
  * Threads: filled inside a transaction; a list belongs to its caller.
  * Next:    server/catalog/version_lists.h, server/catalog/runs.h.

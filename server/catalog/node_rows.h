@@ -3,7 +3,7 @@
  * node_rows: one row for each node that ever sent a heartbeat with a grant of ours.
  *
  * Why:     which nodes of an attempt are uploaders at all must outlive a server (Q26).
- * Promise: ND1  a row is never older than the last heartbeat by more than a minute.
+ * Promise: 1    a row is never older than the last heartbeat by more than a minute.
  * Limits:  CAIRN_SRV_NODE_ROWS_MAX rows, kept at each sweep; what an uploader says of itself is at
  *          most 4 KiB.
  * Threads: inside a transaction.

@@ -3,7 +3,7 @@
  * predicates: what a version is, in SQL, once each.
  *
  * Why:     "shown" (Q25) and "whole" (Q22) were written in several statements and drifted.
- * Promise: PR1  state numbers are those of api/lifecycle.h.
+ * Promise: 1    state numbers are those of api/lifecycle.h.
  * Limits:  texts over a row v of versions, or over a row of layouts.
  * Threads: stateless.
  * Next:    server/catalog/statements.def.

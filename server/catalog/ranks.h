@@ -4,7 +4,7 @@
  *
  * Why:     ranks of one save are compared with the first that began (Q10), and a commit reads what
  *          each has sealed.
- * Promise: RK1  a rank that joins again changes nothing.
+ * Promise: 1    a rank that joins again changes nothing.
  * Limits:  -
  * Threads: inside a transaction.
  * Next:    server/handlers/begin.c, server/catalog/shards.h for seals.

@@ -4,10 +4,10 @@
  *
  * Why:     what a node says of its shards is compared with all that was said before, in one
  *          transaction (Q16, Q33); from the commit on the manifest alone knows the shards.
- * Promise: SH1  a batch is taken whole, or refused in words that name what does not hold.
- *          SH2  a seal is final and counted once a rank: the same again is no change, another one
+ * Promise: 1    a batch is taken whole, or refused in words that name what does not hold.
+ *          2    a seal is final and counted once a rank: the same again is no change, another one
  *               is a conflict.
- *          SH3  the cost of a batch does not depend on how many ranks and shards there are.
+ *          3    the cost of a batch does not depend on how many ranks and shards there are.
  * Limits:  lists of missing shards name 100.
  * Threads: inside a transaction.
  * Next:    server/handlers/register.c, server/catalog/layouts.h.

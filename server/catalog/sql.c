@@ -70,7 +70,7 @@ static enum cairn_code start(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret
     CAIRN_TRY(prepare(tx, statement->sql, &prepared, err));
     for (int i = 0; statement->types[i]; i++) {
         struct cairn_srv_value value = va_arg(*arguments, struct cairn_srv_value);
-        CAIRN_ASSERT(value.type == statement->types[i]); /* ST1 */
+        CAIRN_ASSERT(value.type == statement->types[i]); /* sql.h#1 */
         int result = bind(prepared, i + 1, &value);
         if (result == SQLITE_OK) continue;
         enum cairn_code code = cairn_srv_sqlite_fail(tx, result, statement->name, err);

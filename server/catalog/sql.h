@@ -4,8 +4,8 @@
  *
  * Why:     every statement stands in one table (statements.def), so that its plan can be looked at
  *          by a test, a predicate is written once, and another engine is another column.
- * Promise: ST1  a value of another type than the table says for its parameter is an assert.
- *          ST2  a statement is prepared once a connection and kept.
+ * Promise: 1    a value of another type than the table says for its parameter is an assert.
+ *          2    a statement is prepared once a connection and kept.
  * Limits:  64 MiB a value; 128 statements kept; a statement's text lives as long as the process.
  * Threads: inside a transaction.
  * Next:    server/catalog/statements.def, server/catalog/predicates.h.

@@ -31,7 +31,7 @@ struct waiting {
 
 struct cairn_srv_catalog {
     char path[1024];
-    int lock_fd; /* R6: one process */
+    int lock_fd; /* sqlite.h#1: one process */
     struct cairn_srv_tx *writer;
     bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
     pthread_t thread;

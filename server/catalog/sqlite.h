@@ -3,7 +3,7 @@
  * sqlite: one SQLite connection and the statements prepared on it.
  *
  * Why:     opening, settings and the statement cache are the same for the writer and the readers.
- * Promise: R6  the writer is WAL with synchronous=FULL, read back and asserted; a reader is opened
+ * Promise: 1   the writer is WAL with synchronous=FULL, read back and asserted; a reader is opened
  *              READONLY, so that it can neither write nor checkpoint.
  * Limits:  128 statements are kept per connection.
  * Threads: a connection belongs to one thread at a time.

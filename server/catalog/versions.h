@@ -6,7 +6,7 @@
  *          by one text, whoever asks.
  * Promise: Q25  order is (attempt, step, n) over recorded, not superseded, not trashed versions.
  *          Q24  a committed version that is not recorded is shown as open.
- *          V1   a version is moved by cairn_srv_version_move alone, which refuses what
+ *          1    a version is moved by cairn_srv_version_move alone, which refuses what
  *               api/lifecycle.def does not list.
  * Limits:  labels, meta, warnings and reasons 1 MiB together.
  * Threads: inside a transaction; a struct belongs to its caller.

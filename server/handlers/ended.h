@@ -8,7 +8,7 @@
  *          Q56  when the report adds that nothing of that rank is under way, every open version of
  *               the attempt that it has not sealed is given up in the same transaction, naming
  *               rank, node and process; versions that are begun later are, too.
- *          D1  it is taken only for the catalog that the node was last told of (otherwise what the
+ *          1   it is taken only for the catalog that the node was last told of (otherwise what the
  *              node believes to be told may not be there), and only in a run that was compared with
  *              its store and is not frozen (Q35, Q36). What was not taken is reported again.
  * Limits:  65,536 reports a call.

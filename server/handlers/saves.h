@@ -3,7 +3,7 @@
  * saves: what several handlers of one save share.
  *
  * Why:     registration, seal, fail and abort name a version and carry a grant in the same way.
- * Promise: S1  a write names its version by id; an older attempt is refused, and so is another
+ * Promise: 1   a write names its version by id; an older attempt is refused, and so is another
  *              attempt's version (Q6).
  * Limits:  -
  * Threads: any pool thread.

@@ -4,7 +4,7 @@
  *
  * Why:     shards are rows while a version is open and lines of its manifest afterwards; readers
  *          ask the same question in both cases.
- * Promise: R1  only committed and recorded versions are readable: CAIRN_NOT_COMMITTED before,
+ * Promise: 1   only committed and recorded versions are readable: CAIRN_NOT_COMMITTED before,
  *              CAIRN_ABORTED or CAIRN_DELETED after.
  * Limits:  lists of at most 1,000.
  * Threads: any pool thread.

@@ -7,10 +7,10 @@
  * Promise: P3  no byte is handed out before the 1 MiB block that it lies in has had its checksum
  *              compared; reads are widened to whole blocks for that. What came wrong is read
  *              once more over another connection before it counts (store/range.h).
- *          M1  the first blocks are read and compared at open, so damage there is a problem answer
+ *          1   the first blocks are read and compared at open, so damage there is a problem answer
  *              (CAIRN_CORRUPT naming run, step, shard, range, expected and found).
- *          M2  later damage makes take() fail for good, and one error line is logged.
- *          M6  a reader that takes nothing for two seconds keeps nobody out: its memory goes to
+ *          2   later damage makes take() fail for good, and one error line is logged.
+ *          3   a reader that takes nothing for two seconds keeps nobody out: its memory goes to
  *              who needs it, and is loaded again when it goes on.
  * Limits:  two chunks of 4 MiB a stream; settings streams-max at once, CAIRN_BUSY beyond.
  * Threads: take and free from the connection's event loop; loading on a pool thread.

@@ -272,8 +272,9 @@ static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct c
     return show_again(tx, verdict, err);
 }
 
-/* The store's mark first, then the row (marks.h, M1): a reader of the store alone sees no version
- * that the server has called trashed, and no deletion ever follows a mark that is not there. */
+/* The store's mark first, then the row (marks.h, marks.h#1): a reader of the store alone sees no
+ * version that the server has called trashed, and no deletion ever follows a mark that is not
+ * there. */
 static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct cairn_error *err) {
     struct cairn_srv_request *request = verdict->request;
     struct cairn_srv *server = request->server;

@@ -17,7 +17,7 @@
  *               taken from a page of another site.
  *          B10  memory is taken by what has arrived and not by what was announced; where it ends,
  *               peers that stand still lose theirs first.
- *          H4   every answer of ours is JSON or problem+json, also to a request without Host or
+ *          1    every answer of ours is JSON or problem+json, also to a request without Host or
  *               with a bad Content-Length; other refusals of a request's head are libmicrohttpd's.
  * Limits:  server/settings.def; 64 MiB a body.
  * Threads: event loops, one per core and at most 4; one thread for deadlines and one that

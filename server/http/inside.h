@@ -4,10 +4,10 @@
  *
  * Why:     one request passes through the proof, the guard, the pool and the reply; its parts are
  *          in one struct so that each has one owner at a time.
- * Promise: X1  an exchange belongs to the event loop until it is suspended, then to the pool or the
+ * Promise: 1   an exchange belongs to the event loop until it is suspended, then to the pool or the
  *              waiters until it is resumed, then to the event loop again.
  * Limits:  one exchange a connection.
- * Threads: as X1 says.
+ * Threads: as inside.h#1 says.
  * Next:    server/http/http.c.
  */
 #pragma once

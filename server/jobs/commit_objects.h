@@ -4,12 +4,12 @@
  *
  * Why:     an uploader whose mount is away, or whose prefix is mistyped, proves its shards in
  *          another place; and what was there at the registration may be gone at the commit.
- * Promise: C1  CAIRN_OK only when every shard of the manifest is in this server's store with its
+ * Promise: 1   CAIRN_OK only when every shard of the manifest is in this server's store with its
  *              size.
- *          C2  CAIRN_CORRUPT is a verdict and names node, rank and shard. It is given only after
+ *          2   CAIRN_CORRUPT is a verdict and names node, rank and shard. It is given only after
  *              the store was found to be this catalog's own (store.json of its uuid): a store that
  *              is away, or a mount that is gone, is CAIRN_UNAVAILABLE and ends no version.
- *          C3  on S3 the commit waits for the listing only as long as it takes longer than the
+ *          3   on S3 the commit waits for the listing only as long as it takes longer than the
  *              layout's object and checksums.bin, which are written meanwhile.
  * Limits:  see store/presence.h.
  * Threads: one commit thread each.
@@ -36,6 +36,6 @@ struct cairn_srv_objects {
  * CAIRN_OK has one finish; `objects` stays where it is until then. */
 enum cairn_code cairn_srv_objects_start(struct cairn_srv_objects *objects,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* *ret_final: the failure is the verdict of C2. */
+/* *ret_final: the failure is the verdict of commit_objects.h#2. */
 enum cairn_code cairn_srv_objects_finish(struct cairn_srv_objects *objects, bool *ret_final,
                                          struct cairn_error *err) CAIRN_MUST_USE;

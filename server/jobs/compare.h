@@ -7,11 +7,11 @@
  * Promise: Q35  in the life of a server a run is compared before the first answer about it and
  *               before the first sweep in it: the newest attempt record, and every committed.json,
  *               of which the catalog must know. What is newer in the store freezes that run (Q36).
- *          M1  the store is read first and the catalog after it, so that what goes on meanwhile
+ *          1   the store is read first and the catalog after it, so that what goes on meanwhile
  *              never looks like a catalog that is behind.
  *               A version whose record is in the store and not in its row is recorded first: a
  *               reader may have been told of it, so `latest` must not begin below it.
- *          M2  a record that is no record of this run's, or has no manifest, freezes nothing by
+ *          2   a record that is no record of this run's, or has no manifest, freezes nothing by
  *              being there; an attempt record that cannot be read does, since its number is taken.
  * Limits:  two listings of a run's prefix; where keys may not list, a HEAD of the next attempt.
  * Threads: any; one thread at a time compares a run, the others are told that it is busy.

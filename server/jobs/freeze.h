@@ -6,7 +6,7 @@
  *          and must not stop the others; nor may a restart forget that.
  * Promise: Q36  a frozen run answers CAIRN_CATALOG_BEHIND wherever a write or a `latest` is asked
  *               for; its bytes are read by version id. It ends with a reconcile alone.
- *          Z1  a run is frozen once and logged once, with the reason; other runs go on.
+ *          1   a run is frozen once and logged once, with the reason; other runs go on.
  * Limits:  reasons of CAIRN_SRV_CAUSE_BYTES.
  * Threads: any.
  * Next:    server/jobs/compare.h finds them, server/jobs/reconcile.h ends them.

@@ -4,12 +4,12 @@
  *
  * Why:     a catalog restored from an old copy, or a second deployment on one prefix, would take
  *          the newest checkpoints for rubbish and sweep them (D07).
- * Promise: N1  a store of another uuid is refused at start; an empty one gets store.json.
- *          N2  the generation in the store is raised at every start, before each round of sweeps
+ * Promise: 1   a store of another uuid is refused at start; an empty one gets store.json.
+ *          2   the generation in the store is raised at every start, before each round of sweeps
  *              that deletes something and every ten minutes, by compare-and-set and after the
  *              catalog's; a store whose generation is ahead of the catalog freezes the server
  *              (Q35, Q36).
- *          N3  the grant key is made once, 0600, beside the catalog and not inside it (Q38); a
+ *          3   the grant key is made once, 0600, beside the catalog and not inside it (Q38); a
  *              catalog that has runs does not start without it (Q49).
  * Limits:  -
  * Threads: start; raise on the sweeping thread; compare on any thread.

@@ -4,8 +4,8 @@
  *
  * Why:     a commit writes to the store for seconds; a request must not carry it, and a crash in
  *          the middle must be taken up again.
- * Promise: J1  one version is committed by one job at a time.
- *          J2  what could not be finished (the store is away) is tried again, with growing pauses,
+ * Promise: 1   one version is committed by one job at a time.
+ *          2   what could not be finished (the store is away) is tried again, with growing pauses,
  *              and anyway at each sweep; the reason is logged when it changes.
  * Limits:  2 commits at once; 65,536 versions in work.
  * Threads: any thread may ask; an idle one has one thread.

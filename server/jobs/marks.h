@@ -4,10 +4,10 @@
  *
  * Why:     who reads a store without its server must not take for the newest what is in the trash,
  *          or what a later save of the same step has superseded.
- * Promise: M1  while a version is in the trash its trashed.json is there: it is put before the row
+ * Promise: 1   while a version is in the trash its trashed.json is there: it is put before the row
  *              changes and deleted before the row changes back. Where the two differ after a
  *              death, or under a catalog that was put back, the row follows the store.
- *          M2  what a save supersedes by `on_exists` has a mark of its attempt before that save's
+ *          2   what a save supersedes by `on_exists` has a mark of its attempt before that save's
  *              row says recorded.
  * Limits:  1,000 older versions of one step.
  * Threads: any that owns the worker.

@@ -4,8 +4,8 @@
  *
  * Why:     a run is thawed by the transaction that makes its rows say what its store says, or not
  *          at all.
- * Promise: L3  all rows and the end of the freeze in one transaction.
- *          L4  a version moves by api/lifecycle.def; what the store calls committed and this
+ * Promise: 1   all rows and the end of the freeze in one transaction.
+ *          2   a version moves by api/lifecycle.def; what the store calls committed and this
  *              catalog open or given up is taken over as committed.
  * Limits:  -
  * Threads: one owner.

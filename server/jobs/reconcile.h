@@ -4,12 +4,12 @@
  *
  * Why:     the store alone is enough to restore from; so it is enough to mend a catalog with, run
  *          by run, without a stop of the others.
- * Promise: L1  taken over are: the numbers, nonces and jobs of attempts; each version whose record,
+ * Promise: 1   taken over are: the numbers, nonces and jobs of attempts; each version whose record,
  *              manifest and objects verify; and what newer attempts superseded or revived. What
  *              claims to be committed and does not verify is set aside, by key and cause.
- *          L2  nothing is deleted: a version that the catalog calls committed and of which the
+ *          2   nothing is deleted: a version that the catalog calls committed and of which the
  *              store has neither record nor manifest goes into the trash.
- *          L3  the generation is raised first, then `reconcile-wait` passes, then the store is
+ *          3   the generation is raised first, then `reconcile-wait` passes, then the store is
  *              read (Q35): what another server had under way has ended. One transaction takes it
  *              all over and removes the row.
  * Limits:  16 runs a round; a run's records in memory at once.

@@ -4,7 +4,7 @@
  *
  * Why:     replicated tensors that differ are silent corruption, found for free by comparing the
  *          checksums that the seals carry.
- * Promise: E1  each tensor whose checksum differs between ranks is reported once, with the first
+ * Promise: 1   each tensor whose checksum differs between ranks is reported once, with the first
  *              rank and the first that differs from it; the commit goes on.
  * Limits:  100 reports a version; the rest is counted.
  * Threads: one owner.

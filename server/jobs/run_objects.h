@@ -3,10 +3,10 @@
  * run_objects: what the store itself says of one run: attempt records and committed versions.
  *
  * Why:     a catalog is compared with its store, and mended from it, by the same reading of it.
- * Promise: E1  keys are taken apart strictly: what this program would not have written is no
+ * Promise: 1   keys are taken apart strictly: what this program would not have written is no
  *              attempt and no version.
- *          E2  an attempt's record is read from its copy where it is not there or none itself.
- *          E3  a version is read as committed when its record and the manifest of the record's
+ *          2   an attempt's record is read from its copy where it is not there or none itself.
+ *          3   a version is read as committed when its record and the manifest of the record's
  *              digest are there and are of this version; anything less says why.
  * Limits:  1,000,000 versions and attempts of a run; one page of a listing at a time.
  * Threads: one owner.

@@ -4,7 +4,7 @@
  *
  * Why:     a version's sweep looks below the version; records, layouts and generations are written
  *          beside it, and a file that was never published there stays for ever.
- * Promise: T1  deleted is only what was there, unpublished, at two looks an hour apart.
+ * Promise: 1   deleted is only what was there, unpublished, at two looks an hour apart.
  * Limits:  1,000 of them an hour; folder stores only (an object store keeps nothing of a put that
  *          did not end).
  * Threads: the sweeping thread.

@@ -220,7 +220,7 @@ static void finish(struct cairn_store_request *request, struct cairn_store_dir_j
     if (code != CAIRN_OK) {
         request->error = *why;
         if (code == CAIRN_IO && cairn_store_is_away(why->os_errno))
-            request->error.code = code = CAIRN_UNAVAILABLE; /* D6 */
+            request->error.code = code = CAIRN_UNAVAILABLE; /* inside.h#6 */
         cairn_within(&request->error, code, "object %s", request->key);
     }
     request->code = code;

@@ -4,17 +4,17 @@
  *
  * Why:     a folder has no multipart upload, no conditional put and no metadata of its own; here
  *          they are made of a temporary file, link() and extended attributes.
- * Promise: D1  no access leaves the root: keys hold no "..", and no symbolic link below the root
+ * Promise: 1   no access leaves the root: keys hold no "..", and no symbolic link below the root
  *              is followed (openat2; where the kernel has none, component by component).
- *          D2  a name appears only after its bytes were synced, and CAIRN_OK comes after the folder
+ *          2   a name appears only after its bytes were synced, and CAIRN_OK comes after the folder
  *              and every new parent folder were (R7). A failed sync ends the request for good.
- *          D3  a HEAD that carries a token syncs file and folder before it answers, so that what
+ *          3   a HEAD that carries a token syncs file and folder before it answers, so that what
  *              recovery takes for proof is durable and not only visible. What the same worker has
  *              just published is, and is not synced again.
- *          D4  with a checksum given, the bytes in memory are summed as they are written;
+ *          4   with a checksum given, the bytes in memory are summed as they are written;
  *              differing ones are CAIRN_SOURCE_CHANGED.
- *          D5  one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
- *          D6  a mount that is away (cairn_store_is_away) is CAIRN_UNAVAILABLE. Bytes that were not
+ *          5   one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
+ *          6   a mount that is away (cairn_store_is_away) is CAIRN_UNAVAILABLE. Bytes that were not
  *              synced may be lost with it, so an upload whose sync found it away is gone.
  * Limits:  a component of a key has at most 255 bytes; names like .<uuid>.tmp are our temporaries
  *          and no keys. A key below another key cannot exist in a folder.
@@ -44,7 +44,7 @@ struct cairn_store_dir {
     const struct cairn_clock *clock;
     int root_fd;
     bool read_only;
-    bool beneath; /* openat2 works here */
+    bool beneath;      /* openat2 works here */
     atomic_uint roots; /* how often the path was followed to another folder */
 };
 struct cairn_store_dir_job {

@@ -98,7 +98,7 @@ enum cairn_code cairn_store_dir_head(struct cairn_store_dir_worker *worker,
     struct stat st;
     if (fstat(job->file.fd, &st) != 0) return cairn_fail_errno(err, "stat");
     bool durable = cairn_store_dir_remembers(worker, &st);
-    if (request->token && !durable && !cairn_store_dir_of(worker)->read_only) { /* D3 */
+    if (request->token && !durable && !cairn_store_dir_of(worker)->read_only) { /* inside.h#3 */
         if (fsync(job->file.fd) != 0) return cairn_fail_errno(err, "sync");
         CAIRN_TRY(cairn_dir_sync(job->folder_fd, err));
     }

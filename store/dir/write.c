@@ -55,7 +55,7 @@ static enum cairn_code write_step(struct cairn_store_dir_job *job, bool *ret_mor
     job->moved_bytes += size;
     *ret_more = job->moved_bytes < request->body.size;
     if (*ret_more || !request->has_crc32c || job->crc32c == request->crc32c) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_SOURCE_CHANGED, /* D4 */
+    return cairn_fail(err, CAIRN_SOURCE_CHANGED, /* inside.h#4 */
                       "the bytes in memory have checksum %08" PRIx32
                       ", they were staged as %08" PRIx32,
                       job->crc32c, request->crc32c);
@@ -252,7 +252,7 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
     if (synced != CAIRN_OK) unlinkat(job->folder_fd, temporary, 0);
     if (synced != CAIRN_OK && err && cairn_store_is_away(err->os_errno))
         err->code = synced =
-            CAIRN_NOT_FOUND; /* D6: its name may still be there, and is not taken */
+            CAIRN_NOT_FOUND; /* inside.h#6: its name may still be there, and is not taken */
     CAIRN_TRY(synced);
     CAIRN_TRY(publish(job->folder_fd, temporary, place.name, request->create, err));
     cairn_store_dir_remember(worker, job->file.fd);

@@ -31,7 +31,7 @@ static const struct cairn_credentials_source sources[] = {
     [CONTAINER] = {"", cairn_credentials_container},
     [METADATA] = {"", cairn_credentials_metadata},
 };
-/* In which they are tried (A1); the second where the profile was named. */
+/* In which they are tried (credentials.h#1); the second where the profile was named. */
 static const int orders[2][CAIRN_COUNT(sources)] = {
     {ENVIRONMENT, PROFILE, WEB_IDENTITY, CONTAINER, METADATA},
     {PROFILE, ENVIRONMENT, WEB_IDENTITY, CONTAINER, METADATA},

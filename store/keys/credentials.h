@@ -4,20 +4,20 @@
  *
  * Why:     on a cluster the keys come from the environment, a profile, a pod's role or the machine
  *          itself, and many of them end after an hour, in the middle of a save.
- * Promise: A1  order: environment, shared files (profile), web identity, container endpoint,
+ * Promise: 1   order: environment, shared files (profile), web identity, container endpoint,
  *              instance metadata (v2 only); a profile that the options name comes before the
  *              environment. The first that is configured wins and stays; one that is configured
  *              and broken is an error and is not passed over.
- *          A2  keys that end are renewed from 5 minutes before; of several threads one does it,
+ *          2   keys that end are renewed from 5 minutes before; of several threads one does it,
  *              the others go on with the old ones while those still hold.
- *          A3  keys that a store has refused as ended are asked for anew at once, by one thread;
+ *          3   keys that a store has refused as ended are asked for anew at once, by one thread;
  *              if the source has no others, that is CAIRN_UNAUTHORIZED and final. A source that
  *              took seconds to fail is not asked again before as many have passed.
  *              Files are read again when they change, before a store has refused anything.
- *          A4  what is told about them is their source and their end, never a value. Keys are sent
+ *          4   what is told about them is their source and their end, never a value. Keys are sent
  *              to the source's own address only, over http only to this machine or the addresses
  *              that AWS reserves for it.
- *          A5  a profile's keys are its own, those of a role (by a web identity, by another
+ *          5   a profile's keys are its own, those of a role (by a web identity, by another
  *              profile's keys, or by one of the other sources), or what its program prints. A chain
  *              of profiles that leads in a circle is refused by its names.
  * Limits:  1 MiB files; chains of 8 profiles; programs of 60 s and 64 KiB; SSO profiles and roles
@@ -77,7 +77,7 @@ void cairn_credentials_describe(const struct cairn_credentials *credentials, cha
 struct cairn_profile_value {
     /* Nested names as "s3.addressing_style", those of the services section as "services.s3.x". */
     char *name, *value;
-    bool secret_file;   /* from the credentials file, which wins */
+    bool secret_file; /* from the credentials file, which wins */
 };
 struct cairn_profile {
     char name[128];

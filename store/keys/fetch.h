@@ -4,8 +4,8 @@
  *
  * Why:     STS, container endpoints, instance metadata and programs answer alike, and none of
  *          their answers may be left in memory or told in an error.
- * Promise: F1  CAIRN_OK is status 200 with a whole body; anything else names the source.
- *          F2  an answer's bytes are in no error; of an error document its code alone is told.
+ * Promise: 1   CAIRN_OK is status 200 with a whole body; anything else names the source.
+ *          2   an answer's bytes are in no error; of an error document its code alone is told.
  * Limits:  answers of 256 KiB; CAIRN_CREDENTIALS_HEADERS_MAX headers.
  * Threads: stateless.
  * Next:    store/keys/sts.c, store/keys/http.c, store/keys/process.c.

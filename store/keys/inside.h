@@ -3,8 +3,8 @@
  * inside: the places keys come from; for this room alone.
  *
  * Why:     five sources with one shape can be tried in order and renewed alike.
- * Promise: S1  *ret_found stays false when a source is not configured; then nothing was asked.
- *          S2  a source that is configured and fails says which one and why, without a value.
+ * Promise: 1   *ret_found stays false when a source is not configured; then nothing was asked.
+ *          2   a source that is configured and fails says which one and why, without a value.
  * Limits:  as in store/keys/credentials.h; a source takes at most 5 s an answer, a program 60 s.
  * Threads: stateless; called by one thread at a time per provider.
  * Next:    store/keys/credentials.c.

@@ -4,13 +4,13 @@
  *
  * Why:     a wrong signature says only "403"; with the stages apart a test names the first that
  *          differs from AWS's own text.
- * Promise: V1  names and values are taken decoded and encoded once, so what is signed is what
+ * Promise: 1   names and values are taken decoded and encoded once, so what is signed is what
  *              cairn_sigv4_path and _query put into the URL. Paths are not normalised: "//", "."
  *              and ".." are parts of an S3 key.
- *          V2  a query is ordered by encoded name, then value; headers by name, equal names joined
+ *          2   a query is ordered by encoded name, then value; headers by name, equal names joined
  *              in the order given.
- *          V3  the signing key is derived once per day, region and credential.
- *          V4  no stage puts a secret into an error.
+ *          3   the signing key is derived once per day, region and credential.
+ *          4   no stage puts a secret into an error.
  * Limits:  CAIRN_SIGV4_PAIRS_MAX headers and as many parameters; presigned for 1 s to 7 days.
  * Threads: one owner per signer; the stages are stateless.
  * Next:    store/keys/credentials.h for the keys; docs of AWS, "Create a signed AWS API request".

@@ -3,7 +3,7 @@
  * codes: what an error code of a store means to Cairn.
  *
  * Why:     the words of a dozen kinds of stores must lead to one policy each.
- * Promise: E1  an unknown code is judged by its HTTP status.
+ * Promise: 1   an unknown code is judged by its HTTP status.
  * Limits:  one table; no state.
  * Threads: constants.
  * Next:    store/s3/reply.c.

@@ -4,9 +4,9 @@
  *
  * Why:     where a request goes is decided once and in one place, so that nothing later can send
  *          a signed request anywhere else.
- * Promise: C1  an endpoint with a user, a query, another scheme than http(s), an address of a
+ * Promise: 1   an endpoint with a user, a query, another scheme than http(s), an address of a
  *              metadata service, or http to another machine (unless allowed) is refused.
- *          C2  urls are built from the checked endpoint, the bucket and the encoded key alone.
+ *          2   urls are built from the checked endpoint, the bucket and the encoded key alone.
  * Limits:  hosts of 255 bytes.
  * Threads: immutable after init.
  * Next:    store/s3/request.c.

@@ -4,9 +4,9 @@
  *
  * Why:     S3 answers a part in 0.2 s, and one in a thousand in 5 s; a save of many parts meets
  *          such a one every time and then waits for it alone.
- * Promise: H1  no limit before 10 answers are known; then the 90th percentile of those, 1 s at
+ * Promise: 1   no limit before 10 answers are known; then the 90th percentile of those, 1 s at
  *              least; from then on the running mean of the waiting time plus a margin.
- *          H2  the margin starts at 0.7 s, grows by 0.1 s when more than 0.1 % of parts were sent
+ *          2   the margin starts at 0.7 s, grows by 0.1 s when more than 0.1 % of parts were sent
  *              again, by 1 s when more than 1 % were, and at a limit of 5 s hedging stops: then
  *              the store is slow and not unlucky.
  * Limits:  numbers are those of AWS's own client (aws-c-s3).

@@ -3,8 +3,8 @@
  * inside: the structs that the parts of the S3 store share; for this room alone.
  *
  * Why:     building a request, judging its reply and running many of them are three subjects.
- * Promise: P1  a task belongs to one worker from submit to done().
- *          P2  what all workers share is atomic, or in `locked`, or immutable after open.
+ * Promise: 1   a task belongs to one worker from submit to done().
+ *          2   what all workers share is atomic, or in `locked`, or immutable after open.
  * Limits:  none of its own.
  * Threads: struct cairn_s3_store any, the others their worker's.
  * Next:    store/s3/request.c, store/s3/reply.c, store/s3/worker.c, store/s3/s3.c.

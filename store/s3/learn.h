@@ -3,8 +3,8 @@
  * learn: what a store really does, found by doing it; for this room alone.
  *
  * Why:     headers that a store ignores in silence look like success.
- * Promise: L1  each test sends something that a store which keeps its word must refuse.
- *          L2  nothing is written outside of CAIRN_S3_TEST_PREFIX; what was written is removed, by
+ * Promise: 1   each test sends something that a store which keeps its word must refuse.
+ *          2   nothing is written outside of CAIRN_S3_TEST_PREFIX; what was written is removed, by
  *              who may.
  * Limits:  some 20 requests.
  * Threads: before other threads use the store.

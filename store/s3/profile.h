@@ -4,9 +4,9 @@
  *
  * Why:     a dozen requests at every start of every node find out what is known already, and keys
  *          that may do less find out less: one who may do it all tells the others.
- * Promise: K1  only a document of this endpoint, of a major version that is known, with sound
+ * Promise: 1   only a document of this endpoint, of a major version that is known, with sound
  *              values and not older than a week is believed.
- *          K2  what a setting overrules is not taken from it.
+ *          2   what a setting overrules is not taken from it.
  * Limits:  64 KiB. For this room alone.
  * Threads: before other threads use the store; saving: one thread.
  * Next:    docs/format.md has the fields; store/s3/learn.c finds out.

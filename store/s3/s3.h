@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3: objects in an S3 bucket, behind store/store.h.
+ * s3: objects in an s3.h#3 bucket, behind store/store.h.
  *
- * Why:     the bytes of a run live in some S3: AWS, Ceph, MinIO, Swift. What differs between them
- *          is settled here and told in the profile.
- * Promise: O1-O6 of store/store.h, and
- *          S1  success is a whole, well-formed answer with what is due in it (ETag, upload id,
+ * Why:     the bytes of a run live in some s3.h#3: AWS, Ceph, MinIO, Swift. What differs between
+ *          them is settled here and told in the profile.
+ * Promise: 1 to 6 of store/store.h, and
+ *          1   success is a whole, well-formed answer with what is due in it (ETag, upload id,
  *              result document); 200 with an <Error> or with anything else is none.
- *          S2  a request is signed anew each time it is sent; keys that ended are renewed, a
+ *          2   a request is signed anew each time it is sent; keys that ended are renewed, a
  *              wrong region is corrected once and a wrong clock once, and the same request goes
  *              on. Redirects to another host are never followed, and no key is sent there.
- *          S3  a request is repeated as store/retry.h says, on a new connection; Complete is not
+ *          3   a request is repeated as store/retry.h says, on a new connection; Complete is not
  *              repeated when its answer was lost, that is settled by HEAD (rule R3).
- *          S4  a part that was sent whole and gets no answer for much longer than usual is sent
+ *          4   a part that was sent whole and gets no answer for much longer than usual is sent
  *              again on a new connection (store/s3/hedge.h).
- *          S5  no key, token, signature or presigned query is in an error or a trace.
+ *          5   no key, token, signature or presigned query is in an error or a trace.
  * Limits:  keys of CAIRN_KEY_BYTES_MAX with the prefix; one Range a GET; a response document of
  *          16 MiB; a request without a deadline ends after deadline_ms.
  * Threads: as store/store.h. One HTTP engine a worker.

@@ -3,8 +3,8 @@
  * walk: runs over a document and reports each element by its path; for xml.c and s3/bucket.c.
  *
  * Why:     every reader of an S3 answer needs the same bounds and the same few events.
- * Promise: X1  and X3 of store/xml/xml.h; `started` and `ended` are called only for documents with
- *              the wanted root, in document order.
+ * Promise: 1   xml.h#1 and xml.h#3; `started` and `ended` are called only for documents with the
+ *              wanted root, in document order.
  * Limits:  as in store/xml/xml.h; paths of 255 bytes.
  * Threads: stateless.
  * Next:    store/xml/xml.c.

@@ -376,7 +376,7 @@ enum cairn_code cairn_xml_deletions_read(struct cairn_view text,
     struct deletions_reader reader = {.deletions = deletions};
     struct cairn_xml_walk walk = {"DeleteResult", deletion_started, deletion_ended, &reader};
     enum cairn_code code = cairn_xml_walk_run(&walk, text, err);
-    reader.is_whole = code == CAIRN_OK; /* X1: nothing is told of one that is cut */
+    reader.is_whole = code == CAIRN_OK; /* xml.h#1: nothing is told of one that is cut */
     if (!code) code = cairn_xml_walk_run(&walk, text, err);
     cairn_buf_release(&reader.key);
     return code;

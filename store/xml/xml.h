@@ -4,10 +4,10 @@
  *
  * Why:     a store's answer comes from outside: it may be cut, be a login page, or be meant to
  *          hurt. Only what was fully read and has the right root is believed.
- * Promise: X1  an answer that ends early, has another root, a DTD, more than 16 levels, 200,000
+ * Promise: 1   an answer that ends early, has another root, a DTD, more than 16 levels, 200,000
  *              elements or 16 KiB of text in one element is CAIRN_PROTOCOL; outputs stay empty.
- *          X2  an <Error> document where a result is due is told apart, also under status 200.
- *          X3  white space before the document is skipped (a slow Complete sends it).
+ *          2   an <Error> document where a result is due is told apart, also under status 200.
+ *          3   white space before the document is skipped (a slow Complete sends it).
  * Limits:  the caller bounds the bytes.
  * Threads: stateless.
  * Next:    store/s3/reply.c.

@@ -81,7 +81,7 @@ TEST(a_byte_that_comes_wrong_once_is_read_again_whichever_it_is) { /* S17 */
         }
 }
 
-TEST(a_byte_of_a_manifest_that_is_wrong_each_time_is_damage) { /* P3 */
+TEST(a_byte_of_a_manifest_that_is_wrong_each_time_is_damage) { /* committed.h#1 */
     CAIRN_AUTO(shelf) shelf = {.flipped = CAIRN_DOCUMENT_MANIFEST, .always = true};
     fill(&shelf);
     for (; shelf.at < shelf.text[CAIRN_DOCUMENT_MANIFEST].size; shelf.at++) {

@@ -90,7 +90,7 @@ TEST(what_went_into_a_table_comes_out_sorted) {
     build(true, &bytes);
     REQUIRE_OK(cairn_table_open(cairn_buf_view(&bytes), &table, &err));
     EXPECT_EQ_U64(table.rank, 3);
-    EXPECT_EQ_U64(table.shard_count, 2); /* the unused raw one is left out (Z2) */
+    EXPECT_EQ_U64(table.shard_count, 2); /* the unused raw one is left out (table.h#2) */
     EXPECT_EQ_U64(table.tensor_count, 3);
     EXPECT_EQ_U64(table.fragment_count, 3);
     uint32_t index = 99;

@@ -3,7 +3,7 @@
 #include "common/budget.h"
 #include "tests/harness.h"
 
-TEST(a_reservation_that_does_not_fit_is_refused_with_the_numbers) /* M1 M2, P11 */
+TEST(a_reservation_that_does_not_fit_is_refused_with_the_numbers) /* budget.h#1 budget.h#2, P11 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(budget) budget = {0};
@@ -22,7 +22,7 @@ TEST(a_reservation_that_does_not_fit_is_refused_with_the_numbers) /* M1 M2, P11 
     EXPECT_EQ_U64(budget.locked.highest_bytes, 10 * CAIRN_GIB);
 }
 
-TEST(a_request_near_the_end_of_the_number_range_does_not_wrap) /* M1 */
+TEST(a_request_near_the_end_of_the_number_range_does_not_wrap) /* budget.h#1 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(budget) budget = {0};
@@ -48,7 +48,7 @@ static void *take_and_give(void *context) {
     return NULL;
 }
 
-TEST(threads_that_take_and_give_leave_nothing_behind) /* M1 */
+TEST(threads_that_take_and_give_leave_nothing_behind) /* budget.h#1 */
 {
     CAIRN_AUTO(budget) budget = {0};
     cairn_budget_init(&budget, 7); /* room for two of the four */

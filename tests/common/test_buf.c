@@ -3,7 +3,7 @@
 
 #include "tests/harness.h"
 
-TEST(appended_bytes_are_kept_and_followed_by_a_nul) { /* F2 */
+TEST(appended_bytes_are_kept_and_followed_by_a_nul) { /* buf.h#2 */
     CAIRN_AUTO(buf) buf = {0};
     struct cairn_error err = {0};
     REQUIRE_OK(cairn_buf_append(&buf, NULL, 0, &err));
@@ -29,7 +29,7 @@ TEST(integers_are_little_endian_both_ways) {
     EXPECT_EQ_U64(cairn_load_u64le(buf.data + 4), UINT64_C(0x1112131415161718));
 }
 
-TEST(the_limit_itself_fits_and_one_more_changes_nothing) { /* F1 */
+TEST(the_limit_itself_fits_and_one_more_changes_nothing) { /* buf.h#1 */
     CAIRN_AUTO(buf) buf = {.limit = 100};
     struct cairn_error err = {0};
     char text[101];
@@ -79,7 +79,7 @@ TEST(many_small_appends_reallocate_seldom) {
     EXPECT(moves < 20);
 }
 
-TEST(a_zeroed_and_a_twice_released_buffer_are_both_released) { /* B1 */
+TEST(a_zeroed_and_a_twice_released_buffer_are_both_released) { /* base.h#1 */
     struct cairn_buf buf = {.limit = 7};
     struct cairn_error err = {0};
     cairn_buf_release(&buf);

@@ -6,7 +6,7 @@
 
 #include "tests/harness.h"
 
-TEST(real_clocks_never_go_back) { /* T1 */
+TEST(real_clocks_never_go_back) { /* clock.h#1 */
     const struct cairn_clock *clock = &cairn_clock_real;
     uint64_t mono = 0, boot = 0, us = 0;
     for (unsigned i = 0; i < 10000; i++) {
@@ -23,7 +23,7 @@ TEST(real_clocks_never_go_back) { /* T1 */
     EXPECT(wall_s >= -1 && wall_s <= 1);
 }
 
-TEST(a_virtual_clock_moves_only_when_it_is_advanced) { /* T2 */
+TEST(a_virtual_clock_moves_only_when_it_is_advanced) { /* clock.h#2 */
     struct cairn_clock_virtual virtual_clock;
     cairn_clock_virtual_init(&virtual_clock, 1000000);
     const struct cairn_clock *clock = &virtual_clock.clock;
@@ -61,7 +61,7 @@ TEST(a_virtual_clock_is_advanced_and_read_by_many_threads) {
     EXPECT_EQ_U64(virtual_clock.clock.mono_ms(&virtual_clock.clock), 20000);
 }
 
-TEST(what_is_left_of_a_deadline_ends_at_zero) { /* T3 */
+TEST(what_is_left_of_a_deadline_ends_at_zero) { /* clock.h#3 */
     struct cairn_clock_virtual virtual_clock;
     cairn_clock_virtual_init(&virtual_clock, 0);
     const struct cairn_clock *clock = &virtual_clock.clock;

@@ -56,7 +56,7 @@ static enum cairn_code flags_of(struct cairn_config *config, char **argv, int *u
 }
 #define FLAGS(...) ((char *[]){(char[]){"cairn"}, __VA_ARGS__, NULL})
 
-TEST(defaults_are_parsed_like_user_input) /* O3 */
+TEST(defaults_are_parsed_like_user_input) /* config.h#3 */
 {
     WORLD;
     EXPECT_EQ_TEXT(values.store, "");
@@ -67,7 +67,7 @@ TEST(defaults_are_parsed_like_user_input) /* O3 */
     for (size_t i = 0; i < CAIRN_COUNT(rows); i++) EXPECT_EQ_TEXT(config.origins[i], "default");
 }
 
-TEST(a_default_outside_its_own_bounds_is_found_at_start) /* O3 */
+TEST(a_default_outside_its_own_bounds_is_found_at_start) /* config.h#3 */
 {
     struct cairn_error err = {0};
     struct settings values = {0};
@@ -80,7 +80,7 @@ TEST(a_default_outside_its_own_bounds_is_found_at_start) /* O3 */
     EXPECT_CODE(cairn_config_init(&config, &wrong, 1, &values, &err), CAIRN_INVALID);
 }
 
-TEST(a_flag_wins_over_the_environment_which_wins_over_the_file) /* O2 */
+TEST(a_flag_wins_over_the_environment_which_wins_over_the_file) /* config.h#2 */
 {
     WORLD;
     char *file = (char *)(uintptr_t)file_with("# the site's file\n"
@@ -145,7 +145,7 @@ TEST(flags_of_both_spellings_and_booleans_are_taken_up_to_the_first_word) {
     EXPECT_EQ_TEXT(values.store, "--odd");
 }
 
-TEST(wrong_flags_are_refused_with_a_hint) /* O1 */
+TEST(wrong_flags_are_refused_with_a_hint) /* config.h#1 */
 {
     static const struct {
         const char *flag, *message;
@@ -176,7 +176,7 @@ TEST(wrong_flags_are_refused_with_a_hint) /* O1 */
     }
 }
 
-TEST(wrong_files_are_refused_with_file_and_line) /* O1 */
+TEST(wrong_files_are_refused_with_file_and_line) /* config.h#1 */
 {
     static const struct {
         const char *text, *message;
@@ -207,7 +207,7 @@ TEST(a_file_over_64_kib_is_refused) {
     EXPECT_CODE(cairn_config_file(&config, file_with(text.data), &err), CAIRN_TOO_LARGE);
 }
 
-TEST(a_wrong_variable_is_named) /* O1 */
+TEST(a_wrong_variable_is_named) /* config.h#1 */
 {
     WORLD;
     setenv("CAIRN_PART_SIZE", "huge", 1);
@@ -219,7 +219,7 @@ TEST(a_wrong_variable_is_named) /* O1 */
     unsetenv("CAIRN_UNRELATED");
 }
 
-TEST(what_is_printed_is_a_file_that_gives_the_same_values) /* O2 */
+TEST(what_is_printed_is_a_file_that_gives_the_same_values) /* config.h#2 */
 {
     WORLD;
     REQUIRE_OK(cairn_config_set(&config, "part_size", "1.5GiB", "flag", &err));

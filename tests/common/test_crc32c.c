@@ -20,7 +20,7 @@ static void fill(uint8_t *data, size_t size, uint64_t *state) {
     }
 }
 
-TEST(known_answers) { /* C1 */
+TEST(known_answers) { /* crc32c.h#1 */
     uint8_t bytes[32] = {0};
     EXPECT_EQ_U64(cairn_crc32c(0, "123456789", 9), 0xe3069283u);
     EXPECT_EQ_U64(cairn_crc32c(0, bytes, 32), 0x8a9136aau);
@@ -70,7 +70,7 @@ TEST(feeding_pieces_equals_feeding_the_whole) {
     }
 }
 
-TEST(combining_equals_the_checksum_of_the_whole_at_20000_random_splits) { /* C2 */
+TEST(combining_equals_the_checksum_of_the_whole_at_20000_random_splits) { /* crc32c.h#2 */
     static uint8_t data[65536];
     uint64_t state = cairn_test_seed();
     fill(data, sizeof(data), &state);
@@ -83,7 +83,7 @@ TEST(combining_equals_the_checksum_of_the_whole_at_20000_random_splits) { /* C2 
     }
 }
 
-TEST(combining_is_exact_for_lengths_that_no_memory_holds) { /* C2 */
+TEST(combining_is_exact_for_lengths_that_no_memory_holds) { /* crc32c.h#2 */
     uint64_t state = cairn_test_seed();
     static const unsigned bits[] = {35, 40, 48, 60, 61, 62};
     for (size_t i = 0; i < CAIRN_COUNT(bits); i++) {
@@ -115,7 +115,7 @@ TEST(doubled_zeros_meet_the_checksum_of_zeros_that_were_fed) {
     EXPECT_EQ_U64(crc, cairn_crc32c_with_table(0, zeros, CAIRN_MIB));
 }
 
-TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* C3 */
+TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* crc32c.h#3 */
     static const size_t sizes[] = {0, 1, 7, 4096, 262143, 262144, 262145, 274496, 700001};
     uint64_t state = cairn_test_seed();
     CAIRN_AUTO_HEAP uint8_t *from = malloc(700096);

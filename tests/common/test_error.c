@@ -20,7 +20,7 @@ TEST(a_failure_without_a_struct_still_returns_its_code) {
     EXPECT(cairn_within(NULL, CAIRN_BUSY, "step 9") == CAIRN_BUSY);
 }
 
-TEST(context_is_put_in_front_and_the_code_is_kept) { /* E4 */
+TEST(context_is_put_in_front_and_the_code_is_kept) { /* common/error.h#1 */
     struct cairn_error err = {0};
     enum cairn_code code = cairn_fail(&err, CAIRN_CORRUPT, "expected 1, got 2");
     code = cairn_within(&err, code, "part %d", 17);
@@ -30,7 +30,7 @@ TEST(context_is_put_in_front_and_the_code_is_kept) { /* E4 */
     EXPECT_EQ_TEXT(err.message, "step 900: part 17: expected 1, got 2");
 }
 
-TEST(a_context_may_say_what_the_failure_is_where_it_is_handled) { /* E4 */
+TEST(a_context_may_say_what_the_failure_is_where_it_is_handled) { /* common/error.h#1 */
     struct cairn_error err = {0};
     (void)cairn_fail(&err, CAIRN_TABLE_INVALID, "cut");
     EXPECT_EQ_U64(cairn_within(&err, CAIRN_CORRUPT, "it is no layout"), CAIRN_CORRUPT);
@@ -38,13 +38,13 @@ TEST(a_context_may_say_what_the_failure_is_where_it_is_handled) { /* E4 */
     EXPECT_EQ_TEXT(err.message, "it is no layout: cut");
 }
 
-TEST(success_leaves_the_struct_as_it_was) { /* E2 */
+TEST(success_leaves_the_struct_as_it_was) { /* include/cairn/error.h#2 */
     struct cairn_error err = {.code = CAIRN_BUSY, .message = "before"};
     EXPECT_EQ_U64(cairn_within(&err, CAIRN_OK, "step 9"), CAIRN_OK);
     EXPECT_EQ_TEXT(err.message, "before");
 }
 
-TEST(a_system_failure_names_the_errno_and_keeps_it) { /* E5 */
+TEST(a_system_failure_names_the_errno_and_keeps_it) { /* common/error.h#2 */
     struct cairn_error err = {0};
     errno = ENOENT;
     EXPECT_EQ_U64(cairn_fail_errno(&err, "open %s", "/nowhere"), CAIRN_IO);
@@ -94,7 +94,7 @@ static void fill_mixed(char *text, size_t capacity, size_t before, unsigned shif
     text[used] = '\0';
 }
 
-TEST(a_cut_at_any_place_of_any_character_leaves_valid_text) { /* E6 */
+TEST(a_cut_at_any_place_of_any_character_leaves_valid_text) { /* include/cairn/error.h#4 */
     for (size_t before = 0; before < 330; before++) {
         for (unsigned shift = 0; shift < 4; shift++) {
             struct cairn_error err = {0};
@@ -112,7 +112,7 @@ TEST(a_cut_at_any_place_of_any_character_leaves_valid_text) { /* E6 */
     }
 }
 
-TEST(any_bytes_make_a_valid_message) { /* E6 */
+TEST(any_bytes_make_a_valid_message) { /* include/cairn/error.h#4 */
     uint64_t random = cairn_test_seed();
     for (int i = 0; i < 20000; i++) {
         struct cairn_error err = {0};
@@ -131,7 +131,7 @@ TEST(any_bytes_make_a_valid_message) { /* E6 */
     }
 }
 
-TEST(a_name_is_shortened_in_its_middle_before_the_cause_is_cut) { /* E7 */
+TEST(a_name_is_shortened_in_its_middle_before_the_cause_is_cut) { /* common/error.h#3 */
     for (size_t before = 0; before < 700; before++) {
         struct cairn_error err = {0};
         char name[705];
@@ -149,7 +149,7 @@ TEST(a_name_is_shortened_in_its_middle_before_the_cause_is_cut) { /* E7 */
     EXPECT_EQ_TEXT(cairn_short("weights.bin").text, "weights.bin");
 }
 
-TEST(a_context_gives_way_down_to_40_bytes_before_the_cause_is_cut) { /* E7 */
+TEST(a_context_gives_way_down_to_40_bytes_before_the_cause_is_cut) { /* common/error.h#3 */
     struct cairn_error err = {0};
     char cause[400], name[200];
     memset(cause, 'c', sizeof(cause) - 1);

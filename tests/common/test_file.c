@@ -103,7 +103,7 @@ static enum cairn_code round_trip(const uint8_t *bytes, size_t size, uint8_t *ba
 
 /* ---- write and read ---- */
 
-TEST(a_big_odd_write_comes_back_whole_and_only_its_tail_is_buffered) /* W3 W4 */
+TEST(a_big_odd_write_comes_back_whole_and_only_its_tail_is_buffered) /* file.h#3 file.h#4 */
 {
     struct cairn_error err = {0};
     FAULTS;
@@ -120,7 +120,7 @@ TEST(a_big_odd_write_comes_back_whole_and_only_its_tail_is_buffered) /* W3 W4 */
     EXPECT_EQ_U64(faults.buffered_writes, 1);
 }
 
-TEST(a_file_system_that_refuses_direct_writes_gets_buffered_ones) /* W3 */
+TEST(a_file_system_that_refuses_direct_writes_gets_buffered_ones) /* file.h#3 */
 {
     struct cairn_error err = {0};
     FAULTS;
@@ -133,7 +133,7 @@ TEST(a_file_system_that_refuses_direct_writes_gets_buffered_ones) /* W3 */
     EXPECT_EQ_U64(faults.direct_writes, 0);
 }
 
-TEST(short_and_interrupted_writes_are_continued) /* W4 */
+TEST(short_and_interrupted_writes_are_continued) /* file.h#4 */
 {
     struct cairn_error err = {0};
     static const size_t steps[] = {1000000, 65536, 4097};
@@ -161,7 +161,7 @@ TEST(a_failed_write_names_the_file_and_the_place) {
     EXPECT_CODE(round_trip(bytes, 8192, back, &err), CAIRN_IO);
 }
 
-TEST(a_failed_sync_is_tried_once_and_reported) /* W2 */
+TEST(a_failed_sync_is_tried_once_and_reported) /* file.h#2 */
 {
     struct cairn_error err = {0};
     static const int errors[] = {EIO, EINTR, ENOSPC};
@@ -175,7 +175,7 @@ TEST(a_failed_sync_is_tried_once_and_reported) /* W2 */
     }
 }
 
-TEST(any_mix_of_places_and_sizes_equals_a_copy_in_memory) /* W3 W4 */
+TEST(any_mix_of_places_and_sizes_equals_a_copy_in_memory) /* file.h#3 file.h#4 */
 {
     struct cairn_error err = {0};
     uint64_t seed = cairn_test_seed();
@@ -200,7 +200,7 @@ TEST(any_mix_of_places_and_sizes_equals_a_copy_in_memory) /* W3 W4 */
     }
 }
 
-TEST(reading_past_the_end_is_corrupt_and_names_the_file) /* W4 */
+TEST(reading_past_the_end_is_corrupt_and_names_the_file) /* file.h#4 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO_FD dir = folder();
@@ -232,7 +232,7 @@ TEST(a_name_is_created_once_and_only_regular_files_are_opened) {
     EXPECT(!other.open);
 }
 
-TEST(publish_shows_the_whole_file_under_a_new_name) /* W1 */
+TEST(publish_shows_the_whole_file_under_a_new_name) /* file.h#1 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO_FD dir = folder();
@@ -247,7 +247,7 @@ TEST(publish_shows_the_whole_file_under_a_new_name) /* W1 */
     EXPECT_EQ_TEXT(text.data, "abc");
 }
 
-TEST(publish_never_overwrites_and_keeps_the_temporary) /* W1 */
+TEST(publish_never_overwrites_and_keeps_the_temporary) /* file.h#1 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO_FD dir = folder();
@@ -261,7 +261,7 @@ TEST(publish_never_overwrites_and_keeps_the_temporary) /* W1 */
     EXPECT_CODE(cairn_file_publish(dir, ".gone.tmp", "other", &err), CAIRN_NOT_FOUND);
 }
 
-TEST(publish_goes_on_where_a_crash_left_both_names) /* W1 */
+TEST(publish_goes_on_where_a_crash_left_both_names) /* file.h#1 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO_FD dir = folder();

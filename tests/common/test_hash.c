@@ -90,7 +90,7 @@ TEST(hmac_of_an_empty_key_and_text_is_not_that_of_the_call_before) {
                    "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
 }
 
-TEST(secrets_are_equal_only_when_every_byte_is) { /* H1: the value, not the time */
+TEST(secrets_are_equal_only_when_every_byte_is) { /* hash.h#1: the value, not the time */
     uint8_t a[32] = {0}, b[32] = {0};
     EXPECT(cairn_equal_secret(a, b, sizeof(a)));
     EXPECT(cairn_equal_secret(a, b, 0));

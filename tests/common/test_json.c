@@ -20,7 +20,7 @@ static void nested(char *ret, size_t depth) {
     ret[2 * depth] = '\0';
 }
 
-TEST(a_document_may_nest_16_deep_and_no_deeper) /* J1 */
+TEST(a_document_may_nest_16_deep_and_no_deeper) /* json.h#1 */
 {
     struct cairn_error err = {0};
     char text[4097];
@@ -33,7 +33,7 @@ TEST(a_document_may_nest_16_deep_and_no_deeper) /* J1 */
     EXPECT_CODE(parse(text, &err), CAIRN_INVALID);
 }
 
-TEST(values_are_counted_before_they_are_allocated_and_keys_do_not_count) /* J1 */
+TEST(values_are_counted_before_they_are_allocated_and_keys_do_not_count) /* json.h#1 */
 {
     struct cairn_error err = {0};
     struct cairn_json_limits five = {.nodes = 5};
@@ -47,7 +47,7 @@ TEST(values_are_counted_before_they_are_allocated_and_keys_do_not_count) /* J1 *
     EXPECT_CODE(parse_with("[\"\\\"\",\"\\\\\",\"[,,,,\",1]", five, &err), CAIRN_OK);
 }
 
-TEST(a_mebibyte_of_empty_objects_is_refused_by_the_default_limits) /* J1 */
+TEST(a_mebibyte_of_empty_objects_is_refused_by_the_default_limits) /* json.h#1 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
@@ -61,7 +61,7 @@ TEST(a_mebibyte_of_empty_objects_is_refused_by_the_default_limits) /* J1 */
     EXPECT(strstr(err.message, "bytes") != NULL);
 }
 
-TEST(malformed_documents_are_invalid) /* J1 */
+TEST(malformed_documents_are_invalid) /* json.h#1 */
 {
     static const char *const bad[] = {
         "",
@@ -164,7 +164,7 @@ TEST(absent_and_null_fields_keep_what_the_caller_set) {
     EXPECT(body.skip);
 }
 
-TEST(a_wrong_field_is_named_by_its_pointer) /* J2 J3 */
+TEST(a_wrong_field_is_named_by_its_pointer) /* json.h#2 json.h#3 */
 {
     static const struct {
         const char *text, *message;
@@ -202,7 +202,7 @@ TEST(an_open_object_may_hold_unknown_fields) {
     EXPECT_CODE(read_body("{\"size\":1,\"later\":2}", true, &body, &err), CAIRN_OK);
 }
 
-TEST(equal_values_are_dumped_as_equal_bytes) /* J4 */
+TEST(equal_values_are_dumped_as_equal_bytes) /* json.h#4 */
 {
     static const char *const texts[] = {
         "{ \"b\" : [1, 2.5, \"\\u00e9\"],\n \"a\":{\"z\":null,\"y\":true} }",

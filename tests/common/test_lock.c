@@ -75,11 +75,11 @@ static void expect_abort(void (*function)(void *), const char *words) {
     pair_release(&pair);
 }
 
-TEST(an_inverted_order_aborts_and_names_both_locks) { /* L1 */
+TEST(an_inverted_order_aborts_and_names_both_locks) { /* lock.h#1 */
     expect_abort(take_inverted, "taking upload_queue while this thread holds: memory_budget\n");
 }
 
-TEST(taking_a_lock_twice_aborts_instead_of_hanging) { /* L1 */
+TEST(taking_a_lock_twice_aborts_instead_of_hanging) { /* lock.h#1 */
     expect_abort(take_twice, "taking upload_queue while this thread holds: upload_queue\n");
 }
 
@@ -96,7 +96,7 @@ TEST(an_inverted_order_aborts_and_names_both_locks) {
 }
 #endif
 
-TEST(a_wait_ends_at_its_deadline_and_says_so) { /* L2 */
+TEST(a_wait_ends_at_its_deadline_and_says_so) { /* lock.h#2 */
     struct pair pair;
     pair_init(&pair);
     {

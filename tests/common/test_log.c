@@ -34,7 +34,7 @@ static const char *recorder_stop(struct recorder *recorder) {
 
 static struct recorder recorder;
 
-TEST(a_line_is_time_level_event_and_pairs) { /* G1 */
+TEST(a_line_is_time_level_event_and_pairs) { /* log.h#1 */
     REQUIRE(recorder_start(&recorder, CAIRN_LOG_INFO));
     cairn_log(INFO, "save.durable", "step=%d bytes=%d", 900, 17);
     const char *line = recorder_stop(&recorder);
@@ -56,7 +56,7 @@ TEST(only_lines_of_the_chosen_level_are_written) {
     EXPECT(!cairn_log_enabled(CAIRN_LOG_ERROR));
 }
 
-TEST(control_bytes_cannot_forge_a_line_or_move_a_terminal) { /* G2 */
+TEST(control_bytes_cannot_forge_a_line_or_move_a_terminal) { /* log.h#2 */
     REQUIRE(recorder_start(&recorder, CAIRN_LOG_INFO));
     cairn_log(INFO, "e", "cause=\"%s\"", "a\nb\rc\td\x1b[2J\x01\x7f\xc2\x9b!");
     cairn_log(INFO, "e", "cause=\"%s\"", "caf\xc3\xa9");
@@ -95,7 +95,7 @@ static void *write_many(void *argument) {
     return NULL;
 }
 
-TEST(lines_of_many_threads_are_never_torn) { /* G1 */
+TEST(lines_of_many_threads_are_never_torn) { /* log.h#1 */
     static char names[4][32];
     pthread_t threads[4];
     REQUIRE(recorder_start(&recorder, CAIRN_LOG_INFO));
@@ -132,14 +132,14 @@ static void log_into_a_closed_pipe(void *argument) {
     fputs("went on\n", stderr);
 }
 
-TEST(a_reader_that_went_away_does_not_kill_the_program) { /* G3 */
+TEST(a_reader_that_went_away_does_not_kill_the_program) { /* log.h#3 */
     char text[64];
     int status = cairn_test_in_child(log_into_a_closed_pipe, NULL, text, sizeof(text));
     EXPECT(WIFEXITED(status));
     EXPECT_EQ_TEXT(text, "went on\n");
 }
 
-TEST(a_full_pipe_that_does_not_block_loses_lines_and_not_the_program) { /* G3 */
+TEST(a_full_pipe_that_does_not_block_loses_lines_and_not_the_program) { /* log.h#3 */
     int ends[2];
     REQUIRE(pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0);
     cairn_log_start("test", CAIRN_LOG_INFO, ends[1]);

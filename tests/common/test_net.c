@@ -65,7 +65,7 @@ static void wait_readable(int fd) {
     poll(&wanted, 1, 2000);
 }
 
-TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid) /* U1 */
+TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid) /* net.h#1 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO_FD listener = -1;
@@ -85,7 +85,7 @@ TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid) /* U1 */
     EXPECT_EQ_U64(pid, getpid());
 }
 
-TEST(a_stale_socket_is_replaced_and_a_live_one_is_not) /* U2 */
+TEST(a_stale_socket_is_replaced_and_a_live_one_is_not) /* net.h#2 */
 {
     struct cairn_error err = {0};
     int first = -1;
@@ -98,7 +98,7 @@ TEST(a_stale_socket_is_replaced_and_a_live_one_is_not) /* U2 */
     EXPECT_CODE(cairn_net_listen_unix(socket_path(), 0600, &second, &err), CAIRN_OK);
 }
 
-TEST(what_is_no_socket_is_never_removed) /* U2 */
+TEST(what_is_no_socket_is_never_removed) /* net.h#2 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO_FD listener = -1;
@@ -131,7 +131,7 @@ TEST(paths_that_do_not_fit_or_lead_nowhere_are_said) {
     EXPECT(fd == -1);
 }
 
-TEST(a_claimed_name_is_one_process_and_free_when_that_ends) /* U5 */
+TEST(a_claimed_name_is_one_process_and_free_when_that_ends) /* net.h#5 */
 {
     struct cairn_error err = {0};
     char name[40];
@@ -164,7 +164,7 @@ TEST(a_claimed_name_is_one_process_and_free_when_that_ends) /* U5 */
     close(ready[1]);
 }
 
-TEST(a_name_that_another_user_holds_is_told_apart) /* U5 */
+TEST(a_name_that_another_user_holds_is_told_apart) /* net.h#5 */
 {
     struct cairn_error err = {0};
     char name[40];
@@ -232,7 +232,7 @@ static void pretend(int number, unsigned times) {
     accept_calls = 0;
 }
 
-TEST(callers_that_have_gone_are_passed_over_but_not_for_ever) /* U6, K08 */
+TEST(callers_that_have_gone_are_passed_over_but_not_for_ever) /* net.h#6, K08 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO_FD listener = -1;
@@ -251,7 +251,7 @@ TEST(callers_that_have_gone_are_passed_over_but_not_for_ever) /* U6, K08 */
     EXPECT(nobody == -1);
 }
 
-TEST(an_accept_that_fails_is_asked_once_and_its_caller_is_still_there) /* U6, K08 */
+TEST(an_accept_that_fails_is_asked_once_and_its_caller_is_still_there) /* net.h#6, K08 */
 {
     static const int numbers[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS, ENETDOWN, EPROTO, EPERM};
     struct cairn_error err = {0};
@@ -271,7 +271,7 @@ TEST(an_accept_that_fails_is_asked_once_and_its_caller_is_still_there) /* U6, K0
     close(accepted);
 }
 
-TEST(bytes_and_descriptors_arrive_together_and_close_on_exec) /* U1 */
+TEST(bytes_and_descriptors_arrive_together_and_close_on_exec) /* net.h#1 */
 {
     struct cairn_error err = {0};
     PAIR(pair);
@@ -293,7 +293,7 @@ TEST(bytes_and_descriptors_arrive_together_and_close_on_exec) /* U1 */
     close(pipes[1]);
 }
 
-TEST(eight_descriptors_arrive_and_nine_are_an_error_that_leaks_none) /* U1 */
+TEST(eight_descriptors_arrive_and_nine_are_an_error_that_leaks_none) /* net.h#1 */
 {
     struct cairn_error err = {0};
     PAIR(pair);
@@ -359,7 +359,7 @@ TEST(an_empty_socket_is_busy_and_an_ended_one_gives_no_bytes) {
     EXPECT_EQ_U64(count, 0);
 }
 
-TEST(sending_to_a_closed_peer_fails_without_a_signal) /* U3 */
+TEST(sending_to_a_closed_peer_fails_without_a_signal) /* net.h#3 */
 {
     struct cairn_error err = {0};
     PAIR(pair);
@@ -425,7 +425,7 @@ TEST(a_long_message_arrives_whole_and_its_descriptor_once) {
 
 /* ---- addresses of metadata services ---- */
 
-TEST(a_metadata_address_is_known_in_every_spelling) { /* U7 */
+TEST(a_metadata_address_is_known_in_every_spelling) { /* net.h#7 */
     static const char *const bad[] = {"169.254.169.254",
                                       "169.254.170.2",
                                       "2852039166",

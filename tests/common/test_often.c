@@ -5,7 +5,7 @@
 
 #include "tests/harness.h"
 
-TEST(a_cause_is_said_once_a_minute_with_the_number_of_times_between) /* O1, O2 */
+TEST(a_cause_is_said_once_a_minute_with_the_number_of_times_between) /* often.h#1, often.h#2 */
 {
     struct cairn_often often = {0};
     uint64_t unsaid = 77;

@@ -16,7 +16,7 @@ TEST(whole_numbers_up_to_2_63_minus_1_are_taken) {
     }
 }
 
-TEST(anything_else_is_no_number_and_leaves_the_result_alone) { /* X1, X2 */
+TEST(anything_else_is_no_number_and_leaves_the_result_alone) { /* text.h#1, text.h#2 */
     static const char *const wrong[] = {"",
                                         " ",
                                         " 1",
@@ -85,7 +85,7 @@ TEST(sizes_take_binary_and_decimal_units) {
     }
 }
 
-TEST(what_is_no_size_is_refused) { /* X1, X2 */
+TEST(what_is_no_size_is_refused) { /* text.h#1, text.h#2 */
     static const char *const wrong[] = {"",
                                         "MiB",
                                         "1.5",

@@ -32,7 +32,7 @@ static bool reaches(struct counted *counted, int rounds) {
     return counted->rounds >= rounds;
 }
 
-TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* T2 */
+TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* thread.h#2 */
 {
     struct counted counted = {.thread = {.name = "test", .run = count}};
     struct cairn_error err = {0};
@@ -48,7 +48,7 @@ TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* T2 */
     cairn_thread_stop(&counted.thread);
 }
 
-TEST(a_wake_that_comes_while_the_thread_works_is_not_lost) /* T1 */
+TEST(a_wake_that_comes_while_the_thread_works_is_not_lost) /* thread.h#1 */
 {
     struct counted counted = {.thread = {.name = "test", .run = count}, .work_us = 100000};
     struct cairn_error err = {0};

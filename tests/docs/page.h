@@ -3,10 +3,10 @@
  * page: the pages of this tree, and the blocks in them that a program writes.
  *
  * Why:     a table that people copy from the code by hand is wrong after the second change.
- * Promise: T1  block_check compares what stands between the lines `<!-- begin NAME -->` and
+ * Promise: 1   block_check compares what stands between the lines `<!-- begin NAME -->` and
  *              `<!-- end NAME -->` with the text that is given; a difference fails the test and
  *              names the command that writes the page anew.
- *          T2  with CAIRN_DOCS_WRITE=1 in the environment it writes that block instead.
+ *          2   with CAIRN_DOCS_WRITE=1 in the environment it writes that block instead.
  * Limits:  files of 4 MiB; paths of 1,000 bytes.
  * Threads: main thread only.
  * Next:    test_generated.c, test_runbook.c, test_links.c.

@@ -4,9 +4,9 @@
  *
  * Why:     every parser takes bytes from outside (a peer, a store, a disk, a user); none may crash,
  *          read outside its input, or take more than it can give back unchanged.
- * Promise: Z1  a target asserts what holds for every input: what was decoded and encoded again is
+ * Promise: 1   a target asserts what holds for every input: what was decoded and encoded again is
  *              decoded to the same; what was refused says why.
- *          Z2  a target keeps nothing between two inputs: one input alone repeats a finding.
+ *          2   a target keeps nothing between two inputs: one input alone repeats a finding.
  * Limits:  inputs of at most 64 KiB.
  * Threads: main thread only.
  * Next:    replay.c runs the corpus and seeded mutations of it in every build; engine.c is what

@@ -235,9 +235,10 @@ static void mutate(struct script *script, uint32_t *state) {
     }
 }
 
-/* D2: the direct path may refuse what libcurl takes, never the other way round, and never reads
- * another body. Its own answers are the same however the bytes are cut. libcurl is asked about what
- * was accepted only: of the rest some make 7.88 read memory that it has freed (folded headers). */
+/* direct.h#2: the direct path may refuse what libcurl takes, never the other way round, and never
+ * reads another body. Its own answers are the same however the bytes are cut. libcurl is asked
+ * about what was accepted only: of the rest some make 7.88 read memory that it has freed (folded
+ * headers). */
 TEST(no_mutant_is_accepted_that_libcurl_refuses_or_reads_otherwise) {
     CAIRN_AUTO(pair) pair = {0};
     REQUIRE(open_pair(&pair));

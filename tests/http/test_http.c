@@ -391,7 +391,7 @@ static void count_done(struct cairn_http_request *request) {
     bench->reply.limit++;
 }
 
-TEST(a_cancelled_upload_is_reset_at_once_and_cannot_complete) { /* Y3, Y4 */
+TEST(a_cancelled_upload_is_reset_at_once_and_cannot_complete) { /* http.h#3, http.h#4 */
     CAIRN_AUTO(bench) bench = {0};
     atomic_store(&arrived, 0);
     atomic_store(&ended_as, -1);
@@ -475,7 +475,7 @@ TEST(a_unix_socket_is_spoken_to) {
     EXPECT_EQ_TEXT(bench.reply.data, "hello");
 }
 
-TEST(proxy_variables_are_ignored) { /* Y2 */
+TEST(proxy_variables_are_ignored) { /* http.h#2 */
     CAIRN_AUTO(bench) bench = {0};
     REQUIRE(open_bench(&bench, say_hello, "/"));
     setenv("http_proxy", "http://127.0.0.1:1", 1);
@@ -568,7 +568,7 @@ TEST(an_error_body_beyond_its_bound_keeps_the_status) { /* S29 */
     EXPECT(bench.reply.size <= 4);
 }
 
-TEST(traces_show_listed_headers_and_parameters_only) { /* Y5 */
+TEST(traces_show_listed_headers_and_parameters_only) { /* http.h#5 */
     static const struct {
         const char *line, *shown;
     } cases[] = {

@@ -213,7 +213,8 @@ static void answer_twice(struct cairn_peer *peer, struct wire *wire) {
     }
 }
 
-TEST(a_reply_that_nobody_asked_for_answers_no_later_request) { /* N3, D3 */
+/* common/http/link.h#3, direct.h#3 */
+TEST(a_reply_that_nobody_asked_for_answers_no_later_request) {
     for (int tls = 0; tls < 2; tls++) {
         CAIRN_AUTO(peer) peer = {0};
         struct cairn_error err = {0};

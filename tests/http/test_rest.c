@@ -59,7 +59,7 @@ static void refuse(struct cairn_responder_request *request) {
                           "\"hint\":\"wait\",\"code\":\"checkpoint-incomplete\",\"missing\":[3]}");
 }
 
-TEST(a_problem_becomes_its_code_and_sentence_and_stays_readable) { /* N1 */
+TEST(a_problem_becomes_its_code_and_sentence_and_stays_readable) { /* rest.h#1 */
     CAIRN_AUTO(rig) rig = {0};
     REQUIRE(open_rig(&rig, refuse));
     EXPECT_CODE(cairn_rest_call(rig.rest, "POST", "/x", NULL, 0, NULL, &err), CAIRN_INCOMPLETE);
@@ -75,7 +75,7 @@ static void say_script(struct cairn_responder_request *request) {
     cairn_responder_reply(request, scripted_status, scripted_type, scripted_body);
 }
 
-TEST(answers_that_are_no_api_answers_get_an_honest_code) { /* N1 */
+TEST(answers_that_are_no_api_answers_get_an_honest_code) { /* rest.h#1 */
     static const struct {
         int status;
         const char *type, *body;
@@ -105,7 +105,7 @@ TEST(answers_that_are_no_api_answers_get_an_honest_code) { /* N1 */
     }
 }
 
-TEST(no_answer_names_the_server_and_never_the_token) { /* N2, N3 */
+TEST(no_answer_names_the_server_and_never_the_token) { /* rest.h#2, rest.h#3 */
     CAIRN_AUTO(rig) rig = {0};
     struct cairn_rest_options options = {.url = "http://127.0.0.1:1/", .token = "canary-token"};
     REQUIRE_OK(cairn_rest_new(&options, &rig.rest, &err));

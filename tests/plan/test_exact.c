@@ -161,8 +161,9 @@ TEST(the_proof_agrees_with_brute_force_and_with_fingerprints_over_20000_mutated_
         REQUIRE(exact == fingerprint_covers(random.random, &region, dimensions, boxes, count));
         check_place(&verdict, dimensions, boxes, count);
         REQUIRE_OK(cairn_plan_fingerprint(&region, dimensions, boxes, count, NULL, &verdict, &err));
-        REQUIRE(exact == (verdict.finding == CAIRN_PLAN_FOUND_NOTHING)); /* F1, F2 */
-        check_place(&verdict, dimensions, boxes, count);                 /* F3 */
+        REQUIRE(exact == (verdict.finding ==
+                          CAIRN_PLAN_FOUND_NOTHING));    /* fingerprint.h#1, fingerprint.h#2 */
+        check_place(&verdict, dimensions, boxes, count); /* fingerprint.h#3 */
         *(exact ? &covers : &refused) += 1;
     }
     EXPECT(covers > 2000); /* both kinds were really met */
@@ -241,7 +242,7 @@ static struct cairn_plan_box *rows_in_a_pinwheel(uint32_t rows, uint32_t *ret_co
     return boxes;
 }
 
-TEST(boxes_without_a_straight_cut_are_judged_in_a_second_however_many_they_are) /* E3 */
+TEST(boxes_without_a_straight_cut_are_judged_in_a_second_however_many_they_are) /* exact.h#3 */
 {
     uint32_t count = 0;
     struct cairn_plan_box region, *boxes = rows_in_a_pinwheel(60000, &count, &region);
@@ -266,7 +267,7 @@ TEST(boxes_without_a_straight_cut_are_judged_in_a_second_however_many_they_are) 
 }
 
 /* Each cut takes one box off and leaves all others to be sorted again. */
-TEST(a_long_staircase_is_judged_in_a_second) /* E3 */
+TEST(a_long_staircase_is_judged_in_a_second) /* exact.h#3 */
 {
     enum { STEPS = 40000 };
     struct cairn_plan_box *boxes = calloc(2 * STEPS + 1, sizeof *boxes);

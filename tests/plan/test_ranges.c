@@ -36,7 +36,8 @@ static void check_widen_and_within(uint64_t begin, uint64_t end) {
     EXPECT_EQ_U64((within.end - within.begin) / UNIT, most);
 }
 
-TEST(widened_and_inner_ranges_are_the_smallest_and_the_largest_of_whole_blocks) { /* W1, W2 */
+/* ranges.h#1, ranges.h#2 */
+TEST(widened_and_inner_ranges_are_the_smallest_and_the_largest_of_whole_blocks) {
     for (object_cells = 1; object_cells <= CELLS; object_cells++)
         for (uint64_t begin = 0; begin <= object_cells; begin++)
             for (uint64_t end = begin; end <= object_cells; end++)
@@ -50,7 +51,7 @@ static bool read_twice(struct cairn_plan_range a, struct cairn_plan_range b) {
     return a.begin < a.end && b.begin < b.end && wide_b.begin < wide_a.end;
 }
 
-TEST(ranges_join_when_apart_they_would_read_a_block_twice_or_leave_no_gap) { /* W3 */
+TEST(ranges_join_when_apart_they_would_read_a_block_twice_or_leave_no_gap) { /* ranges.h#3 */
     for (uint64_t a = 0; a < CELLS; a++)
         for (uint64_t b = a + 1; b < CELLS; b++)
             for (uint64_t c = a; c < CELLS; c++) {
@@ -61,7 +62,7 @@ TEST(ranges_join_when_apart_they_would_read_a_block_twice_or_leave_no_gap) { /* 
             }
 }
 
-TEST(a_long_range_is_cut_at_borders_and_its_pieces_are_the_whole_of_it) { /* W4 */
+TEST(a_long_range_is_cut_at_borders_and_its_pieces_are_the_whole_of_it) { /* ranges.h#4 */
     for (uint64_t begin = 0; begin < CELLS; begin++)
         for (uint64_t end = begin + 1; end <= CELLS; end++)
             for (uint64_t room = 1; room <= CELLS; room++) {

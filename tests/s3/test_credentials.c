@@ -36,7 +36,7 @@ TEST(the_environment_comes_first) {
     EXPECT_EQ_TEXT(token_of(&stage), "token-env");
 }
 
-TEST(half_a_pair_in_the_environment_is_an_error_and_not_passed_over) { /* A1 */
+TEST(half_a_pair_in_the_environment_is_an_error_and_not_passed_over) { /* credentials.h#1 */
     CAIRN_AUTO(stage) stage = {0};
     cairn_stage_clear();
     setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
@@ -112,7 +112,7 @@ TEST(a_profile_that_is_absent_or_signs_in_by_sso_is_named) {
     EXPECT_CODE(get(&stage, &options), CAIRN_UNSUPPORTED);
 }
 
-TEST(a_profile_that_the_options_name_comes_before_the_environment) { /* A1 */
+TEST(a_profile_that_the_options_name_comes_before_the_environment) { /* credentials.h#1 */
     CAIRN_AUTO(stage) stage = {0};
     cairn_stage_clear();
     setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
@@ -221,7 +221,7 @@ TEST(a_container_endpoint_is_asked_by_relative_and_full_address) {
     EXPECT_EQ_TEXT(token_of(&stage), "c-token");
 }
 
-TEST(a_container_token_goes_to_no_foreign_host_in_the_clear) { /* A4 */
+TEST(a_container_token_goes_to_no_foreign_host_in_the_clear) { /* credentials.h#4 */
     static const char *const bad[] = {
         "http://example.com/c", "http://127.0.0.1.example.com/", "http://127.0.0.1@example.com/",
         "ftp://127.0.0.1/",     "http://localhost.example.com/", "http://169.254.170.20/"};
@@ -304,7 +304,7 @@ static bool start_scripted(struct cairn_stage *stage, struct scripted_keys *scri
     return get(stage, &options) == CAIRN_OK;
 }
 
-TEST(keys_are_renewed_before_they_end) { /* A2 */
+TEST(keys_are_renewed_before_they_end) { /* credentials.h#2 */
     CAIRN_AUTO(stage) stage = {0};
     struct scripted_keys script = {0};
     struct cairn_clock_virtual clock;
@@ -337,7 +337,8 @@ TEST(a_failed_renewal_goes_on_with_keys_that_still_hold_and_fails_after_their_en
     EXPECT_CODE(cairn_credentials_get(stage.provider, 0, &stage.keys, &err), CAIRN_UNAVAILABLE);
 }
 
-TEST(refused_keys_are_replaced_once_and_those_without_replacement_are_final) { /* A3, S10 */
+/* credentials.h#3, S10 */
+TEST(refused_keys_are_replaced_once_and_those_without_replacement_are_final) {
     CAIRN_AUTO(stage) stage = {0};
     struct scripted_keys script = {0};
     struct cairn_clock_virtual clock;
@@ -366,7 +367,7 @@ static void *get_on_thread(void *provider) {
     return renewed ? provider : NULL;
 }
 
-TEST(of_many_threads_one_renews) { /* A2 */
+TEST(of_many_threads_one_renews) { /* credentials.h#2 */
     CAIRN_AUTO(stage) stage = {0};
     struct scripted_keys script = {0};
     struct cairn_clock_virtual clock;
@@ -401,7 +402,8 @@ static bool start_with_file(struct cairn_stage *stage, struct cairn_clock_virtua
     return get(stage, &options) == CAIRN_OK && !strcmp(stage->keys.access_key, "AKIDONE");
 }
 
-TEST(refused_keys_of_a_file_are_read_again_each_time_until_there_are_others) { /* A3, S10 */
+/* credentials.h#3, S10 */
+TEST(refused_keys_of_a_file_are_read_again_each_time_until_there_are_others) {
     CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
     REQUIRE(start_with_file(&stage, &clock));
@@ -418,7 +420,7 @@ TEST(refused_keys_of_a_file_are_read_again_each_time_until_there_are_others) { /
     EXPECT_EQ_TEXT(secret_of(&stage), "of-AKIDTWO");
 }
 
-TEST(a_changed_file_is_read_again_before_anything_is_refused) { /* A3 */
+TEST(a_changed_file_is_read_again_before_anything_is_refused) { /* credentials.h#3 */
     CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
     REQUIRE(start_with_file(&stage, &clock));
@@ -433,7 +435,7 @@ TEST(a_changed_file_is_read_again_before_anything_is_refused) { /* A3 */
     EXPECT(cairn_credentials_current(stage.provider, stage.keys.generation)); /* the same file */
 }
 
-TEST(a_file_that_is_half_written_leaves_the_keys_that_hold) { /* A2 */
+TEST(a_file_that_is_half_written_leaves_the_keys_that_hold) { /* credentials.h#2 */
     CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
     REQUIRE(start_with_file(&stage, &clock));

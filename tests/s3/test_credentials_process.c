@@ -192,7 +192,7 @@ TEST(a_program_inherits_nothing_of_ours) { /* R8 */
     EXPECT_EQ_U64(lines_with("caught", "PIPE"), 1);
 }
 
-TEST(a_program_is_asked_again_before_its_keys_end) { /* A2 */
+TEST(a_program_is_asked_again_before_its_keys_end) { /* credentials.h#2 */
     CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
     cairn_stage_clear();

@@ -9,8 +9,8 @@
 
 #include "common/encode.h"
 #include "common/text.h"
-#include "store/time.h"
 #include "store/keys/sigv4.h"
+#include "store/time.h"
 #include "tests/support/key_stage.h"
 
 #define err (stage.error)
@@ -348,7 +348,7 @@ TEST(a_chain_has_an_end) {
     EXPECT_EQ_U64(cairn_responder_requests(stage.server), 0);
 }
 
-TEST(keys_of_a_role_are_renewed_before_they_end) { /* A2 */
+TEST(keys_of_a_role_are_renewed_before_they_end) { /* credentials.h#2 */
     CAIRN_AUTO(stage) stage = {0};
     struct play play = {0};
     REQUIRE(begin(&stage, &play,
@@ -376,7 +376,7 @@ TEST(a_clock_that_is_off_does_not_keep_a_role_away) { /* S11 */
     }
 }
 
-TEST(sts_is_asked_in_the_clear_on_this_machine_alone) { /* A4 */
+TEST(sts_is_asked_in_the_clear_on_this_machine_alone) { /* credentials.h#4 */
     CAIRN_AUTO(stage) stage = {0};
     struct play play = {0};
     static const char *const urls[] = {"http://sts.example.com", "http://192.0.2.1:8000",

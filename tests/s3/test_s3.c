@@ -85,7 +85,7 @@ TEST(refusals_become_codes_once_and_name_the_request) { /* S10 */
     }
 }
 
-TEST(a_lost_reply_makes_the_outcome_ambiguous) { /* O6 */
+TEST(a_lost_reply_makes_the_outcome_ambiguous) { /* store/store.h#6 */
     struct cairn_store_s3_options options = {.deadline_ms = 300};
     RIG(options, {0, "", ""});
     struct cairn_store_request put = PUT_REQUEST;
@@ -369,7 +369,7 @@ static void answer_but_one(struct cairn_responder_request *request) {
     cairn_responder_reply(request, 200, STORED, "");
 }
 
-TEST(a_part_that_waits_much_longer_than_usual_is_sent_again) { /* S4 */
+TEST(a_part_that_waits_much_longer_than_usual_is_sent_again) { /* s3.h#4 */
     atomic_bool seen = true;
     CAIRN_AUTO(rig) rig = {0};
     struct cairn_responder_options serve = {.answer = answer_but_one, .owner = &seen};

@@ -181,7 +181,7 @@ TEST(keys_that_ended_without_others_fail_at_once) { /* S10 */
 
 /* ---- secrets ---- */
 
-TEST(no_secret_is_in_a_trace_or_an_error) { /* A04, S5 */
+TEST(no_secret_is_in_a_trace_or_an_error) { /* A04, s3.h#5 */
     struct cairn_store_s3_options options = {.deadline_ms = 3000, .verbose_trace = true};
     char path[300];
     snprintf(path, sizeof path, "%s/trace", cairn_test_folder());

@@ -93,7 +93,7 @@ TEST(the_documented_presigned_url_comes_out) {
                    "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404");
 }
 
-TEST(the_signing_key_is_kept_for_its_day_only) { /* V3 */
+TEST(the_signing_key_is_kept_for_its_day_only) { /* sigv4.h#3 */
     CAIRN_AUTO(sigv4_signer) signer = {0};
     CAIRN_AUTO(buf) line = {0};
     struct cairn_error err = {0};

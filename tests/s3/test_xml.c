@@ -7,7 +7,7 @@
 
 #define NAMESPACE " xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\""
 
-TEST(an_error_document_is_told_from_everything_else) { /* X2 */
+TEST(an_error_document_is_told_from_everything_else) { /* xml.h#2 */
     struct cairn_xml_problem problem = {0};
     EXPECT(cairn_xml_problem_read(
         CAIRN_VIEW("<?xml version=\"1.0\"?>\n<Error><Code>NoSuchUpload</Code><Message>gone\nnow"
@@ -34,7 +34,7 @@ TEST(an_error_document_is_told_from_everything_else) { /* X2 */
     "<Key>k</Key><ETag>&quot;3858f62230ac3c915f300c664312c11f-9&quot;</ETag>"                      \
     "</CompleteMultipartUploadResult>"
 
-TEST(a_completed_upload_has_its_etag_and_white_space_in_front_is_skipped) { /* X3 */
+TEST(a_completed_upload_has_its_etag_and_white_space_in_front_is_skipped) { /* xml.h#3 */
     char etag[128] = "";
     struct cairn_error err = {0};
     REQUIRE_OK(cairn_xml_completed(
@@ -42,7 +42,7 @@ TEST(a_completed_upload_has_its_etag_and_white_space_in_front_is_skipped) { /* X
     EXPECT_EQ_TEXT(etag, "\"3858f62230ac3c915f300c664312c11f-9\"");
 }
 
-TEST(what_is_no_whole_result_is_never_believed) { /* X1, S01, S04 */
+TEST(what_is_no_whole_result_is_never_believed) { /* xml.h#1, S01, S04 */
     static const char *const bad[] = {
         "",
         "   \n",
@@ -63,7 +63,7 @@ TEST(what_is_no_whole_result_is_never_believed) { /* X1, S01, S04 */
     }
 }
 
-TEST(depth_text_and_number_of_elements_are_bounded) { /* X1, S29 */
+TEST(depth_text_and_number_of_elements_are_bounded) { /* xml.h#1, S29 */
     CAIRN_AUTO(buf) deep = {0};
     CAIRN_AUTO(buf) wide = {0};
     CAIRN_AUTO(buf) longer = {0};
@@ -198,7 +198,7 @@ static void on_told(void *owner, const char *key, const char *code, const char *
     snprintf(told->last, sizeof told->last, "%.20s %.20s %.20s", key, code ? code : "-", message);
 }
 
-TEST(deletions_are_told_one_by_one_and_only_of_whole_documents) { /* S27, X1 */
+TEST(deletions_are_told_one_by_one_and_only_of_whole_documents) { /* S27, xml.h#1 */
     static const struct {
         const char *text;
         unsigned deleted, failed;

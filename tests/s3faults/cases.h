@@ -3,9 +3,9 @@
  * cases: one shard under one set of rules, and what must have come of it.
  *
  * Why:     every row of the catalogue asks the same questions of another fault.
- * Promise: C1  durable means: the server holds exactly the bytes, under this upload's token, and
+ * Promise: 1   durable means: the server holds exactly the bytes, under this upload's token, and
  *              no upload is left open.
- *          C2  a case whose first rule never acted has failed.
+ *          2   a case whose first rule never acted has failed.
  * Limits:  shards of three parts unless said otherwise.
  * Threads: main thread only.
  * Next:    tests/support/s3world.h.

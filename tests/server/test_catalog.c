@@ -33,7 +33,7 @@ static enum cairn_code write_in_a_look(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_sql_run(tx, NULL, err, &clear);
 }
 
-TEST(a_change_that_fails_leaves_nothing_and_its_neighbours_stay) /* D1, D2 */
+TEST(a_change_that_fails_leaves_nothing_and_its_neighbours_stay) /* catalog.h#1, catalog.h#2 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_catalog *catalog = NULL;
@@ -44,7 +44,8 @@ TEST(a_change_that_fails_leaves_nothing_and_its_neighbours_stay) /* D1, D2 */
     int64_t rows = 0;
     EXPECT_CODE(cairn_srv_catalog_read(catalog, count, &rows, &err), CAIRN_OK);
     EXPECT_EQ_U64(rows, 1);
-    EXPECT(cairn_srv_catalog_read(catalog, write_in_a_look, NULL, &err) != CAIRN_OK); /* D3 */
+    EXPECT(cairn_srv_catalog_read(catalog, write_in_a_look, NULL, &err) !=
+           CAIRN_OK); /* catalog.h#4 */
     cairn_srv_catalog_free(catalog);
 }
 

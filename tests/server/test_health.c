@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What readyz says is what can be done: a row and an object are written and read (HE1, HE2). */
+/* What readyz says is what can be done: a row and an object are written and read (health.h#1,
+ * health.h#2). */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -33,7 +34,7 @@ static const char *check(const json_t *said, const char *name) {
     return cairn_world_text(json_object_get(said, "checks"), name);
 }
 
-TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* HE1 */
+TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* health.h#1 */
 {
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO_JSON json_t *said = NULL;
@@ -53,8 +54,8 @@ TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* HE1 */
     EXPECT(ready_is(&world, true, 10000, &said));
 }
 
-TEST(a_catalog_that_takes_no_change_makes_the_server_not_ready_and_readyz_answers) /* HE1, HE2 */
-{
+/* health.h#1, health.h#2 */
+TEST(a_catalog_that_takes_no_change_makes_the_server_not_ready_and_readyz_answers) {
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO_JSON json_t *said = NULL;
     struct cairn_srv_tx *shell = NULL;

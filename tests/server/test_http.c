@@ -134,7 +134,7 @@ static const struct {
     {400, "GET /livez HTTP/1.1\r\nX: a\r\n\r\n"},
 };
 
-TEST(what_the_library_refuses_is_one_problem_too) /* H4 */
+TEST(what_the_library_refuses_is_one_problem_too) /* server/http/http.h#1 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

@@ -91,7 +91,7 @@ static void *read_all(void *argument) {
 
 #define READERS 16
 
-TEST(more_readers_than_places_take_turns_and_all_get_every_byte) /* R6, M6 */
+TEST(more_readers_than_places_take_turns_and_all_get_every_byte) /* R6, stream.h#3 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
@@ -116,7 +116,7 @@ TEST(more_readers_than_places_take_turns_and_all_get_every_byte) /* R6, M6 */
     }
 }
 
-TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* M6 */
+TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* stream.h#3 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which nodes are kept, and what is told of them (N3, N4). */
+/* Which nodes are kept, and what is told of them (nodes.h#3, nodes.h#4). */
 #include <stdio.h>
 
 #include "server/nodes.h"
@@ -33,7 +33,7 @@ static json_t *find(const json_t *list, const char *node) {
     return NULL;
 }
 
-TEST(nodes_that_somebody_makes_up_take_no_row_and_push_nobody_out) /* N3 */
+TEST(nodes_that_somebody_makes_up_take_no_row_and_push_nobody_out) /* nodes.h#3 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
@@ -73,8 +73,8 @@ TEST(nodes_that_somebody_makes_up_take_no_row_and_push_nobody_out) /* N3 */
     EXPECT(!cairn_srv_node_last_heard(&world.inside.server, "idle", &heard_ms, &versions));
 }
 
-TEST(a_node_that_was_heard_before_it_joined_an_attempt_is_missed_like_any_other) /* N3, Q26 */
-{
+/* nodes.h#3, Q26 */
+TEST(a_node_that_was_heard_before_it_joined_an_attempt_is_missed_like_any_other) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save save;
@@ -108,7 +108,7 @@ TEST(a_journal_that_is_dead_on_a_node_is_told_of) {
     EXPECT_EQ_TEXT(cairn_world_text(json_object_get(later, "checks"), "nodes"), "ok");
 }
 
-TEST(two_uploaders_of_one_name_are_noticed_and_one_that_starts_again_is_not) /* N4 */
+TEST(two_uploaders_of_one_name_are_noticed_and_one_that_starts_again_is_not) /* nodes.h#4 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;

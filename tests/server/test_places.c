@@ -30,7 +30,7 @@ static void make(struct owner *owners, size_t count) {
         owners[i] = (struct owner){.place = {.lend = lend, .got = got}};
 }
 
-TEST(no_more_places_are_held_than_there_are) /* R6, PL1 */
+TEST(no_more_places_are_held_than_there_are) /* R6, places.h#1 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_places *places = NULL;
@@ -48,7 +48,7 @@ TEST(no_more_places_are_held_than_there_are) /* R6, PL1 */
     cairn_srv_places_free(places);
 }
 
-TEST(who_has_lent_a_place_gets_one_back_before_any_newcomer) /* PL2, PL3 */
+TEST(who_has_lent_a_place_gets_one_back_before_any_newcomer) /* places.h#2, places.h#3 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_places *places = NULL;
@@ -73,7 +73,7 @@ TEST(who_has_lent_a_place_gets_one_back_before_any_newcomer) /* PL2, PL3 */
     cairn_srv_places_free(places);
 }
 
-TEST(a_newcomer_does_not_get_what_is_lent_a_moment_after_others_were_refused) /* PL2 */
+TEST(a_newcomer_does_not_get_what_is_lent_a_moment_after_others_were_refused) /* places.h#2 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_places *places = NULL;
@@ -115,7 +115,7 @@ TEST(a_place_that_can_be_lent_after_a_while_is_found_by_looking) {
     cairn_srv_places_free(places);
 }
 
-TEST(who_leaves_while_it_waits_is_given_nothing) /* PL3 */
+TEST(who_leaves_while_it_waits_is_given_nothing) /* places.h#3 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_places *places = NULL;

@@ -3,7 +3,7 @@
  * world: a real cairn-server over a folder store, or the same inside the test, and saves by hand.
  *
  * Why:     server tests speak as uploaders do: begin, bytes into the store, shards and seals.
- * Promise: W1  one server, one folder, all gone at the end of the scope.
+ * Promise: 1   one server, one folder, all gone at the end of the scope.
  * Limits:  one server at a time in a world.
  * Threads: main thread only.
  * Next:    tests/support/daemon.h.

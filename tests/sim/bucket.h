@@ -4,10 +4,10 @@
  *
  * Why:     a store that answers late, applies what was given up, loses answers, keeps no tokens or
  *          checks no checksums decides which saves survive; a real one cannot be told to.
- * Promise: B1  a body is read from its sender's memory at two moments of its way and never after
+ * Promise: 1   a body is read from its sender's memory at two moments of its way and never after
  *              its request was answered, cancelled or its process was killed.
- *          B2  what had arrived whole may be applied although its sender is gone.
- *          B3  an object that is written again with other bytes, and bytes that change on the way,
+ *          2   what had arrived whole may be applied although its sender is gone.
+ *          3   an object that is written again with other bytes, and bytes that change on the way,
  *              are violations; both are told at once.
  * Limits:  OBJECTS_MAX objects; lists are walked.
  * Threads: one (tests/sim/kernel.h).
@@ -60,9 +60,9 @@ struct sim_store_faults {
     bool keeps_tokens, checks_crc, create_only, lists_uploads;
 };
 extern struct sim_store_faults sim_store_faults;
-extern struct sim_bucket sim_bucket;         /* everybody's */
-extern struct sim_bucket sim_bucket_wrong;   /* of a node without the mount */
-extern int sim_bucket_wrong_node;            /* -1: none */
+extern struct sim_bucket sim_bucket;       /* everybody's */
+extern struct sim_bucket sim_bucket_wrong; /* of a node without the mount */
+extern int sim_bucket_wrong_node;          /* -1: none */
 
 const struct sim_object *sim_bucket_find(const struct sim_bucket *bucket, const char *key);
 

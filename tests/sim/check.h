@@ -4,8 +4,8 @@
  *
  * Why:     a simulation is as good as what it notices; each check is a sentence of
  *          docs/promises.md or docs/protocol.md.
- * Promise: H1  a violation ends the seed as failed, whatever else happens.
- *          H2  what is compared are the bytes in the store with the bytes in the ranks' memory.
+ * Promise: 1   a violation ends the seed as failed, whatever else happens.
+ *          2   what is compared are the bytes in the store with the bytes in the ranks' memory.
  * Limits:  SAVES_MAX saves a seed.
  * Threads: one (tests/sim/kernel.h).
  * Next:    check.c, the sentences; world.h.

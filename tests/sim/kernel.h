@@ -4,13 +4,13 @@
  *
  * Why:     a fault that needs three threads and a kill in the right order is seen once in a
  *          thousand real runs and can never be repeated; here the seed is the order.
- * Promise: D1  one thread of the machine runs everything: every "thread" of the product is a fiber,
+ * Promise: 1   one thread of the machine runs everything: every "thread" of the product is a fiber,
  *              and only one runs, until it locks, waits, polls or ends.
- *          D2  the next fiber, every delay and every random byte come from the seed; no real clock
+ *          2   the next fiber, every delay and every random byte come from the seed; no real clock
  *              is read, so a seed gives the same run again.
- *          D3  a killed process never runs again; its descriptors are closed, its heap is left as
+ *          3   a killed process never runs again; its descriptors are closed, its heap is left as
  *              it is, so that bytes "on the wire" can be looked at after it.
- *          D4  time stands still while fibers can run (but for a few microseconds each turn) and
+ *          4   time stands still while fibers can run (but for a few microseconds each turn) and
  *              jumps to the next deadline when none can.
  * Limits:  FIBERS_MAX at once, descriptors below 4,096.
  * Threads: one.
@@ -36,8 +36,8 @@ struct sim_process {
     char nonce[40];            /* libcairn's, of this process */
     int ended_fds[16];         /* descriptors that say that it has ended */
     size_t ended_count;
-    bool disk_full;        /* writes fail */
-    uint64_t kill_chance;  /* per mille at each crash point */
+    bool disk_full;       /* writes fail */
+    uint64_t kill_chance; /* per mille at each crash point */
     struct sim_process *next;
 };
 
@@ -51,7 +51,7 @@ void sim_kernel_stop(void); /* from a fiber: end the run */
 uint64_t sim_now_us(void);
 uint64_t sim_steps(void);
 uint64_t sim_random(void);
-uint64_t sim_below(uint64_t bound);              /* 0 when bound is 0 */
+uint64_t sim_below(uint64_t bound);               /* 0 when bound is 0 */
 uint64_t sim_between(uint64_t from, uint64_t to); /* both may come */
 bool sim_chance(uint64_t per_mille);
 
@@ -89,7 +89,7 @@ bool sim_tracing(void);
 void sim_calls_kill(struct sim_process *process); /* SQLite's connections of a killed server */
 struct sim_calls {
     uint64_t fsync_us_max, copy_us_max;
-    bool crash_points; /* processes may be killed at named points */
+    bool crash_points;                  /* processes may be killed at named points */
     bool (*dies_at)(const char *point); /* NULL, or who is told of each and may say so, too */
 };
 extern struct sim_calls sim_calls;

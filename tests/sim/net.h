@@ -4,9 +4,9 @@
  *
  * Why:     requests that arrive late, twice or never, and answers that somebody else gave, are
  *          where "retry" and "final" are mixed up.
- * Promise: N1  server/http/ itself and the handlers judge and answer;
+ * Promise: 1   server/http/ itself and the handlers judge and answer;
  *              net.c stands where libmicrohttpd and libcurl stand and copies bytes.
- *          N2  a request is delivered at most once for each time that it was sent, but possibly
+ *          2   a request is delivered at most once for each time that it was sent, but possibly
  *              after its sender has given it up; an answer may be lost after it was applied.
  * Limits:  one server at a time.
  * Threads: one (tests/sim/kernel.h).
@@ -20,11 +20,11 @@
 
 /* What the seed does to the way of one node, from now on. */
 struct sim_way {
-    bool cut;           /* nothing gets through: no answer until the time is over */
-    bool foreign;       /* a proxy answers 404 with a page of its own */
-    uint32_t lost;      /* per mille: applied, and the answer is lost */
-    uint32_t late;      /* per mille: given up by the sender, delivered later */
-    uint64_t us_max;    /* one way */
+    bool cut;        /* nothing gets through: no answer until the time is over */
+    bool foreign;    /* a proxy answers 404 with a page of its own */
+    uint32_t lost;   /* per mille: applied, and the answer is lost */
+    uint32_t late;   /* per mille: given up by the sender, delivered later */
+    uint64_t us_max; /* one way */
 };
 extern struct sim_way sim_ways[SIM_NODES_MAX];
 

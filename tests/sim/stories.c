@@ -265,8 +265,8 @@ static void *stray_record(void *unused) {
 
 /* ---- RANK_KILL (V41) ---- */
 
-/* T2: one that nobody knew yet, and one whose end a backup makes the catalog forget, leave versions
- * open until open_max. */
+/* stories.h#2: one that nobody knew yet, and one whose end a backup makes the catalog forget, leave
+ * versions open until open_max. */
 static void *rank_kill(void *unused) {
     (void)unused;
     uint32_t rank = (uint32_t)sim_below(sim_plan.ranks);
@@ -281,7 +281,7 @@ static void *rank_kill(void *unused) {
 
 /* ---- REUSED_JOB (V38) ---- */
 
-/* T2 */
+/* stories.h#2 */
 static bool is_reported(void) {
     for (int i = 0; i < 50; i++) {
         if (sim_check_ended_ranks()) return true;

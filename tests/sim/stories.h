@@ -4,8 +4,9 @@
  *
  * Why:     what chaos.c does at any moment meets some faults once in ten thousand seeds: a manifest
  *          of another release is there only between a commit's manifest and its transaction.
- * Promise: T1  a story is over before the faults are (W2); what an operator has to do is done then.
- *          T2  what the protocol leaves open by nature (section 6) is not played: an incarnation
+ * Promise: 1   a story is over before the faults are (world.h#2); what an operator has to do is
+ *              done then.
+ *          2   what the protocol leaves open by nature (section 6) is not played: an incarnation
  *              that bears no word comes only after the end of the one before was reported.
  * Limits:  one of each a seed.
  * Threads: one (tests/sim/kernel.h).

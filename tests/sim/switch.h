@@ -4,7 +4,7 @@
  *
  * Why:     swapcontext asks the kernel twice each time, and AddressSanitizer wipes the shadow of
  *          the whole stack on top.
- * Promise: S1  sim_switch keeps what a call keeps, and returns when somebody switches back.
+ * Promise: 1   sim_switch keeps what a call keeps, and returns when somebody switches back.
  * Limits:  x86-64; elsewhere swapcontext.
  * Threads: one.
  * Next:    kernel.c.

@@ -3,9 +3,9 @@
  * world: the processes of one seed, what they do and what befalls them.
  *
  * Why:     one place that says what a seed means.
- * Promise: W1  everything that differs between two seeds is in struct sim_plan or drawn from
+ * Promise: 1   everything that differs between two seeds is in struct sim_plan or drawn from
  *              sim_random.
- *          W2  faults end before the ranks stop waiting: what is then not committed and not told
+ *          2   faults end before the ranks stop waiting: what is then not committed and not told
  *              is a violation.
  * Limits:  SIM_NODES nodes, SIM_RANKS_MAX ranks.
  * Threads: one (tests/sim/kernel.h).

@@ -3,7 +3,7 @@
  * multipart_run: one shard of three blocks, whose answers a test writes by hand.
  *
  * Why:     several files ask the state machine what comes next after which answer.
- * Promise: R1  an action that next() gave is answered once, by one of the answers.
+ * Promise: 1   an action that next() gave is answered once, by one of the answers.
  * Limits:  SIZE bytes, PARTS blocks.
  * Threads: main thread only.
  * Next:    store/multipart.h.

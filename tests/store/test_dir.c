@@ -217,7 +217,7 @@ TEST(absent_keys_and_folders_are_not_found) {
     EXPECT(exists(&place, "a/b"));
 }
 
-TEST(no_key_leaves_the_root_and_no_link_is_followed) { /* D1 */
+TEST(no_key_leaves_the_root_and_no_link_is_followed) { /* inside.h#1 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     REQUIRE(place_open(&place, false));
@@ -297,7 +297,7 @@ TEST(complete_refuses_missing_bytes_wrong_parts_and_an_existing_name) {
     EXPECT_CODE(upload_part(&place, KEY, data, &parts[0], 0, &err), CAIRN_NOT_FOUND);
 }
 
-TEST(v26_bytes_that_changed_after_staging_are_not_accepted) { /* D4, P4, Q42 */
+TEST(v26_bytes_that_changed_after_staging_are_not_accepted) { /* inside.h#4, P4, Q42 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     REQUIRE(place_open(&place, false));
@@ -416,7 +416,7 @@ static void note_done(struct cairn_store_request *request) {
     *(bool *)request->owner = true;
 }
 
-TEST(a_small_get_is_not_stuck_behind_a_large_put) { /* D5 */
+TEST(a_small_get_is_not_stuck_behind_a_large_put) { /* inside.h#5 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     REQUIRE(place_open(&place, false));
@@ -517,7 +517,7 @@ TEST(two_workers_write_parts_of_one_upload_and_prune_beside_creators) {
     cairn_store_worker_free(other);
 }
 
-TEST(without_openat2_the_same_rules_hold) { /* D1 */
+TEST(without_openat2_the_same_rules_hold) { /* inside.h#1 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     REQUIRE(place_open(&place, false));
@@ -562,7 +562,7 @@ TEST(a_full_file_system_is_said_with_the_object_and_leaves_nothing) { /* K09 */
     EXPECT(umount(folder) == 0);
 }
 
-TEST(only_what_a_worker_published_itself_needs_no_second_sync) { /* D3 */
+TEST(only_what_a_worker_published_itself_needs_no_second_sync) { /* inside.h#3 */
     struct cairn_store_dir_worker worker = {0};
     struct stat st;
     char path[600];

@@ -64,7 +64,7 @@ TEST(a_rule_fails_its_nth_match_before_anything_is_applied) {
     EXPECT_EQ_U64(cairn_store_fault_count(place.store, 1), 2);
 }
 
-TEST(a_lost_reply_is_applied_and_told_as_unknown) { /* X3, O6 */
+TEST(a_lost_reply_is_applied_and_told_as_unknown) { /* fault.h#3, O6 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     REQUIRE_OK(open_with(&place, "put:*:1:lose_reply", &err));
@@ -148,7 +148,7 @@ TEST(a_hanging_request_ends_by_deadline_cancel_or_with_its_worker) { /* O4 */
     EXPECT(second && two.code == CAIRN_CANCELLED);
 }
 
-TEST(chance_follows_the_seed) { /* X2 */
+TEST(chance_follows_the_seed) { /* fault.h#2 */
     uint64_t counts[2] = {0};
     for (int i = 0; i < 2; i++) {
         CAIRN_AUTO(place) place = {0};

@@ -167,7 +167,7 @@ TEST(s02_a_forbidden_complete_fails_at_once) {
     EXPECT_FAILED(&run, FORBIDDEN);
 }
 
-TEST(s05_a_lost_reply_to_complete_is_success_when_the_object_is_ours) { /* R3 */
+TEST(s05_a_lost_reply_to_complete_is_success_when_the_object_is_ours) { /* multipart.h#2 */
     CAIRN_AUTO(run) run = {0};
     REQUIRE(start(&run, CAIRN_MIB));
     REQUIRE(send_parts(&run));
@@ -178,7 +178,8 @@ TEST(s05_a_lost_reply_to_complete_is_success_when_the_object_is_ours) { /* R3 */
     EXPECT_NEXT(&run, DURABLE);
 }
 
-/* R3: moto's HEAD, for one, states the CRC32 of an object made of parts as its CRC32C. */
+/* multipart.h#2: moto's HEAD, for one, states the CRC32 of an object made of parts as its CRC32C.
+ * */
 TEST(r3_a_stated_checksum_that_differs_is_settled_by_reading_the_object_back) {
     for (int right = 0; right < 2; right++) {
         CAIRN_AUTO(run) run = {0};

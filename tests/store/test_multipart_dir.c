@@ -189,7 +189,7 @@ TEST(a_shard_that_cannot_be_sent_leaves_nothing_in_the_folder) {
     }
 }
 
-TEST(a_foreign_object_stays_and_the_shard_fails_by_name) { /* M3 */
+TEST(a_foreign_object_stays_and_the_shard_fails_by_name) { /* multipart.h#5 */
     CAIRN_AUTO(shard) shard = {0};
     struct cairn_error err = {0};
     REQUIRE(shard_open(&shard, cairn_test_folder(), "", 7));

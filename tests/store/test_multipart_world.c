@@ -246,14 +246,15 @@ static void check_action(struct world *w, const struct cairn_multipart_action *a
         const struct cairn_multipart_action *other = &w->flight[i].action;
         bool both = other->kind == CAIRN_MULTIPART_PART && action->kind == CAIRN_MULTIPART_PART;
         if (!both) broken(w, "something is under way beside a part"); /* drained first */
-        if (both && other->part_number == action->part_number) broken(w, "a part twice"); /* M1 */
+        if (both && other->part_number == action->part_number)
+            broken(w, "a part twice"); /* multipart.h#3 */
     }
     if (action->kind != CAIRN_MULTIPART_PART) return;
     uint64_t offset = (action->part_number - 1) * w->part_bytes;
     if (action->offset != offset ||
         action->length != cairn_min_u64(w->part_bytes, w->size - offset) ||
         action->crc32c != crc_of(w, offset, action->length)) {
-        broken(w, "a part's bytes moved"); /* M1 */
+        broken(w, "a part's bytes moved"); /* multipart.h#3 */
     }
 }
 
@@ -388,7 +389,7 @@ static enum cairn_multipart_kind run(struct world *w, struct cairn_multipart *mp
 static void check_end(struct world *w, struct cairn_multipart *mp, enum cairn_multipart_kind end) {
     struct cairn_multipart_action action;
     cairn_multipart_next(mp, &action);
-    if (action.kind != end) broken(w, "an action after the end"); /* M2 */
+    if (action.kind != end) broken(w, "an action after the end"); /* multipart.h#4 */
     if (end == CAIRN_MULTIPART_FAILED && mp->error.code == CAIRN_OK)
         broken(w, "failed, unexplained");
     for (int late = 0; late < 2; late++) { /* now, and after all that is late has landed */

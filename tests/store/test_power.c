@@ -60,7 +60,7 @@ static struct cairn_store_request put_of(const char *key, const void *data, size
                                         .crc32c = cairn_crc32c(0, data, size)};
 }
 
-TEST(an_acknowledged_put_is_there_after_a_power_cut_with_all_its_folders) /* D2, O1 */
+TEST(an_acknowledged_put_is_there_after_a_power_cut_with_all_its_folders) /* inside.h#2, O1 */
 {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
@@ -77,7 +77,7 @@ TEST(an_acknowledged_put_is_there_after_a_power_cut_with_all_its_folders) /* D2,
     EXPECT(is_in_image(&place, "a/f/manifest", "{}", 2));
 }
 
-TEST(a_completed_upload_is_there_after_a_power_cut) /* D2, I2 */
+TEST(a_completed_upload_is_there_after_a_power_cut) /* inside.h#2, I2 */
 {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};

@@ -35,7 +35,7 @@ static void one_good(struct bench *b) {
     EXPECT(result(b, &ticket, CAIRN_RETRY_GOOD) == CAIRN_RETRY_DONE);
 }
 
-TEST(at_a_healthy_endpoint_a_request_is_tried_five_times) { /* Y1, P11 */
+TEST(at_a_healthy_endpoint_a_request_is_tried_five_times) { /* retry.h#1, P11 */
     struct bench b;
     bench_init(&b, 8);
     struct cairn_retry_ticket bad = {0};
@@ -49,7 +49,8 @@ TEST(at_a_healthy_endpoint_a_request_is_tried_five_times) { /* Y1, P11 */
     EXPECT_EQ_U64(bad.tries_sent, 5);
 }
 
-TEST(a_request_that_is_put_off_again_and_again_is_not_given_up_after_five_tries) { /* Y1, S08 */
+/* retry.h#1, S08 */
+TEST(a_request_that_is_put_off_again_and_again_is_not_given_up_after_five_tries) {
     struct bench b;
     bench_init(&b, 8);
     struct cairn_retry_ticket put_off = {0};
@@ -65,7 +66,7 @@ TEST(a_request_that_is_put_off_again_and_again_is_not_given_up_after_five_tries)
     EXPECT(waited > 20000); /* it does not hurry either */
 }
 
-TEST(a_name_server_that_is_away_fails_nothing_while_kept_connections_go_on) { /* Y1, S28 */
+TEST(a_name_server_that_is_away_fails_nothing_while_kept_connections_go_on) { /* retry.h#1, S28 */
     struct bench b;
     bench_init(&b, 8);
     struct cairn_retry_ticket nameless = {0};
@@ -79,7 +80,7 @@ TEST(a_name_server_that_is_away_fails_nothing_while_kept_connections_go_on) { /*
     EXPECT(result(&b, &nameless, CAIRN_RETRY_GOOD) == CAIRN_RETRY_DONE);
 }
 
-TEST(a_quarter_of_slow_downs_over_ten_thousand_requests_fails_none) { /* Y1 */
+TEST(a_quarter_of_slow_downs_over_ten_thousand_requests_fails_none) { /* retry.h#1 */
     struct bench b;
     bench_init(&b, 64);
     uint32_t chance = 1;
@@ -98,7 +99,7 @@ TEST(a_quarter_of_slow_downs_over_ten_thousand_requests_fails_none) { /* Y1 */
     }
 }
 
-TEST(extra_requests_stay_within_a_tenth_and_one_a_second) { /* Y1 */
+TEST(extra_requests_stay_within_a_tenth_and_one_a_second) { /* retry.h#1 */
     struct bench b;
     bench_init(&b, 64);
     uint64_t first = 0, extra = 0, start = b.clock.elapsed_ms;
@@ -119,7 +120,7 @@ TEST(extra_requests_stay_within_a_tenth_and_one_a_second) { /* Y1 */
     EXPECT(extra <= first / 10 + seconds + 30);
 }
 
-TEST(an_outage_of_a_minute_fails_nothing_and_is_probed_gently) { /* Y2 */
+TEST(an_outage_of_a_minute_fails_nothing_and_is_probed_gently) { /* retry.h#2 */
     struct bench b;
     bench_init(&b, 16);
     one_good(&b);
@@ -148,7 +149,7 @@ TEST(an_outage_of_a_minute_fails_nothing_and_is_probed_gently) { /* Y2 */
     EXPECT(b.clock.elapsed_ms - healed_at <= 30000);
 }
 
-TEST(what_failed_before_the_pause_does_not_count) { /* Y2 */
+TEST(what_failed_before_the_pause_does_not_count) { /* retry.h#2 */
     struct bench b;
     bench_init(&b, 16);
     struct cairn_retry_ticket ticket = {0};
@@ -160,7 +161,7 @@ TEST(what_failed_before_the_pause_does_not_count) { /* Y2 */
     EXPECT_EQ_U64(cairn_retry_concurrency(&b.retry), 1);
 }
 
-TEST(what_still_ends_well_when_an_outage_begins_makes_no_other_give_up) { /* Y2 */
+TEST(what_still_ends_well_when_an_outage_begins_makes_no_other_give_up) { /* retry.h#2 */
     for (uint64_t seed = 0; seed < 50; seed++) {
         struct bench b;
         bench_init(&b, 16);
@@ -177,7 +178,7 @@ TEST(what_still_ends_well_when_an_outage_begins_makes_no_other_give_up) { /* Y2 
     }
 }
 
-TEST(a_failed_probe_lets_another_request_try) { /* Y2 */
+TEST(a_failed_probe_lets_another_request_try) { /* retry.h#2 */
     struct bench b;
     bench_init(&b, 16);
     struct cairn_retry_ticket bad = {0}, good = {0};
@@ -211,7 +212,7 @@ TEST(a_dropped_probe_makes_room_for_the_next) {
     EXPECT_EQ_U64(b.retry.under_way, 0);
 }
 
-TEST(delays_have_full_jitter_within_their_bounds_and_honour_retry_after) { /* Y3 */
+TEST(delays_have_full_jitter_within_their_bounds_and_honour_retry_after) { /* retry.h#3 */
     struct bench b;
     bench_init(&b, 16);
     for (uint32_t tries = 1; tries <= 12; tries++) {
@@ -232,7 +233,7 @@ TEST(delays_have_full_jitter_within_their_bounds_and_honour_retry_after) { /* Y3
     cairn_retry_result(&b.retry, &ticket, CAIRN_RETRY_GOOD, 0);
 }
 
-TEST(a_slow_down_halves_the_requests_under_way_and_they_climb_back_in_30_s) { /* Y4, S08 */
+TEST(a_slow_down_halves_the_requests_under_way_and_they_climb_back_in_30_s) { /* retry.h#4, S08 */
     struct bench b;
     bench_init(&b, 64);
     struct cairn_retry_ticket tickets[64] = {0};
@@ -258,7 +259,7 @@ TEST(a_slow_down_halves_the_requests_under_way_and_they_climb_back_in_30_s) { /*
     EXPECT_EQ_U64(before, 64);
 }
 
-TEST(one_slow_down_in_twenty_answers_halves_nothing) { /* Y4 */
+TEST(one_slow_down_in_twenty_answers_halves_nothing) { /* retry.h#4 */
     struct bench b;
     bench_init(&b, 64);
     for (int i = 0; i < 2000; i++) {

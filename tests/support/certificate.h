@@ -3,7 +3,7 @@
  * certificate: self-signed certificates for tests, good or wrong in one thing.
  *
  * Why:     what a client does with a wrong certificate is only seen with one.
- * Promise: T1  key and certificate are files of the test's own folder, made anew for each test.
+ * Promise: 1   key and certificate are files of the test's own folder, made anew for each test.
  * Limits:  one name or address each.
  * Threads: main thread only.
  * Next:    tests/s3faults/test_names.c.

@@ -4,9 +4,9 @@
  *
  * Why:     promises about kill -9, restart and lost replies are only proven on the program that is
  *          shipped, not on a function that was called in the test's own process.
- * Promise: G1  start returns when the port file is there (or the program ended, or time is up).
- *          G2  release kills and reaps; nothing that a test started outlives the test program.
- *          G3  end lets it end by itself, so that its leaks are reported (tests/reports.h), and
+ * Promise: 1   start returns when the port file is there (or the program ended, or time is up).
+ *          2   release kills and reaps; nothing that a test started outlives the test program.
+ *          3   end lets it end by itself, so that its leaks are reported (tests/reports.h), and
  *              fails the test when it died of a signal that nobody sent.
  * Limits:  64 daemons at a time; 32 arguments each.
  * Threads: main thread only.

@@ -5,8 +5,8 @@
  * Why:     an answer that never comes, a refusal at each message, a death at each message and a
  *          restart that forgot everything must be produced on request; the real uploader does that
  *          only by accident.
- * Promise: F1  what is not scripted is answered as docs/socket.md says, without journal and store.
- *          F2  every message is recorded with its blob, in the order it came.
+ * Promise: 1   what is not scripted is answered as docs/socket.md says, without journal and store.
+ *          2   every message is recorded with its blob, in the order it came.
  * Limits:  one version to restore; 8 connections.
  * Threads: one of its own; the functions may be called from the main thread at any time.
  * Next:    tests/client/test_save.c.

@@ -4,8 +4,8 @@
  *
  * Why:     a network file system that is away blocks whoever reads, for as long as it is away; a
  *          file of a test's own folder never does.
- * Promise: G1  every name is a regular file of `bytes` bytes that may be opened.
- *          G2  release ends all reads with an error and takes the mount away.
+ * Promise: 1   every name is a regular file of `bytes` bytes that may be opened.
+ *          2   release ends all reads with an error and takes the mount away.
  * Limits:  needs the right to mount, and /dev/fuse. 64 requests that wait.
  * Threads: one of its own answers the kernel.
  * Next:    tests/uploader/test_files.c.

@@ -4,7 +4,7 @@
  *
  * Why:     where keys come from depends on two dozen variables and files; a test that forgets one
  *          of them passes on one machine and asks the network on another.
- * Promise: E1  after _clear none of the variables is set, HOME is the test's folder, and instance
+ * Promise: 1   after _clear none of the variables is set, HOME is the test's folder, and instance
  *              metadata are off; release does the same again.
  * Limits:  one stage at a time.
  * Threads: main thread only.

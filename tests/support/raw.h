@@ -3,7 +3,7 @@
  * raw: one TCP connection, byte by byte.
  *
  * Why:     what an HTTP client would never send is what a server must be tested with.
- * Promise: A1  everything has a time-out; a test never hangs on its peer.
+ * Promise: 1   everything has a time-out; a test never hangs on its peer.
  * Limits:  replies of 1 MiB.
  * Threads: one owner.
  * Next:    tests/server/test_http.c.

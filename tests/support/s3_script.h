@@ -3,7 +3,7 @@
  * s3_script: an S3 store that talks to a server which follows a script.
  *
  * Why:     one wrong answer at a time, and a look at what was sent, is all that most rules of the
- *          S3 store need for a test.
+ *          1  store need for a test.
  * Promise: the n-th request gets the n-th line, the last line is repeated; heads[] keeps what came.
  * Limits:  64 requests are kept.
  * Threads: heads[] is read after the request it belongs to was answered.

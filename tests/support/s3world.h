@@ -4,9 +4,9 @@
  *
  * Why:     what a fault of the store does to a save is seen only with the real client, the real
  *          state machine and a real connection in between.
- * Promise: W1  the whole run is logged at trace level; release fails the test when a key, a token
+ * Promise: 1   the whole run is logged at trace level; release fails the test when a key, a token
  *              or a signature stands in the log (A04).
- *          W2  send ends by its limit, whatever the store does.
+ *          2   send ends by its limit, whatever the store does.
  * Limits:  one world at a time, since keys are told by the environment.
  * Threads: main thread only; a shard is sent by threads that end before send returns.
  * Next:    tests/support/s3fault/README.md for the rules; tests/s3faults.

@@ -4,9 +4,9 @@
  *
  * Why:     rules of hours and days (grace, silence, sweeps, a suspended machine, a wall clock that
  *          jumps) are tested as rules, in milliseconds, and the same way each time.
- * Promise: I1  what runs is the server's own code, from the request's route to the rows; left out
+ * Promise: 1   what runs is the server's own code, from the request's route to the rows; left out
  *              are HTTP, threads and the disk under the catalog.
- *          I2  time stands still but for cairn_inside_pass and for a request that waits.
+ *          2   time stands still but for cairn_inside_pass and for a request that waits.
  * Limits:  one thread; a folder store; no streamed reads.
  * Threads: the test's thread only.
  * Next:    tests/server/test_time.c; server/request.h.

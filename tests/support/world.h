@@ -3,8 +3,8 @@
  * world: a server, a folder store and the uploaders of several nodes, as real processes.
  *
  * Why:     what a save promises is kept by three programs together; it is tested on them.
- * Promise: W1  everything lives in the test's folder and is killed at release.
- *          W2  a restarted program has the same address, folders and settings as before.
+ * Promise: 1   everything lives in the test's folder and is killed at release.
+ *          2   a restarted program has the same address, folders and settings as before.
  * Limits:  CAIRN_WORLD_NODES_MAX nodes.
  * Threads: main thread only.
  * Next:    tests/client/test_world.c; tests/support/daemon.h.

@@ -63,6 +63,82 @@ TEST(each_event_is_logged_in_one_place) {
     EXPECT(names->count > 100);
 }
 
+/* ---- promises ---- */
+
+/* The size of a promise's number at the start of a line of a header's introduction, or 0. */
+static size_t promise_of(const char *line, const char **ret_label) {
+    const char *label = line + strlen(" *          ");
+    if (strncmp(line, " * Promise: ", 12) != 0 && strncmp(line, " *          ", 12) != 0) return 0;
+    size_t capitals = strspn(label, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    size_t digits = strspn(label + capitals, "0123456789");
+    size_t size = capitals + digits;
+    size += digits && label[size] >= 'a' && label[size] <= 'z';
+    *ret_label = label;
+    return digits && capitals <= 2 && !strncmp(label + size, "  ", 2) ? size : 0;
+}
+
+/* A rule of docs/protocol.md or a line of docs/promises.md, which a header repeats. */
+static bool is_of_a_page(const char *label, size_t size) {
+    size_t digits = strspn(label + 1, "0123456789");
+    return *label == 'Q' || *label == 'P' || digits == 2 || (size == 3 && digits == 2);
+}
+
+struct promises {
+    struct names *names;
+    size_t cited;
+};
+
+static void collect_promises(void *owner, const struct cairn_tidy_file *file) {
+    struct promises *promises = owner;
+    const char *end = strstr(file->text, "\n */");
+    for (const char *line = file->text; line && end && line < end;) {
+        const char *label = NULL, *next = strchr(line, '\n');
+        size_t size = promise_of(line, &label);
+        if (size && *label >= '0' && *label <= '9') {
+            char name[80];
+            const char *slash = strrchr(file->path, '/');
+            snprintf(name, sizeof name, "%s#%.*s", slash + 1, (int)size, label);
+            (void)note(promises->names, name, strlen(name), file->path);
+            snprintf(name, sizeof name, "%s#%.*s", file->path, (int)size, label);
+            cairn_test_check(!note(promises->names, name, strlen(name), file->path), __FILE__,
+                             __LINE__, "%s is promised once", name);
+        } else if (size) {
+            cairn_test_check(is_of_a_page(label, size), __FILE__, __LINE__,
+                             "%s: the promise %.*s is a number, or a rule of a page", file->path,
+                             (int)size, label);
+        }
+        line = next ? next + 1 : NULL;
+    }
+}
+
+static void check_citations(void *owner, const struct cairn_tidy_file *file) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_/";
+    struct promises *promises = owner;
+    for (const char *at = file->text; (at = strstr(at, ".h#")); at += 3) {
+        const char *start = at;
+        while (start > file->text && strchr(letters, start[-1])) start--;
+        size_t digits = strspn(at + 3, "0123456789");
+        if (!digits || start == at) continue;
+        size_t size = (size_t)(at - start) + 3 + digits;
+        size += start[size] >= 'a' && start[size] <= 'z';
+        promises->cited++;
+        size_t before = promises->names->count;
+        cairn_test_check(note(promises->names, start, size, file->path) != NULL, __FILE__, __LINE__,
+                         "%s: %.*s is a promise of that header", file->path, (int)size, start);
+        promises->names->count = before;
+    }
+}
+
+TEST(a_promise_is_numbered_in_its_header_and_cited_by_file_and_number) {
+    CAIRN_AUTO_HEAP struct names *names = calloc(1, sizeof *names);
+    struct promises promises = {.names = names};
+    REQUIRE(names);
+    cairn_tidy_walk(CAIRN_TIDY_HEADER, collect_promises, &promises);
+    cairn_tidy_walk(CAIRN_TIDY_CODE, check_citations, &promises);
+    EXPECT(names->count > 400);
+    EXPECT(promises.cited > 200);
+}
+
 /* ---- what to read next ---- */
 
 static bool exists(const char *folder, int folder_size, const char *name, int size) {

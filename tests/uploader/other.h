@@ -3,7 +3,7 @@
  * other: rank 1 of two, on a node of its own, played by requests to the server.
  *
  * Why:     what rank 0 and its uploader owe the others is seen from the others' side.
- * Promise: O1  it belongs to the attempt that rank 0 opened as job-1 of llm/seven.
+ * Promise: 1   it belongs to the attempt that rank 0 opened as job-1 of llm/seven.
  * Limits:  it begins and never seals.
  * Threads: main thread only.
  * Next:    tests/uploader/world.h.

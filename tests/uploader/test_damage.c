@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Damage inside the journal concerns the entries whose records it took, and no other (Q45, J2). */
+/* Damage inside the journal concerns the entries whose records it took, and no other (Q45,
+ * journal.h#2). */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -34,7 +35,9 @@ struct made {
     } groups[GROUPS_MAX]; /* the first one is the header */
     struct notes notes[ENTRIES + 1];
 };
-static void cairn_made_release(struct made *made) { cairn_buf_release(&made->bytes); }
+static void cairn_made_release(struct made *made) {
+    cairn_buf_release(&made->bytes);
+}
 
 struct told {
     struct notes notes[ENTRIES + 1];
@@ -167,8 +170,7 @@ static bool fits(const struct made *made, const struct told *told, const bool *h
             concerned |= hit[i] && touches(made, i, entry);
         if (was->closed && !is->count && !is->damaged) continue;
         bool lost = concerned || (all && is->damaged);
-        if ((was->closed && !all) || is->damaged != lost ||
-            !is_what_is_left(was, is, hit))
+        if ((was->closed && !all) || is->damaged != lost || !is_what_is_left(was, is, hit))
             return false;
     }
     return true;
@@ -235,8 +237,8 @@ static size_t group_of_an_open_entry(void) {
     return SIZE_MAX;
 }
 
-TEST(v29_a_bit_in_the_middle_costs_the_entries_of_its_group_and_no_other) /* Q45, J2, N03 */
-{
+/* Q45, journal.h#2, N03 */
+TEST(v29_a_bit_in_the_middle_costs_the_entries_of_its_group_and_no_other) {
     REQUIRE(made_with(40, 1));
     bool none[GROUPS_MAX] = {0};
     REQUIRE(comes_back(&made, none, false));
@@ -316,7 +318,7 @@ TEST(v29_when_more_is_lost_than_a_head_remembers_all_that_was_open_is_concerned)
 }
 
 /* Groups of an older file, of higher sequences, lie behind the end of this one. */
-TEST(v29_what_an_older_file_left_behind_the_end_is_no_group) /* Q45, J2 */
+TEST(v29_what_an_older_file_left_behind_the_end_is_no_group) /* Q45, journal.h#2 */
 {
     CAIRN_AUTO(buf) old = {0};
     struct cairn_error err = {0};
@@ -325,8 +327,8 @@ TEST(v29_what_an_older_file_left_behind_the_end_is_no_group) /* Q45, J2 */
     REQUIRE_OK(cairn_buf_append(&old, made.bytes.data, made.bytes.size, &err));
     REQUIRE(made_with(10, 7));
     REQUIRE(old.size > made.bytes.size);
-    REQUIRE_OK(cairn_buf_append(&made.bytes, old.data + made.bytes.size,
-                                old.size - made.bytes.size, &err));
+    REQUIRE_OK(cairn_buf_append(&made.bytes, old.data + made.bytes.size, old.size - made.bytes.size,
+                                &err));
     EXPECT(comes_back(&made, none, false));
 }
 
@@ -346,8 +348,7 @@ static bool put2(struct cairn_buf *file, uint64_t sequence, uint64_t entry, json
 
 static bool make2(struct cairn_buf *ret) {
     json_t *header = json_pack("{s:s, s:i, s:s}", "t", "journal", "format", 2, "node", "n1");
-    return put2(ret, 1, 0, header) &&
-           put2(ret, 2, 5, json_pack("{s:s}", "t", "begin")) &&
+    return put2(ret, 1, 0, header) && put2(ret, 2, 5, json_pack("{s:s}", "t", "begin")) &&
            put2(ret, 3, 6, json_pack("{s:s}", "t", "begin"));
 }
 
@@ -370,7 +371,7 @@ TEST(a_journal_of_format_2_is_read_and_written_anew) /* P15 */
     EXPECT(memmem(first.records.data, first.records.size, "\"format\":3", 10) != NULL);
 }
 
-TEST(a_damaged_journal_of_format_2_is_refused_by_its_offset) /* J2, N03 */
+TEST(a_damaged_journal_of_format_2_is_refused_by_its_offset) /* journal.h#2, N03 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};

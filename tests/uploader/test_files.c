@@ -21,7 +21,7 @@ static bool give(struct cairn_trainer *trainer, const struct trainer_save *save,
     return taken;
 }
 
-TEST(files_that_never_answer_hold_up_no_other_save) /* E9 */
+TEST(files_that_never_answer_hold_up_no_other_save) /* uploader/send/send.h#5 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) hung = {0};

@@ -17,8 +17,8 @@ struct script {
     pthread_t thread;
     _Atomic bool stop;
     _Atomic unsigned begins, listings, fails, generation;
-    _Atomic unsigned opens; /* so many answers more call the version open */
-    _Atomic bool over;      /* they call it given up */
+    _Atomic unsigned opens;             /* so many answers more call the version open */
+    _Atomic bool over;                  /* they call it given up */
     _Atomic bool unknown, fenced, deaf; /* deaf: to heartbeats */
     char version[48];
 };
@@ -163,7 +163,7 @@ TEST(a_version_that_the_server_calls_unknown_is_told_again) /* Q19 */
     script_stop(&script);
 }
 
-TEST(a_catalog_of_another_generation_is_told_everything_sealed_again) /* Q19, V3, Q47 */
+TEST(a_catalog_of_another_generation_is_told_everything_sealed_again) /* Q19, UV3, Q47 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -193,7 +193,7 @@ TEST(what_was_told_before_the_first_answer_to_a_heartbeat_is_told_again) /* Q19,
     script_stop(&script);
 }
 
-TEST(a_fence_in_a_heartbeat_ends_what_was_not_told) /* Q6, V1 */
+TEST(a_fence_in_a_heartbeat_ends_what_was_not_told) /* Q6, UV1 */
 {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};

@@ -55,7 +55,7 @@ static enum cairn_code add(struct cairn_up_journal *journal, uint64_t entry, con
     return cairn_up_journal_append(journal, &record, 1, err);
 }
 
-TEST(open_entries_come_back_in_order_and_closed_ones_do_not) /* J2, J4 */
+TEST(open_entries_come_back_in_order_and_closed_ones_do_not) /* journal.h#2, journal.h#4 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};
@@ -92,7 +92,7 @@ TEST(of_records_of_which_one_could_not_be_made_none_is_written) {
     cairn_up_journal_free(journal);
 }
 
-TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) /* J2 */
+TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) /* journal.h#2 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};
@@ -116,7 +116,7 @@ TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) /* J2 */
     }
 }
 
-TEST(one_process_holds_a_journal_and_one_node_owns_it) /* J5, Q15 */
+TEST(one_process_holds_a_journal_and_one_node_owns_it) /* journal.h#5, Q15 */
 {
     struct cairn_up_journal *journal = NULL, *second = NULL;
     struct cairn_error err = {0};
@@ -129,7 +129,7 @@ TEST(one_process_holds_a_journal_and_one_node_owns_it) /* J5, Q15 */
     EXPECT(strstr(err.message, "n1") != NULL);
 }
 
-TEST(a_journal_of_dead_entries_is_rewritten) /* J4 */
+TEST(a_journal_of_dead_entries_is_rewritten) /* journal.h#4 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};
@@ -162,7 +162,7 @@ static void count(void *owner, enum cairn_code code, const struct cairn_error *w
     counted->done++;
 }
 
-TEST(posted_records_are_done_in_order_and_before_a_later_append_returns) /* J1 */
+TEST(posted_records_are_done_in_order_and_before_a_later_append_returns) /* journal.h#1 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};
@@ -211,8 +211,8 @@ static void note_done(void *owner, enum cairn_code code, const struct cairn_erro
     *(enum cairn_code *)owner = code;
 }
 
-TEST(v29_a_record_that_was_not_written_breaks_its_entry_and_no_other) /* J3, J6, K09, Q45 */
-{
+/* journal.h#3, journal.h#6, K09, Q45 */
+TEST(v29_a_record_that_was_not_written_breaks_its_entry_and_no_other) {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};
     struct seen seen = {0};
@@ -272,7 +272,7 @@ TEST(v29_a_disk_that_is_full_for_300_ms_loses_no_record) /* Q45 */
 }
 
 /* After a power cut the later blocks of the last group may be there and the first ones not. */
-TEST(v29_a_torn_group_is_cut_off_whichever_of_its_bytes_are_missing) /* J2, Q45 */
+TEST(v29_a_torn_group_is_cut_off_whichever_of_its_bytes_are_missing) /* journal.h#2, Q45 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};

@@ -47,7 +47,7 @@ static bool was_rewritten(struct cairn_up_journal *journal, uint64_t bytes_befor
 }
 
 /* Two in three entries are closed again, so that the journal is rewritten on the way. */
-TEST(an_acknowledged_record_is_there_after_a_power_cut) /* J3, J4 */
+TEST(an_acknowledged_record_is_there_after_a_power_cut) /* journal.h#3, journal.h#4 */
 {
     struct cairn_up_journal *journal = NULL;
     struct cairn_error err = {0};

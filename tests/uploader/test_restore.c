@@ -353,7 +353,7 @@ static void expect_disbelief(const char *document) {
 
 TEST(a_damaged_manifest_is_never_believed) {
     expect_disbelief("manifest.json");
-} /* D1 */
+} /* manifest.h#1 */
 TEST(damaged_checksums_are_never_believed) {
     expect_disbelief("checksums.bin");
 }

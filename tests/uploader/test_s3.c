@@ -134,7 +134,7 @@ TEST(a_copy_of_an_attempts_record_that_is_not_taken_holds_its_call_for_moments) 
     EXPECT(world_await(copy_is_there, &world, 90000));
 }
 
-TEST(a_refused_part_does_not_wait_for_the_other_parts_of_its_shard) /* E4 */
+TEST(a_refused_part_does_not_wait_for_the_other_parts_of_its_shard) /* uploader/send/send.h#4 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};

@@ -43,7 +43,7 @@ TEST(a_save_of_two_shards_is_committed) {
     EXPECT_EQ_U64(world_open_entries(&world), 0);
 }
 
-TEST(the_notice_of_a_commit_comes_within_moments) /* W2 */
+TEST(the_notice_of_a_commit_comes_within_moments) /* file.h#2 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -99,7 +99,7 @@ TEST(a_save_may_hold_nothing_or_empty_shards) {
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
 }
 
-TEST(a_server_that_is_away_costs_neither_a_stall_nor_a_save) /* S1, N06 */
+TEST(a_server_that_is_away_costs_neither_a_stall_nor_a_save) /* uploader/saves/save.h#1, N06 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -332,7 +332,7 @@ TEST(a_connection_that_ended_is_waited_for_while_its_process_lives) /* Q15, K04 
     EXPECT_EQ_TEXT(trainer_verdict(&other, late.number, 10000, state), "committed");
 }
 
-TEST(a_file_larger_than_the_buffers_is_a_shard) /* E2 */
+TEST(a_file_larger_than_the_buffers_is_a_shard) /* uploader/send/send.h#2 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -362,7 +362,7 @@ TEST(a_file_larger_than_the_buffers_is_a_shard) /* E2 */
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 15000, state), "committed");
 }
 
-TEST(a_file_that_changes_while_it_is_sent_fails_the_save) /* E3, P4 */
+TEST(a_file_that_changes_while_it_is_sent_fails_the_save) /* uploader/send/send.h#3, P4 */
 {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};

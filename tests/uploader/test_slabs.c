@@ -9,8 +9,8 @@ static json_t *freed(struct cairn_trainer *trainer, uint32_t ms) {
     return trainer_event(trainer, "free", UINT32_MAX, ms);
 }
 
-TEST(a_slab_is_given_back_after_its_shards_are_durable_and_not_before) /* Q20, S4 */
-{
+/* Q20, uploader/saves/save.h#4 */
+TEST(a_slab_is_given_back_after_its_shards_are_durable_and_not_before) {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -27,7 +27,7 @@ TEST(a_slab_is_given_back_after_its_shards_are_durable_and_not_before) /* Q20, S
     EXPECT(durable != NULL && late != NULL);
 }
 
-TEST(a_slab_is_not_given_back_while_a_request_carries_its_bytes) /* Q20, E4 */
+TEST(a_slab_is_not_given_back_while_a_request_carries_its_bytes) /* Q20, uploader/send/send.h#4 */
 {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};

@@ -76,7 +76,7 @@ TEST(frames_cut_at_each_byte_are_put_together) /* U01 */
     expect_alive(&world, "job-1");
 }
 
-TEST(messages_out_of_order_are_refused) /* U01, N1 */
+TEST(messages_out_of_order_are_refused) /* U01, uploader/trainers/session.h#1 */
 {
     CAIRN_AUTO(up_world) world = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
@@ -519,8 +519,7 @@ TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) /* K08 */
     EXPECT_EQ_TEXT(trainer_verdict(&other, few.number, 10000, state), "committed");
 }
 
-TEST(a_journal_of_another_node_name_is_named) /* J7 */
-{
+TEST(a_journal_of_another_node_name_is_named) {
     CAIRN_AUTO(up_world) world = {0};
     static const char *const renamed[] = {"--node=n2", NULL};
     REQUIRE(world_open(&world, &(struct world_options){0}));

@@ -119,6 +119,6 @@ static void walk(uint64_t seed) {
     EXPECT(frees <= 1 && verdicts <= 1);
 }
 
-TEST(random_events_never_free_twice_nor_speak_after_the_end) { /* S2, S4 */
+TEST(random_events_never_free_twice_nor_speak_after_the_end) { /* save.h#2, save.h#3 */
     for (uint64_t seed = 1; seed <= 2000; seed++) walk(seed * 2654435761u);
 }

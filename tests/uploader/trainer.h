@@ -3,8 +3,8 @@
  * trainer: one rank that speaks raw frames with the uploader.
  *
  * Why:     libcairn sends only right messages; this sends any, and sees every answer and event.
- * Promise: T1  answers are found by id, events are kept in their order until they are asked for.
- *          T2  bytes are patterned by (seed, offset), so that a restore can be compared.
+ * Promise: 1   answers are found by id, events are kept in their order until they are asked for.
+ *          2   bytes are patterned by (seed, offset), so that a restore can be compared.
  * Limits:  2 generations; one connection.
  * Threads: main thread only.
  * Next:    docs/socket.md.

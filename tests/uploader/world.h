@@ -4,8 +4,8 @@
  *
  * Why:     what the uploader promises to a trainer is tested from the trainer's side of the socket,
  *          without libcairn, so that wrong messages can be sent too.
- * Promise: W1  everything lives in the test's folder and is killed at release.
- *          W2  a restarted program has the same address, folders and settings as before.
+ * Promise: 1   everything lives in the test's folder and is killed at release.
+ *          2   a restarted program has the same address, folders and settings as before.
  * Limits:  one server, one uploader; 8 saves' slabs of a trainer.
  * Threads: main thread only.
  * Next:    tests/uploader/test_save.c.

@@ -7,9 +7,9 @@
  * Promise: P3   a read ends with all its bytes verified and in place, or with CAIRN_CORRUPT that
  *               names run, step, shard, byte range, expected and found. What came wrong is read
  *               once more over another connection before it counts (store/range.h).
- *          F1   whole blocks are read into the window itself and only counted when all of them
+ *          1    whole blocks are read into the window itself and only counted when all of them
  *               were compared; parts of blocks go through a bounded pool.
- *          F2   a block that several ranges touch is read once.
+ *          2    a block that several ranges touch is read once.
  * Limits:  65,536 ranges a read; the pool is reserved with the first window.
  * Threads: threads of its own, locked by uploader_fetch; done() is called on one of them.
  * Next:    uploader/fetch/version.h; uploader/trainers/restore.c.

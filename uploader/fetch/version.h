@@ -5,7 +5,7 @@
  * Why:     ranks of a node restore the same version; its documents are read and checked once.
  * Promise: P3   documents are proven as api/committed.h says; anything else is CAIRN_CORRUPT
  *               naming run, step and document.
- *          V1   the store alone is believed; the server only says which version is meant, and is
+ *          1    the store alone is believed; the server only says which version is meant, and is
  *               not needed when the attempt already said it.
  * Limits:  those of api/committed.h.
  * Threads: immutable after load; the count of users is locked by uploader_fetch.

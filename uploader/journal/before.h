@@ -3,10 +3,10 @@
  * before: journals of formats 1 and 2, read so that they can be written anew (P15).
  *
  * Why:     a node is updated while its journal owes saves.
- * Promise: B1  format 1: records one after the other, from the first byte. Format 2: groups, each
+ * Promise: 1   format 1: records one after the other, from the first byte. Format 2: groups, each
  *              with u32le magic, u32le CRC32C of the rest of the head, u64le sequence, u64le size,
  *              u32le CRC32C of the records, u32le 0, records.
- *          B2  nothing in them says what a damaged place concerned, so one that something whole
+ *          2   nothing in them says what a damaged place concerned, so one that something whole
  *              follows refuses the file: CAIRN_CORRUPT with both offsets.
  * Limits:  as in uploader/journal/journal.h.
  * Threads: one owner.

@@ -4,14 +4,14 @@
  *
  * Why:     kept apart from threads and fsync so that torn tails and flipped bits are tested on
  *          plain files.
- * Promise: F1  a record is u32le magic, u32le size, u32le CRC32C(size, payload), payload; payload
+ * Promise: 1   a record is u32le magic, u32le size, u32le CRC32C(size, payload), payload; payload
  *              is u64le entry, u32le flags, u32le json_bytes, JSON, blob.
- *          F2  records stand in groups, one per fsync, each after a head (uploader/journal/head.h).
- *          F3  scan hands out the records of whole groups in order and says where the valid part
+ *          2   records stand in groups, one per fsync, each after a head (uploader/journal/head.h).
+ *          3   scan hands out the records of whole groups in order and says where the valid part
  *              ends. Only the last group can be torn, in whatever order its blocks were written.
  *              Where groups are damaged that a later head of the file follows, it says which
  *              entries they concerned, and goes on there.
- *          F4  nothing that does not fit its checksum is handed out.
+ *          4   nothing that does not fit its checksum is handed out.
  * Limits:  as in uploader/journal/journal.h.
  * Threads: one owner.
  * Next:    uploader/journal/journal.h.

@@ -4,8 +4,8 @@
  *
  * Why:     while one group is being written the next one gathers; a record whose entry broke in
  *          between must not be written after all (Q45).
- * Promise: G1  all records of a call are in one group, or none is.
- *          G2  after drop, the bytes hold no record of a broken entry but its closing one, and the
+ * Promise: 1   all records of a call are in one group, or none is.
+ *          2   after drop, the bytes hold no record of a broken entry but its closing one, and the
  *              calls that lost a record are known.
  * Limits:  CAIRN_UP_GROUP_BYTES_MAX of bytes.
  * Threads: the pending one is locked by journal; a taken one is the writing thread's.

@@ -5,15 +5,15 @@
  *
  * Why:     where a group is damaged, its own words about itself are gone too. The next head says
  *          which entries it concerned, so that the others need not suffer for it (Q45).
- * Promise: H1  a head is u32le magic, u32le CRC32C of the rest of the head, u32le file, u32le
+ * Promise: 1   a head is u32le magic, u32le CRC32C of the rest of the head, u32le file, u32le
  *              CRC32C of the node's name, u64le sequence, u64le size of the records, u64le highest
  *              entry, u64le covers_from, u32le CRC32C of the records, u32le count, then count times
  *              u64le entry, u32le (groups ago * 2 + closed).
- *          H2  the list has every entry that the groups covers_from to sequence - 1 wrote a record
+ *          2   the list has every entry that the groups covers_from to sequence - 1 wrote a record
  *              of, with the last of these groups and whether that record closed it. The group right
  *              before is always covered, as long as there is memory.
- *          H3  "file" is drawn when a file is made, so bytes of an older one are no head of it.
- *          H4  the first group of a file has the head of format 2 (uploader/journal/before.h), its
+ *          3   "file" is drawn when a file is made, so bytes of an older one are no head of it.
+ *          4   the first group of a file has the head of format 2 (uploader/journal/before.h), its
  *              spare word being "file": programs before format 3 read it and refuse the file by
  *              its number, where they would take anything else for a torn file and cut it off.
  * Limits:  64 groups and 64 entries are covered, and all entries of the group right before.

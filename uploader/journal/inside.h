@@ -31,9 +31,9 @@ struct cairn_up_journal {
     struct cairn_condition work, progress;
     struct {
         struct cairn_up_group pending;
-        struct cairn_up_broken lost; /* J6 */
+        struct cairn_up_broken lost; /* journal.h#6 */
         bool stopping;
-        bool broken;            /* J3 */
+        bool broken;            /* journal.h#3 */
         struct cairn_error why; /* the last failure */
         uint64_t entry_last, live_count, file_bytes;
     } locked;
@@ -50,8 +50,7 @@ enum cairn_code cairn_up_file_begin(struct cairn_up_file *file, const char *node
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Head and records after the last group; the caller counts them in once they count. Not synced. */
 enum cairn_code cairn_up_file_put(const struct cairn_up_file *file, struct cairn_view records,
-                                  uint64_t *ret_head_bytes,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
+                                  uint64_t *ret_head_bytes, struct cairn_error *err) CAIRN_MUST_USE;
 /* The group that was put: its head, then each of its records, then its end. */
 void cairn_up_file_took_head(struct cairn_up_file *file, uint64_t head_bytes);
 enum cairn_code cairn_up_file_took_record(struct cairn_up_file *file, uint64_t entry, bool closes,

@@ -250,7 +250,8 @@ static void index_group(struct cairn_up_journal *journal, const struct cairn_up_
     cairn_up_file_took_group(&journal->own);
 }
 
-/* J6: what the group was to say of these entries is lost, so nothing more is written of them. */
+/* journal.h#6: what the group was to say of these entries is lost, so nothing more is written of
+ * them. */
 static void lose_group(struct cairn_up_journal *journal, const struct cairn_up_group *group,
                        const struct cairn_error *why) {
     for (size_t i = 0; i < group->noted_count; i++) {
@@ -306,7 +307,7 @@ static void rewrite_if_worth(struct cairn_up_journal *journal, bool stopping) {
     if (cairn_up_journal_rewrite(journal, &renamed, &error) != CAIRN_OK) {
         cairn_log(ERROR, "journal.rewrite", "path=%s cause=\"%s\"", journal->path, error.message);
         if (!renamed) return; /* the old file is whole and goes on */
-        /* Which of the two a power cut would leave is unknown: J3. */
+        /* Which of the two a power cut would leave is unknown: journal.h#3. */
         break_journal(journal, &error);
         return;
     }

@@ -4,23 +4,23 @@
  *
  * Why:     a trainer goes on training as soon as its save is staged; from then on only this file
  *          knows which bytes are owed to which version, under which token and upload id.
- * Promise: J1  when append returns CAIRN_OK (or done() is called with it), the records and all that
+ * Promise: 1   when append returns CAIRN_OK (or done() is called with it), the records and all that
  *              were posted before them are on the disk. Records of one call are written together
  *              and come back in order.
- *          J2  replay gives every whole record of every entry that is not closed, in order. A torn
+ *          2   replay gives every whole record of every entry that is not closed, in order. A torn
  *              last group of records is cut off, in whatever order its blocks reached the disk.
  *              Damage before a later group is logged by name and offset; to each entry that may
  *              have lost a record by it a last record CAIRN_UP_RECORD_DAMAGED is added, and the
  *              others are as if nothing had happened. These are the entries of the lost groups, or
  *              all that were open there when more than 64 groups or entries are lost. The damaged
  *              file stays as "<path>.damaged".
- *          J3  a failed fsync is final: every later call fails, nothing is ever acknowledged again.
+ *          3   a failed fsync is final: every later call fails, nothing is ever acknowledged again.
  *              A failed write leaves the file as it was; a full disk is tried again for two
  *              seconds, then that group alone is lost.
- *          J4  an entry ends with its closing record; the file is rewritten with the live entries
+ *          4   an entry ends with its closing record; the file is rewritten with the live entries
  *              alone when none is left or when most of it is dead, by a new file and a rename.
- *          J5  one process per journal: flock on "<path>.lock".
- *          J6  an entry of which a record was lost takes no more records but its closing one (Q45);
+ *          5   one process per journal: flock on "<path>.lock".
+ *          6   an entry of which a record was lost takes no more records but its closing one (Q45);
  *              `lost` is called for it before any of the lost records' done().
  * Limits:  a record: 1 MiB of JSON and 64 MiB of blob; 256 MiB waiting for the disk.
  * Threads: append, post and the counters: any thread, locked by journal. One thread of its own
@@ -36,7 +36,7 @@
 #define CAIRN_UP_JOURNAL_EMPTY_BYTES CAIRN_MIB          /* above this, nothing alive: rewrite */
 
 #define CAIRN_UP_JOURNAL_FORMAT 3         /* earlier ones are read, and written anew at once */
-#define CAIRN_UP_RECORD_DAMAGED "damaged" /* "t" of J2's record */
+#define CAIRN_UP_RECORD_DAMAGED "damaged" /* "t" of journal.h#2's record */
 
 struct cairn_up_journal;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A journal that is in use has its lock taken (J5). */
+/* A journal that is in use has its lock taken (journal.h#5). */
 #include "uploader/journal/others.h"
 
 #include <dirent.h>

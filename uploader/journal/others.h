@@ -4,7 +4,7 @@
  *
  * Why:     a node whose name was changed starts with an empty journal, and what it had staged under
  *          the old name lies in a file that nobody opens any more.
- * Promise: J8  each journal of that folder that is not empty and that no process holds is named.
+ * Promise: 1   each journal of that folder that is not empty and that no process holds is named.
  * Limits:  none of its own.
  * Threads: before any thread runs.
  * Next:    docs/runbook.md, `journal.other_node`.

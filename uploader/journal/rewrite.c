@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file that groups are appended to, and its replacement by one of the live entries (J4). */
+/* The file that groups are appended to, and its replacement by one of the live entries
+ * (journal.h#4). */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -187,7 +187,7 @@ static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_
 }
 
 /* Nothing says whose it was: nobody can do anything for it any more, also not after the next
- * restart. A trainer that lives offers what it has, and hears how that ended (R5). */
+ * restart. A trainer that lives offers what it has, and hears how that ended (UR4). */
 static void close_unnamed(struct cairn_up *up, const struct cairn_up_past *past) {
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_over, 0);
     struct cairn_up_record record = {.entry = past->entry, .closes = true, .message = message};
@@ -230,7 +230,7 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
 
 /* ---- the end of the wait ---- */
 
-/* R2: a process that was suspended has heard nobody meanwhile. */
+/* UR1: a process that was suspended has heard nobody meanwhile. */
 static bool count_down(struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms();
     uint64_t passed_ms = cairn_min_u64(now_ms - up->locked.offers_ticked_ms, TICK_MS_MAX);

@@ -7,9 +7,9 @@
  * Promise: Q17  every shard of a sealed save is looked at first (HEAD), then its parts; only when
  *               bytes are missing the trainer's slab is waited for, `offer_wait` long; then the
  *               upload is aborted and the save fails, naming node and rank.
- *          R1   a save that was not sealed goes on only if nothing of it was ever sent; else it
+ *          1    a save that was not sealed goes on only if nothing of it was ever sent; else it
  *               fails, since its objects may hold bytes of the first staging.
- *          R2   `offer_wait` is counted in ticks of a second at most, so that an uploader that is
+ *          2    `offer_wait` is counted in ticks of a second at most, so that an uploader that is
  *               suspended right after its start gives nothing up before it could be called.
  * Limits:  the journal's live entries.
  * Threads: replay and build before any thread runs; tick from the main thread.

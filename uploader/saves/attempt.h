@@ -6,9 +6,9 @@
  * Why:     a fence (a newer attempt of the run) must stop everything of the older one at once, and
  *          heartbeats name each right once, however many ranks hold it. What a rank has counted
  *          outlives its connection, as the attempt does.
- * Promise: T1  one struct per grant text; it lives while a session or save uses it.
- *          T2  stale is final (Q6).
- *          T3  Q12: a rank begins no save that is counted here, but for those that this node has.
+ * Promise: 1   one struct per grant text; it lives while a session or save uses it.
+ *          2   stale is final (Q6).
+ *          3   Q12: a rank begins no save that is counted here, but for those that this node has.
  * Limits:  as many as there are sessions and open saves; of each rank the last
  *          CAIRN_UP_COUNTED_STEPS_MAX steps that it began.
  * Threads: all functions need uploader_state held; the text fields are immutable.

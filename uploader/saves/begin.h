@@ -15,7 +15,7 @@
 
 #include "uploader/saves/save.h"
 
-/* Each answers the request itself when the journal has it (S1), unless it fails at once. */
+/* Each answers the request itself when the journal has it (save.h#1), unless it fails at once. */
 enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
                                     struct cairn_up_reply reply,
                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -127,7 +127,7 @@ void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attemp
     }
 }
 
-/* L4 */
+/* lost.h#4 */
 static bool holds(const struct cairn_up *up, const struct cairn_up_lost *lost) {
     return cairn_mono_ms() < lost->hold_until_ms || (lost->awaited && up->locked.offers_awaited);
 }

@@ -5,13 +5,13 @@
  * Why:     nobody can take a rank's place inside its attempt (Q2), so a version that it has not
  *          sealed can never become whole; the others would wait for it until the version is a day
  *          old (V41). Only this node sees the process and knows what its journal still holds.
- * Promise: L1   the end of a process that had an attempt here is reported within a second (Q54),
+ * Promise: 1    the end of a process that had an attempt here is reported within a second (Q54),
  *               and as settled once nothing of that rank is under way (Q56), again and again until
  *               the server has taken it; it may be away meanwhile, this uploader too.
- *          L2   the end of a connection says nothing, nor does a `bye`: the process may come back.
+ *          2    the end of a connection says nothing, nor does a `bye`: the process may come back.
  *               The kernel is asked about the process itself.
- *          L3   what was taken is reported again to a catalog of another generation.
- *          L4   for a moment after a connection ended, and after a restart for as long as offers
+ *          3    what was taken is reported again to a catalog of another generation.
+ *          4    for a moment after a connection ended, and after a restart for as long as offers
  *               are awaited, its rank still holds the attempt (Q7); after a `bye` it does not.
  * Limits:  256 ranks; beyond that the oldest is forgotten. A process that this uploader cannot
  *          see (uploader/saves/process.h) is not noticed; nor is one that had not opened its

@@ -5,7 +5,7 @@
  * Why:     a connection that ends says nothing (the process may come back), and a number is used
  *          again; the kernel is asked about the process itself, also by the uploader after this
  *          one.
- * Promise: O1  a process is called ended only when that very process has ended: another one with
+ * Promise: 1   a process is called ended only when that very process has ended: another one with
  *              its number, another boot or another namespace of numbers is told apart.
  * Limits:  a process of another PID namespace has no number here and cannot be seen; one that was
  *          named before the uploader's own namespace changed cannot be told.

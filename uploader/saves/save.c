@@ -269,7 +269,7 @@ static void look_again(struct cairn_up *up, struct cairn_up_save *save) {
     }
 }
 
-/* S1: the journal alone answers begin and seal. */
+/* save.h#1: the journal alone answers begin and seal. */
 struct waiting { /* a save whose phase waits for a record */
     struct cairn_up *up;
     uint64_t entry;

@@ -4,12 +4,12 @@
  *
  * Why:     the trainer, the senders, the server and the journal each know a piece of a save; what
  *          may be said to whom and when is decided here.
- * Promise: S1  begin and seal are answered after the journal's fsync and nothing else: a server
+ * Promise: 1   begin and seal are answered after the journal's fsync and nothing else: a server
  *              that is away costs no stall.
- *          S2  each save that was begun ends in a seal or a fail at the server (Q8).
- *          S3  its journal entry is closed when the version is over and nothing of it is on the
+ *          2   each save that was begun ends in a seal or a fail at the server (Q8).
+ *          3   its journal entry is closed when the version is over and nothing of it is on the
  *              wire, never before (Q16).
- *          S4  its slab generation is given back when every shard is durable, failed or cancelled
+ *          4   its slab generation is given back when every shard is durable, failed or cancelled
  *              and no request carries its bytes (Q20).
  * Limits:  65,536 shards a save.
  * Threads: all fields are locked by uploader_state unless they are called fixed. Functions ending

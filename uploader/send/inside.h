@@ -4,7 +4,7 @@
  *
  * Why:     choosing what to send, reading files and dealing with results are three pages of code
  *          over the same queue.
- * Promise: E5  a request belongs to one worker from pick to finish; a shard that has requests
+ * Promise: 1   a request belongs to one worker from pick to finish; a shard that has requests
  *              anywhere is never freed.
  * Limits:  as in uploader/send/send.h.
  * Threads: every shard's `queue` is locked by upload_queue; struct cairn_up_sender belongs to
@@ -27,7 +27,7 @@ struct cairn_up_sending {
     struct cairn_up_sending *next;
     bool carries; /* the shard's bytes */
     bool finished;
-    bool notes_intent, notes_blocks; /* what the journal must hear first (E1) */
+    bool notes_intent, notes_blocks; /* what the journal must hear first (send.h#1) */
 };
 
 /* A part of a file that is being read, a few MiB at a time. */

@@ -4,15 +4,15 @@
  *
  * Why:     a node whose mount is not there would write its shards to its own disk, and the rest of
  *          the checkpoint would be committed without them.
- * Promise: G1  the senders are admitted only after .cairn/store.json was read and its uuid is that
+ * Promise: 1   the senders are admitted only after .cairn/store.json was read and its uuid is that
  *              of every grant in the journal and of every session.
- *          G2  after a gap the same is done again; a path that names another folder by then is
+ *          2   after a gap the same is done again; a path that names another folder by then is
  *              followed when nothing is under way in the one before.
- *          G3  a store that stays away costs no save: they wait, and log and heartbeat say so. One
+ *          3   a store that stays away costs no save: they wait, and log and heartbeat say so. One
  *              that is another store three times in a row ends the process.
  * Limits:  one look in 200 ms; each of at most 5 s.
  * Threads: tick: the main thread. The rest any; state is locked by uploader_state.
- * Next:    uploader/send/send.h E6; docs/protocol.md Q55.
+ * Next:    uploader/send/send.h send.h#6; docs/protocol.md Q55.
  */
 #pragma once
 
@@ -28,7 +28,7 @@ struct cairn_up_meeting {
 enum cairn_code cairn_up_meeting_init(struct cairn_up_meeting *meeting, struct cairn_up *up,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_meeting_release(struct cairn_up_meeting *meeting);
-/* Cheap while nothing is wrong. Fails when the process must end (G3). */
+/* Cheap while nothing is wrong. Fails when the process must end (meeting.h#3). */
 enum cairn_code cairn_up_meeting_tick(struct cairn_up_meeting *meeting, struct cairn_up *up,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* The uuid in a grant must be the store's: CAIRN_CONFLICT. Waits a moment for a store that was not

@@ -281,7 +281,7 @@ static enum cairn_code note(struct notes *notes, const struct cairn_up_shard *sh
     return CAIRN_OK;
 }
 
-/* E1: what must be on the disk before this action. */
+/* send.h#1: what must be on the disk before this action. */
 static enum cairn_code note_action(struct notes *notes, struct cairn_up_sending *sending,
                                    struct cairn_error *err) {
     struct cairn_up_shard *shard = sending->shard;

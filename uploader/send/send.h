@@ -4,18 +4,18 @@
  *
  * Why:     store/multipart.h says what comes next for one shard; this runs it for all of them on a
  *          few threads and writes into the journal what must be remembered before each step.
- * Promise: E1  intent and token are in the journal before CREATE or PUT, the upload id before any
+ * Promise: 1   intent and token are in the journal before CREATE or PUT, the upload id before any
  *              part, all block checksums before COMPLETE (and before PUT), "durable" after HEAD
  *              and before anybody hears of it (R2, Q16).
- *          E2  bytes are sent from the slab itself; a file's bytes from a bounded pool that is
+ *          2   bytes are sent from the slab itself; a file's bytes from a bounded pool that is
  *              reserved at start, so a file larger than the memory budget can be saved.
- *          E3  checksums come from staging (slab) or from the one first read (file). Bytes that no
+ *          3   checksums come from staging (slab) or from the one first read (file). Bytes that no
  *              longer match them are never sent on: CAIRN_SOURCE_CHANGED names shard and range.
- *          E4  after a shard ended, no request of this process carries its bytes (Q20); a shard
+ *          4   after a shard ended, no request of this process carries its bytes (Q20); a shard
  *              that is given up is cancelled on the wire first, then its upload is aborted.
- *          E9  a file that does not answer holds up the files of its own save, and no bytes of a
+ *          5   a file that does not answer holds up the files of its own save, and no bytes of a
  *              slab; other saves' files go on as long as half of the readers do.
- *          E6  nothing is picked before the store was met, nor after a gap until it was met again
+ *          6   nothing is picked before the store was met, nor after a gap until it was met again
  *              (Q55): its path names another folder, or a request found it away.
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved.
  * Threads: `queue` of a shard is locked by upload_queue; worker threads of its own. The callbacks

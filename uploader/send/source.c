@@ -16,8 +16,8 @@
 #define STEP_BYTES (4 * CAIRN_MIB)
 #define STOP_WAIT_MS 2000
 
-/* E9: one save's files take half of the readers at most, so that those of another are read while
- * the first one's hang. */
+/* send.h#5: one save's files take half of the readers at most, so that those of another are read
+ * while the first one's hang. */
 static struct cairn_up_reader *idle_reader(struct cairn_up_send *send,
                                            const struct cairn_up_shard *shard) {
     struct cairn_up_reader *idle = NULL;

@@ -3,9 +3,9 @@
  * calls: the three requests of the outbox and what their answers change.
  *
  * Why:     building, sending and applying each of them is a page; the order of them is another.
- * Promise: B1  a request is built from what is there under the lock, sent without it, and its
+ * Promise: 1   a request is built from what is there under the lock, sent without it, and its
  *              answer is applied only to saves that are still there.
- *          B2  a refusal that is nobody's in particular is found by asking for each save alone.
+ *          2   a refusal that is nobody's in particular is found by asking for each save alone.
  * Limits:  see uploader/server/outbox.h.
  * Threads: the outbox's thread only.
  * Next:    uploader/server/outbox.c; uploader/server/verdict.h.

@@ -122,7 +122,7 @@ static enum cairn_code tell_alone(const struct cairn_up_batch *batch, uint64_t e
     return CAIRN_OK;
 }
 
-/* T1: where the server fails at a batch, that may be for one of its saves. */
+/* trouble.h#1: where the server fails at a batch, that may be for one of its saves. */
 static enum cairn_code tell_batch(struct cairn_up_batch *batch, enum cairn_up_tell kind,
                                   struct cairn_error *err) {
     if (kind == CAIRN_UP_TELL_FAIL) /* one save, also where nothing was gathered */

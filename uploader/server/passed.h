@@ -9,7 +9,7 @@
  *               of its attempt has counted, and of which this node has no save of that rank, is
  *               failed for that rank. The second answer was asked for after the first was taken in,
  *               so that an end which overtook one of them is not told twice.
- *          P1   nothing is concluded of a step that the rank has not counted, whatever other steps
+ *          1    nothing is concluded of a step that the rank has not counted, whatever other steps
  *               it has begun since: steps come in any order.
  * Limits:  CAIRN_UP_MISSED_MAX at a time, the others with later answers. A server that does not say
  *          step and n of what is open is not answered.

@@ -5,10 +5,10 @@
  * Why:     one save that the server cannot digest must neither hold up the others nor be tried in
  *          silence for ever; and it must not be failed either, since that is no word of the API
  *          about it (Q6, Q48).
- * Promise: T1  a request that ends in such an answer is split until each save was told alone; the
+ * Promise: 1   a request that ends in such an answer is split until each save was told alone; the
  *              ones that the server takes go on.
- *          T2  the others are tried again after pauses of their own, 200 ms to 30 s.
- *          T3  from CAIRN_UP_TROUBLE_TRIES failures in a row on, the log has said it once, its rank
+ *          2   the others are tried again after pauses of their own, 200 ms to 30 s.
+ *          3   from CAIRN_UP_TROUBLE_TRIES failures in a row on, the log has said it once, its rank
  *              is told (docs/socket.md, `problem`), and later saves of other steps of its rank no
  *              longer wait for it.
  * Limits:  502, 503 and 504 say that a server is away: they count as no answer.
@@ -29,5 +29,5 @@ void cairn_up_trouble_add_locked(struct cairn_up_save *save, const struct cairn_
 void cairn_up_trouble_end_locked(struct cairn_up_save *save);
 /* It is not its turn yet. */
 bool cairn_up_trouble_pauses_locked(const struct cairn_up_save *save);
-/* T3 holds for it. */
+/* trouble.h#3 holds for it. */
 bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save);

@@ -4,9 +4,9 @@
  *
  * Why:     a trainer wants to know within moments that a checkpoint is committed; the server wants
  *          to know which nodes still work, and says in return what was fenced or given up.
- * Promise: W1   a heartbeat every `heartbeat`, at once when asked (an attempt call waits for it,
+ * Promise: 1    a heartbeat every `heartbeat`, at once when asked (an attempt call waits for it,
  *               Q3), on a connection of its own, so that nothing else delays it.
- *          W2   versions of which this node has told everything are waited for by long polls, as
+ *          2    versions of which this node has told everything are waited for by long polls, as
  *               many at a time as there are watchers; with more of them they take turns.
  *          Q19  a version that the server calls unknown, or a catalog of another generation, makes
  *               everything be told again, after a fresh look at every object.

@@ -3,7 +3,7 @@
  * pool: buffers for the bytes of files.
  *
  * Why:     a file may be larger than the memory budget, and is sent part by part.
- * Promise: E7  all buffers are reserved in the budget at start; none is made later.
+ * Promise: 1   all buffers are reserved in the budget at start; none is made later.
  * Limits:  two buffers a sender, a quarter of the budget at most.
  * Threads: take and give: locked by upload_queue; the rest before and after all threads.
  * Next:    uploader/send/source.c fills them.

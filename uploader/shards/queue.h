@@ -4,8 +4,8 @@
  *
  * Why:     senders empty it, saves fill it and take things back: it stands below both and calls
  *          neither.
- * Promise: A3  a shard is in the queue from add until the sender that ends it removes it.
- *          A4  whoever changes what a sender could do next wakes all of them.
+ * Promise: 1   a shard is in the queue from add until the sender that ends it removes it.
+ *          2   whoever changes what a sender could do next wakes all of them.
  * Limits:  none of its own: a save has CAIRN_UP_SHARDS_MAX shards.
  * Threads: locked by upload_queue; pool and workers are fixed before a sender runs.
  * Next:    uploader/shards/shard.h; uploader/send/send.h.

@@ -4,14 +4,14 @@
  *
  * Why:     a trainer brings its bytes, a sender sends them, a save gives it up, the outbox tells of
  *          it: each of them touches it here, under one lock, and none of them calls another for it.
- * Promise: A1  what is given up before it was begun has ended at once; any other shard ends when a
+ * Promise: 1   what is given up before it was begun has ended at once; any other shard ends when a
  *              sender says so.
- *          A2  blocks and token of a shard outlive every look at it: it is never sent as another
+ *          2   blocks and token of a shard outlive every look at it: it is never sent as another
  *              object.
  * Limits:  checksums of CAIRN_UP_BLOCKS_BYTES_MAX.
  * Threads: `queue` is locked by upload_queue, the phase by uploader_state, the rest is fixed before
  *          it is queued. Any thread.
- * Next:    uploader/shards/queue.h; uploader/send/send.h, E1-E6.
+ * Next:    uploader/shards/queue.h; uploader/send/send.h.
  */
 #pragma once
 

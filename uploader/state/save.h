@@ -9,9 +9,9 @@
  * Why:     the trainer, the journal, the senders, the server and a restart each move a save; one
  *          table says what each of them may do to it and what is due afterwards, so that a
  *          simulation drives the same code as the daemon.
- * Promise: S1  move changes the phase only by a row of uploader/state/save.def.
- *          S2  what is due is returned as data: nothing here waits, writes, locks or reads a clock.
- *          S4  a generation is due back once: when every shard is durable, failed or cancelled and
+ * Promise: 1   move changes the phase only by a row of uploader/state/save.def.
+ *          2   what is due is returned as data: nothing here waits, writes, locks or reads a clock.
+ *          3   a generation is due back once: when every shard is durable, failed or cancelled and
  *              no request carries its bytes (Q20), and only for the owner that holds it (Q41).
  *          Q44 after the seal a fail stays a fail; only `committed` wins against it.
  *          Q45 after an unwritten record nothing of the save is written or answered as sealed.

@@ -22,7 +22,8 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
 enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
                                      struct cairn_view crcs,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Both answer the request themselves when the journal has it (S1), unless they fail at once. */
+/* Both answer the request themselves when the journal has it (uploader/saves/save.h#1), unless they
+ * fail at once. */
 enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
                                    struct cairn_view table, struct cairn_up_reply reply,
                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -3,9 +3,9 @@
  * session: one trainer's connection and what it has opened.
  *
  * Why:     a rank's rights (attempt), memory (slabs) and saves hang together and end together.
- * Promise: N1  hello first and once; a message that comes too early, twice or with wrong fields is
+ * Promise: 1   hello first and once; a message that comes too early, twice or with wrong fields is
  *              answered with an error, and where the order itself is broken ends the session.
- *          N2  the end of the connection fails what was not sealed and lets the rest go on.
+ *          2   the end of the connection fails what was not sealed and lets the rest go on.
  *          K11 events carry the save's number in this session; nothing of an older session comes.
  * Limits:  see docs/socket.md.
  * Threads: the socket's thread alone; answers of helpers come through cairn_up_mail_call.
@@ -32,7 +32,7 @@ struct cairn_up_session {
     char process_name[CAIRN_UP_PROCESS_BYTES];
     char uuid[CAIRN_UUID_TEXT_BYTES];
     bool greeted, leaving, said_bye, read_only;
-    uint32_t version;       /* of the socket; 0: not greeted yet */
+    uint32_t version;                           /* of the socket; 0: not greeted yet */
     bool told_of_the_store, told_of_the_server; /* that they are away */
     struct cairn_run_name name;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];

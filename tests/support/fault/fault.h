@@ -4,9 +4,9 @@
  *
  * Why:     lost replies, slow stores and flipped bytes come once a month in the field and must come
  *          a thousand times a minute in tests, against the real code above the store.
- * Promise: X1  without a matching rule a request passes unchanged.
- *          X2  the same script, seed and order of requests give the same faults.
- *          X3  "fail" happens before anything is applied; "lose_reply" after the wrapped store has
+ * Promise: 1   without a matching rule a request passes unchanged.
+ *          2   the same script, seed and order of requests give the same faults.
+ *          3   "fail" happens before anything is applied; "lose_reply" after the wrapped store has
  *              answered, and the caller sees an unknown outcome (`ambiguous`).
  * Limits:  CAIRN_STORE_FAULT_RULES_MAX rules; the first one that matches a request acts.
  * Threads: as store/store.h; the rules' counters are atomic and shared by all workers.

@@ -3,7 +3,7 @@
  * script: the rules of tests/support/fault/fault.h, parsed and matched.
  *
  * Why:     reading text and acting on requests are two jobs; only fault.c uses this header.
- * Promise: X2 of tests/support/fault/fault.h: which request a rule hits depends on script, seed
+ * Promise: 1  of tests/support/fault/fault.h: which request a rule hits depends on script, seed
  *          and the order of matching requests alone.
  * Limits:  keys' globs of 255 bytes.
  * Threads: rules are immutable after parsing but for their atomic counters.

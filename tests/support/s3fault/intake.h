@@ -3,7 +3,7 @@
  * intake: the body of a request, received with its digests and its faults.
  *
  * Why:     benches send gigabytes here; each byte is looked at once, while it is in the cache.
- * Promise: I1  what was received is what is stored: a byte that a rule flips is flipped before any
+ * Promise: 1   what was received is what is stored: a byte that a rule flips is flipped before any
  *              digest sees it.
  * Limits:  CAIRN_S3F_BODY_BYTES_MAX.
  * Threads: the connection's.

@@ -4,9 +4,9 @@
  *
  * Why:     a client that is a little wrong passes against a lenient server and fails in the field;
  *          so requests are read by the letter and nothing is guessed.
- * Promise: M1  a head with bare line feeds, white space before a colon, doubled or bad
+ * Promise: 1   a head with bare line feeds, white space before a colon, doubled or bad
  *              Content-Length, Transfer-Encoding, or a bad escape is refused.
- *          M2  names and values of the query and the path are decoded once.
+ *          2   names and values of the query and the path are decoded once.
  * Limits:  heads of CAIRN_S3F_HEAD_BYTES_MAX, CAIRN_S3F_PAIRS_MAX headers and as many parameters.
  * Threads: one owner.
  * Next:    route.c for what is asked.

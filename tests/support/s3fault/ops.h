@@ -4,7 +4,7 @@
  *
  * Why:     the same code serves a plain request, one whose reply is lost, and one that is applied
  *          long after it was answered.
- * Promise: P1  an operation that is refused has changed nothing.
+ * Promise: 1   an operation that is refused has changed nothing.
  * Limits:  pages of at most 1,000 entries; one range.
  * Threads: called with the server's lock held.
  * Next:    exchange.c, which calls cairn_s3f_apply.

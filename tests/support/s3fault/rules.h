@@ -3,11 +3,11 @@
  * rules: which request is treated how, as a text that a test or a person writes.
  *
  * Why:     a fault is only a test when it comes at a chosen request, every time it is run.
- * Promise: F1  the same rules, seed and order of requests give the same faults; p= draws from the
+ * Promise: 1   the same rules, seed and order of requests give the same faults; p= draws from the
  *              seed, the rule's place and its own count, not from other rules.
- *          F2  every rule counts the requests that match it; of those whose turn it is, the first
+ *          2   every rule counts the requests that match it; of those whose turn it is, the first
  *              rule written acts.
- *          F3  a text with one bad word is refused whole, and the line is named.
+ *          3   a text with one bad word is refused whole, and the line is named.
  * Limits:  CAIRN_S3F_RULES_MAX rules of CAIRN_S3F_ACTIONS_MAX actions.
  * Threads: the server's lock.
  * Next:    README.md beside this file has the language and every action.

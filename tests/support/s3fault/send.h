@@ -3,7 +3,7 @@
  * send: a reply on its way out, byte by byte where a rule asks for it.
  *
  * Why:     what a client makes of a cut, late or wrong reply is what most faults are about.
- * Promise: S1  head and body are edited first and then sent as they are: places of rules count in
+ * Promise: 1   head and body are edited first and then sent as they are: places of rules count in
  *              the edited head (@hN) or the edited body (@N).
  * Limits:  none.
  * Threads: the connection's.

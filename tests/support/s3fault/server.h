@@ -4,8 +4,8 @@
  *
  * Why:     a store that is stricter than any real one and fails on request is the only way to see
  *          every fault of the catalogue in a test.
- * Promise: V1  a request is journaled before the last byte of its reply is sent.
- *          V2  without a matching rule the server does what its profile says, and nothing else.
+ * Promise: 1   a request is journaled before the last byte of its reply is sent.
+ *          2   without a matching rule the server does what its profile says, and nothing else.
  * Limits:  CAIRN_S3F_CONNECTIONS_MAX connections, memory as the options say.
  * Threads: one per connection; everything below `lock` in the struct is guarded by it.
  * Next:    README.md beside this file; rules.h, ops.h.
@@ -40,11 +40,11 @@ struct cairn_s3f_profile {
     bool lists_by_prefix; /* ListMultipartUploads; where not: by exact key only */
     bool objects_ignore_prefix, uploads_ignore_prefix; /* broken: listed whatever was asked for */
     bool pages_repeat;                                 /* broken: a listing begins anew for ever */
-    bool equal_parts;     /* all but the last must have one size */
+    bool equal_parts;                                  /* all but the last must have one size */
     bool region_checked;
     bool tells_crc32;       /* broken: CRC32 as the CRC32C of an object made of parts */
     const char *parts_root; /* broken: the name around a list of parts; "": the right one */
-    const char *gone; /* code of ListParts after an abort */
+    const char *gone;       /* code of ListParts after an abort */
 };
 const struct cairn_s3f_profile *cairn_s3f_profile_find(const char *name); /* or NULL */
 

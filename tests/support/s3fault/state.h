@@ -3,9 +3,9 @@
  * state: buckets, objects and uploads in memory.
  *
  * Why:     what was applied must be seen exactly, also when its reply was never sent.
- * Promise: T1  an object is a list of the bodies that were received; completing copies nothing.
- *          T2  a body that would pass the memory bound is refused before it is received.
- *          T3  objects stand in order of bucket and key, uploads of bucket, key and age.
+ * Promise: 1   an object is a list of the bodies that were received; completing copies nothing.
+ *          2   a body that would pass the memory bound is refused before it is received.
+ *          3   objects stand in order of bucket and key, uploads of bucket, key and age.
  * Limits:  as the options say; 16 buckets.
  * Threads: the server's lock; a body's and an object's bytes never change once they are stored.
  * Next:    ops.h.

@@ -3,8 +3,8 @@
  * wire: one connection as bytes, plain or TLS, which can be cut and slowed at any byte.
  *
  * Why:     no HTTP library lets a test end a reply with RST after its 17th byte.
- * Promise: W1  reset ends the connection with RST, finish with FIN after all that was sent.
- *          W2  a bytes-per-second cap holds for each direction of this connection.
+ * Promise: 1   reset ends the connection with RST, finish with FIN after all that was sent.
+ *          2   a bytes-per-second cap holds for each direction of this connection.
  * Limits:  a receive waits 120 s.
  * Threads: one owner.
  * Next:    message.h for what the bytes say.
