@@ -142,7 +142,8 @@ TEST(v30_other_bytes_of_the_same_length_are_not_taken_for_ours) {
     EXPECT(world_await_state(&world, save.version, "aborting", 10000));
 }
 
-TEST(n04_a_store_that_becomes_read_only_fails_the_save_by_name_and_takes_the_next) {
+/* How long is said by store/multipart.c; after that it fails by name (store/multipart). */
+TEST(n04_a_store_that_becomes_read_only_is_waited_for_and_what_was_staged_is_committed) {
     NEEDS_PLAIN_STORE();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -154,12 +155,10 @@ TEST(n04_a_store_that_becomes_read_only_fails_the_save_by_name_and_takes_the_nex
     char state[32];
     REQUIRE(mount("none", world.store_path, "ramfs", MS_REMOUNT | MS_RDONLY, NULL) == 0);
     REQUIRE(trainer_save(&trainer, 1, 0, 1, 1500000, &save));
-    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 10000);
-    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
-    const char *message = json_string_value(json_object_get(verdict, "message"));
-    EXPECT(message && strstr(message, "Read-only file system") != NULL);
-    EXPECT(world_await_state(&world, save.version, "aborting", 10000));
+    CAIRN_AUTO_JSON json_t *early = trainer_event(&trainer, "verdict", save.number, 2000);
+    EXPECT(early == NULL);
     REQUIRE(mount("none", world.store_path, "ramfs", MS_REMOUNT, NULL) == 0);
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
     REQUIRE(trainer_save(&trainer, 2, 0, 1, 1500000, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
 }
