@@ -138,7 +138,7 @@ TEST(conditions_take_lists_weak_tags_and_a_star) /* RFC 9110, 13.1 */
     snprintf(paths[1], sizeof(paths[1]), "%s/shards/rank-00000%%2Fx/data", save.path);
     for (size_t i = 0; i < 2; i++) {
         CAIRN_AUTO(buf) reply = {0};
-        char request[400], tag[64], value[200];
+        char request[700], tag[64], value[200];
         snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i]);
         EXPECT(cairn_raw_ask(world.server.port, request, strlen(request), &reply) == 200);
         const char *at = strstr(reply.data, "ETag: ");
