@@ -24,8 +24,8 @@ void cairn_srv_refuse_arriving(struct cairn_srv_exchange *exchange) {
 }
 
 void cairn_srv_refuse_arrived(struct cairn_srv_exchange *exchange) {
+    CAIRN_HOLD(&exchange->http->lock); /* neighbours of other event loops write arriving_at, too */
     if (!exchange->arriving_at) return;
-    CAIRN_HOLD(&exchange->http->lock);
     *exchange->arriving_at = exchange->arriving_next;
     if (exchange->arriving_next) exchange->arriving_next->arriving_at = exchange->arriving_at;
     exchange->arriving_next = NULL;
