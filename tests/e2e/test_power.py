@@ -124,6 +124,31 @@ class Order(unittest.TestCase):
                    answer__registered=8, answer__committed=2)
 
 
+class Get(unittest.TestCase):
+    """What `cairn get` gives a name is on the disk: a launcher may start from it at once."""
+
+    def test_n01_a_file_that_was_got_has_its_name_when_its_bytes_are_synced(self):
+        world = World()
+        self.addCleanup(world.close)
+        tree, out, log = world.root / "tree", world.root / "out", world.root / "got.log"
+        (tree / "deep").mkdir(parents=True)
+        files = {"odd": (5 << 20) + 17, "deep/small": 70_000, "deep/block": 1 << 20, "empty": 0}
+        for name, size in files.items():
+            (tree / name).write_bytes(os.urandom(size))
+        world.cairn("put", tree, RUN + "@1")
+        out.mkdir()
+        disk, named = Disk(out), {}
+        world.cairn("get", RUN + "@1", "-d", out, "--store", world.store,
+                    env=environment(log, out))
+        for event in read_events(log):
+            node = disk.do(event)
+            if event.kind in ("link", "rename") and node.path in files:
+                named[node.path] = node.kept and len(node.kept[0]), bytes(node.bytes)
+        for name, size in files.items():
+            with self.subTest(name):
+                self.assertIn(name, named)
+                self.assertEqual(named[name], (size, (tree / name).read_bytes()))
+
 
 # ---- images ----
 
