@@ -107,8 +107,8 @@ def check_bytes(world, run, version, ranks, size):
 
 
 class Oracle:
-    """excused(run, step) says whether a step may be lost, if it is told; refusals are the codes with
-    which a begin may be refused: while the uploader is away nothing can be staged."""
+    """excused(run, step, committed) says whether a step may be lost, if it is told; refusals are the
+    codes with which a begin may be refused: while the uploader is away nothing can be staged."""
 
     def __init__(self, world, ranks, excused, refusals):
         self.world, self.ranks, self.excused = world, ranks, excused
@@ -154,7 +154,7 @@ class Oracle:
             for step in sorted({step for rank in ranks for step in rank.begun}):
                 if step in committed:
                     faults += self.judge_committed(run, committed[step], ranks, size)
-                elif not self.excused(run, step):
+                elif not self.excused(run, step, committed):
                     faults += self.judge_lost(run, step, ranks)
             faults += [f"{run} rank {rank.rank} was told without a step: {text}"
                        for rank in ranks for text in rank.stray]

@@ -215,19 +215,16 @@ class Scene:
                 self.world.kinds["kill trainer"] += 1
                 self.notes.append(f"{one.run} rank {one.rank} killed")
 
-    def may_have_lost(self, rank, step):
-        """A rank that died leaves out what it had not staged. Where its uploader died with it, its
-        memory is gone too, and with it what was not durable yet: of older saves than the last two
-        it had been told that their memory is free."""
-        if not rank.killed or not rank.has_staged(step):
-            return rank.killed
-        newest = sorted(s for s in rank.staged if rank.has_staged(s))[-SLABS:]
-        return self.plan.victim == "node" and step in newest
-
-    def excused(self, run, step):
+    def excused(self, run, step, committed):
         """What may be lost, if it is told: after a full disk anything that was being saved; after a
-        trainer's death what died with it."""
-        return self.disk or any(self.may_have_lost(r, step) for r in self.ranks if r.run == run)
+        trainer's death what it had not staged. Where its uploader died with it, its memory is gone
+        too: as many saves as it had slabs. These need not be the newest: while one slab waits for
+        its store, the other carries one save after another."""
+        dead = [r for r in self.ranks if r.run == run and r.killed]
+        if self.disk or any(not r.has_staged(step) for r in dead):
+            return True
+        lost = {s for r in dead for s in r.staged if r.has_staged(s) and s not in committed}
+        return self.plan.victim == "node" and len(lost) <= SLABS * len(dead)
 
     def refusals(self):
         struck = [name for name in self.plan.strikes if name != "server"]
