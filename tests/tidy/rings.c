@@ -14,7 +14,7 @@
 static const struct {
     const char *folder;
     unsigned sources;
-} folders[] = {{"api/", 0},  {"cli/", 4},     {"client/", 0}, {"common/", 0},  {"formats/", 0},
+} folders[] = {{"api/", 0},  {"cli/", 0},     {"client/", 0}, {"common/", 0},  {"formats/", 0},
                {"plan/", 0}, {"server/", 14}, {"store/", 0}, {"uploader/", 0}};
 
 struct name {
