@@ -2,8 +2,6 @@
 /* Daemons that live as long as one command. */
 #include "cli/daemons.h"
 
-#include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,8 +14,8 @@
 #include "common/text.h"
 
 #define ARGUMENTS_MAX 16
-#define STOP_PATIENCE_MS 30000
-#define LOOK_EVERY_MS 10
+#define STOP_TIMEOUT_MS 30000
+#define POLL_MS 10
 
 extern char **environ;
 
@@ -64,7 +62,7 @@ static enum cairn_code wait_ready(struct cairn_cli_daemon *daemon, uint32_t time
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline))
             return cairn_fail(err, CAIRN_TIMEOUT, "%s is not ready after %u ms", daemon->name,
                               timeout_ms);
-        pause_ms(LOOK_EVERY_MS);
+        pause_ms(POLL_MS);
     }
     return CAIRN_OK;
 }
@@ -98,7 +96,7 @@ void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {
     pid_t pid = daemon->pid;
     if (pid <= 0) return;
     kill(pid, SIGTERM);
-    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, STOP_PATIENCE_MS);
+    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, STOP_TIMEOUT_MS);
     while (!cairn_cli_daemon_ended(daemon, &status)) {
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline)) {
             fprintf(stderr, "cairn: %s did not stop within 30 s; killing it\n", daemon->name);
@@ -107,15 +105,6 @@ void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {
             daemon->pid = 0;
             return;
         }
-        pause_ms(LOOK_EVERY_MS);
+        pause_ms(POLL_MS);
     }
-}
-
-static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *at) {
-    (void)status, (void)kind, (void)at;
-    return remove(path);
-}
-
-void cairn_cli_remove_folder(const char *path) {
-    (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }

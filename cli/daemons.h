@@ -9,7 +9,7 @@
  *          2   _start returns only when the daemon says it is ready, or with its own last words.
  * Limits:  16 arguments a daemon.
  * Threads: main thread.
- * Next:    cli/verbs/up.c, cli/verbs/put.c.
+ * Next:    cli/verbs/up.c, cli/own_uploader.h.
  */
 #pragma once
 
@@ -30,5 +30,3 @@ enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const ch
 /* 0 while it runs; else its wait status was taken and pid is 0. */
 bool cairn_cli_daemon_ended(struct cairn_cli_daemon *daemon, int *ret_status);
 void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon);
-/* Remove a folder of ours and all in it. */
-void cairn_cli_remove_folder(const char *path);

@@ -7,15 +7,16 @@
 #include "common/file.h"
 #include "common/text.h"
 
-#define DEFAULT_URL "http://127.0.0.1:7420"
+#define URL_DEFAULT "http://127.0.0.1:7420"
+#define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 
 const struct cairn_cli_flag cairn_cli_common_flags[] = {
     {"server", 's', CAIRN_CLI_TEXT, CAIRN_CLI_AT(server), 0, "URL",
-     "The server; default $CAIRN_URL, else " DEFAULT_URL "."},
+     "The server; default $CAIRN_URL, else " URL_DEFAULT "."},
     {"token-file", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(token_file), 0, "FILE",
      "File that holds the bearer token; default $CAIRN_TOKEN_FILE."},
     {"socket", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(socket), 0, "PATH",
-     "The uploader's socket; default $CAIRN_SOCKET, else /run/cairn/uploader.sock."},
+     "The uploader's socket; default $CAIRN_SOCKET, else " SOCKET_DEFAULT "."},
     {"output", 'o', CAIRN_CLI_TEXT, CAIRN_CLI_AT(output_text), 0, "FORM",
      "table, json, jsonl or name. Table text may change; JSON is stable."},
     {"json", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(json), 0, NULL, "The same as --output json."},
@@ -202,14 +203,27 @@ enum cairn_code cairn_cli_help(const struct cairn_cli_verb *verb, struct cairn_e
     return CAIRN_OK;
 }
 
+/* The flag's value, else the variable's, else the default; an empty one is none. */
+static const char *value_or(const char *flag, const char *variable, const char *otherwise) {
+    const char *value = flag ? flag : getenv(variable);
+    return value && *value ? value : otherwise;
+}
+
+const char *cairn_cli_server_url(const struct cairn_cli *cli) {
+    return value_or(cli->server, "CAIRN_URL", URL_DEFAULT);
+}
+
+const char *cairn_cli_uploader_socket(const struct cairn_cli *cli) {
+    return value_or(cli->socket, "CAIRN_SOCKET", SOCKET_DEFAULT);
+}
+
 enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest **ret,
                                   struct cairn_error *err) {
-    const char *url = cli->server ? cli->server : getenv("CAIRN_URL");
     const char *token_file = cli->token_file ? cli->token_file : getenv("CAIRN_TOKEN_FILE");
     CAIRN_AUTO(buf) token = {.limit = 4096};
     if (token_file) CAIRN_TRY(cairn_file_load_line(token_file, &token, err));
     struct cairn_rest_options options = {
-        .url = url && *url ? url : DEFAULT_URL,
+        .url = cairn_cli_server_url(cli),
         .token = token.size ? token.data : NULL,
         .timeout_ms =
             cli->timeout_ms && cli->timeout_ms < UINT32_MAX ? (uint32_t)cli->timeout_ms : 0,

@@ -89,6 +89,10 @@ enum cairn_code cairn_cli_help(const struct cairn_cli_verb *verb,
 /* The candidate nearest to word by edit distance, or NULL when none is near. */
 const char *cairn_cli_nearest(const char *word, const char *const *candidates, size_t count);
 
-/* A client of the server that --server or CAIRN_URL names. */
+/* --server, else CAIRN_URL, else http://127.0.0.1:7420. */
+const char *cairn_cli_server_url(const struct cairn_cli *cli);
+/* --socket, else CAIRN_SOCKET, else /run/cairn/uploader.sock. */
+const char *cairn_cli_uploader_socket(const struct cairn_cli *cli);
+/* A client of that server. */
 enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -120,7 +120,6 @@ static enum cairn_code read_once(struct rank *rank, struct cairn_session *sessio
 static enum cairn_code play(struct rank *rank, uint32_t *memory, struct cairn_error *err) {
     struct cairn_session *session = NULL;
     struct cairn_resume resume;
-    const char *socket = rank->cli->socket ? rank->cli->socket : getenv("CAIRN_SOCKET");
     char job[64];
     snprintf(job, sizeof job, "bench-%d", (int)getpid());
     struct cairn_open_options options = {.run = rank->run,
@@ -131,7 +130,7 @@ static enum cairn_code play(struct rank *rank, uint32_t *memory, struct cairn_er
                                          .local_world_size = rank->count,
                                          .bytes = rank->restore ? 0 : rank->bytes + 4 * CAIRN_MIB,
                                          .read_only = rank->restore,
-                                         .socket = socket};
+                                         .socket = cairn_cli_uploader_socket(rank->cli)};
     enum cairn_code code = cairn_open(&options, &session, &resume, err);
     rank->code = code;
     /* Every rank passes every barrier, also after a failure, so that none waits for ever. */

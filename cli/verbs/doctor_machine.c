@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What doctor finds out about this machine, and who listens. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include "common/net.h"
 #include "common/text.h"
 
-#define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 #define FILES_WANTED 4096
 
 /* What /readyz says of itself; a check that fails comes with a 503, and the same body. */
@@ -55,8 +53,7 @@ static void look_at_server(struct cairn_cli_doctor *doctor) {
 
 static void look_at_uploader(struct cairn_cli_doctor *doctor) {
     struct cairn_error err = {0};
-    const char *said = doctor->cli->socket ? doctor->cli->socket : getenv("CAIRN_SOCKET");
-    const char *path = said && *said ? said : SOCKET_DEFAULT;
+    const char *path = cairn_cli_uploader_socket(doctor->cli);
     int fd = -1;
     if (cairn_net_connect_unix(path, &fd, &err) == CAIRN_OK) {
         close(fd);

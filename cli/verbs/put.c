@@ -8,17 +8,15 @@
 #include <unistd.h>
 
 #include "api/meta.h"
-#include "cli/daemons.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/own_uploader.h"
 #include "cli/progress.h"
 #include "cli/ref.h"
 #include "cli/tensors.h"
 #include "common/clock.h"
 #include "common/text.h"
 
-#define SOCKET_DEFAULT "/run/cairn/uploader.sock"
-#define READY_MS 20000
 #define WAIT_STEP_MS 200
 #define LOOK_EVERY_MS 50
 #define BUSY_MS 25000 /* an uploader tells the end of a rank for 15 s, and by heartbeats */
@@ -42,26 +40,13 @@ static const struct cairn_cli_flag flags[] = {
      "Return when the node's uploader has the files open; it goes on. See cairn wait."},
 };
 
-/* An uploader of this command alone. */
-struct own_uploader {
-    struct cairn_cli_daemon daemon;
-    char folder[93]; /* with /uploader.sock behind it */
-    char socket[128];
-};
-
 /* Ctrl-C gives the save up, so that the same command can be given again at once. While nothing was
  * begun the thread of the signals ends the command itself, since the main one may wait for long. */
 static struct {
     _Atomic int signal;
     _Atomic bool saving;
-    struct own_uploader own;
+    struct cairn_cli_own_uploader own;
 } now;
-
-static void remove_own(void) {
-    if (!now.own.folder[0]) return;
-    cairn_cli_daemon_stop(&now.own.daemon);
-    cairn_cli_remove_folder(now.own.folder);
-}
 
 static bool again(void) {
     sigset_t waiting;
@@ -77,50 +62,10 @@ static void take_signal(void *owner, int signal) {
     fputs(now.saving ? "\ncairn put: interrupted; whether the save is given up cairn show tells\n"
                      : "\ncairn put: interrupted; nothing was begun\n",
           stderr);
-    remove_own();
+    cairn_cli_own_uploader_stop(&now.own);
     cairn_cli_interrupt_exit(signal);
 }
 static struct cairn_cli_interrupt interrupt = {.take = take_signal};
-
-static const char *uploader_socket(const struct cairn_cli *cli) {
-    const char *socket = cli->socket ? cli->socket : getenv("CAIRN_SOCKET");
-    return socket && *socket ? socket : SOCKET_DEFAULT;
-}
-
-static enum cairn_code start_own(const struct cairn_cli *cli, struct own_uploader *own,
-                                 struct cairn_error *err) {
-    const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
-    const char *url = cli->server ? cli->server : getenv("CAIRN_URL");
-    if (!store || !*store)
-        return cairn_fail(err, CAIRN_UPLOADER_GONE,
-                          "no uploader listens on %s; start one, or give --store so that this "
-                          "command brings its own",
-                          uploader_socket(cli));
-    const char *temporary = getenv("TMPDIR");
-    /* Where TMPDIR is too long for the path of a socket, which has 107 bytes, /tmp does. */
-    if (!temporary || !*temporary ||
-        strlen(temporary) + sizeof "/cairn-put-XXXXXX" > sizeof own->folder)
-        temporary = "/tmp";
-    snprintf(own->folder, sizeof own->folder, "%s/cairn-put-XXXXXX", temporary);
-    if (!mkdtemp(own->folder)) {
-        enum cairn_code code = cairn_fail_errno(err, "TMPDIR: %s", own->folder);
-        own->folder[0] = '\0'; /* there is nothing to remove */
-        return code;
-    }
-    char ready[128], node[64], parent[16];
-    snprintf(own->socket, sizeof own->socket, "%s/uploader.sock", own->folder);
-    snprintf(ready, sizeof ready, "%s/ready", own->folder);
-    snprintf(node, sizeof node, "put-%d", (int)getpid());
-    snprintf(parent, sizeof parent, "%d", (int)getpid());
-    const char *arguments[] = {
-        "--node",      node,        "--server",     url && *url ? url : "http://127.0.0.1:7420",
-        "--store",     store,       "--socket",     own->socket,
-        "--state-dir", own->folder, "--ready-file", ready,
-        "--parent",    parent,      "--log-level",  "warn",
-        NULL};
-    return cairn_cli_daemon_start(&own->daemon, cli->program_folder, "cairn-uploader", arguments,
-                                  ready, READY_MS, err);
-}
 
 static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli_tree *tree,
                                  struct cairn_error *err) {
@@ -250,19 +195,25 @@ static enum cairn_code open_patiently(const struct cairn_open_options *options,
     }
 }
 
-static enum cairn_code open_session(struct cairn_cli *cli, const char *run,
-                                    struct own_uploader *own, struct cairn_session **ret,
-                                    struct cairn_error *err) {
+/* With the node's uploader; where none listens, with one of this command alone. */
+static enum cairn_code open_session(const struct cairn_cli *cli, const char *run,
+                                    struct cairn_session **ret, struct cairn_error *err) {
+    const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
     struct cairn_open_options options = {
-        .run = run, .resume = "keep", .socket = uploader_socket(cli)};
+        .run = run, .resume = "keep", .socket = cairn_cli_uploader_socket(cli)};
     enum cairn_code code = open_patiently(&options, ret, err);
     if (code != CAIRN_UPLOADER_GONE) return code;
     if (cli->detach)
         return cairn_fail(err, CAIRN_UPLOADER_GONE,
                           "no uploader listens on %s, and --detach needs one that stays",
-                          uploader_socket(cli));
-    CAIRN_TRY(start_own(cli, own, err));
-    options.socket = own->socket;
+                          cairn_cli_uploader_socket(cli));
+    if (!store || !*store)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "no uploader listens on %s; start one, or give --store so that this "
+                          "command brings its own",
+                          cairn_cli_uploader_socket(cli));
+    CAIRN_TRY(cairn_cli_own_uploader_start(cli, store, &now.own, err));
+    options.socket = now.own.socket;
     return open_patiently(&options, ret, err);
 }
 
@@ -280,12 +231,12 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
     CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
     CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], cli->follow, &tree, err));
-    enum cairn_code code = open_session(cli, name, &now.own, &session, err);
+    enum cairn_code code = open_session(cli, name, &session, err);
     now.saving = code == CAIRN_OK;
     while (now.signal && !now.saving) (void)poll(NULL, 0, LOOK_EVERY_MS); /* it ends by itself */
     if (code == CAIRN_OK) code = put_tree(cli, session, &tree, step, &status, &tensors, err);
     (void)cairn_close(session, NULL);
-    remove_own();
+    cairn_cli_own_uploader_stop(&now.own);
     if (code == CAIRN_INTERRUPTED) {
         fprintf(stderr, "\ncairn put: %s\n", err->message);
         cairn_cli_interrupt_exit(now.signal);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an interrupted get or put leaves, and that the same command goes on."""
+import fcntl
 import json
 import os
 import pathlib
@@ -94,15 +95,17 @@ class Interrupt(unittest.TestCase):
     # ---- put ----
 
     def own_daemons(self):
-        found = []
+        """{private folder: process id} of the uploaders that puts with --store have started."""
+        found = {}
         for entry in pathlib.Path("/proc").iterdir():
             try:
-                line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+                words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
             except OSError:
                 continue
-            if b"cairn-uploader" in line and str(self.world.store).encode() in line \
-                    and b"/cairn-put-" in line:
-                found.append(entry.name)
+            if any(b"cairn-uploader" in word for word in words) and str(self.world.store).encode() in words:
+                folder = pathlib.Path(os.fsdecode(words[words.index(b"--state-dir") + 1]))
+                if folder.name.startswith("cairn-put-"):
+                    found[folder] = int(entry.name)
         return found
 
     def stop_world(self, how=signal.SIGSTOP):
@@ -151,7 +154,7 @@ class Interrupt(unittest.TestCase):
             put.send_signal(how)
             _, said = put.communicate(timeout=60)
             self.assertEqual(put.returncode, status, said)
-            self.assertEqual(self.own_daemons(), [])
+            self.assertEqual(self.own_daemons(), {})
             self.assertEqual(set(pathlib.Path("/tmp").glob("cairn-put-*")) - before, set())
         self.world.cairn("put", self.tree, "i/own@1", "--store", self.world.store, env=none)
         self.world.cairn("verify", "i/own@1")
@@ -165,6 +168,50 @@ class Interrupt(unittest.TestCase):
         put.kill()
         put.communicate(timeout=60)
         wait_until(lambda: not self.own_daemons(), 40)
+
+    def test_the_folder_of_a_killed_put_is_removed_by_the_next_put_and_that_of_a_living_one_is_not(self):
+        temporary = self.world.root / "temporary"
+        temporary.mkdir()
+        stranger = temporary / "cairn-put-notes"
+        stranger.mkdir()
+        (stranger / "put.lock").touch()
+        env = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock"), "TMPDIR": str(temporary)}
+        small = self.world.root / "small"
+        small.write_bytes(b"s" * 1000)
+
+        def start_put(run):
+            """A put whose uploader holds its lock, stopped with it: (its process, the folder)."""
+            known = set(self.own_daemons())
+            put = self.start("put", self.tree, f"{run}@1", "--store", self.world.store, env=env)
+            self.addCleanup(put.kill)
+            folder, = wait_until(lambda: [folder for folder in set(self.own_daemons()) - known
+                                          if list(folder.glob("*.journal.lock"))], every=0.005)
+            for process in (put.pid, self.own_daemons()[folder]):
+                os.kill(process, signal.SIGSTOP)
+            return put, folder
+
+        def put_another(step):
+            said = self.world.cairn("put", small, f"next/run@{step}", "--store", self.world.store,
+                                    env=env)
+            return said.stderr, set(temporary.iterdir()) - {stranger}
+
+        living, living_folder = start_put("living/run")
+        killed, killed_folder = start_put("killed/run")
+        os.kill(self.own_daemons()[killed_folder], signal.SIGKILL)
+        killed.kill()
+        killed.communicate(timeout=60)
+        wait_until(lambda: killed_folder not in self.own_daemons())
+        with open(next(killed_folder.glob("*.journal.lock")), "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as an uploader that still sends
+            self.assertEqual(put_another(1), ("", {living_folder, killed_folder}))
+        said, left = put_another(2)
+        self.assertEqual(left, {living_folder})
+        self.assertEqual(said, f"note: removed {killed_folder}, which a killed cairn put had left\n")
+        for process in (self.own_daemons()[living_folder], living.pid):
+            os.kill(process, signal.SIGCONT)
+        _, said = living.communicate(timeout=60)
+        self.assertEqual(living.returncode, 0, said)
+        self.assertEqual(list(temporary.iterdir()), [stranger])
 
     def test_a_detached_put_goes_on_without_the_command(self):
         said = self.world.cairn("put", self.tree, "i/run@5", "--detach")

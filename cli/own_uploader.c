@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Command and uploader hold a lock each in the folder, so a folder in which none is held belongs to
+ * nobody: the kernel releases a lock with the process that took it. */
+#include "cli/own_uploader.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/output.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/text.h"
+
+#define PREFIX "cairn-put-"
+#define TEMPLATE PREFIX "XXXXXX"
+#define READY_MS 20000
+/* A command takes its lock right after it has made the folder; one that was killed in between left
+ * a folder without a lock. */
+#define UNLOCKED_MS 60000
+
+/* ---- folders that killed commands left ---- */
+
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *at) {
+    (void)status, (void)kind, (void)at;
+    return remove(path);
+}
+
+static void remove_folder(const char *path) {
+    (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+/* A lock that cannot be tried counts as held. */
+static bool is_held(int folder_fd, const char *lock) {
+    CAIRN_AUTO_FD fd = openat(folder_fd, lock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0;
+}
+
+/* Is it a folder of this user in which no process holds a lock? Its descriptor is taken over. */
+static bool is_abandoned(int take_folder_fd) {
+    struct stat status;
+    DIR *stream = take_folder_fd < 0 ? NULL : fdopendir(take_folder_fd);
+    if (!stream) {
+        if (take_folder_fd >= 0) close(take_folder_fd);
+        return false;
+    }
+    bool readable = !fstat(dirfd(stream), &status), locks = false, held = false;
+    for (struct dirent *entry; readable && !held && (entry = readdir(stream));) {
+        size_t size = strlen(entry->d_name), end = strlen(".lock");
+        if (size <= end || strcmp(entry->d_name + size - end, ".lock") != 0) continue;
+        locks = true;
+        held = is_held(dirfd(stream), entry->d_name);
+    }
+    closedir(stream);
+    if (!readable || held || status.st_uid != geteuid()) return false;
+    int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - 1000 * (int64_t)status.st_mtime;
+    return locks || age_ms > UNLOCKED_MS;
+}
+
+static void remove_abandoned(const char *temporary) {
+    DIR *stream = opendir(temporary);
+    if (!stream) return;
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        char path[PATH_MAX];
+        if (strlen(entry->d_name) != strlen(TEMPLATE) || !cairn_text_starts(entry->d_name, PREFIX))
+            continue;
+        int fd = openat(dirfd(stream), entry->d_name,
+                        O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int size = snprintf(path, sizeof path, "%s/%s", temporary, entry->d_name);
+        if (!is_abandoned(fd) || size < 0 || (size_t)size >= sizeof path) continue;
+        remove_folder(path);
+        cairn_cli_note("note: removed %s, which a killed cairn put had left", path);
+    }
+    closedir(stream);
+}
+
+/* ---- the uploader of this command ---- */
+
+static enum cairn_code make_folder(struct cairn_cli_own_uploader *uploader,
+                                   struct cairn_error *err) {
+    char lock[128];
+    const char *temporary = getenv("TMPDIR");
+    if (!temporary || !*temporary ||
+        strlen(temporary) + sizeof "/" TEMPLATE > sizeof uploader->folder)
+        temporary = "/tmp";
+    remove_abandoned(temporary);
+    uploader->lock_fd = -1;
+    snprintf(uploader->folder, sizeof uploader->folder, "%s/" TEMPLATE, temporary);
+    if (!mkdtemp(uploader->folder)) {
+        enum cairn_code code = cairn_fail_errno(
+            err, "cannot make the folder %s; set TMPDIR to a folder that exists", uploader->folder);
+        uploader->folder[0] = '\0'; /* there is nothing to remove */
+        return code;
+    }
+    snprintf(lock, sizeof lock, "%s/put.lock", uploader->folder);
+    return cairn_file_lock(lock, &uploader->lock_fd, err);
+}
+
+enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const char *store,
+                                             struct cairn_cli_own_uploader *uploader,
+                                             struct cairn_error *err) {
+    char ready[128], node[64], parent[16];
+    CAIRN_TRY(make_folder(uploader, err));
+    snprintf(uploader->socket, sizeof uploader->socket, "%s/uploader.sock", uploader->folder);
+    snprintf(ready, sizeof ready, "%s/ready", uploader->folder);
+    snprintf(node, sizeof node, "put-%d", (int)getpid());
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    const char *arguments[] = {"--node",       node,
+                               "--server",     cairn_cli_server_url(cli),
+                               "--store",      store,
+                               "--socket",     uploader->socket,
+                               "--state-dir",  uploader->folder,
+                               "--ready-file", ready,
+                               "--parent",     parent,
+                               "--log-level",  "warn",
+                               NULL};
+    return cairn_cli_daemon_start(&uploader->daemon, cli->program_folder, "cairn-uploader",
+                                  arguments, ready, READY_MS, err);
+}
+
+void cairn_cli_own_uploader_stop(struct cairn_cli_own_uploader *uploader) {
+    if (!uploader->folder[0]) return;
+    cairn_cli_daemon_stop(&uploader->daemon);
+    remove_folder(uploader->folder);
+    if (uploader->lock_fd >= 0) close(uploader->lock_fd);
+    uploader->folder[0] = '\0';
+}

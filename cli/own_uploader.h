@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * own_uploader: the uploader of one command, in a private folder below TMPDIR.
+ *
+ * Why:     `cairn put --store` saves where no uploader listens, on the same write path as all others.
+ * Promise: 1   _stop ends the uploader and removes its folder, whatever _start came to.
+ *          2   _start removes the folders below the same TMPDIR that commands of this user left which
+ *              were killed: those in which neither a command nor an uploader holds its lock. A folder
+ *              of a living one is never touched, nor one of another user.
+ * Limits:  a TMPDIR whose path is too long for a socket's (107 bytes) is passed over for /tmp.
+ * Threads: _start on the main thread; _stop also on that of signals (cli/interrupt.h).
+ * Next:    cli/daemons.h, cli/verbs/put.c.
+ */
+#pragma once
+
+#include "cli/daemons.h"
+#include "cli/verb.h"
+
+struct cairn_cli_own_uploader {
+    struct cairn_cli_daemon daemon;
+    int lock_fd;     /* of the lock in the folder that the command holds */
+    char folder[93]; /* with /uploader.sock behind it; "": there is none */
+    char socket[128];
+};
+/* store: what the uploader sends to. */
+enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const char *store,
+                                             struct cairn_cli_own_uploader *uploader,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_cli_own_uploader_stop(struct cairn_cli_own_uploader *uploader);
