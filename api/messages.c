@@ -2,7 +2,7 @@
 /* A form's rows stand in a function of its own, where its struct has a name that they can use. */
 #include "api/messages.h"
 
-#define FIELDS_MAX 16 /* of one form */
+#define FIELDS_MAX 24 /* of one form */
 
 /* What `last` says of a field: its bound and its form. */
 #define LAST_U64(last) last, CAIRN_MESSAGE_none

@@ -2,7 +2,10 @@
 /* Path, connection, answer. */
 #include "cli/call.h"
 
+#include "common/encode.h"
 #include "common/text.h"
+
+#define PAGE_ITEMS 1000
 
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret, struct cairn_error *err) {
@@ -12,6 +15,39 @@ enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_c
     CAIRN_TRY(cairn_cli_path(ref, call.tail ? call.tail : "", &path, err));
     return cairn_rest_call(rest, call.method ? call.method : "GET", path.data, NULL,
                            call.timeout_ms, ret, err);
+}
+
+enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json, void *ret,
+                                     struct cairn_error *err) {
+    enum cairn_code code = cairn_message_read(form, json, "", ret, err);
+    return code ? cairn_within(err, CAIRN_PROTOCOL, "the server's answer") : CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, uint64_t limit,
+                               json_t *items, bool *ret_more, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO(buf) url = {0}, cursor = {0};
+    bool more = true;
+    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
+    while (more && json_array_size(items) < limit) {
+        CAIRN_AUTO_JSON json_t *reply = NULL;
+        struct cairn_msg_page page = {0};
+        uint64_t some = cairn_min_u64(PAGE_ITEMS, limit - json_array_size(items));
+        cairn_buf_clear(&url);
+        CAIRN_TRY(cairn_buf_printf(&url, err, "%s%climit=%llu", path, strchr(path, '?') ? '&' : '?',
+                                   (unsigned long long)some));
+        if (cursor.size) CAIRN_TRY(cairn_buf_printf(&url, err, "&cursor=%s", cursor.data));
+        CAIRN_TRY(cairn_rest_call(rest, "GET", url.data, NULL, 0, &reply, err));
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_page, reply, &page, err));
+        if (json_array_extend(items, page.items))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+        more = page.next_cursor && *page.next_cursor && json_array_size(page.items);
+        cairn_buf_clear(&cursor);
+        if (more)
+            CAIRN_TRY(cairn_percent_encode(cairn_view_of(page.next_cursor), false, &cursor, err));
+    }
+    if (ret_more) *ret_more = more;
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_cli_ref_latest(const struct cairn_cli *cli, struct cairn_cli_ref *ret,

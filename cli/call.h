@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call: one question to the server about one run or checkpoint, as verbs ask it.
+ * call: requests of a verb to the server, and what their answers say.
  *
- * Why:     most verbs are one or two calls about what their argument names.
- * Promise: none of the path's parts is made anywhere else (cli/ref.h).
+ * Why:     most verbs are one or two requests about what their argument names.
+ * Promise: 1   the path of a run or checkpoint is made in cli/ref.h alone.
+ *          2   an answer is read by its form of api/messages.def; one of another form is
+ *              CAIRN_PROTOCOL naming the member.
  * Limits:  one connection a call.
  * Threads: main thread.
- * Next:    cli/verbs/ask.c, cli/verbs/rm.c, cli/verbs/show.c.
+ * Next:    cli/verbs/ls.c, cli/verbs/rm.c, cli/verbs/show.c.
  */
 #pragma once
 
+#include "api/messages.h"
 #include "cli/ref.h"
 #include "cli/verb.h"
 
@@ -21,6 +24,14 @@ struct cairn_cli_call {
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
+/* The items of the list at path, page by page, at most limit. *ret_more: there are others; it may
+ * be NULL. */
+enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, uint64_t limit,
+                               json_t *items, bool *ret_more,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+/* ret: the form's struct, zeroed or with its defaults; texts are borrowed from json. */
+enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json, void *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* The first argument; without a version it means the latest. */
 enum cairn_code cairn_cli_ref_latest(const struct cairn_cli *cli, struct cairn_cli_ref *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

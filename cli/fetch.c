@@ -2,11 +2,12 @@
 /* Threads that take the next piece of the next shard until none is left. */
 #include "cli/fetch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cli/output.h"
 
-/* While some write what they have, others wait for the store; 8 MiB each. */
+/* Enough that while some write their piece (8 MiB each), others wait for the store. */
 #define WORKERS_DEFAULT 8
 #define WORKERS_MAX 64
 
@@ -50,7 +51,7 @@ static bool next_piece(struct job *job, struct piece *ret) {
     return false;
 }
 
-static void failed(struct job *job, const struct piece *piece, enum cairn_code code,
+static void note_failure(struct job *job, const struct piece *piece, enum cairn_code code,
                    const struct cairn_error *why) {
     CAIRN_HOLD(&job->lock);
     if (job->locked.code == CAIRN_OK || job->locked.code == CAIRN_CORRUPT) {
@@ -62,21 +63,21 @@ static void failed(struct job *job, const struct piece *piece, enum cairn_code c
     if (code != CAIRN_CORRUPT) job->locked.stop = true;
     if (code == CAIRN_CORRUPT && piece && !job->locked.bad[piece->position]) {
         job->locked.bad[piece->position] = true;
-        job->fetch->ret_bad_shards++;
+        job->fetch->bad_shards++;
         cairn_cli_note("bad: %s", why->message);
         if (job->fetch->bad)
             job->fetch->bad(job->fetch->owner, job->fetch->shards[piece->position], why->message);
     }
 }
 
-static enum cairn_code do_piece(struct job *job, struct cairn_cli_reader *reader,
+static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *reader,
                                 const struct piece *piece, void *memory, struct cairn_error *err) {
     struct cairn_cli_fetch *fetch = job->fetch;
     bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
     if (fetch->have && piece->size &&
         fetch->have(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
                     piece->size)) {
-        cairn_cli_meter_add(fetch->meter, piece->size, last);
+        cairn_cli_meter_add(&fetch->meter, piece->size, last);
         return CAIRN_OK;
     }
     if (fetch->stat_only) {
@@ -98,7 +99,7 @@ static enum cairn_code do_piece(struct job *job, struct cairn_cli_reader *reader
     if (fetch->sink)
         CAIRN_TRY(fetch->sink(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
                               piece->size, err));
-    cairn_cli_meter_add(fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size,
+    cairn_cli_meter_add(&fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size,
                         last);
     return CAIRN_OK;
 }
@@ -111,28 +112,63 @@ static void *work(void *argument) {
     CAIRN_AUTO_HEAP void *memory = aligned_alloc(4096, CAIRN_CLI_PIECE_BYTES);
     if (code == CAIRN_OK && !memory)
         code = cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for one piece");
-    if (code != CAIRN_OK) failed(job, NULL, code, &err);
+    if (code != CAIRN_OK) note_failure(job, NULL, code, &err);
     struct piece piece;
     while (code == CAIRN_OK && next_piece(job, &piece)) {
-        enum cairn_code result = do_piece(job, reader, &piece, memory, &err);
-        if (result != CAIRN_OK) failed(job, &piece, result, &err);
+        enum cairn_code result = fetch_piece(job, reader, &piece, memory, &err);
+        if (result != CAIRN_OK) note_failure(job, &piece, result, &err);
     }
     return NULL;
 }
 
-enum cairn_code cairn_cli_fetch(struct cairn_cli_fetch *fetch, struct cairn_error *err) {
+/* ---- the whole ---- */
+
+enum cairn_code cairn_cli_fetch_choose(struct cairn_cli_fetch *fetch,
+                                       bool (*wants)(const void *owner, uint32_t index,
+                                                     const struct cairn_manifest_shard *shard),
+                                       const void *owner, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &fetch->source->version.manifest;
+    fetch->shards = calloc(manifest->shard_count + 1, sizeof *fetch->shards);
+    if (!fetch->shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        if (!wants(owner, i, &manifest->shards[i])) continue;
+        fetch->shards[fetch->shard_count++] = i;
+        fetch->total_bytes += manifest->shards[i].size_bytes;
+    }
+    return CAIRN_OK;
+}
+
+void cairn_cli_fetch_release(struct cairn_cli_fetch *fetch) {
+    free(fetch->shards);
+    fetch->shards = NULL;
+}
+
+static uint32_t workers_of(const struct cairn_cli_fetch *fetch) {
+    uint64_t workers = fetch->source->cli->workers;
+    if (fetch->one_worker) return 1;
+    return workers ? (uint32_t)cairn_min_u64(workers, WORKERS_MAX) : WORKERS_DEFAULT;
+}
+
+enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch, struct cairn_error *err) {
+    const struct cairn_version_place *place = &fetch->source->version.place;
     struct job job = {.fetch = fetch};
     pthread_t threads[WORKERS_MAX];
-    uint32_t workers = fetch->workers ? fetch->workers : WORKERS_DEFAULT, started = 0;
-    if (workers > WORKERS_MAX) workers = WORKERS_MAX;
+    uint32_t workers = workers_of(fetch), started = 0;
+    char title[320];
     CAIRN_AUTO_HEAP bool *bad = calloc(fetch->shard_count + 1, sizeof *bad);
     if (!bad) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
     job.locked.bad = bad;
-    fetch->ret_bad_shards = 0;
+    fetch->bad_shards = 0;
+    snprintf(title, sizeof title, "%s %s/%s@%llu", fetch->verb, place->name.project,
+             place->name.run, (unsigned long long)place->step);
+    cairn_cli_meter_init(&fetch->meter, fetch->source->cli, title, fetch->total_bytes,
+                         fetch->shard_count);
     cairn_lock_init(&job.lock, CAIRN_LOCK_client_session);
     while (started < workers && !pthread_create(&threads[started], NULL, work, &job)) started++;
     for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
     cairn_lock_release(&job.lock);
+    if (!started) job.locked.code = CAIRN_NO_MEMORY;
+    cairn_cli_meter_end(&fetch->meter, job.locked.code == CAIRN_OK);
     if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");
     if (job.locked.code != CAIRN_OK && err) *err = job.locked.error;
     return job.locked.code;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fetch: every block of some shards of a version, read and checked by several threads.
+ * fetch: every block of some shards of a version, read and checked by several threads, with
+ * progress.
  *
  * Why:     `get` writes what it reads, `verify` only checks it; both want all connections busy.
  * Promise: 1   bad shards are all named, not only the first; the code of the first is returned.
@@ -18,11 +19,9 @@
 
 struct cairn_cli_fetch {
     const struct cairn_cli_source *source;
-    const uint32_t *shards; /* indexes into the manifest */
-    size_t shard_count;
-    uint32_t workers; /* 0 = 8 */
+    const char *verb; /* in the progress: "get llm/7b@1000" */
+    bool one_worker;  /* pieces come in their order; else --workers, or 8 */
     bool stat_only;   /* compare lengths, read nothing */
-    struct cairn_cli_meter *meter;
     /* NULL: bytes are only checked. */
     enum cairn_code (*sink)(void *owner, uint32_t shard, uint64_t offset, const void *bytes,
                             size_t size, struct cairn_error *err);
@@ -31,7 +30,20 @@ struct cairn_cli_fetch {
     /* NULL, or hears of each bad shard once, from any thread, one after the other. */
     void (*bad)(void *owner, uint32_t shard, const char *why);
     void *owner;
-    uint64_t ret_bad_shards;
+    /* By _choose; owned. */
+    uint32_t *shards; /* indexes into the manifest */
+    size_t shard_count;
+    uint64_t total_bytes; /* of these shards */
+    /* By _run. */
+    uint64_t bad_shards;
+    struct cairn_cli_meter meter;
 };
-enum cairn_code cairn_cli_fetch(struct cairn_cli_fetch *fetch,
-                                struct cairn_error *err) CAIRN_MUST_USE;
+/* The shards of which wants() is true; the fields before it are set. */
+enum cairn_code cairn_cli_fetch_choose(struct cairn_cli_fetch *fetch,
+                                       bool (*wants)(const void *owner, uint32_t index,
+                                                     const struct cairn_manifest_shard *shard),
+                                       const void *owner,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_cli_fetch_release(struct cairn_cli_fetch *fetch);

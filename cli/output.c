@@ -9,20 +9,6 @@
 
 #define CELL_BYTES 160
 
-const char *cairn_cli_text_of(const json_t *item, const char *key) {
-    const char *text = json_string_value(json_object_get(item, key));
-    return text ? text : "";
-}
-
-uint64_t cairn_cli_number_of(const json_t *item, const char *key) {
-    json_int_t value = json_integer_value(json_object_get(item, key));
-    return value > 0 ? (uint64_t)value : 0;
-}
-
-bool cairn_cli_flag_of(const json_t *item, const char *key) {
-    return json_is_true(json_object_get(item, key));
-}
-
 static enum cairn_code flushed(struct cairn_error *err) {
     if (fflush(stdout)) return cairn_fail_errno(err, "standard output");
     return CAIRN_OK;
@@ -107,47 +93,57 @@ static void print_row(const struct cairn_cli_column *columns, size_t column_coun
     }
 }
 
-static enum cairn_code print_table(const json_t *items, const struct cairn_cli_column *columns,
-                                   size_t column_count, struct cairn_error *err) {
-    CAIRN_ASSERT(column_count <= CAIRN_CLI_COLUMNS_MAX);
+static enum cairn_code read_row(const struct cairn_cli_table *table, const json_t *item,
+                                union cairn_cli_row *ret, struct cairn_error *err) {
+    *ret = (union cairn_cli_row){0};
+    return cairn_cli_reply_read(table->form, item, ret, err);
+}
+
+static enum cairn_code print_table(const json_t *items, const struct cairn_cli_table *table,
+                                   struct cairn_error *err) {
+    const struct cairn_cli_column *columns = table->columns;
     int widths[CAIRN_CLI_COLUMNS_MAX] = {0};
     char cells[CAIRN_CLI_COLUMNS_MAX][CELL_BYTES] = {{0}};
     size_t index;
     json_t *item;
-    for (size_t c = 0; c < column_count; c++) {
+    CAIRN_ASSERT(table->column_count <= CAIRN_CLI_COLUMNS_MAX);
+    for (size_t c = 0; c < table->column_count; c++) {
         widths[c] = (int)strlen(columns[c].title);
         snprintf(cells[c], CELL_BYTES, "%s", columns[c].title);
     }
     json_array_foreach((json_t *)(uintptr_t)items, index, item) {
-        for (size_t c = 0; c < column_count; c++) {
+        union cairn_cli_row row;
+        CAIRN_TRY(read_row(table, item, &row, err));
+        for (size_t c = 0; c < table->column_count; c++) {
             char cell[CELL_BYTES] = "";
-            columns[c].cell(item, cell, sizeof cell);
+            columns[c].cell(&row, cell, sizeof cell);
             int width = (int)strlen(cell);
             if (width > widths[c]) widths[c] = width;
         }
     }
-    print_row(columns, column_count, widths, cells);
+    print_row(columns, table->column_count, widths, cells);
     json_array_foreach((json_t *)(uintptr_t)items, index, item) {
-        for (size_t c = 0; c < column_count; c++) {
+        union cairn_cli_row row;
+        CAIRN_TRY(read_row(table, item, &row, err));
+        for (size_t c = 0; c < table->column_count; c++) {
             cells[c][0] = '\0';
-            columns[c].cell(item, cells[c], CELL_BYTES);
+            columns[c].cell(&row, cells[c], CELL_BYTES);
             cairn_cli_clean(cells[c]);
         }
-        print_row(columns, column_count, widths, cells);
+        print_row(columns, table->column_count, widths, cells);
     }
     return flushed(err);
 }
 
 enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items,
-                                const struct cairn_cli_column *columns, size_t column_count,
-                                const char *name_key, struct cairn_error *err) {
+                                const struct cairn_cli_table *table, struct cairn_error *err) {
     size_t index;
     json_t *item;
     switch (cli->output) {
     case CAIRN_CLI_JSON:
         return cairn_cli_print_json(items, true, err);
     case CAIRN_CLI_TABLE:
-        return print_table(items, columns, column_count, err);
+        return print_table(items, table, err);
     case CAIRN_CLI_JSONL:
         json_array_foreach((json_t *)(uintptr_t)items, index, item) {
             CAIRN_TRY(cairn_cli_print_json(item, false, err));
@@ -155,8 +151,10 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
         return CAIRN_OK;
     case CAIRN_CLI_NAME:
         json_array_foreach((json_t *)(uintptr_t)items, index, item) {
-            char name[CELL_BYTES * 4];
-            snprintf(name, sizeof name, "%s", cairn_cli_text_of(item, name_key));
+            union cairn_cli_row row;
+            char name[CELL_BYTES * 4] = "";
+            CAIRN_TRY(read_row(table, item, &row, err));
+            table->name(&row, name, sizeof name);
             cairn_cli_clean(name);
             puts(name);
         }
@@ -165,31 +163,44 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
     return CAIRN_OK;
 }
 
+/* ---- one checkpoint ---- */
+
 static void print_field(const char *name, const char *value) {
     char text[4200];
-    if (!*value) return;
+    if (!value || !*value) return;
     snprintf(text, sizeof text, "%s", value);
     cairn_cli_clean(text);
     printf("%-12s %s\n", name, text);
 }
 
-void cairn_cli_print_version(const json_t *version) {
+static void print_fields(const struct cairn_msg_version_row *version) {
     char size[24];
-    cairn_size_text(cairn_cli_number_of(version, "bytes"), size);
-    printf("%-12s %s/%s step %llu, attempt %llu\n", "checkpoint",
-           cairn_cli_text_of(version, "project"), cairn_cli_text_of(version, "run"),
-           (unsigned long long)cairn_cli_number_of(version, "step"),
-           (unsigned long long)cairn_cli_number_of(version, "attempt"));
-    print_field("version", cairn_cli_text_of(version, "version"));
-    print_field("state", cairn_cli_text_of(version, "state"));
-    print_field("code", cairn_cli_text_of(version, "code"));
-    print_field("reason", cairn_cli_text_of(version, "reason"));
-    print_field("request id", cairn_cli_text_of(version, "request_id"));
+    cairn_size_text(version->bytes, size);
+    printf("%-12s %s/%s step %llu, attempt %llu\n", "checkpoint", version->project, version->run,
+           (unsigned long long)version->step, (unsigned long long)version->attempt);
+    print_field("version", version->version);
+    print_field("state", version->state);
+    print_field("code", version->code);
+    print_field("reason", version->reason);
+    print_field("request id", version->request_id);
     printf("%-12s %s in %s of %s\n", "content", size,
-           cairn_cli_counted(cairn_cli_number_of(version, "shards"), "shard", "shards").text,
-           cairn_cli_counted(cairn_cli_number_of(version, "world_size"), "rank", "ranks").text);
-    print_field("format", cairn_cli_text_of(version, "format"));
-    print_field("layout", cairn_cli_text_of(version, "layout"));
-    print_field("created", cairn_cli_text_of(version, "created_at"));
-    print_field("committed", cairn_cli_text_of(version, "committed_at"));
+           cairn_cli_counted(version->shards, "shard", "shards").text,
+           cairn_cli_counted(version->world_size, "rank", "ranks").text);
+    print_field("format", version->format);
+    print_field("layout", version->layout);
+    print_field("created", version->created_at);
+    print_field("committed", version->committed_at);
+}
+
+enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_t *version,
+                                        struct cairn_error *err) {
+    struct cairn_msg_version_row row = {0};
+    if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL)
+        return cairn_cli_print_json(version, cli->output == CAIRN_CLI_JSON, err);
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, version, &row, err));
+    if (cli->output == CAIRN_CLI_NAME)
+        puts(row.version);
+    else
+        print_fields(&row);
+    return flushed(err);
 }

@@ -11,25 +11,40 @@
  */
 #pragma once
 
-#include "cli/verb.h"
+#include "cli/call.h"
 
 #define CAIRN_CLI_COLUMNS_MAX 16
 
+/* An item of a list of the API. */
+union cairn_cli_row {
+    struct cairn_msg_version_row version;
+    struct cairn_msg_run_row run;
+    struct cairn_msg_shard_row shard;
+    struct cairn_msg_tensor_row tensor;
+    struct cairn_msg_node_row node;
+};
 struct cairn_cli_column {
     const char *title;
     bool right; /* numbers */
-    /* Write the cell of one item. */
-    void (*cell)(const json_t *item, char *ret, size_t capacity);
+    void (*cell)(const union cairn_cli_row *row, char *ret, size_t capacity);
 };
-/* items: a JSON array. name_key: what --output name prints of each. */
+struct cairn_cli_table {
+    enum cairn_message form; /* of an item */
+    const struct cairn_cli_column *columns;
+    size_t column_count;
+    /* What --output name prints of an item. */
+    void (*name)(const union cairn_cli_row *row, char *ret, size_t capacity);
+};
+/* items: a JSON array. */
 enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items,
-                                const struct cairn_cli_column *columns, size_t column_count,
-                                const char *name_key, struct cairn_error *err) CAIRN_MUST_USE;
+                                const struct cairn_cli_table *table,
+                                struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
-/* One checkpoint, a field a line. */
-void cairn_cli_print_version(const json_t *version);
+/* One checkpoint: a field a line, or in the form of --output. */
+enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_t *version,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* "1 shard", "2 shards". */
 struct cairn_cli_count {
@@ -42,8 +57,3 @@ struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const 
 void cairn_cli_clean(char *text);
 /* One line of chatter on standard error, cleaned. */
 void cairn_cli_note(const char *format, ...) CAIRN_PRINTF(1, 2);
-
-/* Fields of an item, "" or 0 when absent. */
-const char *cairn_cli_text_of(const json_t *item, const char *key);
-uint64_t cairn_cli_number_of(const json_t *item, const char *key);
-bool cairn_cli_flag_of(const json_t *item, const char *key);

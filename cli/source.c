@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/call.h"
 #include "cli/history.h"
 #include "cli/output.h"
-#include "cli/patience.h"
 #include "cli/store.h"
+#include "cli/wait_notice.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "store/documents.h"
@@ -27,31 +28,22 @@ struct cairn_cli_reader {
 
 static enum cairn_code find_by_server(struct cairn_cli_source *source,
                                       const struct cairn_cli_ref *ref, struct cairn_error *err) {
-    CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_AUTO_JSON json_t *version = NULL;
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_version_row version = {0};
     struct cairn_version_place *place = &source->version.place;
-    const char *id = NULL, *sha256 = NULL, *state = NULL;
-    CAIRN_TRY(cairn_cli_connect(source->cli, &rest, err));
-    CAIRN_TRY(cairn_cli_path(ref, "", &path, err));
-    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &version, err));
-    const struct cairn_json_field fields[] = {
-        {"version", CAIRN_JSON_TEXT, true, &id, CAIRN_VERSION_ID_BYTES - 1},
-        {"step", CAIRN_JSON_U64, true, &place->step, CAIRN_STEP_MAX},
-        {"state", CAIRN_JSON_TEXT, true, &state, 32},
-        {"manifest_sha256", CAIRN_JSON_TEXT, false, &sha256, 64},
-    };
-    enum cairn_code code = cairn_json_read(version, "", fields, CAIRN_COUNT(fields), true, err);
-    if (code) return cairn_within(err, CAIRN_PROTOCOL, "the server's answer");
-    if (!cairn_version_id_valid(cairn_view_of(id)))
+    CAIRN_TRY(cairn_cli_call(source->cli, ref, (struct cairn_cli_call){0}, &json, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
+    if (!cairn_version_id_valid(cairn_view_of(version.version)))
         return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer names no version");
-    if (!sha256)
-        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", id, place->name.project,
-                          place->name.run, state);
+    if (!version.manifest_sha256)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", version.version,
+                          place->name.project, place->name.run, version.state);
     /* From here on by id: "latest" may move while we read. */
-    cairn_text_copy(place->id.text, sizeof place->id.text, id);
+    place->step = version.step;
+    cairn_text_copy(place->id.text, sizeof place->id.text, version.version);
     source->version.has_digest = true;
-    return cairn_hex_decode(cairn_view_of(sha256), source->version.manifest_sha256, 32, err);
+    return cairn_hex_decode(cairn_view_of(version.manifest_sha256), source->version.manifest_sha256,
+                            32, err);
 }
 
 static enum cairn_code find_in_store(struct cairn_cli_source *source,
@@ -130,11 +122,11 @@ enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct ca
 static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  bool damaged_too, struct cairn_cli_source *ret,
                                  struct cairn_error *err) {
-    struct cairn_cli_patience patience;
-    if (cli->store) cairn_cli_patience_start(&patience, "store", cli->store);
+    struct cairn_cli_wait_notice notice;
+    if (cli->store) cairn_cli_wait_notice_start(&notice, "store", cli->store);
     enum cairn_code code = find(cli, ref, damaged_too, ret, err);
     if (code == CAIRN_OK && !damaged_too) code = cairn_cli_source_load(ret, err);
-    if (cli->store) cairn_cli_patience_end(&patience);
+    if (cli->store) cairn_cli_wait_notice_stop(&notice);
     if (code == CAIRN_OK) return code;
     cairn_cli_source_release(ret);
     return cairn_within(err, code, "%s/%s@%s", ref->name.project, ref->name.run,
@@ -165,6 +157,21 @@ void cairn_cli_source_release(struct cairn_cli_source *source) {
     cairn_store_tags_free(source->tags);
     cairn_store_free(source->store);
     *source = (struct cairn_cli_source){0};
+}
+
+enum cairn_code cairn_cli_source_use(
+    const struct cairn_cli *cli,
+    enum cairn_code (*open)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                            struct cairn_cli_source *ret, struct cairn_error *err),
+    enum cairn_code (*work)(struct cairn_cli_source *source, struct cairn_error *err),
+    struct cairn_error *err) {
+    struct cairn_cli_ref ref;
+    struct cairn_cli_source source;
+    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
+    CAIRN_TRY(open(cli, &ref, &source, err));
+    enum cairn_code code = work(&source, err);
+    cairn_cli_source_release(&source);
+    return code;
 }
 
 /* ---- reading ---- */

@@ -41,6 +41,14 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_source_release(struct cairn_cli_source *source);
+/* work() on the version that the command's first argument names, opened as by `open` (_find or
+ * _open), and released after it. */
+enum cairn_code cairn_cli_source_use(
+    const struct cairn_cli *cli,
+    enum cairn_code (*open)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                            struct cairn_cli_source *ret, struct cairn_error *err),
+    enum cairn_code (*work)(struct cairn_cli_source *source, struct cairn_error *err),
+    struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_cli_reader; /* one connection or store worker */
 enum cairn_code cairn_cli_reader_new(const struct cairn_cli_source *source,

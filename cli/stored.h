@@ -9,7 +9,7 @@
  *          3   what is damaged is listed as `damaged` with the reason, and hides nothing else.
  * Limits:  one manifest in memory; a list of runs reads each key of the store.
  * Threads: one owner.
- * Next:    cli/verbs/ls.c, cli/verbs/ask.c.
+ * Next:    cli/verbs/ls.c, cli/verbs/show.c.
  */
 #pragma once
 

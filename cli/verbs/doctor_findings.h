@@ -4,8 +4,8 @@
  *
  * Why:     the checks of the store, the bucket and the machine report in one form, which is printed
  *          when all of them are done.
- * Promise: 1   a finding is ok, WARN (it works, with less) or FAIL (saves or restores will fail); one
- *              that is not ok says what to do.
+ * Promise: 1   a finding is ok, WARN (it works, with less) or FAIL (saves or restores will fail);
+ *              one that is not ok says what to do.
  * Limits:  64 findings; more are dropped.
  * Threads: main thread.
  * Next:    cli/verbs/doctor.h.

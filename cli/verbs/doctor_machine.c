@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "cli/call.h"
 #include "cli/verbs/doctor.h"
 #include "common/file.h"
 #include "common/net.h"
@@ -16,10 +17,13 @@ static void look_at_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *r
     struct cairn_error err = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
     enum cairn_code code = cairn_rest_call(rest, "GET", "/readyz", NULL, 10000, &reply, &err);
-    const json_t *ready = code == CAIRN_OK ? reply : cairn_rest_problem(rest);
-    json_t *checks = json_object_get(ready, "checks"), *said = NULL;
+    struct cairn_msg_readiness ready = {0};
+    const json_t *body = code == CAIRN_OK ? reply : cairn_rest_problem(rest);
+    json_t *said = NULL;
     const char *name = NULL;
-    json_object_foreach(checks, name, said) {
+    struct cairn_error *why = code == CAIRN_OK ? &err : NULL;
+    bool read = body && !cairn_cli_reply_read(CAIRN_MESSAGE_readiness, body, &ready, why);
+    json_object_foreach(ready.checks, name, said) {
         const char *text = json_string_value(said);
         if (!text || !strcmp(text, "ok")) continue;
         char check[40];
@@ -28,26 +32,26 @@ static void look_at_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *r
                              "docs/runbook.md says what to do; the server's log says more", "%s",
                              text);
     }
-    if (!checks)
+    if (!read)
         cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server's checks", "", "%s", err.message);
 }
 
 static void look_at_server(struct cairn_cli_doctor *doctor) {
     struct cairn_error err = {0};
     CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO_JSON json_t *version = NULL;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_program program = {0};
     enum cairn_code code = cairn_cli_connect(doctor->cli, &rest, &err);
-    if (code == CAIRN_OK)
-        code = cairn_rest_call(rest, "GET", "/version", NULL, 5000, &version, &err);
+    if (code == CAIRN_OK) code = cairn_rest_call(rest, "GET", "/version", NULL, 5000, &reply, &err);
+    if (code == CAIRN_OK) code = cairn_cli_reply_read(CAIRN_MESSAGE_program, reply, &program, &err);
     if (code != CAIRN_OK) {
         cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server",
                              "start cairn-server, or name it by --server or CAIRN_URL", "%s",
                              err.message);
         return;
     }
-    const char *text = json_string_value(json_object_get(version, "version"));
     cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "server", "", "answers, version %s",
-                         text ? text : "unknown");
+                         program.version);
     look_at_checks(doctor, rest);
 }
 

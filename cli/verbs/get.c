@@ -33,7 +33,9 @@ static void take_signal(void *owner, int signal) {
 }
 static struct cairn_cli_interrupt interrupt = {.take = take_signal};
 
-static bool chosen(const struct cairn_cli *cli, const struct cairn_manifest_shard *shard) {
+static bool wants(const void *owner, uint32_t index, const struct cairn_manifest_shard *shard) {
+    const struct cairn_cli *cli = owner;
+    (void)index;
     if (cli->shard) return !strcmp(cli->shard, shard->name);
     return !cli->rank_given || shard->rank == cli->rank;
 }
@@ -46,7 +48,7 @@ static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset
     return CAIRN_OK;
 }
 
-/* What damage refuses must not look like a checkpoint, nor be gone on with. */
+/* Where bytes are damaged or other files are in the way, a second get cannot go on from the first. */
 static bool worth_keeping(enum cairn_code code) {
     return code != CAIRN_CORRUPT && code != CAIRN_CONFLICT;
 }
@@ -62,7 +64,7 @@ static enum cairn_code get_tree(const struct cairn_cli *cli, struct cairn_cli_fe
         fetch->sink = cairn_cli_target_write;
         fetch->have = cairn_cli_target_have;
         fetch->owner = &target;
-        code = cairn_cli_fetch(fetch, err);
+        code = cairn_cli_fetch_run(fetch, err);
     }
     if (code == CAIRN_OK) code = cairn_cli_target_finish(&target, err);
     cairn_cli_target_close(&target, code != CAIRN_OK && worth_keeping(code));
@@ -74,90 +76,75 @@ static enum cairn_code get_stream(struct cairn_cli_fetch *fetch, struct cairn_er
         return cairn_fail(err, CAIRN_INVALID,
                           "standard output takes one shard: name it with --shard");
     fetch->sink = write_stream;
-    fetch->workers = 1;
-    CAIRN_TRY(cairn_cli_fetch(fetch, err));
-    if (fflush(stdout)) return cairn_fail_errno(err, "standard output");
-    return CAIRN_OK;
+    fetch->one_worker = true;
+    CAIRN_TRY(cairn_cli_fetch_run(fetch, err));
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code choose(const struct cairn_cli *cli, const struct cairn_cli_source *source,
-                              uint32_t *shards, size_t *ret_count, uint64_t *ret_bytes,
-                              struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &source->version.manifest;
-    for (uint32_t i = 0; i < manifest->shard_count; i++) {
-        if (!chosen(cli, &manifest->shards[i])) continue;
-        shards[(*ret_count)++] = i;
-        *ret_bytes += manifest->shards[i].size_bytes;
-    }
-    if (*ret_count || (!cli->shard && !cli->rank_given)) return CAIRN_OK;
+static enum cairn_code check_chosen(const struct cairn_cli *cli,
+                                    const struct cairn_cli_fetch *fetch, struct cairn_error *err) {
+    const struct cairn_committed *version = &fetch->source->version;
+    unsigned long long step = version->place.step;
+    if (fetch->shard_count || (!cli->shard && !cli->rank_given)) return CAIRN_OK;
     if (cli->shard)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "step %llu has no shard %s; see cairn show",
-                          (unsigned long long)source->version.place.step, cli->shard);
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "step %llu has no shard %s; cairn show %s lists the shards", step,
+                          cli->shard, cli->arguments[0]);
     return cairn_fail(err, CAIRN_NOT_FOUND, "rank %llu wrote no shard of step %llu (world size %u)",
-                      (unsigned long long)cli->rank, (unsigned long long)source->version.place.step,
-                      manifest->world_size);
+                      (unsigned long long)cli->rank, step, version->manifest.world_size);
 }
 
-static enum cairn_code get_source(const struct cairn_cli *cli, struct cairn_cli_source *source,
-                                  struct cairn_error *err) {
-    size_t count = 0;
-    uint64_t bytes = 0, started_ms = cairn_mono_ms();
-    CAIRN_AUTO_HEAP uint32_t *shards =
-        calloc(source->version.manifest.shard_count + 1, sizeof *shards);
-    if (!shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
-    CAIRN_TRY(choose(cli, source, shards, &count, &bytes, err));
-    char job[320];
-    snprintf(job, sizeof job, "get %s/%s@%llu", source->version.place.name.project,
-             source->version.place.name.run, (unsigned long long)source->version.place.step);
-    struct cairn_cli_meter meter;
-    cairn_cli_meter_init(&meter, cli, job, bytes, count);
-    struct cairn_cli_fetch fetch = {.source = source,
-                                    .shards = shards,
-                                    .shard_count = count,
-                                    .workers = (uint32_t)cairn_min_u64(cli->workers, 64),
-                                    .meter = &meter};
-    bool stream = cli->directory && !strcmp(cli->directory, "-");
-    char folder[PATH_MAX];
-    if (cli->directory)
-        cairn_text_copy(folder, sizeof folder, cli->directory);
-    else
-        snprintf(folder, sizeof folder, "%s-%llu", source->version.place.name.run,
-                 (unsigned long long)source->version.place.step);
-    if (!stream)
-        snprintf(interrupted, sizeof interrupted,
-                 "\ncairn get: interrupted; what was read is kept in %s, and no file has its name "
-                 "before it is verified. To go on: cairn get %s/%s@%s -d %s\n",
-                 folder, source->version.place.name.project, source->version.place.name.run,
-                 source->version.manifest.id.text, folder);
-    enum cairn_code code = stream ? get_stream(&fetch, err) : get_tree(cli, &fetch, folder, err);
-    cairn_cli_meter_end(&meter, code == CAIRN_OK);
-    if (code != CAIRN_OK || stream) return code;
-    char size[24];
-    cairn_size_text(bytes, size);
-    if (cli->output == CAIRN_CLI_TABLE)
+static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cli_fetch *fetch,
+                              const char *folder, uint64_t elapsed_ms, struct cairn_error *err) {
+    const struct cairn_version_place *place = &fetch->source->version.place;
+    if (cli->output == CAIRN_CLI_TABLE) {
+        char size[24];
+        cairn_size_text(fetch->total_bytes, size);
         printf("restored %s/%s step %llu into %s: %s, %s, every block verified, %.1fs\n",
-               source->version.place.name.project, source->version.place.name.run,
-               (unsigned long long)source->version.place.step, folder,
-               cairn_cli_counted(count, "shard", "shards").text, size,
-               (double)(cairn_mono_ms() - started_ms) / 1000);
-    if (cli->output == CAIRN_CLI_TABLE) return CAIRN_OK;
+               place->name.project, place->name.run, (unsigned long long)place->step, folder,
+               cairn_cli_counted(fetch->shard_count, "shard", "shards").text, size,
+               (double)elapsed_ms / 1000);
+        return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    }
     CAIRN_AUTO_JSON json_t *answer =
-        json_pack("{s:s, s:I, s:I, s:I, s:s, s:b}", "version", source->version.manifest.id.text,
-                  "step", (json_int_t)source->version.place.step, "shards", (json_int_t)count,
-                  "bytes", (json_int_t)bytes, "folder", folder, "verified", 1);
+        json_pack("{s:s, s:I, s:I, s:I, s:s, s:b}", "version", place->id.text, "step",
+                  (json_int_t)place->step, "shards", (json_int_t)fetch->shard_count, "bytes",
+                  (json_int_t)fetch->total_bytes, "folder", folder, "verified", 1);
     if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
     return cairn_cli_print_json(answer, false, err);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
-    struct cairn_cli_ref ref;
-    struct cairn_cli_source source;
-    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
-    CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
-    CAIRN_TRY(cairn_cli_source_open(cli, &ref, &source, err));
-    enum cairn_code code = get_source(cli, &source, err);
-    cairn_cli_source_release(&source);
+static enum cairn_code get(const struct cairn_cli *cli, struct cairn_cli_fetch *fetch,
+                           struct cairn_error *err) {
+    const struct cairn_version_place *place = &fetch->source->version.place;
+    uint64_t started_ms = cairn_mono_ms();
+    char folder[PATH_MAX];
+    CAIRN_TRY(cairn_cli_fetch_choose(fetch, wants, cli, err));
+    CAIRN_TRY(check_chosen(cli, fetch, err));
+    if (cli->directory && !strcmp(cli->directory, "-")) return get_stream(fetch, err);
+    int size = cli->directory ? snprintf(folder, sizeof folder, "%s", cli->directory)
+                              : snprintf(folder, sizeof folder, "%s-%llu", place->name.run,
+                                         (unsigned long long)place->step);
+    if (size < 0 || (size_t)size >= sizeof folder)
+        return cairn_fail(err, CAIRN_INVALID, "the path after --directory is too long");
+    snprintf(interrupted, sizeof interrupted,
+             "\ncairn get: interrupted; what was read is kept in %s, and no file has its name "
+             "before it is verified. To go on: cairn get %s/%s@%s -d %s\n",
+             folder, place->name.project, place->name.run, place->id.text, folder);
+    CAIRN_TRY(get_tree(cli, fetch, folder, err));
+    return report(cli, fetch, folder, cairn_mono_ms() - started_ms, err);
+}
+
+static enum cairn_code get_source(struct cairn_cli_source *source, struct cairn_error *err) {
+    struct cairn_cli_fetch fetch = {.source = source, .verb = "get"};
+    enum cairn_code code = get(source->cli, &fetch, err);
+    cairn_cli_fetch_release(&fetch);
     return code;
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
+    return cairn_cli_source_use(cli, cairn_cli_source_open, get_source, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_get = {

@@ -3,13 +3,10 @@
 #include <stdio.h>
 
 #include "cli/output.h"
-#include "cli/ref.h"
 #include "cli/stored.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "common/utf8.h"
 
-#define PAGE 1000
 #define LIMIT_DEFAULT 100
 
 static const struct cairn_cli_flag flags[] = {
@@ -20,137 +17,128 @@ static const struct cairn_cli_flag flags[] = {
      "Only versions in this state: open, committed, aborting, deleting."},
 };
 
-static void cell_step(const json_t *item, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%llu", (unsigned long long)cairn_cli_number_of(item, "step"));
+static void cell_step(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%llu", (unsigned long long)row->version.step);
 }
-static void cell_state(const json_t *item, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s", cairn_cli_text_of(item, "state"));
+static void cell_version(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->version.version);
 }
-static void cell_shards(const json_t *item, char *ret, size_t capacity) {
-    unsigned long long shards = cairn_cli_number_of(item, "shards");
-    if (!strcmp(cairn_cli_text_of(item, "state"), "open"))
-        snprintf(ret, capacity, "%llu/%llu",
-                 (unsigned long long)cairn_cli_number_of(item, "shards_registered"), shards);
+static void cell_state(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->version.state);
+}
+static void cell_shards(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    unsigned long long shards = row->version.shards, registered = row->version.shards_registered;
+    if (!strcmp(row->version.state, "open"))
+        snprintf(ret, capacity, "%llu/%llu", registered, shards);
     else
         snprintf(ret, capacity, "%llu", shards);
 }
-static void cell_size(const json_t *item, char *ret, size_t capacity) {
+static void cell_version_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
-    cairn_size_text(cairn_cli_number_of(item, "bytes"), text);
+    cairn_size_text(row->version.bytes, text);
     snprintf(ret, capacity, "%s", text);
 }
-static void cell_attempt(const json_t *item, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%llu", (unsigned long long)cairn_cli_number_of(item, "attempt"));
+static void cell_version_attempt(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%llu", (unsigned long long)row->version.attempt);
 }
-static void cell_saved(const json_t *item, char *ret, size_t capacity) {
-    const char *time = cairn_cli_text_of(item, "committed_at");
-    snprintf(ret, capacity, "%s", *time ? time : cairn_cli_text_of(item, "created_at"));
+static void cell_saved(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    const char *time = row->version.committed_at ? row->version.committed_at
+                                                 : row->version.created_at;
+    snprintf(ret, capacity, "%s", time ? time : "");
 }
-static void cell_flags(const json_t *item, char *ret, size_t capacity) {
-    static const char *const names[] = {"latest", "superseded", "trashed"};
+static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    const struct cairn_msg_version_row *version = &row->version;
+    bool opaque = !strcmp(version->state, "committed") && !version->layout;
+    const struct cairn_short reason = cairn_short(version->reason ? version->reason : "");
+    const char *words[] = {version->latest ? "latest" : "",
+                           version->superseded ? "superseded" : "",
+                           version->trashed ? "trashed" : "", opaque ? "opaque" : "", reason.text};
     size_t used = 0;
     ret[0] = '\0';
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++)
-        if (cairn_cli_flag_of(item, names[i]) && used < capacity)
+    for (size_t i = 0; i < CAIRN_COUNT(words); i++)
+        if (*words[i] && used < capacity)
             used +=
-                (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", names[i]);
-    bool opaque = !strcmp(cairn_cli_text_of(item, "state"), "committed") &&
-                  !*cairn_cli_text_of(item, "layout");
-    if (opaque && used < capacity)
-        used += (size_t)snprintf(ret + used, capacity - used, "%sopaque", used ? " " : "");
-    const char *reason = cairn_cli_text_of(item, "reason");
-    if (*reason && used < capacity)
-        snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", cairn_short(reason).text);
+                (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", words[i]);
 }
-static const struct cairn_cli_column checkpoint_columns[] = {
-    {"STEP", true, cell_step},    {"STATE", false, cell_state},    {"SHARDS", true, cell_shards},
-    {"SIZE", true, cell_size},    {"ATTEMPT", true, cell_attempt}, {"SAVED", false, cell_saved},
+static const struct cairn_cli_column version_columns[] = {
+    {"STEP", true, cell_step},
+    {"STATE", false, cell_state},
+    {"SHARDS", true, cell_shards},
+    {"SIZE", true, cell_version_size},
+    {"ATTEMPT", true, cell_version_attempt},
+    {"SAVED", false, cell_saved},
     {"FLAGS", false, cell_flags},
 };
+static const struct cairn_cli_table version_table = {
+    CAIRN_MESSAGE_version_row, version_columns, CAIRN_COUNT(version_columns), cell_version};
 
-static void cell_run(const json_t *item, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s/%s", cairn_cli_text_of(item, "project"),
-             cairn_cli_text_of(item, "run"));
+static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s/%s", row->run.project, row->run.run);
 }
-static void cell_committed(const json_t *item, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%llu", (unsigned long long)cairn_cli_number_of(item, "committed"));
+static void cell_run_name(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->run.run);
 }
-static void cell_latest(const json_t *item, char *ret, size_t capacity) {
-    const json_t *latest = json_object_get(item, "latest");
-    if (json_is_object(latest))
-        cell_step(latest, ret, capacity);
-    else
-        snprintf(ret, capacity, "-");
+static void cell_committed(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%llu", (unsigned long long)row->run.committed);
+}
+static void cell_run_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    char text[24];
+    cairn_size_text(row->run.bytes, text);
+    snprintf(ret, capacity, "%s", text);
+}
+static void cell_latest(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    struct cairn_msg_run_latest latest = {0};
+    snprintf(ret, capacity, "-");
+    if (row->run.latest && cairn_msg_run_latest_read(row->run.latest, "", &latest, NULL) == CAIRN_OK)
+        snprintf(ret, capacity, "%llu", (unsigned long long)latest.step);
+}
+static void cell_run_attempt(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%llu", (unsigned long long)row->run.attempt);
 }
 static const struct cairn_cli_column run_columns[] = {
-    {"RUN", false, cell_run},      {"COMMITTED", true, cell_committed}, {"SIZE", true, cell_size},
-    {"LATEST", true, cell_latest}, {"ATTEMPT", true, cell_attempt},
+    {"RUN", false, cell_run},
+    {"COMMITTED", true, cell_committed},
+    {"SIZE", true, cell_run_size},
+    {"LATEST", true, cell_latest},
+    {"ATTEMPT", true, cell_run_attempt},
 };
+static const struct cairn_cli_table run_table = {CAIRN_MESSAGE_run_row, run_columns,
+                                                 CAIRN_COUNT(run_columns), cell_run_name};
 
-/* Follow the cursor until `limit` items are there. */
-static enum cairn_code collect(struct cairn_rest *rest, const char *path, uint64_t limit,
-                               json_t *items, struct cairn_error *err) {
-    CAIRN_AUTO(buf) url = {0};
-    CAIRN_AUTO(buf) cursor = {0};
-    bool more = true;
-    while (more && json_array_size(items) < limit) {
-        uint64_t page = cairn_min_u64(PAGE, limit - json_array_size(items));
-        cairn_buf_clear(&url);
-        CAIRN_TRY(cairn_buf_printf(&url, err, "%s%climit=%llu", path, strchr(path, '?') ? '&' : '?',
-                                   (unsigned long long)page));
-        if (cursor.size) CAIRN_TRY(cairn_buf_printf(&url, err, "&cursor=%s", cursor.data));
-        CAIRN_AUTO_JSON json_t *reply = NULL;
-        CAIRN_TRY(cairn_rest_call(rest, "GET", url.data, NULL, 0, &reply, err));
-        json_t *got = json_object_get(reply, "items");
-        if (!json_is_array(got))
-            return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer has no items");
-        json_array_extend(items, got);
-        const char *next = json_string_value(json_object_get(reply, "next_cursor"));
-        more = next && *next && json_array_size(got);
-        cairn_buf_clear(&cursor);
-        if (more) CAIRN_TRY(cairn_percent_encode(cairn_view_of(next), false, &cursor, err));
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code collect_runs(struct cairn_cli *cli, uint64_t limit, json_t *items,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO_PTR(rest) rest = NULL;
+static enum cairn_code list_runs(const struct cairn_cli *cli, uint64_t limit, json_t *items,
+                                 struct cairn_error *err) {
     if (cli->store) return cairn_cli_stored_runs(cli, limit, items, err);
-    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
-    return collect(rest, "/v1/runs", limit, items, err);
+    return cairn_cli_list(cli, "/v1/runs", limit, items, NULL, err);
 }
 
-static enum cairn_code collect_versions(struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                        uint64_t limit, json_t *items, struct cairn_error *err) {
-    CAIRN_AUTO_PTR(rest) rest = NULL;
+static enum cairn_code list_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                     uint64_t limit, json_t *items, struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
     if (cli->store && cli->state && strcmp(cli->state, "committed") != 0)
         return cairn_fail(err, CAIRN_INVALID,
-                          "--store shows what is committed; the server alone knows what is %s",
+                          "--store lists committed checkpoints; those that are %s are known to the "
+                          "server alone: leave --store out",
                           cli->state);
     if (cli->store) return cairn_cli_stored_versions(cli, &ref->name, limit, items, err);
     CAIRN_TRY(cairn_cli_path(ref, "/checkpoints", &path, err));
     if (cli->state) CAIRN_TRY(cairn_buf_printf(&path, err, "?state=%s", cli->state));
-    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
-    return collect(rest, path.data, limit, items, err);
+    return cairn_cli_list(cli, path.data, limit, items, NULL, err);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
     if (!cli->argument_count) {
-        CAIRN_TRY(collect_runs(cli, limit, items, err));
-        return cairn_cli_print(cli, items, run_columns, CAIRN_COUNT(run_columns), "run", err);
+        CAIRN_TRY(list_runs(cli, limit, items, err));
+        return cairn_cli_print(cli, items, &run_table, err);
     }
     struct cairn_cli_ref ref;
     CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
     if (ref.version[0])
         return cairn_fail(err, CAIRN_INVALID, "ls lists a run; for one checkpoint: cairn show %s",
                           cli->arguments[0]);
-    CAIRN_TRY(collect_versions(cli, &ref, limit, items, err));
-    return cairn_cli_print(cli, items, checkpoint_columns, CAIRN_COUNT(checkpoint_columns),
-                           "version", err);
+    CAIRN_TRY(list_versions(cli, &ref, limit, items, err));
+    return cairn_cli_print(cli, items, &version_table, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_ls = {

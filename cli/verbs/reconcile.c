@@ -3,21 +3,9 @@
 #include <stdio.h>
 
 #include "cli/output.h"
-#include "cli/ref.h"
-#include "cli/verb.h"
 
 #define CALL_MS 60000
 #define CALLS_MAX 120 /* of at most 30 s each at the server */
-
-static enum cairn_code print(const struct cairn_cli *cli, const json_t *answer,
-                             struct cairn_error *err) {
-    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(answer, true, err);
-    printf("%s/%s is not frozen: attempts, latest and saves go on\n",
-           json_string_value(json_object_get(answer, "project")),
-           json_string_value(json_object_get(answer, "run")));
-    if (fflush(stdout)) return cairn_fail_errno(err, "standard output");
-    return CAIRN_OK;
-}
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_run_name name;
@@ -27,12 +15,20 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
     snprintf(path, sizeof path, "/v1/runs/%s/%s/reconcile", name.project, name.run);
     for (int i = 0; i < CALLS_MAX; i++) {
-        CAIRN_AUTO_JSON json_t *answer = NULL;
-        CAIRN_TRY(cairn_rest_call(rest, "POST", path, NULL, CALL_MS, &answer, err));
-        if (!json_is_true(json_object_get(answer, "frozen"))) return print(cli, answer, err);
-        const char *note = json_string_value(json_object_get(answer, "note"));
-        const char *cause = json_string_value(json_object_get(answer, "cause"));
-        cairn_cli_note("cairn: still at it: %s", note ? note : cause ? cause : "no reason given");
+        CAIRN_AUTO_JSON json_t *json = NULL;
+        struct cairn_msg_reconciled answer = {0};
+        CAIRN_TRY(cairn_rest_call(rest, "POST", path, NULL, CALL_MS, &json, err));
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_reconciled, json, &answer, err));
+        if (!answer.frozen) {
+            if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(json, true, err);
+            printf("%s/%s is not frozen: attempts, latest and saves go on\n", answer.project,
+                   answer.run);
+            return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+        }
+        cairn_cli_note("note: %s/%s is still frozen: %s", answer.project, answer.run,
+                       answer.note    ? answer.note
+                       : answer.cause ? answer.cause
+                                      : "no reason is given");
     }
     return cairn_fail(err, CAIRN_TIMEOUT, "%s/%s is still frozen; the server's log says why",
                       name.project, name.run);

@@ -44,26 +44,30 @@ struct findings {
 
 static bool is_listed(const struct findings *findings, const char *key) {
     size_t at = 0;
-    const json_t *finding = NULL;
-    json_array_foreach(findings->list, at, finding) {
-        if (!strcmp(cairn_cli_text_of(finding, "key"), key)) return true;
+    const json_t *json = NULL;
+    json_array_foreach(findings->list, at, json) {
+        struct cairn_msg_finding finding = {0};
+        if (cairn_msg_finding_read(json, "", &finding, NULL) == CAIRN_OK &&
+            !strcmp(finding.key, key))
+            return true;
     }
     return false;
 }
 
 static void add(struct findings *findings, const char *what, const char *key, const char *detail) {
-    json_t *finding = json_pack("{s:s, s:s, s:s}", "what", what, "key", key, "detail", detail);
+    json_t *finding = CAIRN_PACK(finding, .what = what, .key = key, .detail = detail);
     (void)!json_array_append_new(findings->list, finding);
 }
 
-static void tell(struct findings *findings, const char *what, const char *key, const char *detail) {
+static void note_finding(struct findings *findings, const char *what, const char *key,
+                         const char *detail) {
     cairn_cli_note("cairn: %s %s: %s", strcmp(what, "stray") ? "damaged:" : "note:", key, detail);
     add(findings, what, key, detail);
 }
 
 static void take_finding(void *owner, enum cairn_store_finding finding, const char *key,
                          const char *text) {
-    tell(owner, cairn_store_finding_text(finding), key, text);
+    note_finding(owner, cairn_store_finding_text(finding), key, text);
 }
 
 /* A shard whose bytes are wrong; that it is missing was found before. */
@@ -90,23 +94,23 @@ static enum cairn_code audit_store(struct findings *findings, struct cairn_error
 
 static enum cairn_code audit_server(struct findings *findings, struct cairn_error *err) {
     const struct cairn_cli_source *source = findings->source;
-    CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_AUTO_JSON json_t *answer = NULL;
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_verified answer = {0};
     struct cairn_cli_ref ref = {.name = source->version.place.name};
+    struct cairn_cli_call call = {.method = "POST", .tail = "/verify"};
     cairn_text_copy(ref.version, sizeof ref.version, source->version.place.id.text);
-    CAIRN_TRY(cairn_cli_connect(source->cli, &rest, err));
-    CAIRN_TRY(cairn_cli_path(&ref, "/verify", &path, err));
-    CAIRN_TRY(cairn_rest_call(rest, "POST", path.data, NULL, 0, &answer, err));
+    CAIRN_TRY(cairn_cli_call(source->cli, &ref, call, &json, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified, json, &answer, err));
     size_t at = 0;
-    const json_t *finding = NULL;
-    json_array_foreach(json_object_get(answer, "findings"), at, finding) {
-        tell(findings, cairn_cli_text_of(finding, "what"), cairn_cli_text_of(finding, "key"),
-             cairn_cli_text_of(finding, "detail"));
+    const json_t *item = NULL;
+    json_array_foreach(answer.findings, at, item) {
+        struct cairn_msg_finding finding = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_finding, item, &finding, err));
+        note_finding(findings, finding.what, finding.key, finding.detail);
     }
-    findings->damaged = cairn_cli_number_of(answer, "damaged");
-    findings->strays = cairn_cli_number_of(answer, "strays");
-    findings->record_rewritten = cairn_cli_flag_of(answer, "record_rewritten");
+    findings->damaged = answer.damaged;
+    findings->strays = answer.strays;
+    findings->record_rewritten = answer.record_rewritten;
     if (findings->record_rewritten)
         fputs("cairn: note: committed.json was missing; the server has written it again\n", stderr);
     return CAIRN_OK;
@@ -120,38 +124,32 @@ struct read {
     enum cairn_code code; /* of the first bad one */
     struct cairn_error why;
 };
+struct subset {
+    uint64_t part, parts;
+};
+
+static bool in_subset(const void *owner, uint32_t index, const struct cairn_manifest_shard *shard) {
+    const struct subset *subset = owner;
+    (void)shard;
+    return index % subset->parts == subset->part - 1;
+}
 
 static enum cairn_code read_shards(struct findings *findings, struct read *ret,
                                    struct cairn_error *err) {
-    struct cairn_cli_source *source = findings->source;
-    const struct cairn_cli *cli = source->cli;
-    uint64_t part, parts;
-    CAIRN_TRY(parse_subset(cli->subset, &part, &parts, err));
-    CAIRN_AUTO_HEAP uint32_t *shards =
-        calloc(source->version.manifest.shard_count + 1, sizeof *shards);
-    if (!shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
-    for (uint32_t i = 0; i < source->version.manifest.shard_count; i++) {
-        if (i % parts != part - 1) continue;
-        shards[ret->shards++] = i;
-        ret->bytes += source->version.manifest.shards[i].size_bytes;
-    }
-    char job[320];
-    snprintf(job, sizeof job, "verify %s/%s@%llu", source->version.place.name.project,
-             source->version.place.name.run, (unsigned long long)source->version.place.step);
-    struct cairn_cli_meter meter;
-    cairn_cli_meter_init(&meter, cli, job, ret->bytes, ret->shards);
-    struct cairn_cli_fetch fetch = {.source = source,
-                                    .shards = shards,
-                                    .shard_count = ret->shards,
-                                    .workers = (uint32_t)cairn_min_u64(cli->workers, 64),
+    const struct cairn_cli *cli = findings->source->cli;
+    struct subset subset;
+    CAIRN_TRY(parse_subset(cli->subset, &subset.part, &subset.parts, err));
+    struct cairn_cli_fetch fetch = {.source = findings->source,
+                                    .verb = "verify",
                                     .stat_only = cli->metadata_only,
-                                    .meter = &meter,
                                     .bad = take_bad_shard,
                                     .owner = findings};
-    ret->code = cairn_cli_fetch(&fetch, &ret->why);
-    cairn_cli_meter_end(&meter, ret->code == CAIRN_OK);
-    ret->bad = fetch.ret_bad_shards;
-    if (cli->metadata_only) ret->bytes = 0;
+    CAIRN_TRY(cairn_cli_fetch_choose(&fetch, in_subset, &subset, err));
+    ret->code = cairn_cli_fetch_run(&fetch, &ret->why);
+    ret->shards = fetch.shard_count;
+    ret->bytes = cli->metadata_only ? 0 : fetch.total_bytes;
+    ret->bad = fetch.bad_shards;
+    cairn_cli_fetch_release(&fetch);
     if (ret->code == CAIRN_OK || ret->code == CAIRN_CORRUPT) return CAIRN_OK;
     if (err) *err = ret->why;
     return ret->code;
@@ -214,19 +212,19 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
                       findings->damaged == 1 ? "is" : "are");
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
-    struct cairn_cli_ref ref;
-    struct cairn_cli_source source;
-    struct findings findings = {.source = &source};
-    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
-    CAIRN_TRY(cairn_cli_source_find(cli, &ref, &source, err));
-    findings.list = json_array();
+static enum cairn_code verify_source(struct cairn_cli_source *source, struct cairn_error *err) {
+    struct findings findings = {.source = source, .list = json_array()};
     enum cairn_code code = findings.list
                                ? verify(&findings, err)
                                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the findings");
     json_decref(findings.list);
-    cairn_cli_source_release(&source);
     return code;
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    uint64_t part, parts;
+    CAIRN_TRY(parse_subset(cli->subset, &part, &parts, err)); /* before anything is asked */
+    return cairn_cli_source_use(cli, cairn_cli_source_find, verify_source, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_verify = {

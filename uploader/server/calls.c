@@ -129,17 +129,17 @@ static enum cairn_code begins_body(struct cairn_up_batch *batch, json_t **ret,
     return *ret ? CAIRN_OK : no_memory(err);
 }
 
-static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const json_t *result) {
-    const json_t *problem = json_object_get(result, "problem");
-    int64_t status = json_integer_value(json_object_get(result, "status"));
+static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const json_t *json,
+                        const struct cairn_msg_begin_result *result) {
     struct cairn_up_news news;
-    cairn_up_news_read(result, &news);
+    cairn_up_news_read(json, &news);
     cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_BEGIN);
-    if (json_is_object(problem)) {
-        bool detailed = json_is_string(json_object_get(problem, "detail"));
-        cairn_failure_get(problem, detailed ? "detail" : "title", &news.why);
-        if (!*news.state && status >= 400 && status < 500) { /* no row: it never can be */
-            news.why.http_status = (int)status;
+    if (result->problem) {
+        bool detailed = json_is_string(json_object_get(result->problem, "detail"));
+        cairn_failure_get(result->problem, detailed ? "detail" : "title", &news.why);
+        /* no row: it never can be */
+        if (!result->state && result->status >= 400 && result->status < 500) {
+            news.why.http_status = (int)result->status;
             if (!news.why.code) news.why.code = CAIRN_INVALID;
             cairn_up_save_end_locked(up, save, CAIRN_UP_REFUSED, &news.why);
             return;
@@ -147,6 +147,27 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
     }
     if (!strcmp(news.state, "committed")) news.recorded = true; /* only then it is shown so */
     (void)cairn_up_verdict_news_locked(up, save, &news);
+}
+
+/* A batch of which one result cannot be read is as if it had not been answered. */
+static enum cairn_code apply_begins(struct cairn_up_batch *batch, const json_t *reply,
+                                    struct cairn_error *err) {
+    struct cairn_msg_begin_results told = {0};
+    struct cairn_msg_begin_result results[CAIRN_COUNT(batch->entries)] = {0};
+    if (cairn_msg_begin_results_read(reply, "", &told, err) != CAIRN_OK)
+        return cairn_within(err, CAIRN_PROTOCOL, "the server's answer to begins");
+    if (json_array_size(told.results) != batch->count)
+        return cairn_fail(err, CAIRN_PROTOCOL, "the server answered %zu of %zu begins",
+                          json_array_size(told.results), batch->count);
+    for (size_t i = 0; i < batch->count; i++)
+        if (cairn_msg_begin_result_read(json_array_get(told.results, i), "", &results[i], err))
+            return cairn_within(err, CAIRN_PROTOCOL, "the server's answer to begin %zu", i);
+    CAIRN_HOLD(&batch->up->lock);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
+        if (save) apply_begin(batch->up, save, json_array_get(told.results, i), &results[i]);
+    }
+    return CAIRN_OK;
 }
 
 static enum cairn_code begins_refused(struct cairn_up_batch *batch, enum cairn_code code,
@@ -174,16 +195,7 @@ enum cairn_code cairn_up_tell_begins(struct cairn_up_batch *batch, struct cairn_
     enum cairn_code code = call(batch, "POST", "/checkpoints", body, &reply, err);
     CAIRN_CRASHPOINT("uploader.begin.told");
     if (code != CAIRN_OK) return begins_refused(batch, code, err);
-    const json_t *results = json_object_get(reply, "results");
-    if (json_array_size(results) != batch->count)
-        return cairn_fail(err, CAIRN_PROTOCOL, "the server answered %zu of %zu begins",
-                          json_array_size(results), batch->count);
-    CAIRN_HOLD(&batch->up->lock);
-    for (size_t i = 0; i < batch->count; i++) {
-        struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
-        if (save) apply_begin(batch->up, save, json_array_get(results, i));
-    }
-    return CAIRN_OK;
+    return apply_begins(batch, reply, err);
 }
 
 /* ---- fail ---- */
