@@ -48,7 +48,8 @@ static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset
     return CAIRN_OK;
 }
 
-/* Where bytes are damaged or other files are in the way, a second get cannot go on from the first. */
+/* Where bytes are damaged or other files are in the way, a second get cannot go on from what this
+ * one has read. */
 static bool worth_keeping(enum cairn_code code) {
     return code != CAIRN_CORRUPT && code != CAIRN_CONFLICT;
 }

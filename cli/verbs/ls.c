@@ -89,7 +89,7 @@ static void cell_run_size(const union cairn_cli_row *row, char *ret, size_t capa
 static void cell_latest(const union cairn_cli_row *row, char *ret, size_t capacity) {
     struct cairn_msg_run_latest latest = {0};
     snprintf(ret, capacity, "-");
-    if (row->run.latest && cairn_msg_run_latest_read(row->run.latest, "", &latest, NULL) == CAIRN_OK)
+    if (row->run.latest && !cairn_msg_run_latest_read(row->run.latest, "", &latest, NULL))
         snprintf(ret, capacity, "%llu", (unsigned long long)latest.step);
 }
 static void cell_run_attempt(const union cairn_cli_row *row, char *ret, size_t capacity) {
