@@ -16,7 +16,8 @@
  *              weaker durability setting are refused at open.
  * Limits:  4,096 changes waiting; 256 changes a commit.
  * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.
- * Next:    server/catalog/sql.h for what is done inside; server/catalog/sqlite.c.
+ * Next:    server/catalog/sql.h for what is done inside; server/catalog/engine.h for what a
+ *          database does for it.
  */
 #pragma once
 

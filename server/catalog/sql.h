@@ -6,13 +6,16 @@
  *          by a test, a predicate is written once, and another engine is another column.
  * Promise: 1    a value of another type than the table says for its parameter is an assert.
  *          2    a statement is prepared once a connection and kept.
- * Limits:  64 MiB a value; 128 statements kept; a statement's text lives as long as the process.
+ * Limits:  64 MiB a value; 16 parameters; 128 statements kept; a statement's text lives as long as
+ *          the process.
  * Threads: inside a transaction.
- * Next:    server/catalog/statements.def, server/catalog/predicates.h.
+ * Next:    server/catalog/statements.def, server/catalog/predicates.h, server/catalog/engine.h.
  */
 #pragma once
 
 #include "server/catalog/catalog.h"
+
+#define CAIRN_SRV_PARAMETERS_MAX 16
 
 struct cairn_srv_statement {
     const char *name;
@@ -53,7 +56,7 @@ enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct c
 
 /* Rows of a query: CAIRN_AUTO(srv_rows) rows = {0}; open; while next sets more; getters. */
 struct cairn_srv_rows {
-    void *statement; /* the engine's */
+    void *running; /* the engine's */
     struct cairn_srv_tx *tx;
 };
 enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,

@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "server/catalog/sqlite.h"
+#include "server/catalog/engine_sqlite.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

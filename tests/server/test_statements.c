@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "server/catalog/sql.h"
-#include "server/catalog/sqlite.h"
+#include "server/catalog/engine_sqlite.h"
 #include "tests/harness.h"
 
 /* Tables that grow with runs and versions; the others hold a row, or what a person is told of. */
@@ -156,9 +155,10 @@ static bool plan_of(struct cairn_srv_tx *tx, const struct cairn_srv_statement *s
                     struct cairn_buf *ret) {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
+    sqlite3 *db = cairn_srv_sqlite_of(tx)->db;
     sqlite3_stmt *prepared = NULL;
     bool good = !cairn_buf_printf(&text, &err, "EXPLAIN QUERY PLAN %s", statement->sql) &&
-                sqlite3_prepare_v2(tx->db, text.data, -1, &prepared, NULL) == SQLITE_OK;
+                sqlite3_prepare_v2(db, text.data, -1, &prepared, NULL) == SQLITE_OK;
     if (good && sqlite3_bind_parameter_count(prepared) != (int)strlen(statement->types)) {
         fprintf(stderr, "%s: %d parameters, types \"%s\"\n", statement->name,
                 sqlite3_bind_parameter_count(prepared), statement->types);
@@ -166,7 +166,7 @@ static bool plan_of(struct cairn_srv_tx *tx, const struct cairn_srv_statement *s
     }
     while (good && sqlite3_step(prepared) == SQLITE_ROW)
         good = !cairn_buf_printf(ret, &err, "%s\n", (const char *)sqlite3_column_text(prepared, 3));
-    if (!good) fprintf(stderr, "%s: %s\n", statement->name, sqlite3_errmsg(tx->db));
+    if (!good) fprintf(stderr, "%s: %s\n", statement->name, sqlite3_errmsg(db));
     sqlite3_finalize(prepared);
     return good;
 }
@@ -213,15 +213,6 @@ TEST(plans_are_the_same_when_the_catalog_was_analysed) {
 
 /* ---- the schema before ---- */
 
-static const struct {
-    unsigned number;
-    const char *sql;
-} steps[] = {
-#define MIGRATION(number, sql) {number, sql},
-#include "server/catalog/migrations.def"
-#undef MIGRATION
-};
-
 static enum cairn_code count_sealed(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     static const struct cairn_srv_statement statement = {
@@ -238,8 +229,8 @@ TEST(seals_of_a_catalog_of_schema_4_are_counted_when_it_is_opened) {
     int64_t sealed = 0;
     snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
     REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
-    for (size_t i = 0; i < CAIRN_COUNT(steps); i++)
-        if (steps[i].number <= 4) EXPECT_CODE(cairn_srv_sqlite_exec(tx, steps[i].sql, &err), 0);
+    for (size_t i = 0; i < cairn_srv_migration_count && cairn_srv_migrations[i].number <= 4; i++)
+        EXPECT_CODE(cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, &err), CAIRN_OK);
     EXPECT_CODE(
         cairn_srv_sqlite_exec(
             tx,

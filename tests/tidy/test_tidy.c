@@ -172,7 +172,8 @@ TEST(a_second_writer_of_a_versions_state_is_found) {
 }
 
 TEST(a_statement_outside_the_catalog_is_found) {
-    SAMPLES(cairn_tidy_sql, {"server/catalog/sqlite.c", "ask(\"PRAGMA synchronous\");\n", 0},
+    SAMPLES(cairn_tidy_sql,
+            {"server/catalog/engine_sqlite_open.c", "ask(\"PRAGMA synchronous\");\n", 0},
             {"server/jobs/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},
             {"server/handlers/runs.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
             {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},

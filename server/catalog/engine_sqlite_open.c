@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection: opened with the settings that the promises rest on, and brought to this
- * program's schema; see sqlite.h. */
-#include "server/catalog/sqlite.h"
+/* The file and its lock, one connection: opened with the settings that the promises rest on, and
+ * brought to this program's schema; see engine_sqlite.h. */
+#include "server/catalog/engine_sqlite.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#include "server/catalog/catalog.h"
+#include "common/file.h"
 
 static enum cairn_code code_of(int result) {
     switch (result & 0xff) {
@@ -33,13 +35,14 @@ static enum cairn_code code_of(int result) {
 
 enum cairn_code cairn_srv_sqlite_fail(struct cairn_srv_tx *tx, int result, const char *what,
                                       struct cairn_error *err) {
+    sqlite3 *db = cairn_srv_sqlite_of(tx)->db;
     return cairn_fail(err, code_of(result), "catalog: %s: %s", what,
-                      tx->db ? sqlite3_errmsg(tx->db) : sqlite3_errstr(result));
+                      db ? sqlite3_errmsg(db) : sqlite3_errstr(result));
 }
 
 enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
                                       struct cairn_error *err) {
-    int result = sqlite3_exec(tx->db, sql, NULL, NULL, NULL);
+    int result = sqlite3_exec(cairn_srv_sqlite_of(tx)->db, sql, NULL, NULL, NULL);
     if (result != SQLITE_OK) return cairn_srv_sqlite_fail(tx, result, "statement", err);
     return CAIRN_OK;
 }
@@ -48,7 +51,7 @@ enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
 static enum cairn_code ask(struct cairn_srv_tx *tx, const char *sql, char ret[32],
                            struct cairn_error *err) {
     sqlite3_stmt *statement = NULL;
-    int result = sqlite3_prepare_v2(tx->db, sql, -1, &statement, NULL);
+    int result = sqlite3_prepare_v2(cairn_srv_sqlite_of(tx)->db, sql, -1, &statement, NULL);
     if (result == SQLITE_OK) result = sqlite3_step(statement);
     const unsigned char *text = result == SQLITE_ROW ? sqlite3_column_text(statement, 0) : NULL;
     snprintf(ret, 32, "%s", text ? (const char *)text : "");
@@ -78,15 +81,17 @@ static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, bool in_memory,
 
 enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,
                                       struct cairn_error *err) {
-    struct cairn_srv_tx *tx = calloc(1, sizeof(*tx));
-    if (!tx) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a catalog connection");
+    struct cairn_srv_sqlite *own = calloc(1, sizeof(*own));
+    if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a catalog connection");
+    struct cairn_srv_tx *tx = &own->tx;
+    tx->engine = &cairn_srv_engine_sqlite;
     int flags = read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-    int result = sqlite3_open_v2(path, &tx->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    int result = sqlite3_open_v2(path, &own->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
     enum cairn_code code = CAIRN_OK;
     if (result != SQLITE_OK) code = cairn_srv_sqlite_fail(tx, result, path, err);
     if (!code) {
-        sqlite3_busy_timeout(tx->db, 5000);
-        sqlite3_extended_result_codes(tx->db, 1);
+        sqlite3_busy_timeout(own->db, 5000);
+        sqlite3_extended_result_codes(own->db, 1);
         code =
             cairn_srv_sqlite_exec(tx, "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;", err);
     }
@@ -100,31 +105,69 @@ enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct c
 }
 
 void cairn_srv_sqlite_free(struct cairn_srv_tx *tx) {
-    for (size_t i = 0; i < CAIRN_SRV_STATEMENTS_MAX; i++) sqlite3_finalize(tx->kept[i].statement);
-    sqlite3_close(tx->db);
-    free(tx);
+    struct cairn_srv_sqlite *own = cairn_srv_sqlite_of(tx);
+    for (size_t i = 0; i < CAIRN_SRV_STATEMENTS_MAX; i++) sqlite3_finalize(own->kept[i].statement);
+    sqlite3_close(own->db);
+    free(own);
 }
 
-struct migration {
-    unsigned number;
-    const char *sql;
-};
-static const struct migration migrations[] = {
-#define MIGRATION(number, sql) {number, sql},
-#include "server/catalog/migrations.def"
-#undef MIGRATION
-};
+/* ---- the file ---- */
 
-unsigned cairn_srv_catalog_schema(void) {
-    return migrations[CAIRN_COUNT(migrations) - 1].number;
+/* D06: WAL needs memory that both sides share, which a network file system does not give. */
+static enum cairn_code refuse_network(const char *folder, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return cairn_fail_errno(err, "%s", folder);
+    const char *kind = cairn_file_network_fs(fd);
+    if (kind)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s is on %s: the catalog needs a local disk (setting data-dir)", folder,
+                          kind);
+    return CAIRN_OK;
 }
+
+static enum cairn_code take_folder(const char *folder, struct cairn_srv_sqlite_place *place,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_dir_make(folder, 0700, err));
+    CAIRN_TRY(refuse_network(folder, err));
+    char lock_path[1024];
+    snprintf(lock_path, sizeof(lock_path), "%.900s/catalog.lock", folder);
+    snprintf(place->path, sizeof(place->path), "%.900s/catalog.db", folder);
+    enum cairn_code code = cairn_file_lock(lock_path, &place->lock_fd, err);
+    if (code) return cairn_within(err, code, "another cairn-server uses this catalog");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_sqlite_take(const char *where, void **ret_place,
+                                      struct cairn_error *err) {
+    struct cairn_srv_sqlite_place *place = calloc(1, sizeof(*place));
+    if (!place) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
+    place->lock_fd = -1;
+    enum cairn_code code = CAIRN_OK;
+    if (strcmp(where, CAIRN_SRV_SQLITE_MEMORY) != 0)
+        code = take_folder(where, place, err);
+    else
+        snprintf(place->path, sizeof(place->path), "%s", where);
+    if (code)
+        cairn_srv_sqlite_leave(place);
+    else
+        *ret_place = place;
+    return code;
+}
+
+void cairn_srv_sqlite_leave(void *place) {
+    struct cairn_srv_sqlite_place *own = place;
+    if (own->lock_fd >= 0) close(own->lock_fd);
+    free(own);
+}
+
+/* ---- the schema ---- */
 
 static enum cairn_code run_migrations(struct cairn_srv_tx *tx, unsigned from,
                                       struct cairn_error *err) {
-    for (size_t i = 0; i < CAIRN_COUNT(migrations); i++) {
-        if (migrations[i].number <= from) continue;
-        enum cairn_code code = cairn_srv_sqlite_exec(tx, migrations[i].sql, err);
-        if (code) return cairn_within(err, code, "migration %u", migrations[i].number);
+    for (size_t i = 0; i < cairn_srv_migration_count; i++) {
+        if (cairn_srv_migrations[i].number <= from) continue;
+        enum cairn_code code = cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, err);
+        if (code) return cairn_within(err, code, "migration %u", cairn_srv_migrations[i].number);
     }
     char sql[64];
     snprintf(sql, sizeof(sql), "PRAGMA user_version=%u", cairn_srv_catalog_schema());
@@ -143,6 +186,6 @@ enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx, struct cairn_e
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, "BEGIN IMMEDIATE", err));
     enum cairn_code code = run_migrations(tx, (unsigned)found, err);
     if (!code) code = cairn_srv_sqlite_exec(tx, "COMMIT", err);
-    if (code) (void)sqlite3_exec(tx->db, "ROLLBACK", NULL, NULL, NULL);
+    if (code) (void)sqlite3_exec(cairn_srv_sqlite_of(tx)->db, "ROLLBACK", NULL, NULL, NULL);
     return code;
 }

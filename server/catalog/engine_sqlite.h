@@ -1,32 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sqlite: one SQLite connection and the statements prepared on it.
+ * engine_sqlite: the catalog in one file, by SQLite: its connections and the statements kept there.
  *
  * Why:     opening, settings and the statement cache are the same for the writer and the readers.
  * Promise: 1   the writer is WAL with synchronous=FULL, read back and asserted; a reader is opened
  *              READONLY, so that it can neither write nor checkpoint.
+ *          2   one process: a lock on catalog.lock is held from take to leave (engine.h#4).
  * Limits:  128 statements are kept per connection.
  * Threads: a connection belongs to one thread at a time.
- * Next:    server/catalog/sqlite.c for who takes which connection when.
+ * Next:    server/catalog/engine.h; server/catalog/engine_sqlite_open.c for the settings.
  */
 #pragma once
 
 #include <sqlite3.h>
 
-#include "common/error.h"
+#include "server/catalog/engine.h"
 
 #define CAIRN_SRV_STATEMENTS_MAX 128
-#define CAIRN_SRV_SQLITE_MEMORY ":memory:" /* as a path: gone with its connection */
+#define CAIRN_SRV_SQLITE_MEMORY ":memory:" /* as a place: gone with its one connection */
 
-struct cairn_srv_tx {
+struct cairn_srv_sqlite {
+    struct cairn_srv_tx tx;
     sqlite3 *db;
     struct {
         const char *sql;
         sqlite3_stmt *statement;
         bool busy;
     } kept[CAIRN_SRV_STATEMENTS_MAX];
-    struct cairn_srv_tx *next; /* of the idle readers */
 };
+static inline struct cairn_srv_sqlite *cairn_srv_sqlite_of(struct cairn_srv_tx *tx) {
+    return (struct cairn_srv_sqlite *)tx; /* its first member */
+}
 
 enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -36,6 +40,13 @@ enum cairn_code cairn_srv_sqlite_fail(struct cairn_srv_tx *tx, int result, const
 /* Plain statements without parameters, several of them allowed. */
 enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Bring an empty or older catalog to this program's schema; refuses a newer one. */
+/* As in engine.h: take, leave, migrate. */
+enum cairn_code cairn_srv_sqlite_take(const char *where, void **ret_place,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_sqlite_leave(void *place);
 enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_srv_sqlite_place {
+    char path[1024];
+    int lock_fd; /* -1: in memory */
+};

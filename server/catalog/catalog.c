@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may use which connection when: one writing thread with the one connection that can write or
- * checkpoint, and idle READONLY readers for everybody else; see catalog.h. */
-#include "server/catalog/sqlite.h"
+/* Who may use which connection when: one writing thread with the one connection for changes, and
+ * idle ones for the looks of everybody else; see catalog.h. Which database it is, the engine
+ * knows. */
+#include "server/catalog/catalog.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/lock.h"
 #include "common/log.h"
-#include "server/catalog/catalog.h"
+#include "server/catalog/engine.h"
 
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256
@@ -30,8 +27,8 @@ struct waiting {
 };
 
 struct cairn_srv_catalog {
-    char path[1024];
-    int lock_fd; /* sqlite.h#1: one process */
+    const struct cairn_srv_engine *engine;
+    void *place; /* the engine's */
     struct cairn_srv_tx *writer;
     bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
     pthread_t thread;
@@ -53,23 +50,22 @@ struct cairn_srv_catalog {
 /* ---- the writing thread ---- */
 
 static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
-    one->code = cairn_srv_sqlite_exec(tx, "SAVEPOINT change", one->err);
+    one->code = tx->engine->savepoint(tx, one->err);
     if (one->code) return;
     one->code = one->change(tx, one->argument, one->err);
-    if (!one->code) one->code = cairn_srv_sqlite_exec(tx, "RELEASE change", one->err);
-    if (one->code)
-        (void)sqlite3_exec(tx->db, "ROLLBACK TO change; RELEASE change", NULL, NULL, NULL);
+    if (!one->code) one->code = tx->engine->keep(tx, one->err);
+    if (one->code) tx->engine->undo(tx);
 }
 
-/* A full disk, a failed read or write and want of memory undo the whole transaction, not only the
- * change that met them: nothing of the batch may go on as if it were still there. */
+/* Where the whole transaction was undone, not only the change that met a failure, nothing of the
+ * batch may go on as if it were still there (engine.h#2). */
 static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting *one,
                                   struct cairn_error *err) {
-    if (!sqlite3_get_autocommit(tx->db)) return CAIRN_OK;
-    enum cairn_code code = one->code ? one->code : CAIRN_IO;
+    if (tx->engine->is_open(tx)) return CAIRN_OK;
     if (one->code && one->err) *err = *one->err;
     if (err->code) return err->code;
-    return cairn_fail(err, code, "catalog: the transaction was undone: %s", sqlite3_errmsg(tx->db));
+    return cairn_fail(err, one->code ? one->code : CAIRN_IO,
+                      "catalog: the transaction was undone by the database");
 }
 
 /* D05: said once when it begins and once when it ends. */
@@ -83,23 +79,25 @@ static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code
         catalog->locked.trouble = trouble ? *err : (struct cairn_error){0};
     }
     if (changed && trouble)
-        cairn_log(ERROR, "catalog.unwritable", "path=%s cause=\"%s\"", catalog->path, err->message);
-    if (changed && !trouble) cairn_log(INFO, "catalog.writable", "path=%s", catalog->path);
+        cairn_log(ERROR, "catalog.unwritable", "path=%s cause=\"%s\"",
+                  catalog->engine->describe(catalog->place), err->message);
+    if (changed && !trouble)
+        cairn_log(INFO, "catalog.writable", "path=%s", catalog->engine->describe(catalog->place));
 }
 
 /* All of the batch in one transaction; a commit that fails fails all that were in it. */
 static void run_batch(struct cairn_srv_catalog *catalog, struct waiting *batch) {
     struct cairn_srv_tx *tx = catalog->writer;
     struct cairn_error err = {0};
-    enum cairn_code code = cairn_srv_sqlite_exec(tx, "BEGIN IMMEDIATE", &err);
+    enum cairn_code code = tx->engine->begin_write(tx, &err);
     for (struct waiting *one = batch; one && !code; one = one->next) {
         run_one(tx, one);
         code = still_open(tx, one, &err);
     }
-    if (!code) code = cairn_srv_sqlite_exec(tx, "COMMIT", &err);
+    if (!code) code = tx->engine->commit(tx, &err);
     note_trouble(catalog, code, &err);
     if (!code) return;
-    (void)sqlite3_exec(tx->db, "ROLLBACK", NULL, NULL, NULL);
+    tx->engine->rollback(tx);
     for (struct waiting *one = batch; one; one = one->next) {
         one->code = code;
         if (one->err) *one->err = err;
@@ -201,7 +199,7 @@ static enum cairn_code take_reader(struct cairn_srv_catalog *catalog, struct cai
             return CAIRN_OK;
         }
     }
-    return cairn_srv_sqlite_open(catalog->path, true, ret, err);
+    return catalog->engine->connect(catalog->place, true, ret, err);
 }
 
 static void give_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx *reader) {
@@ -214,7 +212,7 @@ static void give_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx *
             return;
         }
     }
-    cairn_srv_sqlite_free(reader);
+    catalog->engine->disconnect(reader);
 }
 
 enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
@@ -224,10 +222,10 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
                                        void *argument, struct cairn_error *err) {
     struct cairn_srv_tx *reader = catalog->writer;
     if (!catalog->in_memory) CAIRN_TRY(take_reader(catalog, &reader, err));
-    enum cairn_code code = cairn_srv_sqlite_exec(reader, "BEGIN", err);
+    enum cairn_code code = reader->engine->begin_read(reader, err);
     if (!code) {
         code = look(reader, argument, err);
-        (void)sqlite3_exec(reader->db, "COMMIT", NULL, NULL, NULL);
+        reader->engine->end_read(reader);
     }
     if (!catalog->in_memory) give_reader(catalog, reader);
     return code;
@@ -235,39 +233,26 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
 
 /* ---- open and close ---- */
 
-/* D06: WAL needs memory that both sides share, which a network file system does not give. */
-static enum cairn_code refuse_network(const char *folder, struct cairn_error *err) {
-    CAIRN_AUTO_FD fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return cairn_fail_errno(err, "%s", folder);
-    const char *kind = cairn_file_network_fs(fd);
-    if (kind)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "%s is on %s: the catalog needs a local disk (setting data-dir)", folder,
-                          kind);
-    return CAIRN_OK;
-}
+/* The last one knows whatever the others do not. */
+static const struct cairn_srv_engine *const engines[] = {&cairn_srv_engine_sqlite};
 
-static enum cairn_code open_files(struct cairn_srv_catalog *catalog, const char *folder,
+static enum cairn_code open_place(struct cairn_srv_catalog *catalog, const char *where,
                                   struct cairn_error *err) {
-    CAIRN_TRY(cairn_dir_make(folder, 0700, err));
-    CAIRN_TRY(refuse_network(folder, err));
-    char lock_path[1024];
-    snprintf(lock_path, sizeof(lock_path), "%.900s/catalog.lock", folder);
-    snprintf(catalog->path, sizeof(catalog->path), "%.900s/catalog.db", folder);
-    enum cairn_code code = cairn_file_lock(lock_path, &catalog->lock_fd, err);
-    if (code) return cairn_within(err, code, "another cairn-server uses this catalog");
-    CAIRN_TRY(cairn_srv_sqlite_open(catalog->path, false, &catalog->writer, err));
-    return cairn_srv_sqlite_migrate(catalog->writer, err);
+    for (size_t i = 0; i < CAIRN_COUNT(engines) && !catalog->engine; i++)
+        if (engines[i]->knows(where)) catalog->engine = engines[i];
+    CAIRN_TRY(catalog->engine->take(where, &catalog->place, err));
+    CAIRN_TRY(catalog->engine->connect(catalog->place, false, &catalog->writer, err));
+    return catalog->engine->migrate(catalog->writer, err);
 }
 
-static void release_files(struct cairn_srv_catalog *catalog) {
+static void release_place(struct cairn_srv_catalog *catalog) {
     while (catalog->readers.idle) {
         struct cairn_srv_tx *reader = catalog->readers.idle;
         catalog->readers.idle = reader->next;
-        cairn_srv_sqlite_free(reader);
+        catalog->engine->disconnect(reader);
     }
-    if (catalog->writer) cairn_srv_sqlite_free(catalog->writer);
-    if (catalog->lock_fd >= 0) close(catalog->lock_fd);
+    if (catalog->writer) catalog->engine->disconnect(catalog->writer);
+    if (catalog->place) catalog->engine->leave(catalog->place);
     cairn_lock_release(&catalog->lock);
     cairn_lock_release(&catalog->readers_lock);
     cairn_condition_release(&catalog->work);
@@ -277,7 +262,6 @@ static void release_files(struct cairn_srv_catalog *catalog) {
 static struct cairn_srv_catalog *new_catalog(void) {
     struct cairn_srv_catalog *catalog = calloc(1, sizeof(*catalog));
     if (!catalog) return NULL;
-    catalog->lock_fd = -1;
     catalog->locked.last = &catalog->locked.first;
     cairn_lock_init(&catalog->lock, CAIRN_LOCK_catalog_writer);
     cairn_lock_init(&catalog->readers_lock, CAIRN_LOCK_catalog_readers);
@@ -285,32 +269,29 @@ static struct cairn_srv_catalog *new_catalog(void) {
     return catalog;
 }
 
-enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
-                                              struct cairn_error *err) {
+static enum cairn_code open_catalog(const char *where, bool in_memory,
+                                    struct cairn_srv_catalog **ret, struct cairn_error *err) {
     struct cairn_srv_catalog *catalog = new_catalog();
     if (!catalog) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
-    catalog->in_memory = true;
-    enum cairn_code code =
-        cairn_srv_sqlite_open(CAIRN_SRV_SQLITE_MEMORY, false, &catalog->writer, err);
-    if (!code) code = cairn_srv_sqlite_migrate(catalog->writer, err);
-    if (!code) *ret = catalog;
-    if (code) release_files(catalog);
+    catalog->in_memory = in_memory;
+    enum cairn_code code = open_place(catalog, where, err);
+    if (!code && !in_memory && pthread_create(&catalog->thread, NULL, write_loop, catalog))
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no thread for the catalog");
+    if (code)
+        release_place(catalog);
+    else
+        *ret = catalog;
     return code;
 }
 
-enum cairn_code cairn_srv_catalog_open(const char *folder, struct cairn_srv_catalog **ret,
+enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
+                                              struct cairn_error *err) {
+    return open_catalog(":memory:", true, ret, err);
+}
+
+enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catalog **ret,
                                        struct cairn_error *err) {
-    struct cairn_srv_catalog *catalog = new_catalog();
-    if (!catalog) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
-    enum cairn_code code = open_files(catalog, folder, err);
-    if (!code && pthread_create(&catalog->thread, NULL, write_loop, catalog))
-        code = cairn_fail(err, CAIRN_NO_MEMORY, "no thread for the catalog");
-    if (code) {
-        release_files(catalog);
-        return code;
-    }
-    *ret = catalog;
-    return CAIRN_OK;
+    return open_catalog(where, false, ret, err);
 }
 
 void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
@@ -322,5 +303,5 @@ void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
         }
         pthread_join(catalog->thread, NULL);
     }
-    release_files(catalog);
+    release_place(catalog);
 }

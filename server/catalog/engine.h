@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine: what a database does for the catalog, as one table of functions.
+ *
+ * Why:     the words of the catalog, its statements and its queue of changes are the same over
+ *          every database; what is not the same is one file (or two) of functions below this table.
+ * Promise: 1   commit answers CAIRN_OK when what was done is durable, and anything else when none
+ *              of it is there; an engine that cannot know asks until it does.
+ *          2   after undo, nothing since savepoint is there and the transaction goes on; where it
+ *              cannot go on, is_open says so.
+ *          3   a connection for looks can change nothing, and sees one state from begin to end.
+ *          4   a connection for changes is the only one, of all processes, as long as it lives.
+ * Limits:  one savepoint at a time.
+ * Threads: a connection belongs to one thread at a time; a place is immutable after take.
+ * Next:    server/catalog/catalog.c for who calls what when; engine_sqlite.h.
+ */
+#pragma once
+
+#include "server/catalog/sql.h"
+
+struct cairn_srv_engine;
+
+/* A connection; an engine's own struct begins with it. */
+struct cairn_srv_tx {
+    const struct cairn_srv_engine *engine;
+    struct cairn_srv_tx *next; /* of the idle ones for looks */
+};
+
+struct cairn_srv_engine {
+    const char *name;
+
+    /* ---- the catalog as a whole ---- */
+
+    /* Does `where` name a catalog of this engine? */
+    bool (*knows)(const char *where);
+    /* What is known of a catalog without a connection; refuses a place that cannot hold one. */
+    enum cairn_code (*take)(const char *where, void **ret_place, struct cairn_error *err);
+    void (*leave)(void *place);
+    const char *(*describe)(const void *place); /* for people; without secrets */
+
+    /* ---- connections ---- */
+
+    enum cairn_code (*connect)(void *place, bool read_only, struct cairn_srv_tx **ret,
+                               struct cairn_error *err);
+    void (*disconnect)(struct cairn_srv_tx *tx);
+    /* Over the connection for changes: bring the catalog to this program's schema; refuses a newer
+     * one. */
+    enum cairn_code (*migrate)(struct cairn_srv_tx *tx, struct cairn_error *err);
+
+    /* ---- transactions ---- */
+
+    enum cairn_code (*begin_read)(struct cairn_srv_tx *tx, struct cairn_error *err);
+    void (*end_read)(struct cairn_srv_tx *tx);
+    enum cairn_code (*begin_write)(struct cairn_srv_tx *tx, struct cairn_error *err);
+    enum cairn_code (*commit)(struct cairn_srv_tx *tx, struct cairn_error *err);
+    void (*rollback)(struct cairn_srv_tx *tx); /* also where none is open */
+    bool (*is_open)(struct cairn_srv_tx *tx);
+    enum cairn_code (*savepoint)(struct cairn_srv_tx *tx, struct cairn_error *err);
+    enum cairn_code (*keep)(struct cairn_srv_tx *tx, struct cairn_error *err); /* since savepoint */
+    void (*undo)(struct cairn_srv_tx *tx);                                     /* since savepoint */
+
+    /* ---- statements ---- */
+
+    /* As many values as the statement has types; they live until finish. */
+    enum cairn_code (*start)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
+                             const struct cairn_srv_value *values, void **ret_running,
+                             struct cairn_error *err);
+    enum cairn_code (*next)(struct cairn_srv_tx *tx, void *running, bool *ret_more,
+                            struct cairn_error *err);
+    uint64_t (*changed)(struct cairn_srv_tx *tx, void *running); /* rows, after next */
+    void (*finish)(struct cairn_srv_tx *tx, void *running);
+    bool (*is_null)(void *running, int column);
+    int64_t (*number)(void *running, int column);
+    const char *(*text)(void *running, int column);
+    struct cairn_view (*bytes)(void *running, int column);
+};
+
+extern const struct cairn_srv_engine cairn_srv_engine_sqlite;
+
+struct cairn_srv_migration {
+    unsigned number;
+    const char *sql;
+};
+extern const struct cairn_srv_migration cairn_srv_migrations[];
+extern const size_t cairn_srv_migration_count;
