@@ -107,8 +107,9 @@ def check_bytes(world, run, version, ranks, size):
 
 
 class Oracle:
-    """excused(run, step, committed) says whether a step may be lost, if it is told; refusals are the
-    codes with which a begin may be refused: while the uploader is away nothing can be staged."""
+    """excused(ranks, step, committed) says whether a step of these ranks may be lost, if it is told;
+    refusals are the codes with which a begin may be refused: while the uploader is away nothing can
+    be staged."""
 
     def __init__(self, world, ranks, excused, refusals):
         self.world, self.ranks, self.excused = world, ranks, excused
@@ -154,7 +155,7 @@ class Oracle:
             for step in sorted({step for rank in ranks for step in rank.begun}):
                 if step in committed:
                     faults += self.judge_committed(run, committed[step], ranks, size)
-                elif not self.excused(run, step, committed):
+                elif not self.excused(ranks, step, committed):
                     faults += self.judge_lost(run, step, ranks)
             faults += [f"{run} rank {rank.rank} was told without a step: {text}"
                        for rank in ranks for text in rank.stray]

@@ -215,15 +215,16 @@ class Scene:
                 self.world.kinds["kill trainer"] += 1
                 self.notes.append(f"{one.run} rank {one.rank} killed")
 
-    def excused(self, run, step, committed):
+    def excused(self, ranks, step, committed):
         """What may be lost, if it is told: after a full disk anything that was being saved; after a
         trainer's death what it had not staged. Where its uploader died with it, its memory is gone
         too: as many saves as it had slabs. These need not be the newest: while one slab waits for
         its store, the other carries one save after another."""
-        dead = [r for r in self.ranks if r.run == run and r.killed]
+        dead = [r for r in ranks if r.killed]
         if self.disk or any(not r.has_staged(step) for r in dead):
             return True
-        lost = {s for r in dead for s in r.staged if r.has_staged(s) and s not in committed}
+        lost = [s for s in ranks[0].begun
+                if s not in committed and all(r.has_staged(s) for r in ranks)]
         return self.plan.victim == "node" and len(lost) <= SLABS * len(dead)
 
     def refusals(self):
