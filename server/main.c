@@ -45,9 +45,16 @@ static enum cairn_code choose_store(struct cairn_srv *server, struct cairn_error
     return cairn_store_start(&start, &server->store, err);
 }
 
+static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error *err) {
+    const struct cairn_srv_settings *settings = server->settings;
+    CAIRN_TRY(cairn_dir_make(settings->data_dir, 0700, err));
+    const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
+    return cairn_srv_catalog_open(where, &server->catalog, err);
+}
+
 static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
     CAIRN_TRY(choose_store(server, err));
-    CAIRN_TRY(cairn_srv_catalog_open(server->settings->data_dir, &server->catalog, err));
+    CAIRN_TRY(open_catalog(server, err));
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
     enum cairn_code code = cairn_srv_identity_start(server, worker, err);
@@ -132,10 +139,18 @@ static void take_down(struct cairn_srv *server) {
     if (server->store) cairn_store_free(server->store);
 }
 
+/* Opening it is what migrates it. */
+static enum cairn_code migrate(struct cairn_srv *server, struct cairn_error *err) {
+    CAIRN_TRY(open_catalog(server, err));
+    if (printf("the catalog has schema %u\n", cairn_srv_catalog_schema()) < 0)
+        return cairn_fail_errno(err, "standard output");
+    return CAIRN_OK;
+}
+
 static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
                              struct cairn_srv_settings *settings, const sigset_t *signals,
                              struct cairn_error *err) {
-    bool done = false;
+    bool done = false, only_migrate = cairn_config_take(&argc, argv, "--migrate");
     CAIRN_TRY(cairn_srv_settings_load(argc, argv, config, settings, &done, err));
     if (done) return CAIRN_OK;
     enum cairn_log_level level = CAIRN_LOG_INFO;
@@ -146,7 +161,7 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
                                .clock = &cairn_clock_real,
                                .random = cairn_random,
                                .listening_ms = cairn_mono_ms()};
-    enum cairn_code code = run(&server, signals, err);
+    enum cairn_code code = only_migrate ? migrate(&server, err) : run(&server, signals, err);
     take_down(&server);
     return code;
 }

@@ -30,6 +30,12 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
     if (!settings->store[0])
         return cairn_fail(err, CAIRN_INVALID,
                           "store is not set: give --store FOLDER or --store s3://BUCKET/PREFIX");
+    if (settings->catalog[0] && !cairn_text_starts(settings->catalog, "postgresql://") &&
+        !cairn_text_starts(settings->catalog, "postgres://"))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "catalog is \"%s\": give postgresql://..., or leave it empty for SQLite "
+                          "in data-dir",
+                          settings->catalog);
     if (!is_loopback(settings->listen) && !settings->allow_remote)
         return cairn_fail(err, CAIRN_INVALID,
                           "listen is %s, beyond loopback: this version has neither TLS nor login; "
@@ -54,7 +60,10 @@ enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_conf
         .version = version,
         .usage = "cairn-server: keeps the checkpoints of training jobs; REST API of Cairn.\n\n"
                  "Usage: cairn-server --store FOLDER|s3://BUCKET/PREFIX [settings]\n"
-                 "       cairn-server --print-config | --print-docs | --version | --help\n\n",
+                 "       cairn-server --migrate [settings]\n"
+                 "       cairn-server --print-config | --print-docs | --version | --help\n\n"
+                 "--migrate brings the catalog to this program's schema and ends; a start does so, "
+                 "too.\n\n",
         .rows = rows,
         .row_count = CAIRN_COUNT(rows),
         .values = ret};

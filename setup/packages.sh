@@ -6,11 +6,13 @@
 # To build and to run.
 cairn_packages_build=(
     build-essential cmake ninja-build pkg-config
-    libcurl4-openssl-dev libmicrohttpd-dev libjansson-dev libssl-dev libsqlite3-dev libexpat1-dev
-    ca-certificates
+    libcurl4-openssl-dev libmicrohttpd-dev libjansson-dev libssl-dev libsqlite3-dev libpq-dev
+    libexpat1-dev ca-certificates
 )
 # To test, on top of that.
 cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps)
+# To test the catalog in PostgreSQL, too; without it those tests are skipped, and say so.
+cairn_packages_postgres=(postgresql)
 # For the second compiler, on top of that.
 cairn_packages_clang=(clang)
 
@@ -30,7 +32,7 @@ cairn_parts_missing() {
     for program in cc cmake ninja pkg-config; do
         command -v "$program" >/dev/null || printf '%s\n' "$program"
     done
-    for library in jansson libcurl libmicrohttpd libcrypto libssl sqlite3 expat "$@"; do
+    for library in jansson libcurl libmicrohttpd libcrypto libssl sqlite3 libpq expat "$@"; do
         pkg-config --exists "$library" 2>/dev/null || printf '%s\n' "$library"
     done
 }

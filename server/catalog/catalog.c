@@ -71,7 +71,9 @@ static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting 
 /* D05: said once when it begins and once when it ends. */
 static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code,
                          const struct cairn_error *err) {
-    bool trouble = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_CORRUPT, changed;
+    bool trouble = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_CORRUPT ||
+                   code == CAIRN_UNAVAILABLE || code == CAIRN_CONFLICT;
+    bool changed;
     if (code && !trouble) return;
     {
         CAIRN_HOLD(&catalog->lock);
@@ -234,7 +236,8 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
 /* ---- open and close ---- */
 
 /* The last one knows whatever the others do not. */
-static const struct cairn_srv_engine *const engines[] = {&cairn_srv_engine_sqlite};
+static const struct cairn_srv_engine *const engines[] = {&cairn_srv_engine_postgres,
+                                                        &cairn_srv_engine_sqlite};
 
 static enum cairn_code open_place(struct cairn_srv_catalog *catalog, const char *where,
                                   struct cairn_error *err) {

@@ -6,14 +6,15 @@
  *          server is written as a function over a transaction; which database runs it is decided
  *          here and nowhere above.
  * Promise: 1   a change is durable when cairn_srv_catalog_write returns CAIRN_OK, and has no effect
- *              at all when it returns anything else.
+ *              at all when it returns anything else. Where a database was lost at COMMIT for so
+ *              long that nobody knows, the message says so.
  *          2   changes run one after the other on one thread; what queued during the last commit
  *              shares the next one, each in a savepoint of its own.
  *          3   while it cannot be written (disk full, I/O error) each change says so and looks go
  *              on; cairn_srv_catalog_writable tells.
  *          4   a look sees one state of the whole catalog and can neither write nor checkpoint.
- *          5   a second process on the same catalog, a network file system, a newer schema and a
- *              weaker durability setting are refused at open.
+ *          5   a second process on the same catalog, a network file system, a standby, a newer
+ *              schema and a weaker durability setting are refused at open.
  * Limits:  4,096 changes waiting; 256 changes a commit.
  * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.
  * Next:    server/catalog/sql.h for what is done inside; server/catalog/engine.h for what a
@@ -26,7 +27,8 @@
 struct cairn_srv_catalog;
 struct cairn_srv_tx;
 
-enum cairn_code cairn_srv_catalog_open(const char *folder, struct cairn_srv_catalog **ret,
+/* A folder, for SQLite, or postgresql://... as libpq takes it. */
+enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catalog **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* One connection in memory, for simulations: changes and looks run on the calling thread. */
 enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,

@@ -61,13 +61,17 @@ struct cairn_srv_engine {
 
     /* ---- statements ---- */
 
+    /* A statement that gives no rows, or whose rows nobody asks for. Where ret_changed is NULL its
+     * failure may be told with a later statement, with keep or with commit. */
+    enum cairn_code (*run)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
+                           const struct cairn_srv_value *values, uint64_t *ret_changed,
+                           struct cairn_error *err);
     /* As many values as the statement has types; they live until finish. */
     enum cairn_code (*start)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
                              const struct cairn_srv_value *values, void **ret_running,
                              struct cairn_error *err);
     enum cairn_code (*next)(struct cairn_srv_tx *tx, void *running, bool *ret_more,
                             struct cairn_error *err);
-    uint64_t (*changed)(struct cairn_srv_tx *tx, void *running); /* rows, after next */
     void (*finish)(struct cairn_srv_tx *tx, void *running);
     bool (*is_null)(void *running, int column);
     int64_t (*number)(void *running, int column);
@@ -76,6 +80,7 @@ struct cairn_srv_engine {
 };
 
 extern const struct cairn_srv_engine cairn_srv_engine_sqlite;
+extern const struct cairn_srv_engine cairn_srv_engine_postgres;
 
 struct cairn_srv_migration {
     unsigned number;

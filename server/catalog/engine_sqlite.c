@@ -140,9 +140,16 @@ static enum cairn_code next(struct cairn_srv_tx *tx, void *running, bool *ret_mo
     return CAIRN_OK;
 }
 
-static uint64_t changed(struct cairn_srv_tx *tx, void *running) {
-    (void)running;
-    return (uint64_t)sqlite3_changes64(db_of(tx));
+static enum cairn_code run(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
+                           const struct cairn_srv_value *values, uint64_t *ret_changed,
+                           struct cairn_error *err) {
+    void *running = NULL;
+    bool more = false;
+    CAIRN_TRY(start(tx, statement, values, &running, err));
+    enum cairn_code code = next(tx, running, &more, err);
+    if (!code && ret_changed) *ret_changed = (uint64_t)sqlite3_changes64(db_of(tx));
+    finish(tx, running);
+    return code;
 }
 
 static bool is_null(void *running, int column) {
@@ -181,9 +188,9 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .savepoint = savepoint,
     .keep = keep,
     .undo = undo,
+    .run = run,
     .start = start,
     .next = next,
-    .changed = changed,
     .finish = finish,
     .is_null = is_null,
     .number = number,

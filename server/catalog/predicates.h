@@ -33,8 +33,10 @@
 #define SHOWN                                                                                      \
     "(v.state = " COMMITTED " AND v.recorded = 1 AND v.superseded = 0 AND v.trashed_tick IS NULL)"
 #define SEALED "(v.ranks_sealed = v.world_size)" /* by all ranks */
-#define REGISTERED                               /* every shard that is known */                   \
-    "(NOT EXISTS (SELECT 1 FROM shards s WHERE s.version = v.version AND s.registered = 0))"
+/* Every shard that is known. One row of one version is looked for: as NOT EXISTS PostgreSQL would
+ * make a hash of what is not registered anywhere. */
+#define REGISTERED                                                                                 \
+    "((SELECT 1 FROM shards s WHERE s.version = v.version AND s.registered = 0 LIMIT 1) IS NULL)"
 #define WHOLE "(v.state = " OPEN " AND " SEALED " AND " REGISTERED ")"
 /* Q36: nothing is committed, ended or deleted in a run that the catalog is behind in. */
 #define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id)"

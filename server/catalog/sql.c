@@ -25,16 +25,21 @@ unsigned cairn_srv_catalog_schema(void) {
     return cairn_srv_migrations[cairn_srv_migration_count - 1].number;
 }
 
+static void collect(struct cairn_srv_value ret[CAIRN_SRV_PARAMETERS_MAX],
+                    const struct cairn_srv_statement *statement, va_list *arguments) {
+    for (size_t i = 0; statement->types[i]; i++) {
+        CAIRN_ASSERT(i < CAIRN_SRV_PARAMETERS_MAX);
+        ret[i] = va_arg(*arguments, struct cairn_srv_value);
+        CAIRN_ASSERT(ret[i].type == statement->types[i]); /* sql.h#1 */
+    }
+}
+
 static enum cairn_code start(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
                              struct cairn_error *err, const struct cairn_srv_statement *statement,
                              va_list *arguments) {
     struct cairn_srv_value values[CAIRN_SRV_PARAMETERS_MAX];
-    for (size_t i = 0; statement->types[i]; i++) {
-        CAIRN_ASSERT(i < CAIRN_SRV_PARAMETERS_MAX);
-        values[i] = va_arg(*arguments, struct cairn_srv_value);
-        CAIRN_ASSERT(values[i].type == statement->types[i]); /* sql.h#1 */
-    }
     void *running = NULL;
+    collect(values, statement, arguments);
     CAIRN_TRY(tx->engine->start(tx, statement, values, &running, err));
     *ret = (struct cairn_srv_rows){running, tx};
     return CAIRN_OK;
@@ -79,16 +84,12 @@ struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int col
 enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
                                   struct cairn_error *err,
                                   const struct cairn_srv_statement *statement, ...) {
-    CAIRN_AUTO(srv_rows) rows = {0};
+    struct cairn_srv_value values[CAIRN_SRV_PARAMETERS_MAX];
     va_list arguments;
     va_start(arguments, statement);
-    enum cairn_code code = start(tx, &rows, err, statement, &arguments);
+    collect(values, statement, &arguments);
     va_end(arguments);
-    if (code) return code;
-    bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-    if (ret_changed) *ret_changed = tx->engine->changed(tx, rows.running);
-    return CAIRN_OK;
+    return tx->engine->run(tx, statement, values, ret_changed, err);
 }
 
 enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, int64_t *ret,

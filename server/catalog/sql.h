@@ -44,8 +44,8 @@ struct cairn_srv_value {
 
 #define SQL_D(digest) ((struct cairn_srv_value){.type = 'b', .bytes = {(digest), 32}})
 
-/* After the statement its parameters, in order: SQL_I, SQL_T, SQL_B, SQL_D. *ret_changed may be
- * NULL. */
+/* After the statement its parameters, in order: SQL_I, SQL_T, SQL_B, SQL_D. Where ret_changed is
+ * NULL a failure may be told with a later statement of the same change, or with its end. */
 enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
                                   struct cairn_error *err,
                                   const struct cairn_srv_statement *statement, ...) CAIRN_MUST_USE;

@@ -397,12 +397,7 @@ TEST(after_a_lost_catalog_adopting_takes_over_each_run_that_is_asked_for_and_fre
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
     REQUIRE_OK(open_other(&world, "other", 0));
     cairn_daemon_end(&world.server);
-    char path[400];
-    static const char *const names[] = {"catalog.db", "catalog.db-wal", "catalog.db-shm"};
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
-        snprintf(path, sizeof(path), "%s/%s", world.data_path, names[i]);
-        (void)!unlink(path);
-    }
+    REQUIRE(cairn_world_lose_catalog(&world));
     REQUIRE(cairn_world_restart(
         &world, WORLD_ARGS("--adopt-store=true", "--reconcile-wait=0ms", "--sweep-interval=50ms"),
         NULL));
@@ -470,6 +465,7 @@ static bool copy_catalog(const char *from, const char *to) {
 }
 
 TEST(a_backup_of_the_catalogs_files_that_is_put_back_answers_503_and_says_so_V39) {
+    NEED_SQLITE;
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;

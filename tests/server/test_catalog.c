@@ -55,7 +55,19 @@ TEST(a_second_process_on_the_catalog_is_refused) /* D06 */
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_error err = {0};
     struct cairn_srv_catalog *catalog = NULL;
-    EXPECT_CODE(cairn_srv_catalog_open(world.data_path, &catalog, &err), CAIRN_CONFLICT);
+    const char *where = world.catalog[0] ? world.catalog : world.data_path;
+    EXPECT_CODE(cairn_srv_catalog_open(where, &catalog, &err), CAIRN_CONFLICT);
+}
+
+static bool make_newer(const struct cairn_world *world) {
+    if (world->catalog[0])
+        return cairn_postgres_run(world->catalog, "UPDATE cairn_catalog SET schema = 99");
+    char path[400];
+    snprintf(path, sizeof(path), "%s/catalog.db", world->data_path);
+    /* user_version: a big-endian number at byte 60 of the database header. */
+    static const uint8_t number[4] = {0, 0, 0, 99};
+    CAIRN_AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd >= 0 && pwrite(fd, number, sizeof(number), 60) == sizeof(number);
 }
 
 TEST(a_catalog_of_a_newer_schema_is_refused_by_its_number) /* K12 */
@@ -63,13 +75,7 @@ TEST(a_catalog_of_a_newer_schema_is_refused_by_its_number) /* K12 */
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
-    char path[400];
-    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
-    /* user_version: a big-endian number at byte 60 of the database header. */
-    static const uint8_t number[4] = {0, 0, 0, 99};
-    CAIRN_AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
-    REQUIRE(fd >= 0);
-    REQUIRE(pwrite(fd, number, sizeof(number), 60) == sizeof(number));
+    REQUIRE(make_newer(&world));
     EXPECT(!cairn_world_restart(&world, NULL, NULL));
     EXPECT(strstr(world.err.message, "schema 99"));
 }
@@ -100,9 +106,7 @@ TEST(a_lost_catalog_is_noticed_and_nothing_is_opened_or_deleted) /* D07, Q36 */
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
     (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
-    char path[400];
-    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
-    REQUIRE(!unlink(path));
+    REQUIRE(cairn_world_lose_catalog(&world));
     REQUIRE(cairn_world_restart(&world, NULL, NULL));
     EXPECT_CODE(cairn_world_call(&world, "GET", "/v1/runs", NULL, NULL), CAIRN_CATALOG_BEHIND);
     EXPECT_CODE(cairn_hand_open(&world, &hand, "j2", 0, "latest", 1), CAIRN_CATALOG_BEHIND);

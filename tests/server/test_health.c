@@ -56,6 +56,7 @@ TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* health.h#1 */
 
 /* health.h#1, health.h#2 */
 TEST(a_catalog_that_takes_no_change_makes_the_server_not_ready_and_readyz_answers) {
+    NEED_SQLITE;
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO_JSON json_t *said = NULL;
     struct cairn_srv_tx *shell = NULL;

@@ -186,6 +186,7 @@ TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
 
 TEST(a_look_is_answered_while_every_change_waits_for_the_catalog) /* T2 */
 {
+    NEED_SQLITE;
     static const char put[] =
         "PUT " WORLD_RUN " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     static const char get[] = "GET " WORLD_RUN " HTTP/1.1\r\nHost: localhost\r\n\r\n";

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every statement's plan, over a catalog with rows of every kind: by an index, by the right one. */
+/* Every statement's plan, over a catalog with rows of every kind: by an index, by the right one; on
+ * both engines. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/file.h"
+#include "server/catalog/dialect.h"
+#include "server/catalog/engine_postgres.h"
 #include "server/catalog/engine_sqlite.h"
 #include "tests/harness.h"
+#include "tests/support/postgres.h"
 
 /* Tables that grow with runs and versions; the others hold a row, or what a person is told of. */
 static const char *const growing[] = {
@@ -209,6 +213,145 @@ TEST(no_statement_scans_a_table_that_grows_and_hot_ones_use_their_index) {
 
 TEST(plans_are_the_same_when_the_catalog_was_analysed) {
     look_at_all(true);
+}
+
+/* ---- PostgreSQL ---- */
+
+/* The same rows, where truths are no numbers. */
+static const char fill_postgres[] =
+    "INSERT INTO runs(project, run, labels, created_ms) SELECT 'p' || x % 3, 'r' || x, '{}', x "
+    "FROM generate_series(1, 60) x;"
+    "INSERT INTO attempts(run_id, attempt, nonce, job, world_size, resume, superseded, recorded, "
+    "created_ms) SELECT run_id, 1, 'n', 'j', 4, 'latest', '[]', run_id % 2, run_id FROM runs;"
+    "INSERT INTO attempt_ranks(run_id, attempt, rank, proc, node, ended) SELECT run_id, 1, "
+    "run_id % 4, 'p', 'node' || run_id, (run_id % 7 = 0)::int FROM runs;"
+    "INSERT INTO nodes(node, uploader, last_tick, last_ms) SELECT 'node' || run_id, '{}', 1, 1 "
+    "FROM runs;"
+    "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, recorded, superseded, "
+    "trashed_tick, world_size, on_exists, skip, format, labels, meta, layout, layout_writer, "
+    "created_ms, opened_tick, sweeps) SELECT 'v' || x, 1 + x % 60, 1, x, 1, 'n', x % 5, "
+    "(x % 11 > 0)::int, (x % 3 = 0)::int, CASE WHEN x % 13 = 0 THEN x END, 4, 0, 0, 'f', '{}', "
+    "'{}', convert_to('d' || x % 60, 'UTF8'), 'w', 1, x, x % 6 FROM generate_series(1, 3000) x;"
+    "INSERT INTO version_ranks(version, rank, node, sealed, digest) SELECT version, step % 4, 'n', "
+    "step % 2, 'd' FROM versions WHERE state = 0;"
+    "INSERT INTO version_groups(version, name, digest, rank) SELECT version, 'g', 'd', 0 FROM "
+    "versions WHERE state = 0;"
+    "INSERT INTO shards(version, name, rank, registered, size) SELECT version, 's' || step, "
+    "step % 4, step % 2, 1 FROM versions WHERE state = 0;"
+    "INSERT INTO layouts(run_id, digest, writer, unused_tick, deleted) SELECT run_id, "
+    "convert_to('d' || run_id, 'UTF8'), 'w', run_id % 3, run_id % 3 FROM runs;"
+    "INSERT INTO tables(digest, bytes, used_tick) SELECT convert_to('d' || run_id, 'UTF8'), 'b', "
+    "run_id FROM runs;"
+    "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;"
+    "ANALYZE";
+
+/* A session with the settings that the server's have. */
+static PGconn *open_postgres(struct cairn_srv_tx **ret) {
+    char url[300];
+    void *place = NULL;
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    if (!cairn_postgres_catalog(url, sizeof(url))) return NULL;
+    if (cairn_srv_catalog_open(url, &catalog, &err)) {
+        fprintf(stderr, "%s\n", err.message);
+        return NULL;
+    }
+    cairn_srv_catalog_free(catalog);
+    if (!cairn_postgres_run(url, fill_postgres)) return NULL;
+    if (cairn_srv_postgres_take(url, &place, &err)) return NULL;
+    enum cairn_code code = cairn_srv_postgres_connect(place, true, ret, &err);
+    cairn_srv_postgres_leave(place);
+    if (code) return NULL;
+    PGconn *conn = cairn_srv_postgres_of(*ret)->conn;
+    return PQexitPipelineMode(conn) && !PQsetnonblocking(conn, 0) ? conn : NULL;
+}
+
+/* What the engine can read: truths, integers, texts, bytes. */
+static bool result_is_good(PGconn *conn, const struct cairn_srv_statement *statement) {
+    static const Oid good[] = {16, 17, 20, 23, 25};
+    PGresult *told = PQdescribePrepared(conn, statement->name);
+    bool ret = PQnparams(told) == (int)strlen(statement->types);
+    for (int i = 0; i < PQnfields(told); i++) {
+        bool known = false;
+        for (size_t j = 0; j < CAIRN_COUNT(good); j++) known |= PQftype(told, i) == good[j];
+        if (known) continue;
+        fprintf(stderr, "%s: column %d has type %u\n", statement->name, i, PQftype(told, i));
+        ret = false;
+    }
+    PQclear(told);
+    return ret;
+}
+
+static bool plan_of_postgres(PGconn *conn, const struct cairn_srv_statement *statement,
+                             struct cairn_buf *ret) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_AUTO(buf) ask = {0};
+    bool good = !cairn_srv_dialect_statement(statement->sql, &text, &err);
+    Oid types[CAIRN_SRV_PARAMETERS_MAX];
+    int count = (int)strlen(statement->types);
+    for (int i = 0; i < count; i++)
+        types[i] = statement->types[i] == 'i' ? 20 : statement->types[i] == 't' ? 25 : 17;
+    PGresult *result = PQprepare(conn, statement->name, text.data, count, types);
+    good = good && PQresultStatus(result) == PGRES_COMMAND_OK && result_is_good(conn, statement);
+    PQclear(result);
+    good = good && !cairn_buf_printf(&ask, &err, "EXPLAIN (COSTS OFF) EXECUTE %s%s",
+                                     statement->name, count ? "(" : "");
+    for (int i = 0; good && i < count; i++)
+        good = !cairn_buf_append_text(&ask, i + 1 < count ? "NULL, " : "NULL)", &err);
+    result = good ? PQexec(conn, ask.data) : NULL;
+    for (int i = 0; i < PQntuples(result); i++)
+        good = good && !cairn_buf_printf(ret, &err, "%s\n", PQgetvalue(result, i, 0));
+    good = good && PQntuples(result) > 0;
+    PQclear(result);
+    if (!good) fprintf(stderr, "%s: %s\n", statement->name, PQerrorMessage(conn));
+    return good;
+}
+
+/* "Seq Scan on runs", or "Index Scan using runs_pkey on runs" without an "Index Cond" below it. */
+static bool step_is_bad(const struct cairn_srv_statement *statement, const char *line,
+                        const char *below) {
+    const char *scan = strstr(line, " Scan "), *table = strstr(line, " on ");
+    if (!scan || !table || strstr(line, "Bitmap Heap") || is_walk(statement->name)) return false;
+    bool by_index = strstr(line, "Index") != NULL;
+    const char *index = strstr(line, " using ");
+    if (index) index += strlen(" using ");
+    if (strstr(line, "Bitmap Index Scan")) index = table + strlen(" on ");
+    if (by_index && strstr(below, "Index Cond")) return false;
+    if (index && names(short_indexes, CAIRN_COUNT(short_indexes), index, strcspn(index, " ")))
+        return false;
+    table += strlen(" on ");
+    return names(growing, CAIRN_COUNT(growing), table, strcspn(table, " ")) || table == index;
+}
+
+static void look_at_postgres(PGconn *conn, const struct cairn_srv_statement *statement) {
+    CAIRN_AUTO(buf) plan = {0};
+    bool bad = !EXPECT(plan_of_postgres(conn, statement, &plan));
+    const char *index = wanted_index(statement->name);
+    if (index && (!plan.size || !strstr(plan.data, index))) {
+        fprintf(stderr, "%s: not by %s:\n%s", statement->name, index, plan.size ? plan.data : "");
+        bad = true;
+    }
+    char *rest = plan.data, none[] = "";
+    for (char *line = NULL; plan.size && (line = strsep(&rest, "\n"));) {
+        char *below = rest ? rest : none;
+        char next[200];
+        snprintf(next, sizeof(next), "%.*s", (int)strcspn(below, "\n"), below);
+        if (!step_is_bad(statement, line, next)) continue;
+        fprintf(stderr, "%s: %s\n", statement->name, line);
+        bad = true;
+    }
+    EXPECT(!bad);
+}
+
+TEST(no_statement_scans_a_table_that_grows_in_postgresql_and_types_are_known) {
+    if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());
+    struct cairn_srv_tx *tx = NULL;
+    PGconn *conn = open_postgres(&tx);
+    REQUIRE(conn);
+    for (size_t i = 0; i < cairn_srv_statement_count; i++)
+        look_at_postgres(conn, &cairn_srv_statements[i]);
+    cairn_srv_postgres_disconnect(tx);
 }
 
 /* ---- the schema before ---- */

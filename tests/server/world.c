@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/crc32c.h"
 #include "common/encode.h"
@@ -20,8 +21,10 @@ static bool start_server(struct cairn_world *world, const char *const *extra,
     char store[340], data[340];
     snprintf(store, sizeof(store), "--store=%s", world->store_path);
     snprintf(data, sizeof(data), "--data-dir=%s", world->data_path);
-    const char *args[28] = {store, data, "--listen=127.0.0.1:0"};
-    for (size_t i = 0; extra && extra[i] && i < 24; i++) args[3 + i] = extra[i];
+    char catalog[340];
+    snprintf(catalog, sizeof(catalog), "--catalog=%s", world->catalog);
+    const char *args[29] = {store, data, "--listen=127.0.0.1:0", catalog};
+    for (size_t i = 0; extra && extra[i] && i < 24; i++) args[4 + i] = extra[i];
     struct cairn_daemon_options options = {
         .program = "cairn-server", .folder = world->folder, .args = args, .env = env};
     if (cairn_daemon_start(&options, &world->server, &world->err)) return false;
@@ -34,6 +37,8 @@ bool cairn_world_start(struct cairn_world *world, const char *const *extra,
     snprintf(world->folder, sizeof(world->folder), "%s", cairn_test_folder());
     snprintf(world->store_path, sizeof(world->store_path), "%s/store", world->folder);
     snprintf(world->data_path, sizeof(world->data_path), "%s/data", world->folder);
+    if (cairn_postgres_wanted() && !cairn_postgres_catalog(world->catalog, sizeof(world->catalog)))
+        return false;
     if (!start_server(world, extra, env)) return false;
     struct cairn_store_options store = {.url = world->store_path};
     return !cairn_store_open(&store, &world->store, &world->err) &&
@@ -58,6 +63,17 @@ bool cairn_world_restart(struct cairn_world *world, const char *const *extra,
     cairn_rest_free(world->rest);
     world->rest = NULL;
     return start_server(world, extra, env);
+}
+
+bool cairn_world_lose_catalog(struct cairn_world *world) {
+    static const char *const names[] = {"catalog.db", "catalog.db-wal", "catalog.db-shm"};
+    if (world->catalog[0]) return cairn_postgres_empty(world->catalog);
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
+        char path[400];
+        snprintf(path, sizeof(path), "%s/%s", world->data_path, names[i]);
+        if (unlink(path) && i == 0) return false;
+    }
+    return true;
 }
 
 void cairn_world_release(struct cairn_world *world) {

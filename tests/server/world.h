@@ -15,10 +15,12 @@
 #include "store/store.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"
+#include "tests/support/postgres.h"
 #include "tests/support/server_inside.h"
 
 struct cairn_world {
     char folder[256], store_path[300], data_path[300];
+    char catalog[300]; /* as the setting; empty: SQLite */
     struct cairn_daemon server;
     struct cairn_rest *rest;
     struct cairn_store *store;
@@ -28,6 +30,11 @@ struct cairn_world {
     struct cairn_inside inside;
 };
 #define WORLD_ARGS(...) ((const char *const[]){__VA_ARGS__, NULL})
+/* Of a test that looks into the files of SQLite. */
+#define NEED_SQLITE                                                                                \
+    do {                                                                                           \
+        if (cairn_postgres_wanted()) SKIP("it looks into files of SQLite");                        \
+    } while (0)
 /* extra: more arguments, NULL-terminated, or NULL. env likewise. */
 bool cairn_world_start(struct cairn_world *world, const char *const *extra, const char *const *env);
 /* The same calls, answered without a daemon; see tests/support/server_inside.h. */
@@ -35,6 +42,8 @@ bool cairn_world_start_inside(struct cairn_world *world, const char *const *extr
 /* SIGKILL (if it still runs), then start again on the same folders. */
 bool cairn_world_restart(struct cairn_world *world, const char *const *extra,
                          const char *const *env);
+/* Of a stopped server: all of its catalog, as an operator loses it; grant.key stays. */
+bool cairn_world_lose_catalog(struct cairn_world *world);
 void cairn_world_release(struct cairn_world *world);
 /* Empty the folder of a released world, for the next one of the same test. */
 bool cairn_world_forget(const char *folder);

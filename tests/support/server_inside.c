@@ -14,6 +14,7 @@
 #include "server/nodes.h"
 #include "server/places.h"
 #include "server/waiters.h"
+#include "tests/support/postgres.h"
 
 #define ARGUMENTS_MAX 24
 #define ROUND_MS 60000                       /* what one round may add to catalog time */
@@ -53,6 +54,15 @@ static enum cairn_code load_settings(struct cairn_inside *inside, const char *fo
     }
     bool done = false;
     return cairn_srv_settings_load(argc, argv, &inside->config, &inside->settings, &done, err);
+}
+
+/* In PostgreSQL where the test runs over that: then changes have a thread of their own. */
+static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error *err) {
+    char url[300];
+    if (!cairn_postgres_wanted()) return cairn_srv_catalog_open_memory(&server->catalog, err);
+    if (!cairn_postgres_catalog(url, sizeof(url)))
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "no PostgreSQL for this test");
+    return cairn_srv_catalog_open(url, &server->catalog, err);
 }
 
 /* What lives in memory only. */
@@ -103,7 +113,7 @@ enum cairn_code cairn_inside_start(struct cairn_inside *inside, const char *fold
     struct cairn_store_options options = {.url = inside->settings.store};
     CAIRN_TRY(cairn_store_open(&options, &server->store, err));
     CAIRN_TRY(cairn_store_worker_new(server->store, &inside->worker, err));
-    CAIRN_TRY(cairn_srv_catalog_open_memory(&server->catalog, err));
+    CAIRN_TRY(open_catalog(server, err));
     return wake(inside, err);
 }
 

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transactions over one session, what becomes of a COMMIT whose answer was lost, and rows; see
+ * engine_postgres.h. */
+#include "server/catalog/engine_postgres.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/buf.h"
+#include "common/clock.h"
+
+#define PAUSE_MS 200 /* between two tries to reach a database that is away */
+
+static const char *describe(const void *place) {
+    return ((const struct cairn_srv_postgres_place *)place)->url;
+}
+
+/* ---- transactions ---- */
+
+/* As all others, these are prepared: they go ahead of what follows without being waited for. */
+static const struct cairn_srv_statement begin_a_look = {
+    "begin", "", "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"};
+static const struct cairn_srv_statement begin_a_change = {
+    "begin", "", "BEGIN TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"};
+static const struct cairn_srv_statement note_batch = {
+    "note_batch", "ti", "UPDATE cairn_catalog SET writer = ?1, batch = ?2"};
+static const struct cairn_srv_statement read_batch = {
+    "read_batch", "ti", "SELECT 1 FROM cairn_catalog WHERE writer = ?1 AND batch = ?2"};
+static const struct cairn_srv_statement commit_it = {"commit", "", "COMMIT"};
+static const struct cairn_srv_statement undo_all = {"rollback", "", "ROLLBACK"};
+static const struct cairn_srv_statement set_savepoint = {"savepoint", "", "SAVEPOINT change"};
+static const struct cairn_srv_statement keep_it = {"keep", "", "RELEASE SAVEPOINT change"};
+static const struct cairn_srv_statement undo_it = {"undo", "", "ROLLBACK TO SAVEPOINT change"};
+
+static enum cairn_code begin_read(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (cairn_srv_postgres_is_lost(own)) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
+    return cairn_srv_postgres_send(own, &begin_a_look, NULL, err);
+}
+
+static void rollback(struct cairn_srv_tx *tx) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (!own->conn) return;
+    if (own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
+    if (!own->conn || PQtransactionStatus(own->conn) == PQTRANS_IDLE) return;
+    (void)!cairn_srv_postgres_ask(own, &undo_all, NULL, NULL, NULL);
+}
+
+/* A look changed nothing, so how it ends is all the same. */
+static void end_read(struct cairn_srv_tx *tx) {
+    rollback(tx);
+}
+
+static enum cairn_code begin_write(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (cairn_srv_postgres_is_lost(own)) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
+    own->batch++;
+    const struct cairn_srv_value values[] = {SQL_T(own->place->writer), SQL_I(own->batch)};
+    CAIRN_TRY(cairn_srv_postgres_send(own, &begin_a_change, NULL, err));
+    return cairn_srv_postgres_send(own, &note_batch, values, err);
+}
+
+/* Was it done? With the lock taken by a new session the old one has come to its end. */
+static enum cairn_code settle(struct cairn_srv_postgres *own, const struct cairn_error *lost,
+                              struct cairn_error *err) {
+    const struct cairn_srv_value values[] = {SQL_T(own->place->writer), SQL_I(own->batch)};
+    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, CAIRN_SRV_POSTGRES_SETTLE_MS);
+    struct cairn_error why = *lost;
+    PGresult *found = NULL;
+    for (;;) {
+        enum cairn_code code = own->conn ? CAIRN_OK : cairn_srv_postgres_reconnect(own, &why);
+        if (!code) code = cairn_srv_postgres_ask(own, &read_batch, values, &found, &why);
+        if (!code) break;
+        if (!cairn_deadline_left_ms(&cairn_clock_real, until_ms))
+            return cairn_fail(err, CAIRN_UNAVAILABLE,
+                              "catalog: the answer to COMMIT was lost and the database cannot be "
+                              "asked, so it is not known whether it was done: %s",
+                              why.message);
+        (void)poll(NULL, 0, PAUSE_MS);
+    }
+    bool done = PQntuples(found) > 0;
+    PQclear(found);
+    if (done) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "catalog: the connection was lost before COMMIT: %s",
+                      lost->message);
+}
+
+static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    struct cairn_error why = {0};
+    PGresult *result = NULL;
+    enum cairn_code code = cairn_srv_postgres_ask(own, &commit_it, NULL, &result, &why);
+    /* COMMIT of a transaction in which something failed is answered by ROLLBACK. */
+    bool done = !code && !strcmp(PQcmdStatus(result), "COMMIT");
+    PQclear(result);
+    if (done) return CAIRN_OK;
+    if (!own->conn) return settle(own, &why, err);
+    if (!code) return cairn_fail(err, CAIRN_INTERNAL, "catalog: COMMIT was answered by ROLLBACK");
+    if (err) *err = why;
+    return code;
+}
+
+static bool is_open(struct cairn_srv_tx *tx) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (!own->conn || PQstatus(own->conn) != CONNECTION_OK) return false;
+    return own->ahead_count || PQtransactionStatus(own->conn) != PQTRANS_IDLE;
+}
+
+static enum cairn_code savepoint(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    return cairn_srv_postgres_send(cairn_srv_postgres_of(tx), &set_savepoint, NULL, err);
+}
+
+/* Waited for only where something was sent ahead that may still fail. */
+static enum cairn_code keep(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    bool settled = !own->ahead_count;
+    CAIRN_TRY(cairn_srv_postgres_send(own, &keep_it, NULL, err));
+    return settled ? CAIRN_OK : cairn_srv_postgres_hear(own, NULL, err);
+}
+
+static void undo(struct cairn_srv_tx *tx) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (own->conn && own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
+    enum cairn_code code = cairn_srv_postgres_ask(own, &undo_it, NULL, NULL, NULL);
+    if (!code) code = cairn_srv_postgres_ask(own, &keep_it, NULL, NULL, NULL);
+    if (code) cairn_srv_postgres_drop(own); /* is_open says so */
+}
+
+/* ---- rows ---- */
+
+struct running {
+    PGresult *result;
+    int row;
+    char text[24]; /* of a number that is asked for as text */
+};
+
+/* Types of results (pg_type.h); tests/server/test_statements.c sees that there are no others. */
+#define OID_BOOL 16
+#define OID_INT8 20
+#define OID_INT4 23
+
+static enum cairn_code start(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
+                             const struct cairn_srv_value *values, void **ret_running,
+                             struct cairn_error *err) {
+    struct running *running = calloc(1, sizeof(*running));
+    if (!running) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a result");
+    running->row = -1;
+    enum cairn_code code = cairn_srv_postgres_ask(cairn_srv_postgres_of(tx), statement, values,
+                                                  &running->result, err);
+    if (code) {
+        free(running);
+        return code;
+    }
+    *ret_running = running;
+    return CAIRN_OK;
+}
+
+static enum cairn_code next(struct cairn_srv_tx *tx, void *argument, bool *ret_more,
+                            struct cairn_error *err) {
+    struct running *running = argument;
+    (void)tx, (void)err;
+    *ret_more = ++running->row < PQntuples(running->result);
+    return CAIRN_OK;
+}
+
+static void finish(struct cairn_srv_tx *tx, void *argument) {
+    struct running *running = argument;
+    (void)tx;
+    PQclear(running->result);
+    free(running);
+}
+
+static enum cairn_code run(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
+                           const struct cairn_srv_value *values, uint64_t *ret_changed,
+                           struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (!ret_changed) return cairn_srv_postgres_send(own, statement, values, err);
+    PGresult *result = NULL;
+    CAIRN_TRY(cairn_srv_postgres_ask(own, statement, values, &result, err));
+    *ret_changed = strtoull(PQcmdTuples(result), NULL, 10);
+    PQclear(result);
+    return CAIRN_OK;
+}
+
+static bool is_null(void *argument, int column) {
+    struct running *running = argument;
+    return PQgetisnull(running->result, running->row, column);
+}
+
+static int64_t number(void *argument, int column) {
+    struct running *running = argument;
+    if (is_null(running, column)) return 0;
+    const char *value = PQgetvalue(running->result, running->row, column);
+    uint64_t wide = 0;
+    uint32_t narrow = 0;
+    switch (PQftype(running->result, column)) {
+    case OID_BOOL:
+        return value[0];
+    case OID_INT4:
+        memcpy(&narrow, value, sizeof(narrow));
+        return (int32_t)__builtin_bswap32(narrow);
+    case OID_INT8:
+        memcpy(&wide, value, sizeof(wide));
+        return (int64_t)__builtin_bswap64(wide);
+    default:
+        return strtoll(value, NULL, 10);
+    }
+}
+
+static const char *text(void *argument, int column) {
+    struct running *running = argument;
+    Oid type = PQftype(running->result, column);
+    if (is_null(running, column)) return "";
+    if (type != OID_BOOL && type != OID_INT4 && type != OID_INT8)
+        return PQgetvalue(running->result, running->row, column);
+    snprintf(running->text, sizeof(running->text), "%lld", (long long)number(running, column));
+    return running->text;
+}
+
+static struct cairn_view bytes(void *argument, int column) {
+    struct running *running = argument;
+    if (is_null(running, column)) return (struct cairn_view){NULL, 0};
+    return (struct cairn_view){PQgetvalue(running->result, running->row, column),
+                               (size_t)PQgetlength(running->result, running->row, column)};
+}
+
+const struct cairn_srv_engine cairn_srv_engine_postgres = {
+    .name = "postgresql",
+    .knows = cairn_srv_postgres_knows,
+    .take = cairn_srv_postgres_take,
+    .leave = cairn_srv_postgres_leave,
+    .describe = describe,
+    .connect = cairn_srv_postgres_connect,
+    .disconnect = cairn_srv_postgres_disconnect,
+    .migrate = cairn_srv_postgres_migrate,
+    .begin_read = begin_read,
+    .end_read = end_read,
+    .begin_write = begin_write,
+    .commit = commit,
+    .rollback = rollback,
+    .is_open = is_open,
+    .savepoint = savepoint,
+    .keep = keep,
+    .undo = undo,
+    .run = run,
+    .start = start,
+    .next = next,
+    .finish = finish,
+    .is_null = is_null,
+    .number = number,
+    .text = text,
+    .bytes = bytes,
+};
