@@ -9,6 +9,7 @@
 #include "api/keys.h"
 #include "api/names.h"
 #include "api/table_format.h"
+#include "common/array.h"
 #include "common/encode.h"
 
 struct built_shard {
@@ -58,24 +59,9 @@ void cairn_table_builder_free(struct cairn_table_builder *builder) {
     free(builder);
 }
 
-/* Room for `more` further items. *items is a pointer to the array's pointer. */
-static enum cairn_code room(void *items, size_t item_bytes, size_t count, size_t more,
-                            size_t *capacity, size_t max, struct cairn_error *err) {
-    if (more > max - count) {
-        return cairn_fail(err, CAIRN_TOO_LARGE, "more than %zu rows in a rank table", max);
-    }
-    if (count + more <= *capacity) return CAIRN_OK;
-    size_t wanted = *capacity ? *capacity * 2 : 64;
-    while (wanted < count + more) wanted *= 2;
-    void *grown = realloc(*(void **)items, wanted * item_bytes);
-    if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %zu rows", wanted);
-    *(void **)items = grown;
-    *capacity = wanted;
-    return CAIRN_OK;
-}
 #define ROOM(builder, what, more, max, err)                                                        \
-    room(&(builder)->what##s, sizeof *(builder)->what##s, (builder)->what##_count, (more),         \
-         &(builder)->what##_capacity, (max), (err))
+    CAIRN_ARRAY_ROOM_FOR((builder)->what##s, (builder)->what##_count, (more),                      \
+                         (builder)->what##_capacity, (max), #what "s of a rank table", (err))
 
 enum cairn_code cairn_table_add_shard(struct cairn_table_builder *builder,
                                       const struct cairn_table_shard *shard, uint32_t *ret_shard,

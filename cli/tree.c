@@ -37,7 +37,7 @@ static void refuse(struct cairn_cli_tree *tree, const char *name, const char *wh
 
 static enum cairn_code append(struct cairn_cli_file **items, size_t *count, size_t *capacity,
                               const struct cairn_cli_file *item, struct cairn_error *err) {
-    CAIRN_TRY(cairn_array_room(items, sizeof **items, *count, capacity, FILES_MAX, "files", err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(*items, *count, *capacity, FILES_MAX, "files", err));
     char *copy = strdup(item->name);
     if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of files");
     (*items)[*count] = *item;

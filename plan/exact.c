@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "plan/fingerprint.h"
 
 /* A grid of boxes is sorted once per dimension, at most eight times. */
@@ -83,13 +84,8 @@ static bool found_overlap(struct prover *prover, uint32_t first, uint32_t second
 }
 
 static enum cairn_code push(struct prover *prover, const struct part *part) {
-    if (prover->part_count == prover->part_capacity) {
-        size_t capacity = prover->part_capacity ? prover->part_capacity * 2 : 64;
-        struct part *parts = realloc(prover->parts, capacity * sizeof *parts);
-        if (!parts) return no_memory(prover->err);
-        prover->parts = parts;
-        prover->part_capacity = capacity;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(prover->parts, prover->part_count, prover->part_capacity, UINT32_MAX,
+                               "parts of a cover proof", prover->err));
     prover->parts[prover->part_count++] = *part;
     return CAIRN_OK;
 }

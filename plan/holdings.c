@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "common/array.h"
+
 void cairn_plan_stock_release(struct cairn_plan_stock *stock) {
     free(stock->holdings);
     *stock = (struct cairn_plan_stock){0};
@@ -123,17 +125,6 @@ static enum cairn_code find_shard(const struct cairn_manifest *manifest,
     return CAIRN_OK;
 }
 
-static enum cairn_code room(struct cairn_plan_stock *stock, size_t more, struct cairn_error *err) {
-    if (stock->count + more <= stock->capacity) return CAIRN_OK;
-    size_t capacity = stock->capacity ? stock->capacity : 64;
-    while (capacity < stock->count + more) capacity *= 2;
-    struct cairn_plan_holding *holdings = realloc(stock->holdings, capacity * sizeof *holdings);
-    if (!holdings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read plan");
-    stock->holdings = holdings;
-    stock->capacity = capacity;
-    return CAIRN_OK;
-}
-
 static bool same_tensor(const struct cairn_tensor *a, const struct cairn_tensor *b) {
     return a->kind == b->kind && a->dtype == b->dtype && a->dimension_count == b->dimension_count &&
            memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) == 0;
@@ -163,7 +154,8 @@ static enum cairn_code load_ref(struct cairn_plan_stock *stock, const struct cai
         return cairn_fail(err, CAIRN_CORRUPT, "tensor \"%.*s\": ranks describe it differently",
                           CAIRN_PLAN_SHOWN(tensor.name));
     }
-    CAIRN_TRY(room(stock, tensor.fragment_count, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(stock->holdings, stock->count, tensor.fragment_count,
+                                   stock->capacity, UINT32_MAX, "fragments of one tensor", err));
     for (uint32_t i = 0; i < tensor.fragment_count; i++) {
         struct cairn_fragment fragment;
         cairn_table_fragment_at(table, tensor.fragment_first + i, &fragment);

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "plan/holdings.h"
 
 #define ALIAS_HOPS_MAX 16
@@ -67,17 +68,8 @@ static enum cairn_code put_piece(struct planner *planner, const struct cairn_pla
             return CAIRN_OK;
         }
     }
-    if (pieces->count == planner->pieces_max) {
-        return cairn_fail(planner->err, CAIRN_TOO_LARGE, "a read plan of more than %zu pieces",
-                          planner->pieces_max);
-    }
-    if (pieces->count == pieces->capacity) {
-        size_t capacity = pieces->capacity ? pieces->capacity * 2 : 64;
-        struct cairn_plan_piece *grown = realloc(pieces->pieces, capacity * sizeof *grown);
-        if (!grown) return cairn_fail(planner->err, CAIRN_NO_MEMORY, "no memory for a read plan");
-        pieces->pieces = grown;
-        pieces->capacity = capacity;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(pieces->pieces, pieces->count, pieces->capacity, planner->pieces_max,
+                               "pieces in a read plan", planner->err));
     pieces->pieces[pieces->count++] = *piece;
     return CAIRN_OK;
 }

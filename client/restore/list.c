@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "client/session/session.h"
+#include "common/array.h"
 #include "common/text.h"
 
 #define PAGE 500
@@ -38,17 +39,10 @@ static enum cairn_code read_row(const json_t *item, struct cairn_checkpoint *ret
 }
 
 static enum cairn_code take_page(const json_t *items, struct rows *rows, struct cairn_error *err) {
-    size_t index, more = rows->count + json_array_size(items);
+    size_t index;
     json_t *item;
-    if (more > ROWS_MAX) return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d versions", ROWS_MAX);
-    if (more > rows->capacity) {
-        struct cairn_checkpoint *moved = reallocarray(rows->rows, more, sizeof *moved);
-        if (!moved)
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %s",
-                              cairn_counted(more, "version").text);
-        rows->rows = moved;
-        rows->capacity = more;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(rows->rows, rows->count, json_array_size(items), rows->capacity,
+                                   ROWS_MAX, "versions", err));
     json_array_foreach(items, index, item) {
         CAIRN_TRY(read_row(item, &rows->rows[rows->count], err));
         rows->count++;

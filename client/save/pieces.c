@@ -9,8 +9,11 @@
 
 #include "client/save/begun.h"
 #include "client/save/fail.h"
+#include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
+
+#define PIECES_MAX (UINT32_C(1) << 21) /* a rank table has no more rows */
 
 /* A caller that leaves its handle behind an error keeps no memory from later saves. */
 static enum cairn_code misused(struct cairn_save *save, enum cairn_code code) {
@@ -26,18 +29,6 @@ static enum cairn_code is_described(struct cairn_save *save, struct cairn_error 
     if (save->state.phase != CAIRN_CLIENT_PHASE_COUNTED)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
                           save->session->run, save->step);
-    return CAIRN_OK;
-}
-
-/* Room for one more element; *array is moved when it grows. */
-static enum cairn_code grow(void *array, size_t element, size_t count, size_t *capacity,
-                            struct cairn_error *err) {
-    if (count < *capacity) return CAIRN_OK;
-    size_t more = *capacity ? *capacity * 2 : 16;
-    void *moved = reallocarray(*(void **)array, more, element);
-    if (!moved) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for one more piece");
-    *(void **)array = moved;
-    *capacity = more;
     return CAIRN_OK;
 }
 
@@ -184,8 +175,8 @@ enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_te
     if (code) return misused(save, code);
     code = describe(piece, &made, err);
     if (!code)
-        code = grow(&save->pieces, sizeof *save->pieces, save->piece_count, &save->piece_capacity,
-                    err);
+        code = CAIRN_ARRAY_ROOM(save->pieces, save->piece_count, save->piece_capacity, PIECES_MAX,
+                                "pieces", err);
     if (!code) code = copy_texts(piece, &made, err);
     if (code) return cairn_within(err, misused(save, code), "tensor %s", piece->name);
     save->pieces[save->piece_count++] = made;
@@ -199,7 +190,8 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
     enum cairn_code code = cairn_shard_name_check(cairn_view_of(raw.name), err);
     if (!code) code = cairn_shard_names_add(&save->raw_names, cairn_view_of(raw.name), err);
     if (!code)
-        code = grow(&save->raws, sizeof *save->raws, save->raw_count, &save->raw_capacity, err);
+        code = CAIRN_ARRAY_ROOM(save->raws, save->raw_count, save->raw_capacity, PIECES_MAX,
+                                "raw shards and files", err);
     if (code) {
         code = cairn_within(err, misused(save, code), "shard %s", raw.name);
         free(raw.name);

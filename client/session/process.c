@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/array.h"
+
 #define WATCHED_MAX 256
 
 struct step_count {
@@ -101,13 +103,8 @@ static struct counter *counter_find(const struct cairn_client_counter *wanted) {
 }
 
 static struct step_count *steps_add(struct steps *steps) {
-    if (steps->count == steps->capacity) {
-        size_t capacity = steps->capacity ? steps->capacity * 2 : 16;
-        struct step_count *more = realloc(steps->at, capacity * sizeof *more);
-        if (!more) return NULL;
-        steps->at = more;
-        steps->capacity = capacity;
-    }
+    if (CAIRN_ARRAY_ROOM(steps->at, steps->count, steps->capacity, UINT32_MAX, "steps", NULL))
+        return NULL;
     return &steps->at[steps->count++];
 }
 

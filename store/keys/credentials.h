@@ -86,7 +86,7 @@ struct cairn_profile {
     bool services_found; /* the services section that the profile names */
     char credentials_path[512], config_path[512];
     struct cairn_profile_value *values;
-    size_t count;
+    size_t count, capacity;
 };
 void cairn_profile_release(struct cairn_profile *profile);
 /* Absent files are empty ones. name NULL or "": what the environment names, else "default". */

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "common/array.h"
 #include "common/file.h"
 #include "common/text.h"
 #include "store/keys/inside.h"
@@ -125,12 +126,9 @@ static void enter_section(struct reader *reader, char *line) {
 static enum cairn_code add_value(struct reader *reader, const char *parent, const char *name,
                                  const char *value, struct cairn_error *err) {
     struct cairn_profile *profile = reader->profile;
-    if (profile->count == VALUES_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "%s: more than %d settings in profile \"%s\"",
-                          reader->path, VALUES_MAX, profile->name);
-    void *grown = realloc(profile->values, (profile->count + 1) * sizeof profile->values[0]);
-    if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a profile");
-    profile->values = grown;
+    enum cairn_code code = CAIRN_ARRAY_ROOM(profile->values, profile->count, profile->capacity,
+                                            VALUES_MAX, "settings", err);
+    if (code) return cairn_within(err, code, "%s: profile \"%s\"", reader->path, profile->name);
     struct cairn_profile_value *to = &profile->values[profile->count++];
     *to = (struct cairn_profile_value){.secret_file = reader->pass == SECRETS};
     const char *kind = reader->pass == SERVICES ? "services." : "";

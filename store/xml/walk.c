@@ -6,7 +6,6 @@
 #include <limits.h>
 
 #define DEPTH_MAX 16
-#define ELEMENTS_MAX 200000
 #define TEXT_BYTES_MAX (16 * CAIRN_KIB)
 #define PATH_BYTES 256
 
@@ -49,7 +48,7 @@ static void on_start(void *owner, const XML_Char *name, const XML_Char **attribu
                                "the answer is <%.40s> where <%s> is due", name, state->walk->root));
         return;
     }
-    if (++state->elements > ELEMENTS_MAX || !push(state, name)) {
+    if (++state->elements > CAIRN_XML_ELEMENTS_MAX || !push(state, name)) {
         stop_for(state, "is deeper or longer than any real one");
         return;
     }

@@ -13,6 +13,8 @@
 
 #include "common/buf.h"
 
+#define CAIRN_XML_ELEMENTS_MAX 200000 /* of one document */
+
 struct cairn_xml_walk {
     const char *root; /* wanted name of the outermost element */
     /* path: "Root/Child/Leaf". A code other than CAIRN_OK ends the walk. Either may be NULL. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "store/time.h"
@@ -196,16 +197,6 @@ static enum cairn_code keep_text(char **to, const char *text, struct cairn_error
     return *to ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
 }
 
-static enum cairn_code grow_listing(struct cairn_store_listing *listing, struct cairn_error *err) {
-    if (listing->count < listing->capacity) return CAIRN_OK;
-    size_t capacity = listing->capacity ? 2 * listing->capacity : 64;
-    void *entries = realloc(listing->entries, capacity * sizeof listing->entries[0]);
-    if (!entries) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
-    listing->entries = entries;
-    listing->capacity = capacity;
-    return CAIRN_OK;
-}
-
 /* Encoded keys have '+' for a space. The encoding is announced behind the entries by some stores,
  * hence it is undone at the end for all of them. */
 static enum cairn_code decode_key(char **key, struct cairn_error *err) {
@@ -218,8 +209,10 @@ static enum cairn_code decode_key(char **key, struct cairn_error *err) {
 
 static enum cairn_code keep_entry(struct listing_reader *reader, struct cairn_error *err) {
     if (!reader->entry.key) return cairn_fail(err, CAIRN_PROTOCOL, "a listed object has no key");
-    CAIRN_TRY(grow_listing(reader->listing, err));
-    reader->listing->entries[reader->listing->count++] = reader->entry;
+    struct cairn_store_listing *listing = reader->listing;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(listing->entries, listing->count, listing->capacity,
+                               CAIRN_XML_ELEMENTS_MAX, "objects on a page", err));
+    listing->entries[listing->count++] = reader->entry;
     reader->entry = (struct cairn_store_entry){0};
     return CAIRN_OK;
 }

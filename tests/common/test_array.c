@@ -22,6 +22,26 @@ TEST(an_array_grows_and_keeps_what_it_holds_up_to_its_bound_G1_G2) {
     free(items);
 }
 
+TEST(room_for_several_items_is_made_at_once_and_refused_whole_past_the_bound_G1_G2) {
+    uint64_t *items = NULL;
+    size_t capacity = 0;
+    struct cairn_error err = {0};
+    REQUIRE_OK(CAIRN_ARRAY_ROOM_FOR(items, 0, 700, capacity, 1000, "numbers", &err));
+    EXPECT_EQ_U64(capacity, 700);
+    for (size_t i = 0; i < 700; i++) items[i] = i;
+    uint64_t *before = items;
+    EXPECT_CODE(CAIRN_ARRAY_ROOM_FOR(items, 700, 301, capacity, 1000, "numbers", &err),
+                CAIRN_TOO_LARGE);
+    EXPECT_CODE(CAIRN_ARRAY_ROOM_FOR(items, 700, SIZE_MAX, capacity, 1000, "numbers", &err),
+                CAIRN_TOO_LARGE);
+    EXPECT(items == before && capacity == 700);
+    REQUIRE_OK(CAIRN_ARRAY_ROOM_FOR(items, 700, 300, capacity, 1000, "numbers", &err));
+    EXPECT_EQ_U64(capacity, 1000);
+    for (size_t i = 0; i < 700; i++) EXPECT_EQ_U64(items[i], i);
+    REQUIRE_OK(CAIRN_ARRAY_ROOM_FOR(items, 1000, 0, capacity, 1000, "numbers", &err));
+    free(items);
+}
+
 TEST(an_array_for_which_there_is_no_memory_stays_as_it_is_G1) {
     struct wide {
         uint8_t bytes[4096];
