@@ -201,13 +201,6 @@ void cairn_config_release(struct cairn_config *config) {
 
 /* ---- file ---- */
 
-static char *trim(char *text) {
-    while (*text == ' ' || *text == '\t') text++;
-    size_t size = strlen(text);
-    while (size && (text[size - 1] == ' ' || text[size - 1] == '\t')) text[--size] = '\0';
-    return text;
-}
-
 /* A value may stand in double quotes; that is how leading and trailing spaces are written. */
 static enum cairn_code unquote(char **value, const char *origin, struct cairn_error *err) {
     size_t size = strlen(*value);
@@ -232,13 +225,13 @@ static enum cairn_code read_line(struct cairn_config *config, char *line, const 
         if (((unsigned char)*c < 0x20 && *c != '\t') || *c == 0x7f)
             return cairn_fail(err, CAIRN_INVALID, "%s: control byte 0x%02x", origin,
                               (unsigned)(unsigned char)*c);
-    char *key = trim(line);
+    char *key = cairn_text_trim(line);
     if (*key == '\0' || *key == '#') return CAIRN_OK;
     char *equals = strchr(key, '=');
     if (!equals) return cairn_fail(err, CAIRN_INVALID, "%s: wanted `key = value`", origin);
     *equals = '\0';
-    char *value = trim(equals + 1);
-    key = trim(key);
+    char *value = cairn_text_trim(equals + 1);
+    key = cairn_text_trim(key);
     CAIRN_TRY(unquote(&value, origin, err));
     const struct cairn_config_row *row;
     CAIRN_TRY(find_or_suggest(config, key, origin, &row, err));

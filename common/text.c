@@ -170,6 +170,20 @@ bool cairn_text_starts(const char *text, const char *start) {
     return !strncmp(text, start, strlen(start));
 }
 
+struct cairn_view cairn_text_trimmed(struct cairn_view text) {
+    const char *from = text.data, *to = from + text.size;
+    while (from < to && memchr(" \t", *from, 2)) from++;
+    while (to > from && memchr(" \t\r\n", to[-1], 4)) to--;
+    return (struct cairn_view){from, (size_t)(to - from)};
+}
+
+char *cairn_text_trim(char *text) {
+    struct cairn_view left = cairn_text_trimmed(cairn_view_of(text));
+    size_t skipped = (size_t)((const char *)left.data - text);
+    text[skipped + left.size] = '\0';
+    return text + skipped;
+}
+
 bool cairn_text_copy(char *to, size_t capacity, const char *from) {
     if (capacity == 0) return false;
     size_t size = strlen(from);

@@ -31,5 +31,9 @@ struct cairn_counted {
 };
 struct cairn_counted cairn_counted(uint64_t count, const char *thing);
 bool cairn_text_starts(const char *text, const char *start);
+/* Without the blanks and tabs in front, and the blanks, tabs and line ends behind. */
+struct cairn_view cairn_text_trimmed(struct cairn_view text);
+/* The same in place: the first byte that is left; what is behind the last one is cut off. */
+char *cairn_text_trim(char *text);
 /* Copy; what does not fit is cut off at the border of a character. False when it was cut. */
 bool cairn_text_copy(char *to, size_t capacity, const char *from);

@@ -19,9 +19,7 @@ static bool name_is(struct cairn_view name, const char *wanted) {
 }
 
 static struct cairn_view trimmed(const char *from, const char *to) {
-    while (from < to && (*from == ' ' || *from == '\t')) from++;
-    while (to > from && (to[-1] == ' ' || to[-1] == '\t' || to[-1] == '\r' || to[-1] == '\n')) to--;
-    return (struct cairn_view){from, (size_t)(to - from)};
+    return cairn_text_trimmed((struct cairn_view){from, (size_t)(to - from)});
 }
 
 /* One of the words of a list, as in "keep-alive, close". */

@@ -84,18 +84,11 @@ struct reader {
     char parent[64]; /* "s3" below "s3 =", else "" */
 };
 
-static char *trim(char *text) {
-    text += strspn(text, " \t");
-    size_t size = strlen(text);
-    while (size && isspace((unsigned char)text[size - 1])) text[--size] = '\0';
-    return text;
-}
-
 /* What stands behind a word in a section's head, out of its quotes; NULL: another word. */
 static char *name_behind(const char *word, char *head) {
     size_t size = strlen(word);
     if (strncmp(head, word, size) != 0 || !head[size] || !strchr(" \t", head[size])) return NULL;
-    char *name = trim(head + size), *end = name + strlen(name) - 1;
+    char *name = cairn_text_trim(head + size), *end = name + strlen(name) - 1;
     if ((*name != '"' && *name != '\'') || end == name || *end != *name) return name;
     *end = '\0';
     return name + 1;
@@ -109,7 +102,7 @@ static void forget_values(struct cairn_profile *profile) {
 static void enter_section(struct reader *reader, char *line) {
     char *end = strrchr(line, ']');
     if (end) *end = '\0';
-    char *head = trim(line + 1), *name = head;
+    char *head = cairn_text_trim(line + 1), *name = head;
     if (reader->pass == CONFIG && strcmp(head, "default") != 0) name = name_behind("profile", head);
     if (reader->pass == SERVICES) name = name_behind("services", head);
     reader->has_setting = false;
@@ -171,7 +164,7 @@ static void forget_below(struct cairn_profile *profile, const char *name) {
 
 static enum cairn_code take_line(struct reader *reader, char *line, struct cairn_error *err) {
     size_t indent = strspn(line, " \t");
-    char *text = trim(line);
+    char *text = cairn_text_trim(line);
     if (!*text || *text == '#' || *text == ';') return CAIRN_OK;
     bool below = reader->has_setting && indent > reader->indent;
     if (!below && *text == '[') {
@@ -183,7 +176,7 @@ static enum cairn_code take_line(struct reader *reader, char *line, struct cairn
     char *equals = strpbrk(text, below ? "=" : "=:");
     if (!equals) return CAIRN_OK;
     *equals = '\0';
-    char *name = trim(text), *value = trim(equals + 1);
+    char *name = cairn_text_trim(text), *value = cairn_text_trim(equals + 1);
     if (below) return add_value(reader, reader->parent, name, value, err);
     reader->has_setting = true;
     reader->indent = indent;
@@ -195,11 +188,11 @@ static enum cairn_code take_line(struct reader *reader, char *line, struct cairn
 
 static enum cairn_code read_file(struct cairn_profile *profile, enum pass pass, const char *section,
                                  struct cairn_error *err) {
-    struct reader reader = {
-        .profile = profile,
-        .path = pass == SECRETS ? profile->credentials_path : profile->config_path,
-        .section = section,
-        .pass = pass};
+    struct reader reader = {.profile = profile,
+                            .path =
+                                pass == SECRETS ? profile->credentials_path : profile->config_path,
+                            .section = section,
+                            .pass = pass};
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
     struct cairn_error why = {0};
     enum cairn_code code = cairn_file_load(reader.path, &text, &why);

@@ -203,3 +203,18 @@ TEST(a_copy_that_is_cut_says_so_and_is_still_text) {
     EXPECT(cairn_text_starts("run-7", "run-") && cairn_text_starts("x", ""));
     EXPECT(!cairn_text_starts("ru", "run-"));
 }
+
+TEST(trimmed_text_has_no_blank_in_front_and_no_white_space_behind_and_keeps_what_is_within) {
+    static const struct {
+        const char *text, *left;
+    } cases[] = {{"", ""},           {" \t ", ""},         {"a", "a"},
+                 {"  a b\t", "a b"}, {"\tkey\r\n", "key"}, {"\na ", "\na"}};
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        char text[16];
+        struct cairn_view view = cairn_text_trimmed(cairn_view_of(cases[i].text));
+        EXPECT_EQ_U64(view.size, strlen(cases[i].left));
+        EXPECT(!memcmp(view.data, cases[i].left, view.size));
+        REQUIRE(cairn_text_copy(text, sizeof text, cases[i].text));
+        EXPECT_EQ_TEXT(cairn_text_trim(text), cases[i].left);
+    }
+}
