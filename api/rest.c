@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "common/text.h"
+#include "common/url.h"
 #include "common/utf8.h"
 
 #define REPLY_BYTES_MAX (64 * CAIRN_MIB)
@@ -65,10 +67,11 @@ static enum cairn_code make_secret_line(const char *start, const char *secret, c
 }
 
 static enum cairn_code copy_url(struct cairn_rest *rest, const char *url, struct cairn_error *err) {
-    bool is_unix = !strncmp(url, "unix:", 5);
-    if (!is_unix && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+    struct cairn_url parts;
+    bool is_unix = cairn_text_starts(url, "unix:");
+    if (!is_unix && !cairn_url_split_http(url, &parts))
         return cairn_fail(err, CAIRN_INVALID,
-                          "the server's URL must begin with http://, https:// or unix:");
+                          "the server's URL must be http(s)://host[:port] or unix:PATH");
     if (strpbrk(url, "@?#"))
         return cairn_fail(err, CAIRN_INVALID, "the server's URL takes no user, query or fragment");
     rest->name = strdup(url);

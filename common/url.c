@@ -15,6 +15,14 @@ bool cairn_url_split(const char *url, struct cairn_url *ret) {
     return true;
 }
 
+bool cairn_url_split_http(const char *url, struct cairn_url *ret) {
+    struct cairn_url parts;
+    if (!cairn_url_split(url, &parts)) return false;
+    if (!cairn_url_is(&parts, "http") && !cairn_url_is(&parts, "https")) return false;
+    *ret = parts;
+    return true;
+}
+
 bool cairn_url_is(const struct cairn_url *url, const char *scheme) {
     return url->scheme.size == strlen(scheme) &&
            !memcmp(url->scheme.data, scheme, url->scheme.size);

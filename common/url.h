@@ -22,6 +22,8 @@ struct cairn_url {
     const char *path;         /* what follows the host, with query and fragment; may be "" */
 };
 bool cairn_url_split(const char *url, struct cairn_url *ret);
+/* False also where the scheme is neither http nor https. */
+bool cairn_url_split_http(const char *url, struct cairn_url *ret);
 bool cairn_url_is(const struct cairn_url *url, const char *scheme);
 /* The host without the port that http or https has anyway, as it stands in a Host header. */
 struct cairn_view cairn_url_host(const struct cairn_url *url);

@@ -9,8 +9,8 @@
 #include "common/text.h"
 #include "common/url.h"
 #include "store/keys/fetch.h"
-#include "store/time.h"
 #include "store/keys/sigv4.h"
+#include "store/time.h"
 #include "store/xml/xml.h"
 
 #define FORM "application/x-www-form-urlencoded"
@@ -42,10 +42,8 @@ struct place {
 
 static enum cairn_code take_url(const char *url, struct place *ret, struct cairn_error *err) {
     struct cairn_url parts;
-    bool good = cairn_url_split(url, &parts) &&
-                (cairn_url_is(&parts, "https") || cairn_url_is(&parts, "http")) &&
-                parts.host.size < sizeof ret->host && !strpbrk(url, "?#@%\\ \t\r\n") &&
-                strlen(parts.path) < sizeof ret->path;
+    bool good = cairn_url_split_http(url, &parts) && parts.host.size < sizeof ret->host &&
+                !strpbrk(url, "?#@%\\ \t\r\n") && strlen(parts.path) < sizeof ret->path;
     if (!good)
         return cairn_fail(err, CAIRN_INVALID,
                           "the endpoint of STS must be http(s)://host[:port][/path]");

@@ -165,13 +165,11 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
         return CAIRN_OK;
     }
     struct cairn_url url;
-    bool https = cairn_text_starts(endpoint, "https://");
-    if (!https && !cairn_text_starts(endpoint, "http://"))
-        return cairn_fail(err, CAIRN_INVALID, "the endpoint must begin with https:// or http://");
-    if (!cairn_url_split(endpoint, &url))
+    if (!cairn_url_split_http(endpoint, &url))
         return cairn_fail(err, CAIRN_INVALID,
                           "the endpoint must be http(s)://host[:port], without user or query");
-    snprintf(config->scheme, sizeof config->scheme, "%s", https ? "https" : "http");
+    snprintf(config->scheme, sizeof config->scheme, "%.*s", (int)url.scheme.size,
+             (const char *)url.scheme.data);
     CAIRN_TRY(check_host(config, endpoint, url.host.data, url.host.size, err));
     set_host(config, cairn_url_host(&url));
     size_t path_size = strlen(url.path);

@@ -42,3 +42,17 @@ TEST(what_has_no_scheme_or_no_host_is_no_url_U2) {
     struct cairn_url url;
     for (size_t i = 0; i < CAIRN_COUNT(none); i++) EXPECT(!cairn_url_split(none[i], &url));
 }
+
+TEST(an_http_url_is_one_whose_scheme_is_http_or_https_and_no_other) {
+    static const char *const good[] = {"http://h", "https://h:443/p"};
+    static const char *const bad[] = {"s3://h", "httpx://h", "HTTP://h", "http:///p", "ftp://h/"};
+    struct cairn_url url = {.path = "before"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        EXPECT(!cairn_url_split_http(bad[i], &url));
+        EXPECT_EQ_TEXT(url.path, "before");
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(good); i++) {
+        REQUIRE(cairn_url_split_http(good[i], &url));
+        EXPECT(cairn_url_is(&url, i ? "https" : "http"));
+    }
+}
