@@ -7,8 +7,6 @@
 
 #include "api/failure.h"
 
-#define VERDICT_MS 1000
-
 /* ---- what must still be told ---- */
 
 static json_t *tell_message(const struct cairn_client_tell *tell) {
@@ -92,20 +90,9 @@ bool cairn_client_tells_take(struct cairn_session *session, const struct cairn_f
 
 /* ---- giving it up ---- */
 
-/* An uploader that no longer has the save has told how it ended: that word comes, and it is the one
- * to report. */
-static void await_verdict(struct cairn_save *save) {
-    struct cairn_session *session = save->session;
-    uint64_t until_ms = cairn_mono_ms() + VERDICT_MS;
-    CAIRN_HOLD(&session->lock);
-    while (!cairn_client_save_over(save) && session->locked.state == CAIRN_CLIENT_UP)
-        if (cairn_client_pause(session, until_ms, NULL) != CAIRN_OK) return;
-}
-
 enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
                                        struct cairn_error *err) {
     struct cairn_error own = {.code = code}, *why = err ? err : &own;
-    if (code == CAIRN_NOT_FOUND) await_verdict(save);
     if (cairn_client_save_close(save, why)) {
         cairn_lock_take(&save->session->lock);
         if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
@@ -117,7 +104,8 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
         cairn_client_tell(save->session, save->id, save->step, save->n, &told);
         return cairn_client_save_named(save, code, err);
     }
-    /* The version was over before: its verdict explains the error, not the other way round. */
+    /* The save was over before, and its verdict explains the error. Where the uploader answers
+     * `not-found`, it has sent the verdict before that answer (docs/socket.md). */
     CAIRN_HOLD(&save->session->lock);
     bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
     return committed ? cairn_client_save_named(save, code, err)
@@ -145,7 +133,6 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     enum cairn_code code = id ? cairn_client_call(session, &ask, NULL, err) : CAIRN_UPLOADER_GONE;
     if (!id) json_decref(ask.take_message);
     if (code == CAIRN_NOT_FOUND) {
-        await_verdict(save);
         CAIRN_HOLD(&session->lock);
         if (save->state.phase == CAIRN_CLIENT_PHASE_FAILED)
             return CAIRN_OK; /* it was over before */

@@ -198,16 +198,6 @@ static bool settle_owed(struct cairn_save *save, enum cairn_code code, struct ca
     return failed;
 }
 
-/* An uploader that no longer has the save has told how it ended: frames are taken in until an
- * answer comes that was asked for after that. */
-static void take_what_follows(struct cairn_session *session, uint64_t deadline_ms) {
-    CAIRN_AUTO(frame) answer = {0};
-    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(release, .restore = 0),
-                                         .deadline_ms = deadline_ms};
-    if (cairn_client_ask_alone(session, &ask, &answer, NULL) != CAIRN_OK)
-        return; /* no uploader has such a restore; what came before the answer counts */
-}
-
 static enum cairn_code finish_owed(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                    struct cairn_error *err) {
     struct cairn_save *save = stager->save;
@@ -215,7 +205,6 @@ static enum cairn_code finish_owed(struct cairn_client_stager *stager, uint64_t 
     struct cairn_error why = {0};
     stager->epoch = 0;
     enum cairn_code code = cairn_client_stager_tell_all(stager, deadline_ms, &why);
-    if (code == CAIRN_NOT_FOUND) take_what_follows(session, deadline_ms);
     cairn_lock_take(&session->lock);
     bool over = cairn_client_save_over(save);
     bool later = link_ended(code) && !over;

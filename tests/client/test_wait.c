@@ -218,12 +218,9 @@ TEST(a_file_for_a_save_that_ended_answers_with_its_verdict) {
     REQUIRE(fd >= 0 && write(fd, "0123", 4) == 4 && unlink("/dev/shm/cairn-test-file") == 0);
     REQUIRE_OK(rank_open(&rank, 2, &err));
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
-    cairn_fake_uploader_script(rank.fake, "file", "not-found");
-    struct later verdict = {.rank = &rank, .event = rank_verdict(1, "aborted", "no-space")};
-    REQUIRE(comes_later(&verdict));
+    cairn_fake_uploader_script(rank.fake, "file", "ended");
     EXPECT_CODE(cairn_save_file(save, "f", fd, 4, &err), CAIRN_NO_SPACE);
     EXPECT(strstr(err.message, "the server says so") != NULL);
-    pthread_join(verdict.thread, NULL);
     cairn_save_free(save);
 }
 
@@ -233,12 +230,27 @@ TEST(giving_up_a_save_that_ended_is_no_error) {
     struct cairn_save *save = NULL;
     REQUIRE_OK(rank_open(&rank, 2, &err));
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
-    cairn_fake_uploader_script(rank.fake, "fail", "not-found");
-    struct later verdict = {.rank = &rank, .event = rank_verdict(1, "aborted", "no-space")};
-    REQUIRE(comes_later(&verdict));
+    cairn_fake_uploader_script(rank.fake, "fail", "ended");
     EXPECT_CODE(cairn_save_fail(save, "mine", &err), CAIRN_OK);
-    pthread_join(verdict.thread, NULL);
     cairn_save_free(save);
+}
+
+/* The uploader sends a save's verdict before it forgets its number, so `not-found` without one says
+ * that none will come. */
+TEST(a_call_that_is_refused_as_not_found_without_a_verdict_ends_at_once) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL, *sealed = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    cairn_fake_uploader_script(rank.fake, "fail", "not-found");
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_save_fail(save, "mine", &err), CAIRN_NOT_FOUND);
+    cairn_fake_uploader_script(rank.fake, "seal", "not-found");
+    EXPECT_CODE(rank_save(rank.session, 2, &sealed, &err), CAIRN_NOT_FOUND);
+    EXPECT(cairn_mono_ms() - started_ms < 900);
+    cairn_save_free(save);
+    cairn_save_free(sealed);
 }
 
 /* ---- handles that are left behind ---- */

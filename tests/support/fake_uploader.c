@@ -259,9 +259,16 @@ static bool scripted(struct cairn_fake_uploader *fake, struct connection *connec
         disconnect(connection);
         return true;
     }
+    bool ended = strcmp(fake->locked.script_what, "ended") == 0;
+    uint64_t save = (uint64_t)json_integer_value(json_object_get(frame->message, "save"));
+    if (ended)
+        send_message(connection,
+                     CAIRN_PACK(verdict, .save = (uint32_t)save, .state = "aborted",
+                                .code = "no-space", .message = "the server says so"),
+                     NULL, 0);
     json_t *message =
-        CAIRN_PACK(error, .code = fake->locked.script_what, .message = "as the script says",
-                   .http_status = 507, .request_id = "script-1");
+        CAIRN_PACK(error, .code = ended ? "not-found" : fake->locked.script_what,
+                   .message = "as the script says", .http_status = 507, .request_id = "script-1");
     send_message(connection, answer(frame->message, message), NULL, 0);
     return true;
 }

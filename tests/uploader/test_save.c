@@ -208,6 +208,41 @@ TEST(a_step_that_exists_is_refused_and_the_slab_comes_back) {
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, again.number, 10000, state), "refused");
 }
 
+static bool has_verdict(const struct cairn_trainer *trainer, uint32_t save) {
+    size_t index;
+    json_t *event;
+    json_array_foreach(trainer->events, index, event) {
+        const char *name = json_string_value(json_object_get(event, "t"));
+        if (name && !strcmp(name, "verdict") &&
+            json_integer_value(json_object_get(event, "save")) == save)
+            return true;
+    }
+    return false;
+}
+
+TEST(not_found_about_a_save_that_ended_comes_behind_its_verdict) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(trainer_open(&trainer,
+                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+    for (uint32_t n = 1; n <= 20; n++) {
+        struct trainer_save save;
+        uint64_t until_ms = cairn_mono_ms() + 10000;
+        bool known = true;
+        REQUIRE(trainer_begin(&trainer, 1, n, &save));
+        while (known && cairn_mono_ms() < until_ms) {
+            CAIRN_AUTO_JSON json_t *ok =
+                trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save",
+                                                 (json_int_t)save.number, "reason", "no more"));
+            known = ok != NULL;
+        }
+        EXPECT(!known);
+        EXPECT(trainer.err.code == CAIRN_NOT_FOUND);
+        EXPECT(has_verdict(&trainer, save.number));
+    }
+}
+
 TEST(begins_that_a_rank_passed_are_failed_for_it) /* Q12 */
 {
     CAIRN_AUTO(up_world) world = {0};
