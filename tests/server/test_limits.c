@@ -2,6 +2,7 @@
 /* What the server must not let through: too many at once, files that are damaged or in the wrong
  * place, shards that nobody sealed, and what a dead version leaves behind. */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -147,6 +148,62 @@ TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* 
         cairn_raw_release(&silent[i]);
         cairn_buf_release(&taken[i]);
     }
+}
+
+/* Of the anonymous memory that a process may write to; what is larger than any of its buffers
+ * belongs to a sanitizer. */
+static uint64_t mapped_bytes(pid_t pid) {
+    char path[64], line[512];
+    uint64_t bytes = 0;
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    FILE *maps = fopen(path, "re");
+    while (maps && fgets(line, sizeof(line), maps)) {
+        char mode[8] = "", *rest = NULL;
+        uint64_t begin = strtoull(line, &rest, 16), end = strtoull(rest + 1, &rest, 16), inode = 1;
+        if (sscanf(rest, " %7s %*s %*s %" SCNu64, mode, &inode) != 2 || strcmp(mode, "rw-p") ||
+            inode || end - begin > CAIRN_GIB / 4)
+            continue;
+        bytes += end - begin;
+    }
+    if (maps) fclose(maps);
+    return bytes;
+}
+
+static bool read_little(const struct cairn_world *world, const char *request,
+                        struct cairn_raw *ret) {
+    CAIRN_AUTO(buf) taken = {.limit = CAIRN_GIB};
+    return cairn_raw_open(ret, world->server.port) && cairn_raw_text(ret, request) &&
+           cairn_raw_more(ret, 20000, &taken) && strstr(taken.data, "200 OK");
+}
+
+#define SILENT 4
+#define STREAM_BYTES (8 * CAIRN_MIB) /* what the server maps for one */
+
+TEST(a_reader_whose_place_is_lent_has_no_memory_mapped) /* R6, stream.h#3 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_raw raws[2 * SILENT];
+    uint64_t mapped[3] = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=4"), NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
+    char request[400];
+    snprintf(request, sizeof(request),
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
+             "close\r\n\r\n",
+             save.path);
+    mapped[0] = mapped_bytes(world.server.pid);
+    for (size_t i = 0; i < 2 * SILENT; i++) {
+        raws[i] = (struct cairn_raw){.fd = -1};
+        EXPECT(read_little(&world, request, &raws[i]));
+        if (i == SILENT - 1) mapped[1] = mapped_bytes(world.server.pid);
+    }
+    mapped[2] = mapped_bytes(world.server.pid);
+    EXPECT(mapped[1] >= mapped[0] + SILENT * STREAM_BYTES);
+    EXPECT(mapped[2] < mapped[1] + SILENT * STREAM_BYTES / 2); /* as many have lent theirs */
+    for (size_t i = 0; i < 2 * SILENT; i++) cairn_raw_release(&raws[i]);
 }
 
 /* ---- damage ---- */
