@@ -152,21 +152,14 @@ enum cairn_code cairn_restore_open(struct cairn_session *session,
     if (code) return cairn_within(err, code, "%s@%s", session->run, ref);
     if (ret_info) fill_info(restore, ret_info);
     CAIRN_HOLD(&session->lock);
-    restore->next = session->locked.restores;
-    session->locked.restores = restore;
+    LIST_INSERT_HEAD(&session->locked.restores, restore, place);
     *ret = CAIRN_TAKE(restore);
     return CAIRN_OK;
 }
 
-static void forget(struct cairn_restore *restore) {
-    CAIRN_HOLD(&restore->session->lock);
-    struct cairn_restore **at = &restore->session->locked.restores;
-    while (*at && *at != restore) at = &(*at)->next;
-    if (*at) *at = restore->next;
-}
-
 void cairn_client_restores_close(struct cairn_session *session) {
-    for (struct cairn_restore *at = session->locked.restores; at; at = at->next) at->session = NULL;
+    struct cairn_restore *restore;
+    LIST_FOREACH(restore, &session->locked.restores, place) restore->session = NULL;
 }
 
 void cairn_restore_free(struct cairn_restore *restore) {
@@ -178,7 +171,9 @@ void cairn_restore_free(struct cairn_restore *restore) {
         return;
     }
     if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
-    forget(restore);
+    cairn_lock_take(&session->lock);
+    LIST_REMOVE(restore, place);
+    cairn_lock_give(&session->lock);
     const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(release, .restore = restore->id),
                                          .epoch = restore->epoch, .deadline_ms = cairn_mono_ms()};
     if (cairn_client_post(session, &ask, &request, NULL) == CAIRN_OK)

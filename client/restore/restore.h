@@ -19,8 +19,8 @@
 #include "client/session/session.h"
 
 struct cairn_restore {
-    struct cairn_session *session; /* NULL once the session is closed */
-    struct cairn_restore *next;    /* by the session's lock */
+    struct cairn_session *session;   /* NULL once the session is closed */
+    LIST_ENTRY(cairn_restore) place; /* by the session's lock */
     uint64_t id;
     uint32_t epoch; /* link on which the uploader knows it by `id` */
     struct cairn_manifest manifest;

@@ -88,7 +88,8 @@ static void generation_reclaim(struct cairn_session *session, uint64_t for_step)
 }
 
 static bool earlier_unsent(const struct cairn_save *save) {
-    for (const struct cairn_save *at = save->session->saves->first; at; at = at->next)
+    const struct cairn_save *at;
+    TAILQ_FOREACH(at, &save->session->saves->all, place)
         if (at != save && cairn_client_save_state_is_unsent(&at->state)) return true;
     return false;
 }
@@ -146,9 +147,7 @@ static struct cairn_save *save_new(struct cairn_session *session, uint64_t step,
     save->n = n;
     save->generation = -1;
     CAIRN_HOLD(&session->lock);
-    struct cairn_save **end = &session->saves->first;
-    while (*end) end = &(*end)->next;
-    *end = save;
+    TAILQ_INSERT_TAIL(&session->saves->all, save, place);
     return save;
 }
 

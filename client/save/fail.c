@@ -22,7 +22,8 @@ static json_t *tell_message(const struct cairn_client_tell *tell) {
 }
 
 void cairn_client_tells_send(struct cairn_session *session) {
-    for (struct cairn_client_tell *tell = session->saves->tells; tell; tell = tell->next) {
+    struct cairn_client_tell *tell;
+    TAILQ_FOREACH(tell, &session->saves->tells, place) {
         struct cairn_client_message *message = NULL;
         if (tell->request || session->locked.state != CAIRN_CLIENT_UP) continue;
         tell->request = session->next_id++;
@@ -44,25 +45,24 @@ void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t st
     tell->n = n;
     tell->why = *why;
     cairn_lock_take(&session->lock);
-    struct cairn_client_tell **end = &session->saves->tells;
-    while (*end) end = &(*end)->next;
-    *end = tell;
+    TAILQ_INSERT_TAIL(&session->saves->tells, tell, place);
     cairn_client_tells_send(session);
     cairn_lock_give(&session->lock);
     cairn_client_wake(session);
 }
 
 void cairn_client_tells_unsent(struct cairn_session *session) {
-    for (struct cairn_client_tell *tell = session->saves ? session->saves->tells : NULL; tell;
-         tell = tell->next)
-        tell->request = 0;
+    struct cairn_client_tell *tell;
+    if (!session->saves) return;
+    TAILQ_FOREACH(tell, &session->saves->tells, place) tell->request = 0;
 }
 
 static void settle_cancel(struct cairn_session *session, const struct cairn_client_tell *tell,
                           enum cairn_code code) {
     enum cairn_client_event event =
         code == CAIRN_ALREADY_COMMITTED ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER;
-    for (struct cairn_save *save = session->saves->first; save; save = save->next)
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
         if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == tell->step &&
             save->n == tell->n)
             cairn_client_save_event(save, event);
@@ -72,20 +72,19 @@ static void settle_cancel(struct cairn_session *session, const struct cairn_clie
  * with the next tell or link. */
 bool cairn_client_tells_take(struct cairn_session *session, const struct cairn_frame *frame,
                              uint64_t id) {
-    for (struct cairn_client_tell **at = &session->saves->tells; *at; at = &(*at)->next) {
-        struct cairn_client_tell *tell = *at;
-        if (tell->request != id) continue;
-        enum cairn_code code = cairn_client_answer_check(frame, "ok", NULL);
-        if (code && cairn_code_info(code)->retryable) {
-            tell->request = 0;
-            return true;
-        }
-        settle_cancel(session, tell, code);
-        *at = tell->next;
-        free(tell);
+    struct cairn_client_tell *tell;
+    TAILQ_FOREACH(tell, &session->saves->tells, place)
+        if (tell->request == id) break;
+    if (!tell) return false;
+    enum cairn_code code = cairn_client_answer_check(frame, "ok", NULL);
+    if (code && cairn_code_info(code)->retryable) {
+        tell->request = 0;
         return true;
     }
-    return false;
+    settle_cancel(session, tell, code);
+    TAILQ_REMOVE(&session->saves->tells, tell, place);
+    free(tell);
+    return true;
 }
 
 /* ---- giving it up ---- */

@@ -17,7 +17,7 @@
 /* A begin that must end as failed at the server: `count`, or `fail` where the uploader knows the
  * save. */
 struct cairn_client_tell {
-    struct cairn_client_tell *next;
+    TAILQ_ENTRY(cairn_client_tell) place;
     uint64_t save; /* 0: the uploader does not know it */
     uint64_t step;
     uint32_t n;

@@ -15,7 +15,8 @@
 
 /* Q41: who owns the memory, of the saves that still need it; one that is durable does not. */
 static uint64_t owner_of(const struct cairn_session *session, uint32_t generation) {
-    for (const struct cairn_save *save = session->saves->first; save; save = save->next)
+    const struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
         if (cairn_client_save_owns(save, generation)) return save->owner;
     return 0;
 }
@@ -34,7 +35,8 @@ static json_t *offered_slabs(const struct cairn_session *session) {
 /* The lock is held. Saves that the old uploader never answered about have no number to name. */
 static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
-    for (struct cairn_save *save = session->saves->first; save; save = save->next) {
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place) {
         /* The next uploader numbers from the highest offered one on: the others lose theirs. */
         bool cancelled = save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44);
         bool over = cairn_client_save_over(save) && !cancelled;
@@ -122,22 +124,21 @@ static void take_generations(struct cairn_session *session, const json_t *owners
 /* The lock is held. What failed is told by number only where the uploader has the save; what turned
  * out to be committed is told no more. */
 static void take_tells(struct cairn_session *session) {
-    for (struct cairn_client_tell **at = &session->saves->tells; *at;) {
-        struct cairn_client_tell *tell = *at;
+    struct cairn_client_tell *tell, *next;
+    for (tell = TAILQ_FIRST(&session->saves->tells); tell; tell = next) {
+        const struct cairn_save *save;
         bool committed = false;
+        next = TAILQ_NEXT(tell, place);
         tell->save = 0;
-        for (const struct cairn_save *save = session->saves->first; save; save = save->next) {
+        TAILQ_FOREACH(save, &session->saves->all, place) {
             if (save->step != tell->step || save->n != tell->n) continue;
             if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44))
                 tell->save = save->id;
             committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
         }
-        if (committed) {
-            *at = tell->next;
-            free(tell);
-        } else {
-            at = &tell->next;
-        }
+        if (!committed) continue;
+        TAILQ_REMOVE(&session->saves->tells, tell, place);
+        free(tell);
     }
 }
 
@@ -176,7 +177,8 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
 
 static struct cairn_client_stager *take_owed(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
-    for (struct cairn_save *save = session->saves->first; save; save = save->next) {
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place) {
         if (!save->owed) continue;
         save->finishing = true;
         return CAIRN_TAKE(save->owed);

@@ -14,8 +14,9 @@ _Static_assert((int)CAIRN_CLIENT_REACHED_STAGED == (int)CAIRN_STAGED &&
                "one order of milestones");
 
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id) {
-    struct cairn_save *save = session->saves->first;
-    while (save && (save->id != id || !id)) save = save->next;
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (id && save->id == id) break;
     return save;
 }
 

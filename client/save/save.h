@@ -78,7 +78,7 @@ struct cairn_save {
     uint64_t stall_us;
 
     /* by the session's lock */
-    struct cairn_save *next;
+    TAILQ_ENTRY(cairn_save) place;
     _Atomic uint64_t id; /* the uploader's; 0: the present uploader does not know it */
     uint64_t owner;      /* number of the save as an owner of its generation; 0 while id is 0 */
     char version[48];
@@ -105,8 +105,8 @@ struct cairn_client_generation {
 };
 /* Of one session, by its lock. */
 struct cairn_client_saves {
-    struct cairn_save *first;        /* in the order of their begins */
-    struct cairn_client_tell *tells; /* see client/save/fail.h */
+    TAILQ_HEAD(, cairn_save) all;          /* in the order of their begins */
+    TAILQ_HEAD(, cairn_client_tell) tells; /* see client/save/fail.h */
     struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
     struct cairn_error notice;                 /* about no save in particular; CAIRN_OK: none */
     struct cairn_client_trouble store, server; /* of the node: not there */

@@ -105,7 +105,8 @@ static void hear_up(struct cairn_session *session) {
 }
 
 static void hear_refused(struct cairn_session *session) {
-    for (struct cairn_save *save = session->saves->first; save; save = save->next)
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
         cairn_client_save_end(save, &session->locked.refusal);
     cairn_client_saves_sweep(session);
 }

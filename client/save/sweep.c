@@ -23,18 +23,15 @@ static void destroy(struct cairn_save *save) {
 }
 
 void cairn_client_saves_sweep(struct cairn_session *session) {
-    struct cairn_save **at = &session->saves->first;
-    while (*at) {
-        struct cairn_save *save = *at;
+    struct cairn_save *save, *next;
+    for (save = TAILQ_FIRST(&session->saves->all); save; save = next) {
         enum cairn_client_phase phase = save->state.phase;
         bool done = save->freed && !save->finishing &&
                     (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
                      (phase == CAIRN_CLIENT_PHASE_FAILED && (save->told || !CAIRN_RULE(Q43))));
-        if (!done) {
-            at = &save->next;
-            continue;
-        }
-        *at = save->next;
+        next = TAILQ_NEXT(save, place);
+        if (!done) continue;
+        TAILQ_REMOVE(&session->saves->all, save, place);
         destroy(save);
     }
 }
@@ -71,19 +68,22 @@ void cairn_save_free(struct cairn_save *save) {
 
 enum cairn_code cairn_client_saves_new(struct cairn_session *session, struct cairn_error *err) {
     session->saves = calloc(1, sizeof *session->saves);
-    return session->saves ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
+    if (!session->saves) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
+    TAILQ_INIT(&session->saves->all);
+    TAILQ_INIT(&session->saves->tells);
+    return CAIRN_OK;
 }
 
 void cairn_client_saves_free(struct cairn_session *session) {
     if (!session->saves) return;
-    while (session->saves->tells) {
-        struct cairn_client_tell *tell = session->saves->tells;
-        session->saves->tells = tell->next;
+    struct cairn_client_tell *tell;
+    struct cairn_save *save;
+    while ((tell = TAILQ_FIRST(&session->saves->tells))) {
+        TAILQ_REMOVE(&session->saves->tells, tell, place);
         free(tell);
     }
-    while (session->saves->first) {
-        struct cairn_save *save = session->saves->first;
-        session->saves->first = save->next;
+    while ((save = TAILQ_FIRST(&session->saves->all))) {
+        TAILQ_REMOVE(&session->saves->all, save, place);
         cairn_client_save_settle(save);
         save->session = NULL;
         if (save->freed) destroy(save);
@@ -95,8 +95,9 @@ void cairn_client_saves_free(struct cairn_session *session) {
 /* What is sealed but still on its way needs an uploader that knows of it: one that is away is
  * given a while to come back and take the offer. */
 static bool something_is_owed(const struct cairn_session *session) {
-    if (session->saves->tells) return true;
-    for (const struct cairn_save *save = session->saves->first; save; save = save->next)
+    const struct cairn_save *save;
+    if (!TAILQ_EMPTY(&session->saves->tells)) return true;
+    TAILQ_FOREACH(save, &session->saves->all, place)
         if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED ||
             cairn_client_save_state_is_unsent(&save->state))
             return true;
@@ -109,7 +110,7 @@ bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_
     CAIRN_HOLD(&session->lock);
     cairn_client_tells_send(session);
     while (session->locked.state == CAIRN_CLIENT_AWAY ? something_is_owed(session)
-                                                      : session->saves->tells != NULL)
+                                                      : !TAILQ_EMPTY(&session->saves->tells))
         if (session->locked.state == CAIRN_CLIENT_REFUSED ||
             (code = cairn_client_pause(session, until_ms, NULL)) != CAIRN_OK)
             break;
@@ -120,7 +121,8 @@ bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_
 enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,
                                                 struct cairn_error *err) {
     CAIRN_HOLD(&session->lock);
-    for (struct cairn_save *save = session->saves->first; save; save = save->next)
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
         if (save->problem.code && !save->told) return cairn_client_save_problem(save, err);
     if (!gone || !something_is_owed(session)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UPLOADER_GONE,

@@ -132,13 +132,14 @@ static void take_notice(struct cairn_error *notice, struct cairn_error *err) {
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err) {
     CAIRN_CLIENT_CALL(session, err);
     CAIRN_HOLD(&session->lock);
-    for (struct cairn_save *save = session->saves->first; save; save = save->next) {
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place) {
         if (!save->problem.code || save->told) continue;
         enum cairn_code code = cairn_client_save_problem(save, err);
         cairn_client_saves_sweep(session);
         return code;
     }
-    for (struct cairn_save *save = session->saves->first; save; save = save->next) {
+    TAILQ_FOREACH(save, &session->saves->all, place) {
         if (!save->notice.code || cairn_client_save_over(save)) continue;
         take_notice(&save->notice, err);
         return cairn_client_save_named(save, CAIRN_UNAVAILABLE, err);

@@ -4,11 +4,11 @@
 
 /* An answer to a call; false: none waits for it. */
 static bool take_answer(struct cairn_session *session, struct cairn_frame *frame, uint64_t id) {
-    struct cairn_client_request **at = &session->locked.requests;
-    while (*at && (*at)->id != id) at = &(*at)->next;
-    if (!*at) return false;
-    struct cairn_client_request *request = *at;
-    *at = request->next;
+    struct cairn_client_request *request;
+    LIST_FOREACH(request, &session->locked.requests, place)
+        if (request->id == id) break;
+    if (!request) return false;
+    LIST_REMOVE(request, place);
     if (request->hear) request->hear(request->subject, frame);
     request->answer = *frame;
     *frame = (struct cairn_frame){0};
@@ -33,17 +33,17 @@ bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *fr
 }
 
 void cairn_client_link_lost(struct cairn_session *session) {
-    for (struct cairn_client_request *at = session->locked.requests; at; at = at->next) {
-        at->code = CAIRN_UPLOADER_GONE;
-        at->done = true;
+    struct cairn_client_request *request;
+    struct cairn_client_message *message;
+    while ((request = LIST_FIRST(&session->locked.requests))) {
+        LIST_REMOVE(request, place);
+        request->code = CAIRN_UPLOADER_GONE;
+        request->done = true;
     }
-    session->locked.requests = NULL;
-    while (session->locked.first) {
-        struct cairn_client_message *message = session->locked.first;
-        session->locked.first = message->next;
+    while ((message = STAILQ_FIRST(&session->locked.queue))) {
+        STAILQ_REMOVE_HEAD(&session->locked.queue, place);
         cairn_client_message_free(message);
     }
-    session->locked.last = NULL;
     session->sink->lost(session);
     session->locked.state = CAIRN_CLIENT_AWAY;
     session->locked.away_since_ms = cairn_mono_ms();

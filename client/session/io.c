@@ -25,7 +25,7 @@ static enum cairn_code send_queued(struct cairn_session *session, bool *ret_more
                                    struct cairn_error *err) {
     for (;;) {
         cairn_lock_take(&session->lock);
-        struct cairn_client_message *message = session->locked.first;
+        struct cairn_client_message *message = STAILQ_FIRST(&session->locked.queue);
         cairn_lock_give(&session->lock);
         *ret_more = message != NULL;
         if (!message) return CAIRN_OK;
@@ -33,8 +33,7 @@ static enum cairn_code send_queued(struct cairn_session *session, bool *ret_more
         CAIRN_TRY(cairn_client_link_flush(&session->link, message, &done, err));
         if (!done) return CAIRN_OK;
         cairn_lock_take(&session->lock);
-        session->locked.first = message->next;
-        if (!message->next) session->locked.last = NULL;
+        STAILQ_REMOVE_HEAD(&session->locked.queue, place);
         cairn_lock_give(&session->lock);
         cairn_client_message_free(message);
     }

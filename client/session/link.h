@@ -13,10 +13,12 @@
  */
 #pragma once
 
+#include <sys/queue.h>
+
 #include "api/frame.h"
 
 struct cairn_client_message {
-    struct cairn_client_message *next;
+    STAILQ_ENTRY(cairn_client_message) place; /* in the session's queue */
     struct cairn_buf bytes;
     size_t sent;
     int fds[CAIRN_NET_FDS_MAX]; /* owned duplicates, closed once sent */

@@ -225,6 +225,7 @@ enum cairn_code cairn_client_session_new(const struct cairn_open_options *option
     session->link.fd = -1;
     session->wake_fd = -1;
     session->next_id = 1;
+    STAILQ_INIT(&session->locked.queue);
     cairn_lock_init(&session->lock, CAIRN_LOCK_client_session);
     cairn_condition_init(&session->changed);
     cairn_client_window_init(session);

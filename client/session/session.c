@@ -61,17 +61,15 @@ static enum cairn_code refused(struct cairn_session *session, struct cairn_error
 
 /* poll ends with EINTR after any handler, also one with SA_RESTART; a condition never does. */
 static enum cairn_code sleep_on(struct cairn_session *session, int fd, uint64_t until_ms) {
-    struct cairn_client_sleeper own = {.next = session->locked.sleepers, .fd = fd};
+    struct cairn_client_sleeper own = {.fd = fd};
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
-    session->locked.sleepers = &own;
+    LIST_INSERT_HEAD(&session->locked.sleepers, &own, place);
     cairn_lock_give(&session->lock);
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, until_ms);
     int found = poll(&wanted, 1, (int)cairn_min_u64(left_ms, INT_MAX));
     bool signalled = found < 0 && errno == EINTR;
     cairn_lock_take(&session->lock);
-    struct cairn_client_sleeper **at = &session->locked.sleepers;
-    while (*at != &own) at = &(*at)->next;
-    *at = own.next;
+    LIST_REMOVE(&own, place);
     if (signalled) return CAIRN_INTERRUPTED;
     return found == 0 && cairn_mono_ms() >= until_ms ? CAIRN_TIMEOUT : CAIRN_OK;
 }
@@ -90,8 +88,9 @@ enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until
 
 void cairn_client_changed(struct cairn_session *session) {
     const uint64_t one = 1;
+    const struct cairn_client_sleeper *at;
     cairn_condition_broadcast(&session->changed);
-    for (struct cairn_client_sleeper *at = session->locked.sleepers; at; at = at->next)
+    LIST_FOREACH(at, &session->locked.sleepers, place)
         if (write(at->fd, &one, sizeof one) < 0) continue; /* it was woken before */
 }
 
@@ -137,12 +136,7 @@ void cairn_client_wake(struct cairn_session *session) {
 }
 
 void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_message *message) {
-    message->next = NULL;
-    if (session->locked.last)
-        session->locked.last->next = message;
-    else
-        session->locked.first = message;
-    session->locked.last = message;
+    STAILQ_INSERT_TAIL(&session->locked.queue, message, place);
 }
 
 static enum cairn_code queue(struct cairn_session *session, const struct cairn_client_ask *ask,
@@ -153,10 +147,7 @@ static enum cairn_code queue(struct cairn_session *session, const struct cairn_c
     CAIRN_TRY(cairn_client_reach(session, ask->patient, ask->deadline_ms, &epoch, err));
     if (ask->epoch && ask->epoch != epoch)
         return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader was restarted in between");
-    if (request) {
-        request->next = session->locked.requests;
-        session->locked.requests = request;
-    }
+    if (request) LIST_INSERT_HEAD(&session->locked.requests, request, place);
     cairn_client_enqueue(session, CAIRN_TAKE(*message));
     return CAIRN_OK;
 }
@@ -189,12 +180,6 @@ enum cairn_code cairn_client_post(struct cairn_session *session, const struct ca
     return CAIRN_OK;
 }
 
-static void unlink_request(struct cairn_session *session, struct cairn_client_request *request) {
-    struct cairn_client_request **at = &session->locked.requests;
-    while (*at && *at != request) at = &(*at)->next;
-    if (*at) *at = request->next;
-}
-
 enum cairn_code cairn_client_await(struct cairn_session *session,
                                    const struct cairn_client_ask *ask,
                                    struct cairn_client_request *request, struct cairn_frame *ret,
@@ -203,7 +188,7 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
     cairn_lock_take(&session->lock);
     while (!request->done && !code) code = cairn_client_pause(session, ask->deadline_ms, err);
     bool done = request->done;
-    if (!done) unlink_request(session, request);
+    if (!done) LIST_REMOVE(request, place);
     if (!done && code == CAIRN_TIMEOUT)
         code = cairn_client_silent(session, ask->wanted, request->since_ms, err);
     cairn_lock_give(&session->lock);
@@ -222,7 +207,7 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
 
 void cairn_client_abandon(struct cairn_session *session, struct cairn_client_request *request) {
     cairn_lock_take(&session->lock);
-    if (!request->done) unlink_request(session, request);
+    if (!request->done) LIST_REMOVE(request, place);
     cairn_lock_give(&session->lock);
     if (request->done) cairn_frame_release(&request->answer);
 }

@@ -21,6 +21,7 @@
  */
 #pragma once
 
+#include <sys/queue.h>
 #include <sys/types.h>
 
 #include <cairn/cairn.h>
@@ -43,7 +44,7 @@
 
 /* One question on its way; lives on its asker's stack. */
 struct cairn_client_request {
-    struct cairn_client_request *next;
+    LIST_ENTRY(cairn_client_request) place; /* until it is done */
     uint64_t id, since_ms;
     bool done;
     enum cairn_code code; /* not CAIRN_OK: the link ended before the answer */
@@ -58,7 +59,7 @@ enum cairn_client_state {
 };
 /* A call that waits in a session that is `interruptible`; lives on its stack. */
 struct cairn_client_sleeper {
-    struct cairn_client_sleeper *next;
+    LIST_ENTRY(cairn_client_sleeper) place;
     int fd; /* an eventfd */
 };
 /* Who hears what no call waits for: the saves (client/save/sink.c). A session knows none of them.
@@ -118,11 +119,11 @@ struct cairn_session {
         uint64_t heard_ms; /* when the last frame came */
         int uploader_pid;  /* of the process that listens; 0: not known */
         uint32_t epoch;    /* counts links, from 1 */
-        struct cairn_client_sleeper *sleepers;
+        LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
-        struct cairn_client_message *first, *last; /* to be sent */
-        struct cairn_client_request *requests;
-        struct cairn_restore *restores; /* client/restore/'s */
+        STAILQ_HEAD(, cairn_client_message) queue; /* to be sent */
+        LIST_HEAD(, cairn_client_request) requests;
+        LIST_HEAD(, cairn_restore) restores; /* client/restore/'s */
         struct cairn_error refusal;
         bool stop, window_taken;
         uint32_t calls; /* under way; the session is not freed before they have ended */

@@ -27,23 +27,6 @@ static void start_curl(void) {
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static void list_push(struct cairn_http_transfer **list, struct cairn_http_transfer *transfer) {
-    transfer->next = *list;
-    *list = transfer;
-}
-
-static void list_append(struct cairn_http_transfer **list, struct cairn_http_transfer *transfer) {
-    while (*list) list = &(*list)->next;
-    transfer->next = NULL;
-    *list = transfer;
-}
-
-static void list_remove(struct cairn_http_transfer **list,
-                        const struct cairn_http_transfer *transfer) {
-    while (*list && *list != transfer) list = &(*list)->next;
-    if (*list) *list = transfer->next;
-}
-
 /* ---- engine ---- */
 
 static enum cairn_code copy_option(const char *text, char **ret, struct cairn_error *err) {
@@ -57,6 +40,9 @@ enum cairn_code cairn_http_engine_new(const struct cairn_http_options *options,
     pthread_once(&curl_once, start_curl);
     struct cairn_http_engine *engine = calloc(1, sizeof *engine);
     if (!engine) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an http engine");
+    TAILQ_INIT(&engine->active);
+    TAILQ_INIT(&engine->waiting);
+    TAILQ_INIT(&engine->idle);
     engine->multi = curl_multi_init();
     enum cairn_code code = engine->multi
                                ? CAIRN_OK
@@ -87,22 +73,18 @@ enum cairn_code cairn_http_engine_new(const struct cairn_http_options *options,
     return CAIRN_OK;
 }
 
-static void free_transfers(struct cairn_http_transfer *list) {
-    while (list) {
-        struct cairn_http_transfer *next = list->next;
-        curl_easy_cleanup(list->easy);
-        cairn_buf_release(&list->head);
-        free(list);
-        list = next;
-    }
-}
-
 void cairn_http_engine_free(struct cairn_http_engine *engine) {
     if (!engine) return;
-    while (engine->waiting) cairn_http_cancel(engine, engine->waiting->request);
-    while (engine->active) cairn_http_cancel(engine, engine->active->request);
-    while (engine->links) cairn_http_link_drop(engine->links);
-    free_transfers(engine->idle);
+    struct cairn_http_transfer *first;
+    while ((first = TAILQ_FIRST(&engine->waiting))) cairn_http_cancel(engine, first->request);
+    while ((first = TAILQ_FIRST(&engine->active))) cairn_http_cancel(engine, first->request);
+    while (!LIST_EMPTY(&engine->links)) cairn_http_link_drop(LIST_FIRST(&engine->links));
+    while ((first = TAILQ_FIRST(&engine->idle))) {
+        TAILQ_REMOVE(&engine->idle, first, place);
+        curl_easy_cleanup(first->easy);
+        cairn_buf_release(&first->head);
+        free(first);
+    }
     free(engine->waits);
     free(engine->waiter);
     if (engine->multi) curl_multi_cleanup(engine->multi);
@@ -115,9 +97,9 @@ void cairn_http_engine_free(struct cairn_http_engine *engine) {
 
 static enum cairn_code take_transfer(struct cairn_http_engine *engine,
                                      struct cairn_http_transfer **ret, struct cairn_error *err) {
-    struct cairn_http_transfer *transfer = engine->idle;
+    struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->idle);
     if (transfer) {
-        list_remove(&engine->idle, transfer);
+        TAILQ_REMOVE(&engine->idle, transfer, place);
         curl_easy_reset(transfer->easy);
         *transfer = (struct cairn_http_transfer){
             .easy = transfer->easy, .engine = engine, .head = transfer->head};
@@ -153,7 +135,7 @@ static void release_transfer(struct cairn_http_transfer *transfer) {
     curl_slist_free_all(transfer->headers);
     transfer->headers = NULL;
     transfer->request = NULL;
-    list_push(&transfer->engine->idle, transfer);
+    TAILQ_INSERT_HEAD(&transfer->engine->idle, transfer, place);
 }
 
 enum cairn_code cairn_http_submit(struct cairn_http_engine *engine,
@@ -176,7 +158,7 @@ enum cairn_code cairn_http_submit(struct cairn_http_engine *engine,
         return code;
     }
     request->engine_private = transfer;
-    list_append(&engine->waiting, transfer);
+    TAILQ_INSERT_TAIL(&engine->waiting, transfer, place);
     engine->waiting_count++;
     return CAIRN_OK;
 }
@@ -266,10 +248,10 @@ void cairn_http_end(struct cairn_http_transfer *transfer, enum cairn_code code,
     if (transfer->link) cairn_http_link_drop(transfer->link);
     if (transfer->is_active) {
         if (!transfer->direct) leave_libcurl(transfer);
-        list_remove(&engine->active, transfer);
+        TAILQ_REMOVE(&engine->active, transfer, place);
         engine->active_count--;
     } else {
-        list_remove(&engine->waiting, transfer);
+        TAILQ_REMOVE(&engine->waiting, transfer, place);
         engine->waiting_count--;
     }
     transfer->is_active = false;
@@ -307,17 +289,17 @@ static enum cairn_code start_one(struct cairn_http_transfer *transfer, struct ca
 }
 
 static void start_waiting(struct cairn_http_engine *engine) {
-    while (engine->waiting && engine->active_count < engine->options.connections_max) {
-        struct cairn_http_transfer *transfer = engine->waiting;
+    while (engine->waiting_count && engine->active_count < engine->options.connections_max) {
+        struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->waiting);
         struct cairn_error error = {0};
         enum cairn_code code = start_one(transfer, &error);
         if (code) {
             cairn_http_end(transfer, code, &error);
             continue;
         }
-        list_remove(&engine->waiting, transfer);
+        TAILQ_REMOVE(&engine->waiting, transfer, place);
         engine->waiting_count--;
-        list_push(&engine->active, transfer);
+        TAILQ_INSERT_HEAD(&engine->active, transfer, place);
         engine->active_count++;
         transfer->is_active = true;
         transfer->moved_us = cairn_mono_us();
@@ -349,9 +331,9 @@ static bool resend(struct cairn_http_engine *engine, struct cairn_http_transfer 
 
 /* Those whose peer has gone without a word. */
 static void leave_deaf(struct cairn_http_engine *engine) {
-    struct cairn_http_transfer *transfer = engine->active, *next = NULL;
+    struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->active), *next = NULL;
     for (; transfer; transfer = next) {
-        next = transfer->next;
+        next = TAILQ_NEXT(transfer, place);
         if (cairn_http_deaf_due_us(transfer) > cairn_mono_us() || !cairn_http_deaf_look(transfer))
             continue;
         if (!transfer->direct) {
@@ -362,7 +344,7 @@ static void leave_deaf(struct cairn_http_engine *engine) {
         } else {
             (void)cairn_http_direct_replace(transfer);
         }
-        next = engine->active; /* done() may have started and cancelled others */
+        next = TAILQ_FIRST(&engine->active); /* done() may have started and cancelled others */
     }
 }
 
@@ -402,14 +384,14 @@ static bool is_ready(const struct cairn_http_transfer *transfer) {
  * and cancel others, so that the list is looked through anew each time. */
 static void step_direct(struct cairn_http_engine *engine) {
     engine->pass++;
-    struct cairn_http_transfer *transfer = engine->active;
+    struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->active);
     while (transfer) {
         if (is_ready(transfer) && transfer->pass != engine->pass) {
             transfer->pass = engine->pass;
             cairn_http_direct_step(transfer);
-            transfer = engine->active;
+            transfer = TAILQ_FIRST(&engine->active);
         } else {
-            transfer = transfer->next;
+            transfer = TAILQ_NEXT(transfer, place);
         }
     }
 }
@@ -426,11 +408,12 @@ static uint64_t due_us(const struct cairn_http_transfer *transfer, bool *ret_tot
     return *ret_total ? total : stall;
 }
 
-static struct cairn_http_transfer *first_late(struct cairn_http_transfer *list, uint64_t now,
+static struct cairn_http_transfer *first_late(const struct cairn_http_transfers *list, uint64_t now,
                                               bool *ret_total) {
-    for (; list; list = list->next)
-        if (due_us(list, ret_total) <= now) return list;
-    return NULL;
+    struct cairn_http_transfer *transfer;
+    TAILQ_FOREACH(transfer, list, place)
+        if (due_us(transfer, ret_total) <= now) break;
+    return transfer;
 }
 
 /* When the kernel's queue is looked at next: often enough that a stall is counted from about the
@@ -443,7 +426,8 @@ static uint64_t look_us(const struct cairn_http_transfer *transfer) {
 
 static void look_at_queues(struct cairn_http_engine *engine) {
     uint64_t now = cairn_mono_us();
-    for (struct cairn_http_transfer *t = engine->active; t; t = t->next)
+    struct cairn_http_transfer *t;
+    TAILQ_FOREACH(t, &engine->active, place)
         if (look_us(t) <= now && cairn_http_direct_drains(t)) t->moved_us = now;
 }
 
@@ -452,8 +436,8 @@ static void end_late(struct cairn_http_engine *engine) {
     uint64_t now = cairn_mono_us();
     for (;;) {
         bool total = false;
-        struct cairn_http_transfer *transfer = first_late(engine->active, now, &total);
-        if (!transfer) transfer = first_late(engine->waiting, now, &total);
+        struct cairn_http_transfer *transfer = first_late(&engine->active, now, &total);
+        if (!transfer) transfer = first_late(&engine->waiting, now, &total);
         if (!transfer) return;
         if (transfer->link && transfer->link->fd >= 0 && transfer->pass != engine->pass) {
             transfer->pass = engine->pass; /* nobody looked for long? then it is not its fault */
@@ -475,11 +459,11 @@ static void end_late(struct cairn_http_engine *engine) {
 static uint32_t wait_ms(const struct cairn_http_engine *engine, uint64_t until_us) {
     uint64_t now = cairn_mono_us(), due = until_us;
     bool total;
-    for (const struct cairn_http_transfer *t = engine->active; t; t = t->next)
+    const struct cairn_http_transfer *t;
+    TAILQ_FOREACH(t, &engine->active, place)
         due = cairn_min_u64(due, cairn_min_u64(cairn_min_u64(due_us(t, &total), look_us(t)),
                                                cairn_http_deaf_due_us(t)));
-    for (const struct cairn_http_transfer *t = engine->waiting; t; t = t->next)
-        due = cairn_min_u64(due, due_us(t, &total));
+    TAILQ_FOREACH(t, &engine->waiting, place) due = cairn_min_u64(due, due_us(t, &total));
     if (due <= now) return 0;
     return (uint32_t)cairn_min_u64((due - now + 999) / 1000, WAIT_MS_MAX);
 }
@@ -487,7 +471,8 @@ static uint32_t wait_ms(const struct cairn_http_engine *engine, uint64_t until_u
 /* The sockets of the links, for libcurl to wait for with its own. */
 static unsigned gather_waits(struct cairn_http_engine *engine, uint64_t *ret_due_us) {
     unsigned count = 0;
-    for (const struct cairn_http_transfer *t = engine->active; t; t = t->next) {
+    const struct cairn_http_transfer *t;
+    TAILQ_FOREACH(t, &engine->active, place) {
         if (!t->link || t->link->fd < 0) continue;
         if (t->link->ready) *ret_due_us = 0;
         uint64_t due = cairn_http_direct_due_us(t);

@@ -16,6 +16,7 @@
 
 #include <curl/curl.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "common/http/http.h"
 
@@ -44,8 +45,8 @@ enum cairn_http_reading {
 };
 
 struct cairn_http_transfer {
-    enum cairn_http_kind kind; /* first: CURLOPT_PRIVATE */
-    struct cairn_http_transfer *next;
+    enum cairn_http_kind kind;              /* first: CURLOPT_PRIVATE */
+    TAILQ_ENTRY(cairn_http_transfer) place; /* in one of the engine's lists */
     struct cairn_http_engine *engine;
     struct cairn_http_request *request;
     CURL *easy;
@@ -78,13 +79,15 @@ struct cairn_http_transfer {
     uint32_t pass; /* the last round of the engine that it took part in */
 };
 
+TAILQ_HEAD(cairn_http_transfers, cairn_http_transfer);
+
 struct cairn_http_engine {
     CURLM *multi;
     struct cairn_http_options options;
     char *ca_bundle, *interface_name, *congestion;
-    struct cairn_http_transfer *active, *waiting, *idle;
+    struct cairn_http_transfers active, waiting, idle;
     uint32_t active_count, waiting_count;
-    struct cairn_http_link *links; /* busy ones and idle ones */
+    LIST_HEAD(, cairn_http_link) links; /* busy ones and idle ones */
     uint32_t link_count;
     uint32_t in_multi; /* handles that libcurl has work with */
     uint32_t pass;

@@ -26,9 +26,7 @@ static bool is_to(const struct cairn_http_link *link, const char *url) {
 
 void cairn_http_link_drop(struct cairn_http_link *link) {
     struct cairn_http_engine *engine = link->engine;
-    struct cairn_http_link **at = &engine->links;
-    while (*at != link) at = &(*at)->next;
-    *at = link->next;
+    LIST_REMOVE(link, place);
     engine->link_count--;
     if (link->fd < 0) engine->in_multi--;
     if (link->transfer) link->transfer->link = NULL;
@@ -58,8 +56,8 @@ static bool is_silent(const struct cairn_http_link *link) {
 }
 
 static struct cairn_http_link *oldest_idle(const struct cairn_http_engine *engine) {
-    struct cairn_http_link *oldest = NULL;
-    for (struct cairn_http_link *link = engine->links; link; link = link->next)
+    struct cairn_http_link *oldest = NULL, *link;
+    LIST_FOREACH(link, &engine->links, place)
         if (!link->transfer && (!oldest || link->idle_since_us < oldest->idle_since_us))
             oldest = link;
     return oldest;
@@ -67,25 +65,25 @@ static struct cairn_http_link *oldest_idle(const struct cairn_http_engine *engin
 
 void cairn_http_link_sweep(struct cairn_http_engine *engine) {
     uint64_t now = cairn_mono_us();
-    for (struct cairn_http_link *link = engine->links, *next; link; link = next) {
-        next = link->next;
+    for (struct cairn_http_link *link = LIST_FIRST(&engine->links), *next; link; link = next) {
+        next = LIST_NEXT(link, place);
         if (link->transfer) continue;
         if (now - link->idle_since_us > IDLE_US_MAX || !is_silent(link)) cairn_http_link_drop(link);
     }
 }
 
 void cairn_http_link_drop_idle(struct cairn_http_engine *engine, const char *url) {
-    for (struct cairn_http_link *link = engine->links, *next; link; link = next) {
-        next = link->next;
+    for (struct cairn_http_link *link = LIST_FIRST(&engine->links), *next; link; link = next) {
+        next = LIST_NEXT(link, place);
         if (!link->transfer && is_to(link, url)) cairn_http_link_drop(link);
     }
 }
 
 /* The one that was used last is warmest. */
 static struct cairn_http_link *find_kept(struct cairn_http_engine *engine, const char *url) {
-    struct cairn_http_link *best = NULL;
+    struct cairn_http_link *best = NULL, *link;
     cairn_http_link_sweep(engine);
-    for (struct cairn_http_link *link = engine->links; link; link = link->next)
+    LIST_FOREACH(link, &engine->links, place)
         if (!link->transfer && is_to(link, url) &&
             (!best || link->idle_since_us > best->idle_since_us))
             best = link;
@@ -130,8 +128,7 @@ static enum cairn_code open_link(struct cairn_http_engine *engine, const char *u
         free(link);
         return cairn_fail(err, CAIRN_NO_MEMORY, "libcurl takes no connection");
     }
-    link->next = engine->links;
-    engine->links = link;
+    LIST_INSERT_HEAD(&engine->links, link, place);
     engine->link_count++;
     engine->in_multi++;
     *ret = link;

@@ -26,7 +26,7 @@
 
 struct cairn_http_link {
     enum cairn_http_kind kind; /* first: CURLOPT_PRIVATE */
-    struct cairn_http_link *next;
+    LIST_ENTRY(cairn_http_link) place;
     struct cairn_http_engine *engine;
     struct cairn_http_transfer *transfer; /* NULL: idle */
     CURL *easy;

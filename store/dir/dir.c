@@ -139,7 +139,7 @@ static enum cairn_code worker_new(struct cairn_store *store, struct cairn_store_
     struct cairn_store_dir_worker *worker = calloc(1, sizeof *worker);
     if (!worker) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store worker");
     worker->base.store = store;
-    worker->jobs_end = &worker->jobs;
+    TAILQ_INIT(&worker->jobs);
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (worker->wake_fd < 0) {
         enum cairn_code code = cairn_fail_errno(err, "make an event for a store worker");
@@ -188,17 +188,9 @@ static bool drop_incoming(struct cairn_store_dir_worker *worker,
     return false;
 }
 
-static void job_append(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job) {
-    job->next = NULL;
-    *worker->jobs_end = job;
-    worker->jobs_end = &job->next;
-}
-
 static struct cairn_store_dir_job *take_job(struct cairn_store_dir_worker *worker) {
-    struct cairn_store_dir_job *job = worker->jobs;
-    if (!job) return NULL;
-    worker->jobs = job->next;
-    if (!worker->jobs) worker->jobs_end = &worker->jobs;
+    struct cairn_store_dir_job *job = TAILQ_FIRST(&worker->jobs);
+    if (job) TAILQ_REMOVE(&worker->jobs, job, place);
     return job;
 }
 
@@ -239,15 +231,12 @@ static void cancel(struct cairn_store_worker *base, struct cairn_store_request *
         finish_cancelled(request, NULL);
         return;
     }
-    struct cairn_store_dir_job **job_at = &worker->jobs;
-    for (; *job_at; job_at = &(*job_at)->next) {
-        struct cairn_store_dir_job *job = *job_at;
-        if (job->request != request) continue;
-        *job_at = job->next;
-        if (!*job_at) worker->jobs_end = job_at;
-        finish_cancelled(request, job);
-        return;
-    }
+    struct cairn_store_dir_job *job;
+    TAILQ_FOREACH(job, &worker->jobs, place)
+        if (job->request == request) break;
+    if (!job) return;
+    TAILQ_REMOVE(&worker->jobs, job, place);
+    finish_cancelled(request, job);
 }
 
 static void worker_free(struct cairn_store_worker *base) {
@@ -323,7 +312,7 @@ static bool admit(struct cairn_store_dir_worker *worker) {
         }
         job->request = request;
         job->folder_fd = -1;
-        job_append(worker, job);
+        TAILQ_INSERT_TAIL(&worker->jobs, job, place);
     }
     return ended;
 }
@@ -336,7 +325,7 @@ static bool turn(struct cairn_store_dir_worker *worker) {
     bool more = false;
     enum cairn_code code = job_step(worker, job, &more, &why);
     if (code == CAIRN_OK && more) {
-        job_append(worker, job);
+        TAILQ_INSERT_TAIL(&worker->jobs, job, place);
         return false;
     }
     finish(job->request, job, code, &why);
@@ -370,7 +359,7 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
     for (;;) {
         cairn_store_dir_forget(worker);
         bool ended = admit(worker);
-        if (!worker->jobs && !ended) {
+        if (TAILQ_EMPTY(&worker->jobs) && !ended) {
             if (take_wake(worker)) return CAIRN_OK;
             return wait_for_wake(worker, timeout_ms, err);
         }

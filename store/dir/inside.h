@@ -27,11 +27,12 @@
 
 #include <stdatomic.h>
 
+#include <sys/queue.h>
+#include <sys/stat.h>
+
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/id.h"
-#include <sys/stat.h>
-
 #include "store/store.h"
 
 #define CAIRN_STORE_DIR_STEP_BYTES (4 * CAIRN_MIB)
@@ -48,7 +49,7 @@ struct cairn_store_dir {
     atomic_uint roots; /* how often the path was followed to another folder */
 };
 struct cairn_store_dir_job {
-    struct cairn_store_dir_job *next;
+    TAILQ_ENTRY(cairn_store_dir_job) place;
     struct cairn_store_request *request;
     bool begun;
     struct cairn_file file;
@@ -65,7 +66,7 @@ struct cairn_store_dir_worker {
     atomic_bool woken;
     /* Submitted, not yet begun: linked by worker_private, so that submit cannot fail. */
     struct cairn_store_request *incoming, *incoming_last;
-    struct cairn_store_dir_job *jobs, **jobs_end; /* taking turns */
+    TAILQ_HEAD(, cairn_store_dir_job) jobs; /* taking turns */
     /* Hashes of folders whose entry in their parent this worker has synced. */
     uint64_t synced[CAIRN_STORE_DIR_SYNCED_MAX];
     unsigned synced_next;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "common/http/http.h"
 #include "common/lock.h"
@@ -81,7 +82,7 @@ struct cairn_s3_seen {
 };
 
 struct cairn_s3_task {
-    struct cairn_s3_task *next;
+    TAILQ_ENTRY(cairn_s3_task) place; /* in one of the worker's lists */
     struct cairn_s3_worker *worker;
     struct cairn_store_request *request;
     struct cairn_http_request http;
@@ -113,6 +114,8 @@ struct cairn_s3_task {
     struct cairn_error last; /* of the last try that failed */
 };
 
+TAILQ_HEAD(cairn_s3_tasks, cairn_s3_task);
+
 /* How a worker is counted in its store. */
 struct cairn_s3_share {
     bool counts, reads, busy;
@@ -122,7 +125,7 @@ struct cairn_s3_worker {
     struct cairn_store_worker base;
     struct cairn_s3_store *store;
     struct cairn_http_engine *engine;
-    struct cairn_s3_task *waiting, *active;
+    struct cairn_s3_tasks waiting, active;
     struct cairn_store_request *unborn; /* no memory for a task; linked by worker_private */
     struct cairn_sigv4_signer signer;
     uint64_t signer_generation, refused_generation;

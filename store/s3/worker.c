@@ -20,20 +20,6 @@ static struct cairn_s3_worker *worker_of(struct cairn_store_worker *worker) {
     return (struct cairn_s3_worker *)worker;
 }
 
-static void list_push(struct cairn_s3_task **list, struct cairn_s3_task *task) {
-    task->next = *list;
-    *list = task;
-}
-static void list_append(struct cairn_s3_task **list, struct cairn_s3_task *task) {
-    while (*list) list = &(*list)->next;
-    task->next = NULL;
-    *list = task;
-}
-static void list_remove(struct cairn_s3_task **list, const struct cairn_s3_task *task) {
-    while (*list && *list != task) list = &(*list)->next;
-    if (*list) *list = task->next;
-}
-
 /* ---- the end of a task ---- */
 
 static void free_task(struct cairn_s3_task *task) {
@@ -59,7 +45,7 @@ static void finish(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     char name[160];
     CAIRN_ASSERT(!task->ticket.under_way);
-    list_remove(task->is_active ? &worker->active : &worker->waiting, task);
+    TAILQ_REMOVE(task->is_active ? &worker->active : &worker->waiting, task, place);
     request->tries = task->tries + task->ticket.tries_sent;
     cairn_s3_reply_compare_sent(task);
     if (request->code == CAIRN_OK) {
@@ -110,10 +96,10 @@ static void drop(struct cairn_s3_task *task) {
 /* In front of those that were never sent: their parts are what others wait for. */
 static void wait_again(struct cairn_s3_task *task) {
     struct cairn_s3_worker *worker = task->worker;
-    list_remove(&worker->active, task);
+    TAILQ_REMOVE(&worker->active, task, place);
     task->is_active = false;
     task->wait_until_ms = 0;
-    list_push(&worker->waiting, task);
+    TAILQ_INSERT_HEAD(&worker->waiting, task, place);
 }
 
 static void learn_hedge(struct cairn_s3_task *task) {
@@ -219,9 +205,9 @@ static void start(struct cairn_s3_task *task, uint64_t now) {
         finish_with(task, code, &error);
         return;
     }
-    list_remove(&worker->waiting, task);
+    TAILQ_REMOVE(&worker->waiting, task, place);
     task->is_active = true;
-    list_push(&worker->active, task);
+    TAILQ_INSERT_HEAD(&worker->active, task, place);
 }
 
 static void refuse_unborn(struct cairn_s3_worker *worker) {
@@ -260,8 +246,9 @@ static uint64_t due_ms(const struct cairn_s3_task *task) {
 
 static struct cairn_s3_task *first_due(const struct cairn_s3_worker *worker, uint64_t now,
                                        uint64_t *ret_next_ms) {
+    struct cairn_s3_task *task;
     *ret_next_ms = UINT64_MAX;
-    for (struct cairn_s3_task *task = worker->waiting; task; task = task->next) {
+    TAILQ_FOREACH(task, &worker->waiting, place) {
         uint64_t due = due_ms(task);
         if (due <= now) return task;
         *ret_next_ms = cairn_min_u64(*ret_next_ms, due);
@@ -294,13 +281,15 @@ static bool is_slow(const struct cairn_s3_task *task, uint64_t now_us, uint64_t 
 static bool hedge(struct cairn_s3_worker *worker) {
     struct cairn_s3_store *store = worker->store;
     uint64_t limit_us = cairn_s3_hedge_limit_us(&worker->hedge), now_us = cairn_mono_us();
-    if (store->config.options.no_hedge || limit_us == UINT64_MAX || !worker->active) return false;
+    if (store->config.options.no_hedge || limit_us == UINT64_MAX || TAILQ_EMPTY(&worker->active))
+        return false;
     {
         CAIRN_HOLD(&store->lock);
         if (cairn_retry_paused(&store->locked.retry)) return false;
     }
-    struct cairn_s3_task *task = worker->active;
-    while (task && !is_slow(task, now_us, limit_us)) task = task->next;
+    struct cairn_s3_task *task;
+    TAILQ_FOREACH(task, &worker->active, place)
+        if (is_slow(task, now_us, limit_us)) break;
     if (task) {
         task->hedging = true;
         cairn_http_cancel(worker->engine, &task->http);
@@ -347,7 +336,7 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
     task->reply.limit = lists ? CAIRN_S3_DOCUMENT_BYTES_MAX : CAIRN_MIB; /* S29 */
     task->parts = (struct cairn_xml_parts){request->parts, 0, request->part_count, 0};
     request->worker_private = task;
-    list_append(&worker->waiting, task);
+    TAILQ_INSERT_TAIL(&worker->waiting, task, place);
     worker->reads = request->op == CAIRN_STORE_GET;
 }
 
@@ -403,7 +392,8 @@ uint32_t cairn_s3_appetite(const struct cairn_store_worker *base) {
     struct cairn_s3_worker *worker = worker_of((struct cairn_store_worker *)base);
     struct cairn_s3_store *store = worker->store;
     bool reads = worker->reads;
-    count_share(worker, (struct cairn_s3_share){true, reads, worker->waiting || worker->active});
+    bool works = !TAILQ_EMPTY(&worker->waiting) || !TAILQ_EMPTY(&worker->active);
+    count_share(worker, (struct cairn_s3_share){true, reads, works});
     int workers = atomic_load(&store->sharing[reads]) + atomic_load(&store->busy[!reads]);
     uint32_t all;
     {
@@ -420,6 +410,8 @@ enum cairn_code cairn_s3_worker_new(struct cairn_store *base, struct cairn_store
     const struct cairn_store_s3_options *options = &store->config.options;
     struct cairn_s3_worker *worker = calloc(1, sizeof *worker);
     if (!worker) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store worker");
+    TAILQ_INIT(&worker->waiting);
+    TAILQ_INIT(&worker->active);
     worker->base.store = base;
     worker->store = store;
     uint32_t index = atomic_fetch_add(&store->workers, 1);
@@ -446,8 +438,9 @@ enum cairn_code cairn_s3_worker_new(struct cairn_store *base, struct cairn_store
 void cairn_s3_worker_free(struct cairn_store_worker *base) {
     struct cairn_s3_worker *worker = worker_of(base);
     refuse_unborn(worker);
-    while (worker->waiting) cairn_s3_cancel(base, worker->waiting->request);
-    while (worker->active) cairn_s3_cancel(base, worker->active->request);
+    struct cairn_s3_task *first;
+    while ((first = TAILQ_FIRST(&worker->waiting))) cairn_s3_cancel(base, first->request);
+    while ((first = TAILQ_FIRST(&worker->active))) cairn_s3_cancel(base, first->request);
     cairn_http_engine_free(worker->engine);
     cairn_sigv4_signer_release(&worker->signer);
     count_share(worker, (struct cairn_s3_share){0});

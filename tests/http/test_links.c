@@ -188,7 +188,7 @@ TEST(requests_one_after_another_go_over_one_link) {
         }
         EXPECT_EQ_U64(atomic_load(&peer.connections), 1);
         /* What signed the request is not kept behind it. */
-        const struct cairn_buf *head = &peer.engine->idle->head;
+        const struct cairn_buf *head = &TAILQ_FIRST(&peer.engine->idle)->head;
         REQUIRE(head->data && head->capacity > 60);
         EXPECT(!memmem(head->data, head->capacity, "canary", 6));
     }
