@@ -117,14 +117,14 @@ static enum cairn_code add_ref(struct cover *cover, uint32_t ref, bool flat) {
 }
 
 static enum cairn_code report(const struct cover *cover, const struct subject *subject,
-                              const struct cairn_plan_verdict *verdict, unsigned dimensions,
+                              const struct cairn_plan_proof *proof, unsigned dimensions,
                               bool flat) {
     char region[CAIRN_PLAN_REGION_TEXT_BYTES];
     const char *what = flat ? "elements" : "region";
-    cairn_plan_region_text(&verdict->region, dimensions, region);
-    if (verdict->finding == CAIRN_PLAN_FOUND_OVERLAP) {
-        uint32_t first = cover->pieces.ranks[verdict->first];
-        uint32_t second = cover->pieces.ranks[verdict->second];
+    cairn_plan_region_text(&proof->region, dimensions, region);
+    if (proof->finding == CAIRN_PLAN_FOUND_OVERLAP) {
+        uint32_t first = cover->pieces.ranks[proof->first];
+        uint32_t second = cover->pieces.ranks[proof->second];
         return cairn_fail(cover->err, CAIRN_INVALID,
                           "tensor \"%.*s\": %s %s held twice, by rank %u and rank %u",
                           CAIRN_PLAN_SHOWN(subject->name), what, region, first, second);
@@ -155,11 +155,11 @@ static enum cairn_code prove_refs(struct cover *cover, const struct subject *sub
     struct cairn_plan_box whole = {.high = {elements}};
     unsigned dimensions = flat ? 1 : tensor->dimension_count;
     if (!flat) memcpy(whole.high, tensor->shape, dimensions * sizeof *whole.high);
-    struct cairn_plan_verdict verdict;
+    struct cairn_plan_proof proof;
     CAIRN_TRY(cairn_plan_exact_within(&cover->effort, &whole, dimensions, cover->pieces.boxes,
-                                      cover->pieces.count, &verdict, cover->err));
-    if (verdict.finding == CAIRN_PLAN_FOUND_NOTHING) return CAIRN_OK;
-    return report(cover, subject, &verdict, dimensions, flat);
+                                      cover->pieces.count, &proof, cover->err));
+    if (proof.finding == CAIRN_PLAN_FOUND_NOTHING) return CAIRN_OK;
+    return report(cover, subject, &proof, dimensions, flat);
 }
 
 /* ---- what ranks say about one name ---- */

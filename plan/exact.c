@@ -41,7 +41,7 @@ struct prover {
     struct edge *edges;
     struct part *parts;
     size_t part_count, part_capacity;
-    struct cairn_plan_verdict verdict;
+    struct cairn_plan_proof proof;
     struct cairn_plan_effort *effort;
     bool spent; /* the effort has ended, or somebody stopped it */
     struct cairn_error *err;
@@ -64,8 +64,8 @@ static enum cairn_code no_memory(struct cairn_error *err) {
 }
 
 static void found_hole(struct prover *prover, const struct cairn_plan_box *region) {
-    prover->verdict.finding = CAIRN_PLAN_FOUND_HOLE;
-    prover->verdict.region = *region;
+    prover->proof.finding = CAIRN_PLAN_FOUND_HOLE;
+    prover->proof.region = *region;
 }
 
 static bool found_overlap(struct prover *prover, uint32_t first, uint32_t second) {
@@ -74,7 +74,7 @@ static bool found_overlap(struct prover *prover, uint32_t first, uint32_t second
                              &shared)) {
         return false;
     }
-    prover->verdict = (struct cairn_plan_verdict){
+    prover->proof = (struct cairn_plan_proof){
         .finding = CAIRN_PLAN_FOUND_OVERLAP,
         .region = shared,
         .first = first < second ? first : second,
@@ -204,7 +204,7 @@ static enum cairn_code put_group(struct prover *prover, const struct part *group
 }
 
 static bool found(const struct prover *prover) {
-    return prover->verdict.finding != CAIRN_PLAN_FOUND_NOTHING;
+    return prover->proof.finding != CAIRN_PLAN_FOUND_NOTHING;
 }
 
 /* A stretch [low, high) of the dimension that no box of the part reaches into. */
@@ -269,7 +269,7 @@ struct cairn_plan_effort cairn_plan_effort_of(uint64_t boxes) {
 enum cairn_code cairn_plan_exact_within(struct cairn_plan_effort *effort,
                                         const struct cairn_plan_box *region, unsigned dimensions,
                                         const struct cairn_plan_box *boxes, uint32_t count,
-                                        struct cairn_plan_verdict *ret, struct cairn_error *err) {
+                                        struct cairn_plan_proof *ret, struct cairn_error *err) {
     struct prover prover = {.boxes = boxes, .dimensions = dimensions, .effort = effort, .err = err};
     prover.order = calloc((size_t)count + 1, sizeof *prover.order);
     prover.edges = calloc((size_t)count + 1, sizeof *prover.edges);
@@ -282,14 +282,14 @@ enum cairn_code cairn_plan_exact_within(struct cairn_plan_effort *effort,
     free(prover.edges);
     free(prover.parts);
     if (code) return code;
-    *ret = prover.verdict;
+    *ret = prover.proof;
     if (!prover.spent || found(&prover)) return CAIRN_OK;
     return cairn_plan_fingerprint(region, dimensions, boxes, count, effort->stop, ret, err);
 }
 
 enum cairn_code cairn_plan_exact(const struct cairn_plan_box *region, unsigned dimensions,
                                  const struct cairn_plan_box *boxes, uint32_t count,
-                                 struct cairn_plan_verdict *ret, struct cairn_error *err) {
+                                 struct cairn_plan_proof *ret, struct cairn_error *err) {
     struct cairn_plan_effort effort = cairn_plan_effort_of(count);
     return cairn_plan_exact_within(&effort, region, dimensions, boxes, count, ret, err);
 }

@@ -24,7 +24,7 @@ enum cairn_plan_finding {
     CAIRN_PLAN_FOUND_HOLE,
     CAIRN_PLAN_FOUND_OVERLAP,
 };
-struct cairn_plan_verdict {
+struct cairn_plan_proof {
     enum cairn_plan_finding finding;
     struct cairn_plan_box region;
     uint32_t first, second; /* OVERLAP: which boxes */
@@ -39,10 +39,10 @@ struct cairn_plan_effort cairn_plan_effort_of(uint64_t boxes);
 enum cairn_code cairn_plan_exact_within(struct cairn_plan_effort *effort,
                                         const struct cairn_plan_box *region, unsigned dimensions,
                                         const struct cairn_plan_box *boxes, uint32_t count,
-                                        struct cairn_plan_verdict *ret,
+                                        struct cairn_plan_proof *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* With an effort of its own. */
 enum cairn_code cairn_plan_exact(const struct cairn_plan_box *region, unsigned dimensions,
                                  const struct cairn_plan_box *boxes, uint32_t count,
-                                 struct cairn_plan_verdict *ret,
+                                 struct cairn_plan_proof *ret,
                                  struct cairn_error *err) CAIRN_MUST_USE;

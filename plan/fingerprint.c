@@ -86,7 +86,7 @@ static enum cairn_code compare(const struct printer *printer, const struct cairn
     return CAIRN_OK;
 }
 
-static void keep_meeting(struct printer *printer, const struct cairn_plan_box *region) {
+static void keep_overlapping(struct printer *printer, const struct cairn_plan_box *region) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < printer->active_count; i++) {
         struct cairn_plan_box part;
@@ -109,17 +109,17 @@ static enum cairn_code narrow(struct printer *printer, struct cairn_plan_box *re
                 region->low[d] = half.high[d];
             else
                 region->high[d] = half.high[d];
-            keep_meeting(printer, region);
+            keep_overlapping(printer, region);
         }
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code judge(struct printer *printer, const struct cairn_plan_box *region,
-                             struct cairn_plan_verdict *ret) {
+                             struct cairn_plan_proof *ret) {
     struct cairn_plan_box place = *region;
     bool equal = false;
-    *ret = (struct cairn_plan_verdict){.finding = CAIRN_PLAN_FOUND_NOTHING};
+    *ret = (struct cairn_plan_proof){.finding = CAIRN_PLAN_FOUND_NOTHING};
     CAIRN_TRY(compare(printer, region, &equal));
     if (equal) return CAIRN_OK;
     CAIRN_TRY(narrow(printer, &place));
@@ -138,7 +138,7 @@ static enum cairn_code judge(struct printer *printer, const struct cairn_plan_bo
 
 enum cairn_code cairn_plan_fingerprint(const struct cairn_plan_box *region, unsigned dimensions,
                                        const struct cairn_plan_box *boxes, uint32_t count,
-                                       const _Atomic bool *stop, struct cairn_plan_verdict *ret,
+                                       const _Atomic bool *stop, struct cairn_plan_proof *ret,
                                        struct cairn_error *err) {
     struct printer printer = {
         .dimensions = dimensions, .boxes = boxes, .active_count = count, .stop = stop, .err = err};

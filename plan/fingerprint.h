@@ -21,5 +21,5 @@
 /* CAIRN_NO_MEMORY, or CAIRN_CANCELLED when *stop (NULL: never) became true. */
 enum cairn_code cairn_plan_fingerprint(const struct cairn_plan_box *region, unsigned dimensions,
                                        const struct cairn_plan_box *boxes, uint32_t count,
-                                       const _Atomic bool *stop, struct cairn_plan_verdict *ret,
+                                       const _Atomic bool *stop, struct cairn_plan_proof *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -147,7 +147,7 @@ static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_
 }
 
 /* Where a fragment and a wanted span meet. */
-static enum cairn_code put_meeting(struct planner *planner,
+static enum cairn_code put_overlap(struct planner *planner,
                                    const struct cairn_plan_holding *holding,
                                    const struct cairn_plan_span *wanted, uint32_t want) {
     const struct cairn_plan_stock *stock = &planner->stock;
@@ -326,7 +326,7 @@ static enum cairn_code plan_tensor(struct planner *planner, const struct cairn_p
     cairn_plan_flat_bounds(stock, &span, &low, &high);
     for (size_t i = first_reaching(stock, low); i < stock->count; i++) {
         if (stock->holdings[i].low >= high) break;
-        CAIRN_TRY(put_meeting(planner, &stock->holdings[i], &span, want_index));
+        CAIRN_TRY(put_overlap(planner, &stock->holdings[i], &span, want_index));
     }
     if (planner->pieces->count > first) sort_pieces(planner->pieces, first);
     return prove_filled(planner, want, first, *ret_bytes);

@@ -123,16 +123,16 @@ static uint32_t mutate(struct cairn_stored *random, const struct cairn_plan_box 
     }
 }
 
-/* What the verdict says must be true of the place that it names. */
-static void check_place(const struct cairn_plan_verdict *verdict, unsigned dimensions,
+/* What the proof says must be true of the place that it names. */
+static void check_place(const struct cairn_plan_proof *proof, unsigned dimensions,
                         const struct cairn_plan_box *boxes, uint32_t count) {
-    uint32_t found = holders(boxes, count, dimensions, verdict->region.low);
-    if (verdict->finding == CAIRN_PLAN_FOUND_HOLE) EXPECT_EQ_U64(found, 0);
-    if (verdict->finding != CAIRN_PLAN_FOUND_OVERLAP) return;
+    uint32_t found = holders(boxes, count, dimensions, proof->region.low);
+    if (proof->finding == CAIRN_PLAN_FOUND_HOLE) EXPECT_EQ_U64(found, 0);
+    if (proof->finding != CAIRN_PLAN_FOUND_OVERLAP) return;
     EXPECT(found >= 2);
-    EXPECT(verdict->first < verdict->second);
-    EXPECT_EQ_U64(holders(boxes + verdict->first, 1, dimensions, verdict->region.low), 1);
-    EXPECT_EQ_U64(holders(boxes + verdict->second, 1, dimensions, verdict->region.low), 1);
+    EXPECT(proof->first < proof->second);
+    EXPECT_EQ_U64(holders(boxes + proof->first, 1, dimensions, proof->region.low), 1);
+    EXPECT_EQ_U64(holders(boxes + proof->second, 1, dimensions, proof->region.low), 1);
 }
 
 TEST(the_proof_agrees_with_brute_force_and_with_fingerprints_over_20000_mutated_covers) {
@@ -154,16 +154,16 @@ TEST(the_proof_agrees_with_brute_force_and_with_fingerprints_over_20000_mutated_
         for (uint64_t i = 0; i < changes && count; i++) {
             count = mutate(&random, &region, dimensions, boxes, count);
         }
-        struct cairn_plan_verdict verdict = {0};
-        REQUIRE_OK(cairn_plan_exact(&region, dimensions, boxes, count, &verdict, &err));
-        bool exact = verdict.finding == CAIRN_PLAN_FOUND_NOTHING;
+        struct cairn_plan_proof proof = {0};
+        REQUIRE_OK(cairn_plan_exact(&region, dimensions, boxes, count, &proof, &err));
+        bool exact = proof.finding == CAIRN_PLAN_FOUND_NOTHING;
         REQUIRE(exact == brute_covers(&region, dimensions, boxes, count));
         REQUIRE(exact == fingerprint_covers(random.random, &region, dimensions, boxes, count));
-        check_place(&verdict, dimensions, boxes, count);
-        REQUIRE_OK(cairn_plan_fingerprint(&region, dimensions, boxes, count, NULL, &verdict, &err));
-        REQUIRE(exact == (verdict.finding ==
-                          CAIRN_PLAN_FOUND_NOTHING));    /* fingerprint.h#1, fingerprint.h#2 */
-        check_place(&verdict, dimensions, boxes, count); /* fingerprint.h#3 */
+        check_place(&proof, dimensions, boxes, count);
+        REQUIRE_OK(cairn_plan_fingerprint(&region, dimensions, boxes, count, NULL, &proof, &err));
+        REQUIRE(exact ==
+                (proof.finding == CAIRN_PLAN_FOUND_NOTHING)); /* fingerprint.h#1, fingerprint.h#2 */
+        check_place(&proof, dimensions, boxes, count);        /* fingerprint.h#3 */
         *(exact ? &covers : &refused) += 1;
     }
     EXPECT(covers > 2000); /* both kinds were really met */
@@ -172,15 +172,15 @@ TEST(the_proof_agrees_with_brute_force_and_with_fingerprints_over_20000_mutated_
 
 TEST(a_pinwheel_is_a_cover_and_its_missing_middle_is_named) {
     struct cairn_plan_box boxes[5], region = {.high = {6, 6}};
-    struct cairn_plan_verdict verdict = {0};
+    struct cairn_plan_proof proof = {0};
     struct cairn_error err = {0};
     pinwheel(boxes);
-    REQUIRE_OK(cairn_plan_exact(&region, 2, boxes, 5, &verdict, &err));
-    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_NOTHING);
-    REQUIRE_OK(cairn_plan_exact(&region, 2, boxes, 4, &verdict, &err));
-    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_HOLE);
+    REQUIRE_OK(cairn_plan_exact(&region, 2, boxes, 5, &proof, &err));
+    EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_NOTHING);
+    REQUIRE_OK(cairn_plan_exact(&region, 2, boxes, 4, &proof, &err));
+    EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_HOLE);
     char text[CAIRN_PLAN_REGION_TEXT_BYTES];
-    cairn_plan_region_text(&verdict.region, 2, text);
+    cairn_plan_region_text(&proof.region, 2, text);
     EXPECT_EQ_TEXT(text, "[2:4, 2:4]");
 }
 
@@ -188,19 +188,19 @@ TEST(a_doubled_box_is_named_with_both_holders) {
     struct cairn_plan_box boxes[3] = {
         {.low = {0}, .high = {5}}, {.low = {5}, .high = {9}}, {.low = {4}, .high = {6}}};
     struct cairn_plan_box region = {.high = {9}};
-    struct cairn_plan_verdict verdict = {0};
+    struct cairn_plan_proof proof = {0};
     struct cairn_error err = {0};
-    REQUIRE_OK(cairn_plan_exact(&region, 1, boxes, 3, &verdict, &err));
-    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_OVERLAP);
-    EXPECT_EQ_U64(verdict.first, 0);
-    EXPECT_EQ_U64(verdict.second, 2);
+    REQUIRE_OK(cairn_plan_exact(&region, 1, boxes, 3, &proof, &err));
+    EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_OVERLAP);
+    EXPECT_EQ_U64(proof.first, 0);
+    EXPECT_EQ_U64(proof.second, 2);
 }
 
 TEST(a_staircase_as_deep_as_its_boxes_are_many_needs_no_stack) {
     enum { STEPS = 3000 };
     struct cairn_plan_box *boxes = calloc(2 * STEPS + 1, sizeof *boxes);
     struct cairn_plan_box rest = {.high = {STEPS + 1, STEPS + 1}}, region = rest;
-    struct cairn_plan_verdict verdict = {0};
+    struct cairn_plan_proof proof = {0};
     struct cairn_error err = {0};
     uint32_t count = 0;
     for (uint32_t i = 0; i < STEPS; i++) {
@@ -211,9 +211,9 @@ TEST(a_staircase_as_deep_as_its_boxes_are_many_needs_no_stack) {
         }
     }
     boxes[count++] = rest;
-    enum cairn_code code = cairn_plan_exact(&region, 2, boxes, count, &verdict, &err);
+    enum cairn_code code = cairn_plan_exact(&region, 2, boxes, count, &proof, &err);
     EXPECT_CODE(code, CAIRN_OK);
-    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_NOTHING);
+    EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_NOTHING);
     free(boxes);
 }
 
@@ -246,22 +246,22 @@ TEST(boxes_without_a_straight_cut_are_judged_in_a_second_however_many_they_are) 
 {
     uint32_t count = 0;
     struct cairn_plan_box region, *boxes = rows_in_a_pinwheel(60000, &count, &region);
-    struct cairn_plan_verdict verdict = {0};
+    struct cairn_plan_proof proof = {0};
     struct cairn_error err = {0};
     double start = seconds();
-    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &verdict, &err), CAIRN_OK);
-    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_NOTHING);
+    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &proof, &err), CAIRN_OK);
+    EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_NOTHING);
     boxes[777].high[0]--; /* a hole of one element */
-    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &verdict, &err), CAIRN_OK);
-    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_HOLE);
-    EXPECT_EQ_U64(verdict.region.low[0], 60000);
-    EXPECT_EQ_U64(verdict.region.low[1], 778);
+    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &proof, &err), CAIRN_OK);
+    EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_HOLE);
+    EXPECT_EQ_U64(proof.region.low[0], 60000);
+    EXPECT_EQ_U64(proof.region.low[1], 778);
     boxes[777].high[0]++;
     boxes[778].low[1]--; /* and an overlap */
-    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &verdict, &err), CAIRN_OK);
-    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_OVERLAP);
-    EXPECT_EQ_U64(verdict.first, 777);
-    EXPECT_EQ_U64(verdict.second, 778);
+    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &proof, &err), CAIRN_OK);
+    EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_OVERLAP);
+    EXPECT_EQ_U64(proof.first, 777);
+    EXPECT_EQ_U64(proof.second, 778);
     EXPECT(seconds() - start < 9.0); /* 0.1 s each; sanitizers and a busy machine allowed for */
     free(boxes);
 }
@@ -272,7 +272,7 @@ TEST(a_long_staircase_is_judged_in_a_second) /* exact.h#3 */
     enum { STEPS = 40000 };
     struct cairn_plan_box *boxes = calloc(2 * STEPS + 1, sizeof *boxes);
     struct cairn_plan_box rest = {.high = {STEPS + 1, STEPS + 1}}, region = rest;
-    struct cairn_plan_verdict verdict = {0};
+    struct cairn_plan_proof proof = {0};
     struct cairn_error err = {0};
     uint32_t count = 0;
     for (uint32_t i = 0; i < STEPS; i++) {
@@ -284,8 +284,8 @@ TEST(a_long_staircase_is_judged_in_a_second) /* exact.h#3 */
     }
     boxes[count++] = rest;
     double start = seconds();
-    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &verdict, &err), CAIRN_OK);
-    EXPECT_EQ_U64(verdict.finding, CAIRN_PLAN_FOUND_NOTHING);
+    EXPECT_CODE(cairn_plan_exact(&region, 2, boxes, count, &proof, &err), CAIRN_OK);
+    EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_NOTHING);
     EXPECT(seconds() - start < 3.0);
     free(boxes);
 }
@@ -293,12 +293,12 @@ TEST(a_long_staircase_is_judged_in_a_second) /* exact.h#3 */
 TEST(a_proof_that_is_stopped_says_so) {
     struct cairn_plan_box boxes[2] = {{.low = {0}, .high = {5}}, {.low = {5}, .high = {9}}};
     struct cairn_plan_box region = {.high = {9}};
-    struct cairn_plan_verdict verdict = {0};
+    struct cairn_plan_proof proof = {0};
     struct cairn_error err = {0};
     _Atomic bool stop = true;
     struct cairn_plan_effort effort = cairn_plan_effort_of(2);
     effort.stop = &stop;
-    EXPECT_CODE(cairn_plan_exact_within(&effort, &region, 1, boxes, 2, &verdict, &err),
+    EXPECT_CODE(cairn_plan_exact_within(&effort, &region, 1, boxes, 2, &proof, &err),
                 CAIRN_CANCELLED);
 }
 
