@@ -227,10 +227,10 @@ static void ticket_ended(struct cairn_retry *retry, struct cairn_retry_ticket *t
     if (ticket->probe) retry->probe_under_way = false;
 }
 
-enum cairn_retry_verdict cairn_retry_result(struct cairn_retry *retry,
-                                            struct cairn_retry_ticket *ticket,
-                                            enum cairn_retry_outcome outcome,
-                                            uint64_t retry_after_ms) {
+enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
+                                             struct cairn_retry_ticket *ticket,
+                                             enum cairn_retry_outcome outcome,
+                                             uint64_t retry_after_ms) {
     uint64_t now = now_ms(retry);
     ticket_ended(retry, ticket);
     if (outcome == CAIRN_RETRY_GOOD) {

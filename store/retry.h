@@ -55,7 +55,7 @@ enum cairn_retry_answer {
     CAIRN_RETRY_SEND, /* send now; the ticket counts as under way until _result or _drop */
     CAIRN_RETRY_WAIT, /* not now: ask again after ret_wait_ms, or when another one has ended */
 };
-enum cairn_retry_verdict {
+enum cairn_retry_decision {
     CAIRN_RETRY_DONE,    /* the answer was good: act on it */
     CAIRN_RETRY_AGAIN,   /* ask _ask with the same ticket; it says when */
     CAIRN_RETRY_GIVE_UP, /* all its tries are used up, at an endpoint that works for others */
@@ -95,10 +95,10 @@ void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_option
 enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry,
                                         struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms);
 /* What came of it. retry_after_ms: what the endpoint asked for, 0 when it said nothing. */
-enum cairn_retry_verdict cairn_retry_result(struct cairn_retry *retry,
-                                            struct cairn_retry_ticket *ticket,
-                                            enum cairn_retry_outcome outcome,
-                                            uint64_t retry_after_ms);
+enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
+                                             struct cairn_retry_ticket *ticket,
+                                             enum cairn_retry_outcome outcome,
+                                             uint64_t retry_after_ms);
 /* The request was cancelled or its deadline passed; says nothing about the endpoint. */
 void cairn_retry_drop(struct cairn_retry *retry, struct cairn_retry_ticket *ticket);
 

@@ -8,7 +8,7 @@ static enum cairn_code open_store(const struct cairn_store_start *start, struct 
                                   struct cairn_error *err) {
     struct cairn_store_s3_choice choice;
     CAIRN_TRY(cairn_store_s3_choose(start->s3, &choice, err));
-    choice.options.learn_ms = start->learn_ms;
+    choice.options.probe_ms = start->probe_ms;
     struct cairn_store_options options = {.url = start->url, .s3 = &choice.options};
     cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
     return cairn_store_open(&options, ret, err);
@@ -22,7 +22,7 @@ static enum cairn_code test(const struct cairn_store_start *start, struct cairn_
     if (cairn_store_keys_exposed(store, exposed))
         cairn_log(WARN, "store.keys_exposed", "cause=\"%s\"", exposed);
     if (!start->s3->test_store) return CAIRN_OK;
-    CAIRN_TRY(cairn_store_meet(store, start->by, start->may_list, from, err));
+    CAIRN_TRY(cairn_store_probe(store, start->by, start->may_list, from, err));
     if (*from) cairn_log(INFO, "store.known", "url=%s from=\"%s\"", cairn_store_url(store), from);
     return CAIRN_OK;
 }

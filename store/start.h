@@ -12,7 +12,7 @@
  *          3   what the store turns out not to do is logged once, and corrected in profile.json.
  * Limits:  the one file of store/ that logs: it is part of the daemons' start.
  * Threads: one owner, before other threads use the store; the watch has one owner.
- * Next:    store/s3/meet.c; server/main.c, uploader/daemon.c.
+ * Next:    store/s3/capabilities.c; server/main.c, uploader/daemon.c.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ struct cairn_store_start {
     const char *by; /* "server", "uploader" */
     bool may_list;  /* its keys should be able to list */
     bool must_work;
-    uint32_t learn_ms; /* of each request of a test; 0 = 30 s */
+    uint32_t probe_ms; /* of each request of a test; 0 = 30 s */
 };
 enum cairn_code cairn_store_start(const struct cairn_store_start *start, struct cairn_store **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;

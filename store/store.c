@@ -81,10 +81,11 @@ bool cairn_store_keys_exposed(struct cairn_store *store, char ret_text[540]) {
     return store->vtable->keys_exposed && store->vtable->keys_exposed(store, ret_text);
 }
 
-enum cairn_code cairn_store_meet(struct cairn_store *store, const char *by, bool may_list,
-                                 char ret_from[160], struct cairn_error *err) {
+enum cairn_code cairn_store_probe(struct cairn_store *store, const char *by, bool may_list,
+                                  char ret_from[160], struct cairn_error *err) {
     ret_from[0] = '\0';
-    return store->vtable->meet ? store->vtable->meet(store, by, may_list, ret_from, err) : CAIRN_OK;
+    return store->vtable->probe ? store->vtable->probe(store, by, may_list, ret_from, err)
+                                : CAIRN_OK;
 }
 
 enum cairn_code cairn_store_profile_save(struct cairn_store *store, bool *ret_written,

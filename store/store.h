@@ -181,7 +181,7 @@ bool cairn_store_is_away(int os_errno);
 enum cairn_code cairn_store_follow(struct cairn_store *store,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- what a store says of itself; any thread, but for _meet and _profile_save ---- */
+/* ---- what a store says of itself; any thread, but for _probe and _profile_save ---- */
 
 /* Where its keys come from, for an operator: "environment", "container endpoint, until ..."; asks
  * for them when there are none yet. "" where it has none. */
@@ -192,8 +192,8 @@ bool cairn_store_keys_exposed(struct cairn_store *store, char ret_text[540]);
 /* Sets the profile by what is known of it or by trying; before other threads use the store.
  * ret_from: where it is known from, "" where nothing had to be asked. may_list: keys that should be
  * able to. */
-enum cairn_code cairn_store_meet(struct cairn_store *store, const char *by, bool may_list,
-                                 char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_probe(struct cairn_store *store, const char *by, bool may_list,
+                                  char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
 /* Writes what is known into the store, for others, if that says anything else. One thread. */
 enum cairn_code cairn_store_profile_save(struct cairn_store *store, bool *ret_written,
                                          struct cairn_error *err) CAIRN_MUST_USE;
@@ -270,8 +270,8 @@ struct cairn_store_vtable {
     /* What a store says of itself; each NULL where it has nothing to say. */
     enum cairn_code (*keys)(struct cairn_store *store, char ret_text[224], struct cairn_error *err);
     bool (*keys_exposed)(struct cairn_store *store, char ret_text[540]);
-    enum cairn_code (*meet)(struct cairn_store *store, const char *by, bool may_list,
-                            char ret_from[160], struct cairn_error *err);
+    enum cairn_code (*probe)(struct cairn_store *store, const char *by, bool may_list,
+                             char ret_from[160], struct cairn_error *err);
     enum cairn_code (*profile_save)(struct cairn_store *store, bool *ret_written,
                                     struct cairn_error *err);
     void (*health)(struct cairn_store *store, struct cairn_store_health *ret);

@@ -34,7 +34,7 @@
 #define DRAIN_LOOK_MS 20
 #define LAST_WORD_MS 3000 /* how long the end of versions is awaited when all was told */
 #define TASKS_WAIT_MS 2000
-#define LEARN_MS 5000 /* each of the requests that test the store */
+#define PROBE_MS 5000 /* each of the requests that test the store */
 
 /* ---- start ---- */
 
@@ -48,7 +48,7 @@ static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) 
 #undef CONFIG
     };
     struct cairn_store_start start = {
-        .url = up->settings.store, .s3 = &settings, .by = "uploader", .learn_ms = LEARN_MS};
+        .url = up->settings.store, .s3 = &settings, .by = "uploader", .probe_ms = PROBE_MS};
     return cairn_store_start(&start, &up->store, err);
 }
 

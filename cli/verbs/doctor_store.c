@@ -98,13 +98,13 @@ static void tell_check(void *owner, enum cairn_store_s3_check which, bool holds)
                          cairn_store_s3_check_text(which), holds ? "" : ": no");
 }
 
-static bool learn(struct trial *trial) {
-    struct cairn_store_s3_meeting meeting = {.by = "doctor",
-                                             .may_list = !trial->doctor->for_uploader,
-                                             .anew = true,
-                                             .found = tell_check,
-                                             .owner = trial};
-    enum cairn_code code = cairn_store_s3_meet(trial->store, &meeting, NULL, &trial->err);
+static bool probe(struct trial *trial) {
+    struct cairn_store_s3_probe_options options = {.by = "doctor",
+                                                   .may_list = !trial->doctor->for_uploader,
+                                                   .anew = true,
+                                                   .found = tell_check,
+                                                   .owner = trial};
+    enum cairn_code code = cairn_store_s3_probe(trial->store, &options, NULL, &trial->err);
     if (code == CAIRN_OK) return true;
     return judge(trial, code, CAIRN_CLI_FAIL, "requests",
                  "check endpoint, region, bucket and the rights of these keys", "");
@@ -347,7 +347,7 @@ static void try_s3(struct trial *trial) {
     look_at_place(trial);
     if (!look_at_keys(trial)) return;
     cairn_cli_doctor_clock(trial->doctor, trial->store);
-    if (!learn(trial)) return;
+    if (!probe(trial)) return;
     judge(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
     try_upload(trial);
     try_presigned(trial);
@@ -389,7 +389,7 @@ void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
     if (!judge(&trial, code, CAIRN_CLI_FAIL, "settings", "see CAIRN_ variables in docs/s3.md",
                "the CAIRN_ variables make sense"))
         return;
-    said.choice.options.learn_ms = TEST_MS;
+    said.choice.options.probe_ms = TEST_MS;
     struct cairn_store_options options = {.url = doctor->url, .s3 = &said.choice.options};
     code = look_for_folder(doctor->url, &trial.err);
     if (code == CAIRN_OK) code = cairn_store_open(&options, &trial.store, &trial.err);

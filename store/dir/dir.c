@@ -40,7 +40,7 @@ static void note(struct cairn_store_dir *dir, const char *text) {
 }
 
 /* What only a file can tell: extended attributes, O_DIRECT, links. */
-static enum cairn_code learn_from_file(struct cairn_store_dir *dir, struct cairn_error *err) {
+static enum cairn_code profile_from_file(struct cairn_store_dir *dir, struct cairn_error *err) {
     char uuid[CAIRN_UUID_TEXT_BYTES];
     char name[CAIRN_STORE_DIR_TEMPORARY_BYTES], other[CAIRN_STORE_DIR_TEMPORARY_BYTES];
     cairn_uuid_random(uuid);
@@ -62,7 +62,7 @@ static enum cairn_code learn_from_file(struct cairn_store_dir *dir, struct cairn
                          "this file system has no hard links, which publishing needs");
 }
 
-static enum cairn_code learn(struct cairn_store_dir *dir, struct cairn_error *err) {
+static enum cairn_code find_profile(struct cairn_store_dir *dir, struct cairn_error *err) {
     dir->base.profile = (struct cairn_store_profile){.leaves_temporaries = true,
                                                      .create_only_put = true,
                                                      .create_only_complete = true,
@@ -78,7 +78,7 @@ static enum cairn_code learn(struct cairn_store_dir *dir, struct cairn_error *er
         ssize_t size = fgetxattr(dir->root_fd, CAIRN_STORE_DIR_XATTR_UPLOAD, value, sizeof value);
         dir->base.profile.head_has_token = size >= 0 || errno == ENODATA;
     } else {
-        CAIRN_TRY(learn_from_file(dir, err));
+        CAIRN_TRY(profile_from_file(dir, err));
     }
     if (!dir->base.profile.head_has_token) {
         note(dir, "no extended attributes, so after a restart objects are read back to be proven");
@@ -102,7 +102,7 @@ static enum cairn_code open_root(struct cairn_store_dir *dir, const char *path,
     dir->root_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir->root_fd < 0) return cairn_fail_errno(err, "open the folder %s", path);
     CAIRN_TRY(cairn_dir_sync(dir->root_fd, err));
-    return learn(dir, err);
+    return find_profile(dir, err);
 }
 
 enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, const char *path,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "store/s3/learn.h"
+#include "store/s3/probe.h"
 
 #define READ_MS 30000
 #define DOCUMENT_BYTES_MAX (64 * CAIRN_KIB)
@@ -19,7 +19,7 @@ static int64_t now_ms(const struct cairn_s3_store *store) {
 }
 
 static uint64_t deadline_ms(const struct cairn_s3_store *store) {
-    uint32_t asked = store->config.options.learn_ms;
+    uint32_t asked = store->config.options.probe_ms;
     return cairn_s3_mono_ms(store) + (asked ? asked : READ_MS);
 }
 
@@ -49,11 +49,11 @@ static enum cairn_code read_document(struct cairn_s3_store *store, struct cairn_
 }
 
 static enum cairn_code believe(const struct cairn_s3_store *store,
-                               const struct cairn_s3_lesson *lesson,
+                               const struct cairn_s3_findings *findings,
                                const struct cairn_store_s3_place *place, struct cairn_error *err) {
-    int64_t age_ms = now_ms(store) - lesson->tested_ms;
-    if (strcmp(lesson->endpoint, place->endpoint) != 0)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "profile.json is of %.100s", lesson->endpoint);
+    int64_t age_ms = now_ms(store) - findings->tested_ms;
+    if (strcmp(findings->endpoint, place->endpoint) != 0)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "profile.json is of %.100s", findings->endpoint);
     if (age_ms > CAIRN_S3_PROFILE_AGE_MS_MAX || age_ms < -AHEAD_MS_MAX)
         return cairn_fail(err, CAIRN_NOT_FOUND, "profile.json is too old or from the future");
     return CAIRN_OK;
@@ -61,7 +61,7 @@ static enum cairn_code believe(const struct cairn_s3_store *store,
 
 /* NOT_FOUND: nothing that can be believed is there, and why. Who may not list is told FORBIDDEN
  * about what is not there. */
-static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_lesson *ret,
+static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_findings *ret,
                             struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = DOCUMENT_BYTES_MAX};
     struct cairn_store_s3_place place;
@@ -70,7 +70,7 @@ static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_lesson
     if (code == CAIRN_NOT_FOUND || code == CAIRN_FORBIDDEN)
         return cairn_fail(err, CAIRN_NOT_FOUND, "there is no profile.json");
     if (code == CAIRN_OK) code = cairn_s3_profile_decode(cairn_buf_view(&text), ret, &why);
-    store->lesson_foreign = code == CAIRN_UNSUPPORTED;
+    store->findings_foreign = code == CAIRN_UNSUPPORTED;
     if (code == CAIRN_UNSUPPORTED || code == CAIRN_CORRUPT || code == CAIRN_PRECONDITION)
         return cairn_fail(err, CAIRN_NOT_FOUND, "%s", why.message);
     if (code) {
@@ -81,46 +81,46 @@ static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_lesson
     return believe(store, ret, &place, err);
 }
 
-/* ---- meeting ---- */
+/* ---- probing ---- */
 
-static enum cairn_code learn(struct cairn_s3_store *store,
-                             const struct cairn_store_s3_meeting *meeting, bool check_alone,
+static enum cairn_code probe(struct cairn_s3_store *store,
+                             const struct cairn_store_s3_probe_options *options, bool check_alone,
                              struct cairn_error *err) {
-    struct cairn_s3_learning how = {
-        .may_list = meeting->may_list, .check_alone = check_alone, .meeting = meeting};
-    CAIRN_TRY(cairn_s3_learn(store, &how, err));
+    struct cairn_s3_probe_scope how = {
+        .may_list = options->may_list, .check_alone = check_alone, .options = options};
+    CAIRN_TRY(cairn_s3_probe_run(store, &how, err));
     if (check_alone) return CAIRN_OK;
-    store->lesson = (struct cairn_s3_lesson){.tested_ms = now_ms(store)};
-    (void)cairn_text_copy(store->lesson.by, sizeof store->lesson.by, meeting->by);
-    store->lesson_stored = false;
+    store->findings = (struct cairn_s3_findings){.tested_ms = now_ms(store)};
+    (void)cairn_text_copy(store->findings.by, sizeof store->findings.by, options->by);
+    store->findings_stored = false;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_store_s3_meet(struct cairn_store *base,
-                                    const struct cairn_store_s3_meeting *meeting,
-                                    char ret_from[160], struct cairn_error *err) {
+enum cairn_code cairn_store_s3_probe(struct cairn_store *base,
+                                     const struct cairn_store_s3_probe_options *options,
+                                     char ret_from[160], struct cairn_error *err) {
     struct cairn_s3_store *store = NULL;
-    struct cairn_s3_lesson lesson = {0};
+    struct cairn_s3_findings findings = {0};
     struct cairn_error why = {0};
     char unused[160], at[32], *from = ret_from ? ret_from : unused;
     CAIRN_TRY(cairn_s3_of(base, &store, err));
-    enum cairn_code code =
-        meeting->anew ? cairn_fail(&why, CAIRN_NOT_FOUND, "asked for") : load(store, &lesson, &why);
+    enum cairn_code code = options->anew ? cairn_fail(&why, CAIRN_NOT_FOUND, "asked for")
+                                         : load(store, &findings, &why);
     if (code && code != CAIRN_NOT_FOUND) {
         if (err) *err = why;
         return code;
     }
     if (code) {
         snprintf(from, 160, "a test now: %.120s", why.message);
-        return learn(store, meeting, false, err);
+        return probe(store, options, false, err);
     }
     bool check_known = false;
-    cairn_s3_profile_adopt(store, &lesson, &check_known);
-    store->lesson = lesson;
-    store->lesson_stored = true;
-    cairn_time_text(lesson.tested_ms, false, at);
-    snprintf(from, 160, "profile.json, tested by %s at %s", lesson.by, at);
-    return check_known ? CAIRN_OK : learn(store, meeting, true, err);
+    cairn_s3_profile_adopt(store, &findings, &check_known);
+    store->findings = findings;
+    store->findings_stored = true;
+    cairn_time_text(findings.tested_ms, false, at);
+    snprintf(from, 160, "profile.json, tested by %s at %s", findings.by, at);
+    return check_known ? CAIRN_OK : probe(store, options, true, err);
 }
 
 static void write_line(void *owner, enum cairn_store_s3_check check, bool holds) {
@@ -128,30 +128,31 @@ static void write_line(void *owner, enum cairn_store_s3_check check, bool holds)
                             holds ? "yes" : "no");
 }
 
-enum cairn_code cairn_store_s3_learn(struct cairn_store *base, struct cairn_buf *ret_report,
-                                     struct cairn_error *err) {
-    struct cairn_store_s3_meeting all = {.by = "doctor", .may_list = true, .anew = true};
+enum cairn_code cairn_store_s3_probe_all(struct cairn_store *base, struct cairn_buf *ret_report,
+                                         struct cairn_error *err) {
+    struct cairn_store_s3_probe_options all = {.by = "doctor", .may_list = true, .anew = true};
     if (ret_report) all.found = write_line;
     all.owner = ret_report;
-    return cairn_store_s3_meet(base, &all, NULL, err);
+    return cairn_store_s3_probe(base, &all, NULL, err);
 }
 
-enum cairn_code cairn_s3_meet(struct cairn_store *base, const char *by, bool may_list,
-                              char ret_from[160], struct cairn_error *err) {
-    struct cairn_store_s3_meeting meeting = {.by = by, .may_list = may_list};
-    return cairn_store_s3_meet(base, &meeting, ret_from, err);
+enum cairn_code cairn_s3_probe(struct cairn_store *base, const char *by, bool may_list,
+                               char ret_from[160], struct cairn_error *err) {
+    struct cairn_store_s3_probe_options options = {.by = by, .may_list = may_list};
+    return cairn_store_s3_probe(base, &options, ret_from, err);
 }
 
 /* ---- writing ---- */
 
 /* Only these are noticed by the way; what a store stops checking in silence is not. */
 bool cairn_s3_profile_wrong(struct cairn_s3_store *store) {
-    struct cairn_s3_lesson now;
-    if (!store->lesson_stored) return false;
+    struct cairn_s3_findings now;
+    if (!store->findings_stored) return false;
     cairn_s3_profile_take(store, &now);
-    bool md5 = now.method == CAIRN_S3_CHECKSUM_MD5 && store->lesson.method != now.method;
-    bool refused = now.create_put == CAIRN_S3_REFUSED && store->lesson.create_put != now.create_put;
-    return md5 || refused || (now.misstates && !store->lesson.misstates);
+    bool md5 = now.method == CAIRN_S3_CHECKSUM_MD5 && store->findings.method != now.method;
+    bool refused =
+        now.create_put == CAIRN_S3_REFUSED && store->findings.create_put != now.create_put;
+    return md5 || refused || (now.misstates && !store->findings.misstates);
 }
 
 static enum cairn_code put_document(struct cairn_s3_store *store, struct cairn_view text,
@@ -168,19 +169,19 @@ static enum cairn_code put_document(struct cairn_s3_store *store, struct cairn_v
 enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_written,
                                       struct cairn_error *err) {
     struct cairn_s3_store *store = (struct cairn_s3_store *)base;
-    struct cairn_s3_lesson lesson;
+    struct cairn_s3_findings findings;
     CAIRN_AUTO(buf) text = {0};
     *ret_written = false;
-    bool worth = !store->lesson_stored || cairn_s3_profile_wrong(store);
-    if (!worth || store->lesson_foreign || !store->lesson.tested_ms) return CAIRN_OK;
-    cairn_s3_profile_take(store, &lesson);
+    bool worth = !store->findings_stored || cairn_s3_profile_wrong(store);
+    if (!worth || store->findings_foreign || !store->findings.tested_ms) return CAIRN_OK;
+    cairn_s3_profile_take(store, &findings);
     /* What a setting kept from being tested here stays as somebody else found it. */
-    if (store->lesson_stored && lesson.method == CAIRN_S3_CHECKSUM_AUTO)
-        lesson.method = store->lesson.method;
-    CAIRN_TRY(cairn_s3_profile_encode(&lesson, &text, err));
+    if (store->findings_stored && findings.method == CAIRN_S3_CHECKSUM_AUTO)
+        findings.method = store->findings.method;
+    CAIRN_TRY(cairn_s3_profile_encode(&findings, &text, err));
     CAIRN_TRY(put_document(store, cairn_buf_view(&text), err));
-    store->lesson = lesson;
-    store->lesson_stored = true;
+    store->findings = findings;
+    store->findings_stored = true;
     *ret_written = true;
     return CAIRN_OK;
 }

@@ -114,8 +114,8 @@ static void told(void *owner, const char *key, const char *code, const char *mes
     }
 }
 
-static enum cairn_s3_verdict take_document(struct cairn_s3_task *task,
-                                           struct cairn_error *ret_error) {
+static enum cairn_s3_judgement take_document(struct cairn_s3_task *task,
+                                             struct cairn_error *ret_error) {
     struct telling telling = {.task = task};
     struct cairn_xml_deletions reader = {cairn_s3_store_of(task)->config.prefix, told, &telling};
     if (cairn_xml_deletions_read(cairn_buf_view(&task->reply), &reader, ret_error) != CAIRN_OK)
@@ -130,12 +130,12 @@ static enum cairn_s3_verdict take_document(struct cairn_s3_task *task,
     return CAIRN_S3_MORE;
 }
 
-static enum cairn_s3_verdict next_key(struct cairn_s3_task *task, struct cairn_error *ret_error) {
+static enum cairn_s3_judgement next_key(struct cairn_s3_task *task, struct cairn_error *ret_error) {
     return cairn_s3_delete_decided(task->request, ret_error) ? CAIRN_S3_DONE : CAIRN_S3_MORE;
 }
 
-enum cairn_s3_verdict cairn_s3_delete_take(struct cairn_s3_task *task,
-                                           struct cairn_error *ret_error) {
+enum cairn_s3_judgement cairn_s3_delete_take(struct cairn_s3_task *task,
+                                             struct cairn_error *ret_error) {
     if (!task->one_by_one) return take_document(task, ret_error);
     if (task->reply.size) {
         cairn_fail(ret_error, CAIRN_PROTOCOL, "a removal was answered with a document");
@@ -154,7 +154,7 @@ static bool is_of_key(enum cairn_code code) {
 }
 
 bool cairn_s3_delete_refused(struct cairn_s3_task *task, const struct cairn_error *why,
-                             bool is_final, enum cairn_s3_verdict *ret_verdict,
+                             bool is_final, enum cairn_s3_judgement *ret_judgement,
                              struct cairn_error *ret_error) {
     struct cairn_store_deletion *deletion = &task->request->deletions[task->deletion];
     if (!task->one_by_one || !is_final || !is_of_key(why->code)) return false;
@@ -162,7 +162,7 @@ bool cairn_s3_delete_refused(struct cairn_s3_task *task, const struct cairn_erro
         refuse(deletion, why->code, why->message);
     else
         deletion->deleted = true;
-    *ret_verdict = next_key(task, ret_error);
+    *ret_judgement = next_key(task, ret_error);
     return true;
 }
 

@@ -14,7 +14,7 @@ static int by_size(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-static void learn_first(struct cairn_s3_hedge *hedge, uint64_t waited_us) {
+static void note_first(struct cairn_s3_hedge *hedge, uint64_t waited_us) {
     hedge->first_us[hedge->answers++] = waited_us;
     if (hedge->answers < CAIRN_S3_HEDGE_FIRST) return;
     uint64_t sorted[CAIRN_S3_HEDGE_FIRST], sum = 0;
@@ -28,7 +28,7 @@ static void learn_first(struct cairn_s3_hedge *hedge, uint64_t waited_us) {
 
 void cairn_s3_hedge_answer(struct cairn_s3_hedge *hedge, uint64_t waited_us) {
     if (hedge->answers < CAIRN_S3_HEDGE_FIRST) {
-        learn_first(hedge, waited_us);
+        note_first(hedge, waited_us);
         return;
     }
     hedge->parts++;

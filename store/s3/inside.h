@@ -37,14 +37,14 @@ enum cairn_s3_upload_checksum {
     CAIRN_S3_UPLOAD_FULL,      /* the whole object's is given at Complete          */
 };
 
-enum cairn_s3_honour { CAIRN_S3_HONOURED, CAIRN_S3_IGNORED, CAIRN_S3_REFUSED };
+enum cairn_s3_condition { CAIRN_S3_HONOURED, CAIRN_S3_IGNORED, CAIRN_S3_REFUSED };
 
 /* What profile.json says; see store/s3/profile.h. */
-struct cairn_s3_lesson {
+struct cairn_s3_findings {
     char endpoint[700], region[64], addressing[8], by[16];
     int64_t tested_ms;                   /* wall clock of who tested; 0: nobody has */
     enum cairn_store_s3_checksum method; /* auto: not tested */
-    enum cairn_s3_honour create_put;
+    enum cairn_s3_condition create_put;
     bool create_complete, keeps_token, lists_uploads, lists_part_checksums, misstates;
     uint64_t part_bytes_min, part_bytes_max;
     uint32_t part_count_max;
@@ -56,11 +56,11 @@ struct cairn_s3_store {
     struct cairn_credentials_provider *credentials;
     const struct cairn_clock *clock;
     bool read_only;
-    struct cairn_s3_lesson lesson;      /* as it stands in the store, or would */
-    bool lesson_stored, lesson_foreign; /* foreign: of a later version, not to be replaced */
-    atomic_uint workers;                /* made so far */
-    atomic_int sharing[2], busy[2];     /* of them: that ask for a share; [1]: those that read */
-    atomic_int checksum;                /* enum cairn_store_s3_checksum in use */
+    struct cairn_s3_findings findings;      /* as it stands in the store, or would */
+    bool findings_stored, findings_foreign; /* foreign: of a later version, not to be replaced */
+    atomic_uint workers;                    /* made so far */
+    atomic_int sharing[2], busy[2]; /* of them: that ask for a share; [1]: those that read */
+    atomic_int checksum;            /* enum cairn_store_s3_checksum in use */
     atomic_int upload_checksum;
     atomic_bool no_create_only; /* If-None-Match was refused with 501 */
     atomic_bool misstates;      /* checksums that it states are wrong: none is believed */
@@ -126,7 +126,7 @@ struct cairn_s3_worker {
     struct cairn_s3_store *store;
     struct cairn_http_engine *engine;
     struct cairn_s3_tasks waiting, active;
-    struct cairn_store_request *unborn; /* no memory for a task; linked by worker_private */
+    struct cairn_store_request *without_task; /* no memory for a task; linked by worker_private */
     struct cairn_sigv4_signer signer;
     uint64_t signer_generation, refused_generation;
     bool keys_expire;
@@ -151,10 +151,10 @@ static inline uint64_t cairn_s3_mono_ms(const struct cairn_s3_store *store) {
 enum cairn_code cairn_s3_of(struct cairn_store *base, struct cairn_s3_store **ret,
                             struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- meet.c ---- */
+/* ---- capabilities.c ---- */
 
-enum cairn_code cairn_s3_meet(struct cairn_store *base, const char *by, bool may_list,
-                              char ret_from[160], struct cairn_error *err);
+enum cairn_code cairn_s3_probe(struct cairn_store *base, const char *by, bool may_list,
+                               char ret_from[160], struct cairn_error *err);
 enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_written,
                                       struct cairn_error *err);
 enum cairn_code cairn_s3_tidy(struct cairn_store *base, struct cairn_error *err);
@@ -174,7 +174,7 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task,
 
 /* ---- reply.c ---- */
 
-enum cairn_s3_verdict {
+enum cairn_s3_judgement {
     CAIRN_S3_DONE,      /* request->code and its outputs are final           */
     CAIRN_S3_FAILURE,   /* worth another try, if the retry policy agrees     */
     CAIRN_S3_SLOW,      /* the same, and the store asked for less            */
@@ -188,7 +188,7 @@ enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cai
 /* For GET with wants_crc32c: bytes that lie in `into` now. */
 void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, size_t size);
 /* FAILURE and SLOW leave the code for the case that it was the last try. */
-enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task);
+enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task);
 /* Before the end of a PUT or PART that may have been applied: where the store has not confirmed the
  * checksum, the bytes are summed here, after they were sent (O8). */
 void cairn_s3_reply_compare_sent(struct cairn_s3_task *task);
@@ -215,12 +215,12 @@ void cairn_s3_delete_choose(struct cairn_s3_task *task);
 enum cairn_code cairn_s3_delete_write(struct cairn_s3_task *task,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* What a good answer said. CAIRN_OK in *ret_error: all are gone. */
-enum cairn_s3_verdict cairn_s3_delete_take(struct cairn_s3_task *task,
-                                           struct cairn_error *ret_error);
-/* A refusal of the one key of this try is its own; true: it is noted, and *ret_verdict is what is
+enum cairn_s3_judgement cairn_s3_delete_take(struct cairn_s3_task *task,
+                                             struct cairn_error *ret_error);
+/* A refusal of the one key of this try is its own; true: it is noted, and *ret_judgement is what is
  * next, with *ret_error as above. */
 bool cairn_s3_delete_refused(struct cairn_s3_task *task, const struct cairn_error *why,
-                             bool is_final, enum cairn_s3_verdict *ret_verdict,
+                             bool is_final, enum cairn_s3_judgement *ret_judgement,
                              struct cairn_error *ret_error);
 /* Is it DeleteObjects itself that the store does not do? Then the keys go one by one. */
 bool cairn_s3_delete_split(struct cairn_s3_task *task, const char *code, bool is_final);

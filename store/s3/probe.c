@@ -8,7 +8,7 @@
 
 #include "common/crc32c.h"
 #include "common/id.h"
-#include "store/s3/learn.h"
+#include "store/s3/probe.h"
 
 #define TOKEN "00000000-0000-4000-8000-00000000d0c7"
 #define CHECK_MS 30000
@@ -18,7 +18,7 @@
 struct check {
     struct cairn_s3_store *store;
     struct cairn_store_worker *worker;
-    const struct cairn_store_s3_meeting *meeting;
+    const struct cairn_store_s3_probe_options *options;
     struct cairn_store_profile *profile;
     bool may_list;
     bool misstates; /* a checksum that the store stated was not that of its bytes */
@@ -36,11 +36,11 @@ const char *cairn_store_s3_check_text(enum cairn_store_s3_check check) {
 }
 
 static void say(const struct check *check, enum cairn_store_s3_check what, bool holds) {
-    if (check->meeting->found) check->meeting->found(check->meeting->owner, what, holds);
+    if (check->options->found) check->options->found(check->options->owner, what, holds);
 }
 
 static uint32_t limit_ms(const struct check *check) {
-    uint32_t asked = check->store->config.options.learn_ms;
+    uint32_t asked = check->store->config.options.probe_ms;
     return asked ? asked : CHECK_MS;
 }
 
@@ -291,14 +291,15 @@ static void remove_own(struct check *check) {
     say(check, CAIRN_S3_CHECK_DELETES, code == CAIRN_OK);
 }
 
-enum cairn_code cairn_s3_learn(struct cairn_s3_store *store, const struct cairn_s3_learning *how,
-                               struct cairn_error *err) {
+enum cairn_code cairn_s3_probe_run(struct cairn_s3_store *store,
+                                   const struct cairn_s3_probe_scope *how,
+                                   struct cairn_error *err) {
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(&store->base, &worker, err));
     struct cairn_store_profile found = store->base.profile;
     struct check check = {.store = store,
                           .worker = worker,
-                          .meeting = how->meeting,
+                          .options = how->options,
                           .profile = &found,
                           .may_list = how->may_list};
     char id[CAIRN_UUID_TEXT_BYTES];

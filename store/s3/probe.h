@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * learn: what a store really does, found by doing it; for this room alone.
+ * probe: the capabilities of an endpoint, found by requests; for this room alone.
  *
  * Why:     headers that a store ignores in silence look like success.
  * Promise: 1   each test sends something that a store which keeps its word must refuse.
@@ -8,7 +8,7 @@
  *              who may.
  * Limits:  some 20 requests.
  * Threads: before other threads use the store.
- * Next:    store/s3/meet.c decides whether anything must be tested.
+ * Next:    store/s3/capabilities.c decides whether anything must be tested.
  */
 #pragma once
 
@@ -16,10 +16,11 @@
 
 #define CAIRN_S3_TEST_PREFIX ".cairn/doctor/"
 
-struct cairn_s3_learning {
+struct cairn_s3_probe_scope {
     bool may_list;    /* these keys should be able to list uploads */
     bool check_alone; /* all is known but whether sent checksums are checked */
-    const struct cairn_store_s3_meeting *meeting; /* hears what is found */
+    const struct cairn_store_s3_probe_options *options; /* hears what is found */
 };
-enum cairn_code cairn_s3_learn(struct cairn_s3_store *store, const struct cairn_s3_learning *how,
-                               struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_s3_probe_run(struct cairn_s3_store *store,
+                                   const struct cairn_s3_probe_scope *how,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

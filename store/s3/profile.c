@@ -12,7 +12,7 @@
 #define MAJOR 1
 
 static const char *const methods[] = {"", "crc32c", "md5", "none"}; /* enum's order */
-static const char *const honours[] = {"honoured", "ignored", "refused"};
+static const char *const conditions[] = {"honoured", "ignored", "refused"};
 
 /* The place of word in words; count when it is none of them. */
 static size_t place_of(const char *word, const char *const *words, size_t count) {
@@ -23,39 +23,41 @@ static size_t place_of(const char *word, const char *const *words, size_t count)
 
 /* ---- as text ---- */
 
-enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_lesson *lesson, struct cairn_buf *ret,
-                                        struct cairn_error *err) {
+enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_findings *findings,
+                                        struct cairn_buf *ret, struct cairn_error *err) {
     char tested_at[32];
-    const char *method = lesson->method == CAIRN_S3_CHECKSUM_AUTO ? NULL : methods[lesson->method];
-    cairn_time_text(lesson->tested_ms, false, tested_at);
-    CAIRN_AUTO_JSON json_t *json = json_pack(
-        "{si ss ss ss ss ss ss? ss sb sb sb sb sb sI sI sI}", KIND, MAJOR, "endpoint",
-        lesson->endpoint, "region", lesson->region, "addressing", lesson->addressing, "tested_at",
-        tested_at, "tested_by", lesson->by, "upload_check", method, "create_only_put",
-        honours[lesson->create_put], "create_only_complete", lesson->create_complete, "keeps_token",
-        lesson->keeps_token, "lists_uploads", lesson->lists_uploads, "lists_part_checksums",
-        lesson->lists_part_checksums, "misstates_checksums", lesson->misstates,
-        "part_bytes_min", (json_int_t)lesson->part_bytes_min,
-        "part_bytes_max", (json_int_t)lesson->part_bytes_max, "part_count_max",
-        (json_int_t)lesson->part_count_max);
+    const char *method =
+        findings->method == CAIRN_S3_CHECKSUM_AUTO ? NULL : methods[findings->method];
+    cairn_time_text(findings->tested_ms, false, tested_at);
+    CAIRN_AUTO_JSON json_t *json =
+        json_pack("{si ss ss ss ss ss ss? ss sb sb sb sb sb sI sI sI}", KIND, MAJOR, "endpoint",
+                  findings->endpoint, "region", findings->region, "addressing",
+                  findings->addressing, "tested_at", tested_at, "tested_by", findings->by,
+                  "upload_check", method, "create_only_put", conditions[findings->create_put],
+                  "create_only_complete", findings->create_complete, "keeps_token",
+                  findings->keeps_token, "lists_uploads", findings->lists_uploads,
+                  "lists_part_checksums", findings->lists_part_checksums, "misstates_checksums",
+                  findings->misstates, "part_bytes_min", (json_int_t)findings->part_bytes_min,
+                  "part_bytes_max", (json_int_t)findings->part_bytes_max, "part_count_max",
+                  (json_int_t)findings->part_count_max);
     if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for profile.json");
     return cairn_json_dump(json, ret, err);
 }
 
-static enum cairn_code take_words(struct cairn_s3_lesson *ret, const char *method,
+static enum cairn_code take_words(struct cairn_s3_findings *ret, const char *method,
                                   const char *create_put, const char *tested_at,
                                   struct cairn_error *err) {
     size_t which = method ? place_of(method, methods, CAIRN_COUNT(methods)) : 0;
-    size_t honour = place_of(create_put, honours, CAIRN_COUNT(honours));
-    if (which == CAIRN_COUNT(methods) || honour == CAIRN_COUNT(honours))
+    size_t condition = place_of(create_put, conditions, CAIRN_COUNT(conditions));
+    if (which == CAIRN_COUNT(methods) || condition == CAIRN_COUNT(conditions))
         return cairn_fail(err, CAIRN_CORRUPT, "\"%.32s\" or \"%.32s\" is no known word",
                           method ? method : "", create_put);
     ret->method = (enum cairn_store_s3_checksum)which;
-    ret->create_put = (enum cairn_s3_honour)honour;
+    ret->create_put = (enum cairn_s3_condition)condition;
     return cairn_s3_time_iso(tested_at, &ret->tested_ms, err);
 }
 
-static enum cairn_code read_fields(const json_t *json, struct cairn_s3_lesson *ret,
+static enum cairn_code read_fields(const json_t *json, struct cairn_s3_findings *ret,
                                    struct cairn_error *err) {
     const char *endpoint = "", *region = "", *by = "", *at = "", *method = NULL, *create_put = "";
     const struct cairn_json_field fields[] = {
@@ -84,9 +86,9 @@ static enum cairn_code read_fields(const json_t *json, struct cairn_s3_lesson *r
     return take_words(ret, method, create_put, at, err);
 }
 
-enum cairn_code cairn_s3_profile_decode(struct cairn_view text, struct cairn_s3_lesson *ret,
+enum cairn_code cairn_s3_profile_decode(struct cairn_view text, struct cairn_s3_findings *ret,
                                         struct cairn_error *err) {
-    struct cairn_s3_lesson lesson = {0};
+    struct cairn_s3_findings findings = {0};
     CAIRN_AUTO_JSON json_t *json = NULL;
     enum cairn_code code = cairn_json_parse(text, (struct cairn_json_limits){0}, &json, err);
     const json_t *major = code ? NULL : json_object_get(json, KIND);
@@ -95,9 +97,9 @@ enum cairn_code cairn_s3_profile_decode(struct cairn_view text, struct cairn_s3_
                           (long long)json_integer_value(major), MAJOR);
     if (!code && !json_is_integer(major))
         code = cairn_fail(err, CAIRN_CORRUPT, "it does not say " KIND);
-    if (!code) code = read_fields(json, &lesson, err);
+    if (!code) code = read_fields(json, &findings, err);
     if (code) return cairn_within(err, CAIRN_CORRUPT, "profile.json");
-    *ret = lesson;
+    *ret = findings;
     return CAIRN_OK;
 }
 
@@ -127,12 +129,12 @@ static enum cairn_store_s3_checksum method_of(struct cairn_s3_store *store) {
     return md5 ? CAIRN_S3_CHECKSUM_MD5 : CAIRN_S3_CHECKSUM_CRC32C;
 }
 
-void cairn_s3_profile_take(struct cairn_s3_store *store, struct cairn_s3_lesson *ret) {
+void cairn_s3_profile_take(struct cairn_s3_store *store, struct cairn_s3_findings *ret) {
     const struct cairn_store_profile *profile = &store->base.profile;
     struct cairn_store_s3_place place;
     (void)cairn_store_s3_place(&store->base, &place);
-    *ret = (struct cairn_s3_lesson){
-        .tested_ms = store->lesson.tested_ms,
+    *ret = (struct cairn_s3_findings){
+        .tested_ms = store->findings.tested_ms,
         .method = method_of(store),
         .create_put = atomic_load(&store->no_create_only) ? CAIRN_S3_REFUSED
                       : profile->create_only_put          ? CAIRN_S3_HONOURED
@@ -148,14 +150,14 @@ void cairn_s3_profile_take(struct cairn_s3_store *store, struct cairn_s3_lesson 
     };
     memcpy(ret->endpoint, place.endpoint, sizeof ret->endpoint);
     memcpy(ret->region, place.region, sizeof ret->region);
-    memcpy(ret->by, store->lesson.by, sizeof ret->by);
+    memcpy(ret->by, store->findings.by, sizeof ret->by);
     (void)cairn_text_copy(ret->addressing, sizeof ret->addressing, place.addressing);
 }
 
-void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_lesson *lesson,
+void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_findings *findings,
                             bool *ret_check_known) {
     struct cairn_store_profile *profile = &store->base.profile;
-    enum cairn_store_s3_checksum wanted = store->config.options.checksum, found = lesson->method;
+    enum cairn_store_s3_checksum wanted = store->config.options.checksum, found = findings->method;
     bool automatic = wanted == CAIRN_S3_CHECKSUM_AUTO;
     *ret_check_known = found != CAIRN_S3_CHECKSUM_AUTO && (automatic || wanted == found);
     if (wanted == CAIRN_S3_CHECKSUM_NONE) *ret_check_known = true;
@@ -164,20 +166,20 @@ void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_
             found != CAIRN_S3_CHECKSUM_NONE && wanted != CAIRN_S3_CHECKSUM_NONE;
     if (automatic && found == CAIRN_S3_CHECKSUM_MD5)
         atomic_store(&store->checksum, CAIRN_S3_CHECKSUM_MD5);
-    if (lesson->misstates) atomic_store(&store->misstates, true);
-    if (lesson->misstates && automatic && found == CAIRN_S3_CHECKSUM_NONE)
+    if (findings->misstates) atomic_store(&store->misstates, true);
+    if (findings->misstates && automatic && found == CAIRN_S3_CHECKSUM_NONE)
         atomic_store(&store->checksum, CAIRN_S3_CHECKSUM_NONE);
-    profile->create_only_put = lesson->create_put == CAIRN_S3_HONOURED;
-    if (lesson->create_put == CAIRN_S3_REFUSED) atomic_store(&store->no_create_only, true);
-    profile->create_only_complete = lesson->create_complete;
-    profile->head_has_token = lesson->keeps_token;
-    profile->lists_uploads = lesson->lists_uploads;
+    profile->create_only_put = findings->create_put == CAIRN_S3_HONOURED;
+    if (findings->create_put == CAIRN_S3_REFUSED) atomic_store(&store->no_create_only, true);
+    profile->create_only_complete = findings->create_complete;
+    profile->head_has_token = findings->keeps_token;
+    profile->lists_uploads = findings->lists_uploads;
     /* Only of parts that were sent with one. */
-    profile->lists_part_checksums = lesson->lists_part_checksums &&
+    profile->lists_part_checksums = findings->lists_part_checksums &&
                                     wanted != CAIRN_S3_CHECKSUM_MD5 &&
                                     wanted != CAIRN_S3_CHECKSUM_NONE;
-    profile->part_bytes_min = lesson->part_bytes_min;
-    profile->part_bytes_max = lesson->part_bytes_max;
-    profile->part_count_max = lesson->part_count_max;
+    profile->part_bytes_min = findings->part_bytes_min;
+    profile->part_bytes_max = findings->part_bytes_max;
+    profile->part_count_max = findings->part_count_max;
     cairn_s3_profile_note(profile);
 }

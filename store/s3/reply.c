@@ -136,8 +136,9 @@ void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, si
 /* ---- failing ---- */
 
 /* Sets the code that holds if this was the last try. */
-static enum cairn_s3_verdict fail_with(struct cairn_s3_task *task, enum cairn_s3_verdict verdict,
-                                       const struct cairn_error *error) {
+static enum cairn_s3_judgement fail_with(struct cairn_s3_task *task,
+                                         enum cairn_s3_judgement judgement,
+                                         const struct cairn_error *error) {
     struct cairn_store_request *request = task->request;
     request->code = error->code;
     request->error = *error;
@@ -145,14 +146,14 @@ static enum cairn_s3_verdict fail_with(struct cairn_s3_task *task, enum cairn_s3
     cairn_error_request_id(&request->error, task->seen.request_id);
     request->ambiguous = task->may_be_applied;
     task->last = request->error;
-    return verdict;
+    return judgement;
 }
 
-#define FAIL(task, verdict, code, ...)                                                             \
+#define FAIL(task, judgement, code, ...)                                                           \
     do {                                                                                           \
         struct cairn_error fail_error = {0};                                                       \
         cairn_fail(&fail_error, (code), __VA_ARGS__);                                              \
-        return fail_with((task), (verdict), &fail_error);                                          \
+        return fail_with((task), (judgement), &fail_error);                                        \
     } while (0)
 
 /* ---- success ---- */
@@ -171,7 +172,7 @@ static bool is_disputed(struct cairn_s3_task *task, uint32_t stated) {
            !source_changed(task->request);
 }
 
-static enum cairn_s3_verdict take_etag(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_etag(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     const struct cairn_store_profile *profile = &cairn_s3_store_of(task)->base.profile;
     uint32_t crc32c;
@@ -193,7 +194,7 @@ static enum cairn_s3_verdict take_etag(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-static enum cairn_s3_verdict take_head(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_head(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     if (task->http.content_length == UINT64_MAX)
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "the store does not say how long it is");
@@ -205,7 +206,7 @@ static enum cairn_s3_verdict take_head(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-static enum cairn_s3_verdict take_range(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_range(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     if (task->http.reply_bytes != request->length) /* S15 */
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_UNAVAILABLE,
@@ -216,7 +217,7 @@ static enum cairn_s3_verdict take_range(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-static void learn_upload_checksum(struct cairn_s3_task *task) {
+static void note_upload_checksum(struct cairn_s3_task *task) {
     int kind = CAIRN_S3_UPLOAD_IGNORED;
     if (!task->used_checksum) return;
     if (!strcasecmp(task->seen.checksum_type, "FULL_OBJECT"))
@@ -256,7 +257,7 @@ static enum cairn_code read_document(struct cairn_s3_task *task, struct cairn_er
     switch (request->op) {
     case CAIRN_STORE_UPLOAD_CREATE:
         CAIRN_TRY(cairn_xml_upload_id(text, request->upload_id, err));
-        learn_upload_checksum(task);
+        note_upload_checksum(task);
         return CAIRN_OK;
     case CAIRN_STORE_UPLOAD_COMPLETE:
         return cairn_xml_completed(text, request->etag, err);
@@ -268,7 +269,7 @@ static enum cairn_code read_document(struct cairn_s3_task *task, struct cairn_er
     }
 }
 
-static enum cairn_s3_verdict take_document(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_document(struct cairn_s3_task *task) {
     struct cairn_error error = {0};
     struct cairn_store_request *request = task->request;
     if (read_document(task, &error) != CAIRN_OK) {
@@ -294,7 +295,7 @@ static enum cairn_s3_verdict take_document(struct cairn_s3_task *task) {
 }
 
 /* The answer to a removal has no body; what comes with one is a portal's page (S04). */
-static enum cairn_s3_verdict take_removal(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_removal(struct cairn_s3_task *task) {
     if (task->reply.size)
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "a removal was answered with a document");
     task->request->code = CAIRN_OK;
@@ -302,14 +303,14 @@ static enum cairn_s3_verdict take_removal(struct cairn_s3_task *task) {
 }
 
 /* Each key has an outcome of its own (S27); what is not decided is asked again. */
-static enum cairn_s3_verdict take_deletions(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_deletions(struct cairn_s3_task *task) {
     struct cairn_error error = {0};
-    enum cairn_s3_verdict verdict = cairn_s3_delete_take(task, &error);
+    enum cairn_s3_judgement judgement = cairn_s3_delete_take(task, &error);
     task->request->code = CAIRN_OK;
-    return error.code ? fail_with(task, verdict, &error) : verdict;
+    return error.code ? fail_with(task, judgement, &error) : judgement;
 }
 
-static enum cairn_s3_verdict take_success(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_success(struct cairn_s3_task *task) {
     switch (task->request->op) {
     case CAIRN_STORE_PUT:
     case CAIRN_STORE_UPLOAD_PART:
@@ -436,7 +437,7 @@ void cairn_s3_reply_compare_sent(struct cairn_s3_task *task) {
     (void)fail_with(task, CAIRN_S3_DONE, &error);
 }
 
-static enum cairn_s3_verdict verdict_of(const struct cairn_s3_meaning *meaning) {
+static enum cairn_s3_judgement judgement_of(const struct cairn_s3_meaning *meaning) {
     if (meaning->policy == CAIRN_S3_REPEAT) return CAIRN_S3_FAILURE;
     return meaning->policy == CAIRN_S3_SLOW_DOWN ? CAIRN_S3_SLOW : CAIRN_S3_DONE;
 }
@@ -444,20 +445,20 @@ static enum cairn_s3_verdict verdict_of(const struct cairn_s3_meaning *meaning) 
 /* Of one key among many, where they are deleted one by one. false: it is no such thing. */
 static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
                              const struct cairn_xml_problem *problem,
-                             enum cairn_s3_verdict *ret_verdict) {
+                             enum cairn_s3_judgement *ret_judgement) {
     struct cairn_error why = {0}, error = {0};
     if (task->request->op != CAIRN_STORE_DELETE_MANY) return false;
     if (meaning->code != CAIRN_NOT_FOUND)
         cairn_fail(&why, meaning->code, "%d %s", task->http.status, problem->code);
     bool is_final = meaning->policy != CAIRN_S3_REPEAT && meaning->policy != CAIRN_S3_SLOW_DOWN;
-    if (!cairn_s3_delete_refused(task, &why, is_final, ret_verdict, &error)) return false;
+    if (!cairn_s3_delete_refused(task, &why, is_final, ret_judgement, &error)) return false;
     task->request->code = CAIRN_OK;
-    if (error.code) *ret_verdict = fail_with(task, *ret_verdict, &error);
+    if (error.code) *ret_judgement = fail_with(task, *ret_judgement, &error);
     return true;
 }
 
-static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
-                                          const struct cairn_xml_problem *problem) {
+static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
+                                            const struct cairn_xml_problem *problem) {
     struct cairn_store_request *request = task->request;
     int status = task->http.status;
     struct cairn_s3_meaning meaning = cairn_s3_meaning_of(problem->code, status);
@@ -470,7 +471,7 @@ static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
         cairn_s3_delete_split(task, problem->code, is_final))
         return CAIRN_S3_CORRECTED;
     if (correct(task, &meaning, problem)) return CAIRN_S3_CORRECTED;
-    enum cairn_s3_verdict of_key;
+    enum cairn_s3_judgement of_key;
     if (take_refused_key(task, &meaning, problem, &of_key)) return of_key;
     if (!task->seen.request_id[0])
         (void)cairn_text_copy(task->seen.request_id, sizeof task->seen.request_id,
@@ -483,14 +484,14 @@ static enum cairn_s3_verdict take_refusal(struct cairn_s3_task *task,
     if (meaning.policy == CAIRN_S3_REPEAT && (status < 300 || status >= 500))
         task->may_be_applied = true;
     if (!problem->code[0])
-        FAIL(task, verdict_of(&meaning), meaning.code, "the store answered %d", status);
-    FAIL(task, verdict_of(&meaning), meaning.code, "%d %s%s%s", status, problem->code,
+        FAIL(task, judgement_of(&meaning), meaning.code, "the store answered %d", status);
+    FAIL(task, judgement_of(&meaning), meaning.code, "%d %s%s%s", status, problem->code,
          problem->message[0] ? ": " : "", problem->message);
 }
 
 /* ---- no whole reply ---- */
 
-static enum cairn_s3_verdict take_loss(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_loss(struct cairn_s3_task *task) {
     const struct cairn_http_request *http = &task->http;
     struct cairn_store_request *request = task->request;
     bool is_final = http->code == CAIRN_FORBIDDEN || http->code == CAIRN_INVALID ||
@@ -503,7 +504,7 @@ static enum cairn_s3_verdict take_loss(struct cairn_s3_task *task) {
     return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &http->error);
 }
 
-enum cairn_s3_verdict cairn_s3_reply_judge(struct cairn_s3_task *task) {
+enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
     const struct cairn_http_request *http = &task->http;
     struct cairn_xml_problem problem = {0};
     bool cut_error = http->code == CAIRN_PROTOCOL && http->status >= 300;

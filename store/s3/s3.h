@@ -58,7 +58,7 @@ struct cairn_store_s3_options {
     uint64_t bandwidth_bytes_per_s; /* sent, all workers together; 0 = no cap */
     uint32_t connect_ms, stall_ms;  /* 0 = 5 s, 30 s */
     uint32_t deadline_ms;           /* 0 = 5 min: of requests that bring none */
-    uint32_t learn_ms;              /* 0 = 30 s: of each request of cairn_store_s3_learn */
+    uint32_t probe_ms;              /* 0 = 30 s: of each request of cairn_store_s3_probe_all */
 };
 
 /* Where requests go: a bucket's name is in the host where addressing is "virtual". Any thread. */
@@ -78,7 +78,7 @@ enum cairn_store_s3_check {
 };
 const char *cairn_store_s3_check_text(enum cairn_store_s3_check check); /* its sentence */
 
-struct cairn_store_s3_meeting {
+struct cairn_store_s3_probe_options {
     const char *by; /* who tests: "server", "uploader", "doctor" */
     bool may_list;  /* keys that should be able to list; others are not tested for it */
     bool anew;      /* whatever is known already */
@@ -90,12 +90,12 @@ struct cairn_store_s3_meeting {
  * says of this endpoint is believed for a week; what it does not say is tried, under keys that
  * begin with .cairn/doctor/ and are deleted again by who may. ret_from, which may be NULL: where it
  * is known from. Fails when the store cannot be read, or had to be tested and cannot be written. */
-enum cairn_code cairn_store_s3_meet(struct cairn_store *store,
-                                    const struct cairn_store_s3_meeting *meeting,
-                                    char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_s3_probe(struct cairn_store *store,
+                                     const struct cairn_store_s3_probe_options *options,
+                                     char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
 /* The same, all anew and with all rights; ret_report, which may be NULL: "SENTENCE: yes" a line. */
-enum cairn_code cairn_store_s3_learn(struct cairn_store *store, struct cairn_buf *ret_report,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_s3_probe_all(struct cairn_store *store, struct cairn_buf *ret_report,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* What a bucket says of itself: GET of its "lifecycle", "versioning" or "object-lock", tried once.
  * CAIRN_OK: there was an answer, of any status. */
 struct cairn_store_s3_answer {

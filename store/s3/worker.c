@@ -79,8 +79,8 @@ static void finish_late(struct cairn_s3_task *task) {
 
 /* ---- replies ---- */
 
-static enum cairn_retry_verdict report(struct cairn_s3_task *task,
-                                       enum cairn_retry_outcome outcome) {
+static enum cairn_retry_decision report(struct cairn_s3_task *task,
+                                        enum cairn_retry_outcome outcome) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
     CAIRN_HOLD(&store->lock);
     return cairn_retry_result(&store->locked.retry, &task->ticket, outcome,
@@ -102,7 +102,7 @@ static void wait_again(struct cairn_s3_task *task) {
     TAILQ_INSERT_HEAD(&worker->waiting, task, place);
 }
 
-static void learn_hedge(struct cairn_s3_task *task) {
+static void note_answer_time(struct cairn_s3_task *task) {
     const struct cairn_http_request *http = &task->http;
     if (task->request->op != CAIRN_STORE_UPLOAD_PART || task->request->code) return;
     if (http->sent_at_us && http->reply_at_us > http->sent_at_us)
@@ -116,12 +116,12 @@ static bool is_for_head(const struct cairn_s3_task *task) {
            task->ticket.tries_sent >= COMPLETE_TRIES_MAX;
 }
 
-static void act_on(struct cairn_s3_task *task, enum cairn_s3_verdict verdict) {
+static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement) {
     bool answered = task->http.status != 0;
-    switch (verdict) {
+    switch (judgement) {
     case CAIRN_S3_DONE:
         (void)report(task, answered ? CAIRN_RETRY_GOOD : CAIRN_RETRY_FAILURE);
-        learn_hedge(task);
+        note_answer_time(task);
         finish(task);
         return;
     case CAIRN_S3_CORRECTED:
@@ -138,10 +138,10 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_verdict verdict) {
     case CAIRN_S3_SLOW:
         break;
     }
-    enum cairn_retry_outcome outcome = verdict == CAIRN_S3_SLOW ? CAIRN_RETRY_SLOW_DOWN
-                                       : task->http.reached     ? CAIRN_RETRY_FAILURE
-                                                                : CAIRN_RETRY_UNREACHED;
-    enum cairn_retry_verdict again = report(task, outcome);
+    enum cairn_retry_outcome outcome = judgement == CAIRN_S3_SLOW ? CAIRN_RETRY_SLOW_DOWN
+                                       : task->http.reached       ? CAIRN_RETRY_FAILURE
+                                                                  : CAIRN_RETRY_UNREACHED;
+    enum cairn_retry_decision again = report(task, outcome);
     if (again == CAIRN_RETRY_GIVE_UP || is_for_head(task))
         finish(task);
     else
@@ -159,9 +159,9 @@ static void on_http_done(struct cairn_http_request *http) {
         wait_again(task);
         return;
     }
-    enum cairn_s3_verdict verdict = cairn_s3_reply_judge(task);
+    enum cairn_s3_judgement judgement = cairn_s3_reply_judge(task);
     if (!task->cancelling) {
-        act_on(task, verdict);
+        act_on(task, judgement);
         return;
     }
     drop(task);
@@ -210,10 +210,10 @@ static void start(struct cairn_s3_task *task, uint64_t now) {
     TAILQ_INSERT_HEAD(&worker->active, task, place);
 }
 
-static void refuse_unborn(struct cairn_s3_worker *worker) {
-    while (worker->unborn) {
-        struct cairn_store_request *request = worker->unborn;
-        worker->unborn = request->worker_private;
+static void refuse_without_task(struct cairn_s3_worker *worker) {
+    while (worker->without_task) {
+        struct cairn_store_request *request = worker->without_task;
+        worker->without_task = request->worker_private;
         request->worker_private = NULL;
         request->code =
             cairn_fail(&request->error, CAIRN_NO_MEMORY, "no memory for a request to the store");
@@ -304,7 +304,7 @@ enum cairn_code cairn_s3_poll(struct cairn_store_worker *base, uint32_t timeout_
     struct cairn_s3_worker *worker = worker_of(base);
     uint64_t until = cairn_mono_ms() + timeout_ms, finished = worker->finished_count;
     for (;;) {
-        refuse_unborn(worker);
+        refuse_without_task(worker);
         bool watching = hedge(worker);
         uint64_t next_ms = start_waiting(worker), now = cairn_s3_mono_ms(worker->store);
         uint64_t left = cairn_mono_ms() < until ? until - cairn_mono_ms() : 0;
@@ -322,8 +322,8 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
     struct cairn_s3_worker *worker = worker_of(base);
     struct cairn_s3_task *task = calloc(1, sizeof *task);
     if (!task) {
-        request->worker_private = worker->unborn;
-        worker->unborn = request;
+        request->worker_private = worker->without_task;
+        worker->without_task = request;
         return;
     }
     uint64_t now = cairn_s3_mono_ms(worker->store);
@@ -340,8 +340,9 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
     worker->reads = request->op == CAIRN_STORE_GET;
 }
 
-static bool cancel_unborn(struct cairn_s3_worker *worker, struct cairn_store_request *request) {
-    struct cairn_store_request **at = &worker->unborn;
+static bool cancel_without_task(struct cairn_s3_worker *worker,
+                                struct cairn_store_request *request) {
+    struct cairn_store_request **at = &worker->without_task;
     while (*at && *at != request) at = (struct cairn_store_request **)&(*at)->worker_private;
     if (!*at) return false;
     *at = request->worker_private;
@@ -352,7 +353,7 @@ void cairn_s3_cancel(struct cairn_store_worker *base, struct cairn_store_request
     struct cairn_s3_worker *worker = worker_of(base);
     struct cairn_error error = {0};
     enum cairn_code code = cairn_fail(&error, CAIRN_CANCELLED, "cancelled");
-    if (cancel_unborn(worker, request)) {
+    if (cancel_without_task(worker, request)) {
         request->worker_private = NULL;
         request->code = code;
         request->error = error;
@@ -437,7 +438,7 @@ enum cairn_code cairn_s3_worker_new(struct cairn_store *base, struct cairn_store
 
 void cairn_s3_worker_free(struct cairn_store_worker *base) {
     struct cairn_s3_worker *worker = worker_of(base);
-    refuse_unborn(worker);
+    refuse_without_task(worker);
     struct cairn_s3_task *first;
     while ((first = TAILQ_FIRST(&worker->waiting))) cairn_s3_cancel(base, first->request);
     while ((first = TAILQ_FIRST(&worker->active))) cairn_s3_cancel(base, first->request);

@@ -23,7 +23,7 @@ static bool open_rig(struct cairn_rig *rig, enum cairn_store_s3_checksum checksu
     return cairn_test_check(code == CAIRN_OK, __FILE__, __LINE__, "open: %s", err.message);
 }
 
-static const struct cairn_s3_lesson sample = {
+static const struct cairn_s3_findings sample = {
     .endpoint = "https://s3.example.com",
     .region = "us-east-1",
     .addressing = "path",
@@ -47,9 +47,9 @@ TEST(a_profile_is_read_as_it_was_written) {
     struct cairn_error err = {0};
     for (size_t i = 0; i < CAIRN_COUNT(methods); i++) {
         CAIRN_AUTO(buf) text = {0};
-        struct cairn_s3_lesson there = sample, back = {0};
+        struct cairn_s3_findings there = sample, back = {0};
         there.method = methods[i];
-        there.create_put = (enum cairn_s3_honour)(i % 3);
+        there.create_put = (enum cairn_s3_condition)(i % 3);
         REQUIRE_OK(cairn_s3_profile_encode(&there, &text, &err));
         REQUIRE_OK(cairn_s3_profile_decode(cairn_buf_view(&text), &back, &err));
         EXPECT_EQ_TEXT(back.endpoint, there.endpoint);
@@ -95,7 +95,7 @@ TEST(a_profile_that_makes_no_sense_is_refused) { /* P15a */
     };
     for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
         CAIRN_AUTO(buf) text = {0};
-        struct cairn_s3_lesson back = {0};
+        struct cairn_s3_findings back = {0};
         struct cairn_error err = {0};
         edited(rows[i].old, rows[i].new, &text);
         EXPECT_CODE(cairn_s3_profile_decode(cairn_buf_view(&text), &back, &err), rows[i].code);
@@ -106,11 +106,11 @@ TEST(a_profile_that_makes_no_sense_is_refused) { /* P15a */
 TEST(what_a_profile_says_becomes_what_the_store_is_known_for) {
     CAIRN_AUTO(rig) rig = {0};
     REQUIRE(open_rig(&rig, CAIRN_S3_CHECKSUM_AUTO));
-    struct cairn_s3_lesson lesson = sample, now;
+    struct cairn_s3_findings findings = sample, now;
     const struct cairn_store_profile *profile = cairn_store_profile(rig.store);
     bool known = false;
     EXPECT(!profile->create_only_put && !profile->part_checksum);
-    cairn_s3_profile_adopt(rig.s3, &lesson, &known);
+    cairn_s3_profile_adopt(rig.s3, &findings, &known);
     EXPECT(known && profile->create_only_put && profile->part_checksum);
     EXPECT(profile->lists_part_checksums);
     EXPECT_EQ_U64(profile->part_count_max, 1000);
@@ -124,14 +124,14 @@ TEST(what_a_profile_says_becomes_what_the_store_is_known_for) {
 TEST(a_store_that_was_found_to_refuse_is_not_asked_again_and_that_is_told) { /* S21 */
     CAIRN_AUTO(rig) rig = {0};
     REQUIRE(open_rig(&rig, CAIRN_S3_CHECKSUM_AUTO));
-    struct cairn_s3_lesson lesson = sample, now;
+    struct cairn_s3_findings findings = sample, now;
     struct cairn_store_health health;
     bool known = false;
-    lesson.method = CAIRN_S3_CHECKSUM_MD5;
-    lesson.create_put = CAIRN_S3_REFUSED;
+    findings.method = CAIRN_S3_CHECKSUM_MD5;
+    findings.create_put = CAIRN_S3_REFUSED;
     cairn_store_health(rig.store, &health);
     EXPECT(!health.degraded);
-    cairn_s3_profile_adopt(rig.s3, &lesson, &known);
+    cairn_s3_profile_adopt(rig.s3, &findings, &known);
     EXPECT(known && cairn_store_profile(rig.store)->part_checksum);
     cairn_store_health(rig.store, &health);
     EXPECT(health.degraded);
@@ -156,10 +156,10 @@ TEST(a_setting_is_stronger_than_a_profile) {
     for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
         CAIRN_AUTO(rig) rig = {0};
         REQUIRE(open_rig(&rig, rows[i].wanted));
-        struct cairn_s3_lesson lesson = sample, now;
+        struct cairn_s3_findings findings = sample, now;
         bool known = !rows[i].known;
-        lesson.method = rows[i].found;
-        cairn_s3_profile_adopt(rig.s3, &lesson, &known);
+        findings.method = rows[i].found;
+        cairn_s3_profile_adopt(rig.s3, &findings, &known);
         EXPECT(known == rows[i].known);
         if (known) EXPECT(cairn_store_profile(rig.store)->part_checksum == rows[i].checked);
         EXPECT(cairn_store_profile(rig.store)->lists_part_checksums == rows[i].listed);

@@ -331,7 +331,7 @@ TEST(md5_is_checked_by_the_server) { /* S20 */
 TEST(what_the_store_does_is_found_out_and_nothing_is_left_behind) { /* H10 */
     LAB(lab, NULL);
     CAIRN_AUTO(buf) report = {0};
-    REQUIRE_OK(cairn_store_s3_learn(lab.store, &report, &err));
+    REQUIRE_OK(cairn_store_s3_probe_all(lab.store, &report, &err));
     const struct cairn_store_profile *profile = cairn_store_profile(lab.store);
     EXPECT(profile->head_has_token);
     EXPECT(strstr(report.data, "ranges are exact: yes\n"));

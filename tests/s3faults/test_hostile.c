@@ -99,7 +99,7 @@ TEST(e_pages_that_come_again_are_an_error_after_a_few) {
     EXPECT_CODE(code, CAIRN_STORE);
 }
 
-TEST(e_the_first_meeting_finds_out_whether_a_listing_is_what_was_asked_for) {
+TEST(e_a_probe_finds_out_whether_a_listing_holds_only_what_was_asked_for) {
     static const struct {
         const char *profile;
         enum cairn_code code;
@@ -113,7 +113,7 @@ TEST(e_the_first_meeting_finds_out_whether_a_listing_is_what_was_asked_for) {
     for (size_t i = 0; i < CAIRN_COUNT(kinds); i++) {
         WORLD(.profile = kinds[i].profile);
         CAIRN_AUTO(buf) report = {0};
-        EXPECT_CODE(cairn_store_s3_learn(world.store, &report, &err), kinds[i].code);
+        EXPECT_CODE(cairn_store_s3_probe_all(world.store, &report, &err), kinds[i].code);
         EXPECT(strstr(report.data, kinds[i].told) != NULL);
         if (kinds[i].code) continue;
         EXPECT(cairn_store_profile(world.store)->lists_uploads == kinds[i].lists_uploads);

@@ -17,7 +17,7 @@ static void overwritten_bytes_are_refused(const char *profile,
                                           enum cairn_store_s3_checksum checksum, bool met,
                                           uint64_t size) {
     WORLD(.profile = profile, .s3 = {.checksum = checksum});
-    if (met) REQUIRE_OK(cairn_store_s3_learn(world.store, NULL, &err));
+    if (met) REQUIRE_OK(cairn_store_s3_probe_all(world.store, NULL, &err));
     CAIRN_AUTO(s3run) run = {.size_bytes = size, .before = overwrite};
     enum cairn_code code = cairn_s3run_send(&world, &run);
     if (!EXPECT(code == CAIRN_SOURCE_CHANGED))
@@ -61,7 +61,7 @@ TEST(v26_a_lost_answer_proves_nothing_about_the_bytes) {
 TEST(v26_a_store_is_not_taken_for_one_that_checks_because_the_client_does) {
     WORLD(.profile = "radosgw");
     CAIRN_AUTO(buf) report = {0};
-    REQUIRE_OK(cairn_store_s3_learn(world.store, &report, &err));
+    REQUIRE_OK(cairn_store_s3_probe_all(world.store, &report, &err));
     EXPECT(!cairn_store_profile(world.store)->part_checksum);
     EXPECT(strstr(report.data, "the store checks the checksum of what it is sent: no") != NULL);
 }

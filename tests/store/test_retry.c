@@ -25,8 +25,8 @@ static uint64_t send(struct bench *b, struct cairn_retry_ticket *ticket) {
     }
     return waited;
 }
-static enum cairn_retry_verdict result(struct bench *b, struct cairn_retry_ticket *ticket,
-                                       enum cairn_retry_outcome outcome) {
+static enum cairn_retry_decision result(struct bench *b, struct cairn_retry_ticket *ticket,
+                                        enum cairn_retry_outcome outcome) {
     return cairn_retry_result(&b->retry, ticket, outcome, 0);
 }
 static void one_good(struct bench *b) {
@@ -39,13 +39,13 @@ TEST(at_a_healthy_endpoint_a_request_is_tried_five_times) { /* retry.h#1, P11 */
     struct bench b;
     bench_init(&b, 8);
     struct cairn_retry_ticket bad = {0};
-    enum cairn_retry_verdict verdict = CAIRN_RETRY_AGAIN;
-    while (verdict == CAIRN_RETRY_AGAIN && bad.tries_sent < 20) {
+    enum cairn_retry_decision decision = CAIRN_RETRY_AGAIN;
+    while (decision == CAIRN_RETRY_AGAIN && bad.tries_sent < 20) {
         send(&b, &bad);
-        verdict = result(&b, &bad, CAIRN_RETRY_FAILURE);
+        decision = result(&b, &bad, CAIRN_RETRY_FAILURE);
         one_good(&b);
     }
-    EXPECT(verdict == CAIRN_RETRY_GIVE_UP);
+    EXPECT(decision == CAIRN_RETRY_GIVE_UP);
     EXPECT_EQ_U64(bad.tries_sent, 5);
 }
 
@@ -55,13 +55,13 @@ TEST(a_request_that_is_put_off_again_and_again_is_not_given_up_after_five_tries)
     bench_init(&b, 8);
     struct cairn_retry_ticket put_off = {0};
     uint64_t waited = 0;
-    enum cairn_retry_verdict verdict = CAIRN_RETRY_AGAIN;
-    while (verdict == CAIRN_RETRY_AGAIN && put_off.tries_sent < 50) {
+    enum cairn_retry_decision decision = CAIRN_RETRY_AGAIN;
+    while (decision == CAIRN_RETRY_AGAIN && put_off.tries_sent < 50) {
         waited += send(&b, &put_off);
-        verdict = result(&b, &put_off, CAIRN_RETRY_SLOW_DOWN);
+        decision = result(&b, &put_off, CAIRN_RETRY_SLOW_DOWN);
         for (int i = 0; i < 20; i++) one_good(&b);
     }
-    EXPECT(verdict == CAIRN_RETRY_GIVE_UP);
+    EXPECT(decision == CAIRN_RETRY_GIVE_UP);
     EXPECT_EQ_U64(put_off.tries_sent, 20);
     EXPECT(waited > 20000); /* it does not hurry either */
 }
@@ -86,15 +86,15 @@ TEST(a_quarter_of_slow_downs_over_ten_thousand_requests_fails_none) { /* retry.h
     uint32_t chance = 1;
     for (int i = 0; i < 10000; i++) {
         struct cairn_retry_ticket ticket = {0};
-        enum cairn_retry_verdict verdict = CAIRN_RETRY_AGAIN;
-        while (verdict == CAIRN_RETRY_AGAIN) {
+        enum cairn_retry_decision decision = CAIRN_RETRY_AGAIN;
+        while (decision == CAIRN_RETRY_AGAIN) {
             send(&b, &ticket);
             chance = chance * 1664525u + 1013904223u;
             bool slow = (chance >> 16) % 4 == 0;
-            verdict = result(&b, &ticket, slow ? CAIRN_RETRY_SLOW_DOWN : CAIRN_RETRY_GOOD);
+            decision = result(&b, &ticket, slow ? CAIRN_RETRY_SLOW_DOWN : CAIRN_RETRY_GOOD);
             if (slow) one_good(&b); /* it works for others */
         }
-        if (!EXPECT(verdict == CAIRN_RETRY_DONE)) break;
+        if (!EXPECT(decision == CAIRN_RETRY_DONE)) break;
         cairn_clock_virtual_advance(&b.clock, 5);
     }
 }
@@ -106,12 +106,12 @@ TEST(extra_requests_stay_within_a_tenth_and_one_a_second) { /* retry.h#1 */
     uint64_t seed = cairn_test_seed();
     for (int i = 0; i < 5000; i++) {
         struct cairn_retry_ticket ticket = {0};
-        enum cairn_retry_verdict verdict;
+        enum cairn_retry_decision decision;
         do {
             send(&b, &ticket);
             bool fails = cairn_test_random(&seed) % 100 < 30;
-            verdict = result(&b, &ticket, fails ? CAIRN_RETRY_FAILURE : CAIRN_RETRY_GOOD);
-        } while (verdict == CAIRN_RETRY_AGAIN);
+            decision = result(&b, &ticket, fails ? CAIRN_RETRY_FAILURE : CAIRN_RETRY_GOOD);
+        } while (decision == CAIRN_RETRY_AGAIN);
         first++;
         extra += ticket.tries_sent - 1;
     }
@@ -136,10 +136,10 @@ TEST(an_outage_of_a_minute_fails_nothing_and_is_probed_gently) { /* retry.h#2 */
                 continue;
             }
             sent_paused += cairn_retry_paused(&b.retry);
-            enum cairn_retry_verdict verdict =
+            enum cairn_retry_decision decision =
                 result(&b, &tickets[i], down ? CAIRN_RETRY_FAILURE : CAIRN_RETRY_GOOD);
-            EXPECT(verdict != CAIRN_RETRY_GIVE_UP);
-            finished[i] = verdict == CAIRN_RETRY_DONE;
+            EXPECT(decision != CAIRN_RETRY_GIVE_UP);
+            finished[i] = decision == CAIRN_RETRY_DONE;
             done += finished[i];
         }
         cairn_clock_virtual_advance(&b.clock, 10);

@@ -303,7 +303,7 @@ static enum cairn_code presign(struct cairn_store *base, const char *key, uint32
     return cairn_store_presign(inner_of(base), key, expires_s, ret_url, ret_expires_s, err);
 }
 
-/* No meet: what is wrapped has been met. */
+/* No probe: the wrapped store has been probed. */
 static const struct cairn_store_vtable vtable = {.free = store_free,
                                                  .worker_new = worker_new,
                                                  .worker_free = worker_free,
