@@ -41,7 +41,8 @@ enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *e
     if (!session || session->pid != getpid()) return CAIRN_OK; /* the copy goes with the child */
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
     if (!cairn_client_saves_settle(session, deadline_ms)) deadline_ms = cairn_mono_ms();
-    const struct cairn_client_ask bye = {CAIRN_CLIENT_ASK(bye, 0), .deadline_ms = deadline_ms};
+    const struct cairn_client_request bye = {CAIRN_CLIENT_REQUEST(bye, 0),
+                                             .deadline_ms = deadline_ms};
     /* An uploader that does not answer hears the end of the socket, which means the same. */
     bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;
     enum cairn_code code = cairn_client_saves_last_problem(session, gone, err);

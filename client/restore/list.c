@@ -56,10 +56,10 @@ static enum cairn_code list_all(struct cairn_session *session, struct rows *rows
     char cursor[1024] = "";
     do {
         CAIRN_AUTO(frame) answer = {0};
-        const struct cairn_client_ask ask = {
-            CAIRN_CLIENT_ASK(list, .limit = PAGE, .cursor = cursor[0] ? cursor : NULL),
-            .patient = true, .deadline_ms = deadline_ms};
-        CAIRN_TRY(cairn_client_call(session, &ask, &answer, err));
+        const struct cairn_client_request request = {
+            CAIRN_CLIENT_REQUEST(list, .limit = PAGE, .cursor = cursor[0] ? cursor : NULL),
+            .waits = true, .deadline_ms = deadline_ms};
+        CAIRN_TRY(cairn_client_call(session, &request, &answer, err));
         struct cairn_msg_listed told = {0};
         struct cairn_msg_checkpoint_page page = {0};
         if (cairn_msg_listed_read(answer.message, "", &told, err) != CAIRN_OK ||

@@ -136,28 +136,29 @@ static json_t *read_message(const struct reading *reading, const struct batch *b
     return CAIRN_PACK(read, .restore = reading->restore->id, .ranges = ranges);
 }
 
-static struct cairn_client_ask read_ask(const struct reading *reading, json_t *take_message) {
-    return (struct cairn_client_ask){.take_message = take_message,
-                                     .wanted = cairn_client_wanted(CAIRN_MESSAGE_read),
-                                     .epoch = reading->epoch,
-                                     .deadline_ms = reading->deadline_ms};
+static struct cairn_client_request read_request(const struct reading *reading,
+                                                json_t *take_message) {
+    return (struct cairn_client_request){.take_message = take_message,
+                                         .wanted = cairn_client_wanted(CAIRN_MESSAGE_read),
+                                         .epoch = reading->epoch,
+                                         .deadline_ms = reading->deadline_ms};
 }
 
 static enum cairn_code await_slot(const struct reading *reading, size_t slot,
                                   struct cairn_error *err) {
     struct cairn_session *session = reading->session;
-    const struct cairn_client_ask ask = read_ask(reading, NULL);
-    const struct cairn_client_request *request = &session->window.requests[slot];
+    const struct cairn_client_request request = read_request(reading, NULL);
+    const struct cairn_client_pending *pending = &session->window.pending[slot];
     enum cairn_code code = CAIRN_OK;
     cairn_lock_take(&session->lock);
-    while (!request->done && !code) code = cairn_client_pause(session, ask.deadline_ms, err);
-    bool done = request->done;
+    while (!pending->done && !code) code = cairn_client_pause(session, request.deadline_ms, err);
+    bool done = pending->done;
     if (!done && code == CAIRN_TIMEOUT)
-        code = cairn_client_silent(session, "the bytes", request->since_ms, err);
+        code = cairn_client_timed_out(session, "the bytes", pending->since_ms, err);
     cairn_lock_give(&session->lock);
     if (!done) return code;
     session->window.busy[slot] = false;
-    return cairn_client_await(session, &ask, &session->window.requests[slot], NULL, err);
+    return cairn_client_await(session, &request, &session->window.pending[slot], NULL, err);
 }
 
 /* Answers that an earlier, failed call did not wait for. */
@@ -172,14 +173,14 @@ static enum cairn_code await_left_over(const struct reading *reading, struct cai
     return CAIRN_OK;
 }
 
-static enum cairn_code ask_slot(struct reading *reading, size_t slot, bool *ret_asked,
-                                struct cairn_error *err) {
+static enum cairn_code post_slot(struct reading *reading, size_t slot, bool *ret_asked,
+                                 struct cairn_error *err) {
     *ret_asked = next_batch(reading, slot);
     if (!*ret_asked) return CAIRN_OK;
-    const struct cairn_client_ask ask =
-        read_ask(reading, read_message(reading, &reading->batches[slot]));
-    CAIRN_TRY(
-        cairn_client_post(reading->session, &ask, &reading->session->window.requests[slot], err));
+    const struct cairn_client_request request =
+        read_request(reading, read_message(reading, &reading->batches[slot]));
+    CAIRN_TRY(cairn_client_post(reading->session, &request, &reading->session->window.pending[slot],
+                                err));
     reading->session->window.busy[slot] = true;
     return CAIRN_OK;
 }
@@ -200,11 +201,11 @@ static enum cairn_code read_once(struct reading *reading, struct cairn_error *er
     reading->next_piece = 0;
     reading->next_offset = 0;
     for (size_t slot = 0; slot < SLOTS && asked; slot++)
-        CAIRN_TRY(ask_slot(reading, slot, &asked, err));
+        CAIRN_TRY(post_slot(reading, slot, &asked, err));
     for (size_t slot = 0; session->window.busy[slot]; slot = (slot + 1) % SLOTS) {
         CAIRN_TRY(await_slot(reading, slot, err));
         copy_out(reading, &reading->batches[slot]);
-        CAIRN_TRY(ask_slot(reading, slot, &asked, err));
+        CAIRN_TRY(post_slot(reading, slot, &asked, err));
     }
     return CAIRN_OK;
 }

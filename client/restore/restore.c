@@ -65,9 +65,10 @@ static enum cairn_code ask_restore(struct cairn_restore *restore, const char *re
     enum cairn_code code = cairn_client_reach(session, true, deadline_ms, &epoch, err);
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
-    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(restore, .ref = ref, .format = format),
-                                         .epoch = epoch, .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_call(session, &ask, ret, err));
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(restore, .ref = ref, .format = format), .epoch = epoch,
+        .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_call(session, &request, ret, err));
     struct cairn_msg_restored told = {0};
     if (cairn_msg_restored_read(ret->message, "", &told, err) != CAIRN_OK)
         return cairn_fail(err, CAIRN_PROTOCOL, "restored without its number");
@@ -165,7 +166,7 @@ void cairn_client_restores_close(struct cairn_session *session) {
 void cairn_restore_free(struct cairn_restore *restore) {
     if (!restore) return;
     struct cairn_session *session = restore->session;
-    struct cairn_client_request request;
+    struct cairn_client_pending pending;
     if (!session) {
         restore_release(restore);
         return;
@@ -174,10 +175,11 @@ void cairn_restore_free(struct cairn_restore *restore) {
     cairn_lock_take(&session->lock);
     LIST_REMOVE(restore, place);
     cairn_lock_give(&session->lock);
-    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(release, .restore = restore->id),
-                                         .epoch = restore->epoch, .deadline_ms = cairn_mono_ms()};
-    if (cairn_client_post(session, &ask, &request, NULL) == CAIRN_OK)
-        cairn_client_abandon(session, &request);
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(release, .restore = restore->id), .epoch = restore->epoch,
+        .deadline_ms = cairn_mono_ms()};
+    if (cairn_client_post(session, &request, &pending, NULL) == CAIRN_OK)
+        cairn_client_abandon(session, &pending);
     restore_release(restore);
 }
 

@@ -84,7 +84,7 @@ static void generation_reclaim(struct cairn_session *session, uint64_t for_step)
     uint64_t id = left ? left->id : 0, step = left ? left->step : 0;
     uint32_t n = left ? left->n : 0;
     cairn_lock_give(&session->lock);
-    if (left) cairn_client_tell(session, id, step, n, &why);
+    if (left) cairn_client_report_add(session, id, step, n, &why);
 }
 
 static bool earlier_unsent(const struct cairn_save *save) {
@@ -171,7 +171,7 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     if (!save) {
         (void)cairn_fail(err, CAIRN_NO_MEMORY, "step %" PRIu64 ": no memory for a save", step);
         cairn_client_process_settle(&counter, step, n);
-        cairn_client_tell(session, 0, step, n, err);
+        cairn_client_report_add(session, 0, step, n, err);
         return CAIRN_NO_MEMORY;
     }
     enum cairn_code code = begin(save, options ? options : &defaults, err);

@@ -64,7 +64,7 @@ static void take_begun(struct cairn_save *save, const json_t *answer) {
     if (own->held == save) own->owner = told.owner;
 }
 
-static void hear_begun(void *subject, const struct cairn_frame *answer) {
+static void on_begun(void *subject, const struct cairn_frame *answer) {
     if (strcmp(answer->name, "begun") == 0) take_begun(subject, answer->message);
 }
 
@@ -73,14 +73,14 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
     struct cairn_session *session = save->session;
     CAIRN_AUTO(frame) answer = {0};
     struct cairn_msg_begun told = {0};
-    const struct cairn_client_ask ask = {.take_message = json_deep_copy(save->begin),
-                                         .wanted = cairn_client_wanted(CAIRN_MESSAGE_begin),
-                                         .hear = hear_begun,
-                                         .subject = save,
-                                         .epoch = epoch,
-                                         .deadline_ms = deadline_ms};
-    CAIRN_TRY(alone ? cairn_client_ask_alone(session, &ask, &answer, err)
-                    : cairn_client_call(session, &ask, &answer, err));
+    const struct cairn_client_request request = {.take_message = json_deep_copy(save->begin),
+                                                 .wanted = cairn_client_wanted(CAIRN_MESSAGE_begin),
+                                                 .on_answer = on_begun,
+                                                 .subject = save,
+                                                 .epoch = epoch,
+                                                 .deadline_ms = deadline_ms};
+    CAIRN_TRY(alone ? cairn_client_call_alone(session, &request, &answer, err)
+                    : cairn_client_call(session, &request, &answer, err));
     if (!read_begun(answer.message, &told))
         return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and version");
     CAIRN_HOLD(&session->lock);

@@ -9,81 +9,81 @@
 
 /* ---- what must still be told ---- */
 
-static json_t *tell_message(const struct cairn_client_tell *tell) {
-    const struct cairn_error *why = &tell->why;
+static json_t *report_message(const struct cairn_client_report *report) {
+    const struct cairn_error *why = &report->why;
     json_t *message =
-        tell->save
-            ? CAIRN_PACK(fail, .save = (uint32_t)tell->save, CAIRN_PACK_WHY(why, reason))
-            : CAIRN_PACK(count, .step = tell->step, .n = tell->n, CAIRN_PACK_WHY(why, reason));
-    if (!json_object_set_new(message, "id", json_integer((json_int_t)tell->request)))
+        report->save
+            ? CAIRN_PACK(fail, .save = (uint32_t)report->save, CAIRN_PACK_WHY(why, reason))
+            : CAIRN_PACK(count, .step = report->step, .n = report->n, CAIRN_PACK_WHY(why, reason));
+    if (!json_object_set_new(message, "id", json_integer((json_int_t)report->request)))
         return message;
     json_decref(message);
     return NULL;
 }
 
-void cairn_client_tells_send(struct cairn_session *session) {
-    struct cairn_client_tell *tell;
-    TAILQ_FOREACH(tell, &session->saves->tells, place) {
+void cairn_client_reports_send(struct cairn_session *session) {
+    struct cairn_client_report *report;
+    TAILQ_FOREACH(report, &session->saves->reports, place) {
         struct cairn_client_message *message = NULL;
-        if (tell->request || session->locked.state != CAIRN_CLIENT_UP) continue;
-        tell->request = session->next_id++;
-        CAIRN_AUTO_JSON json_t *body = tell_message(tell);
+        if (report->request || session->locked.state != CAIRN_CLIENT_UP) continue;
+        report->request = session->next_id++;
+        CAIRN_AUTO_JSON json_t *body = report_message(report);
         if (body && cairn_client_message_new(body, (struct cairn_view){0}, NULL, 0, &message,
                                              NULL) == CAIRN_OK)
             cairn_client_enqueue(session, message);
         else
-            tell->request = 0; /* with the next one, or the next link */
+            report->request = 0; /* with the next one, or the next link */
     }
 }
 
-void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
-                       const struct cairn_error *why) {
-    struct cairn_client_tell *tell = calloc(1, sizeof *tell);
-    if (!tell) return;
-    tell->save = save;
-    tell->step = step;
-    tell->n = n;
-    tell->why = *why;
+void cairn_client_report_add(struct cairn_session *session, uint64_t save, uint64_t step,
+                             uint32_t n, const struct cairn_error *why) {
+    struct cairn_client_report *report = calloc(1, sizeof *report);
+    if (!report) return;
+    report->save = save;
+    report->step = step;
+    report->n = n;
+    report->why = *why;
     cairn_lock_take(&session->lock);
-    TAILQ_INSERT_TAIL(&session->saves->tells, tell, place);
-    cairn_client_tells_send(session);
+    TAILQ_INSERT_TAIL(&session->saves->reports, report, place);
+    cairn_client_reports_send(session);
     cairn_lock_give(&session->lock);
     cairn_client_wake(session);
 }
 
-void cairn_client_tells_unsent(struct cairn_session *session) {
-    struct cairn_client_tell *tell;
+void cairn_client_reports_unsent(struct cairn_session *session) {
+    struct cairn_client_report *report;
     if (!session->saves) return;
-    TAILQ_FOREACH(tell, &session->saves->tells, place) tell->request = 0;
+    TAILQ_FOREACH(report, &session->saves->reports, place) report->request = 0;
 }
 
-static void settle_cancel(struct cairn_session *session, const struct cairn_client_tell *tell,
+static void settle_cancel(struct cairn_session *session, const struct cairn_client_report *report,
                           enum cairn_code code) {
     enum cairn_client_event event =
         code == CAIRN_ALREADY_COMMITTED ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER;
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)
-        if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == tell->step &&
-            save->n == tell->n)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == report->step &&
+            save->n == report->n)
             cairn_client_save_event(save, event);
 }
 
 /* An answer to what was told: journaled, or refused for good; a retryable refusal is told again
  * with the next tell or link. */
-bool cairn_client_tells_take(struct cairn_session *session, const struct cairn_frame *frame,
-                             uint64_t id) {
-    struct cairn_client_tell *tell;
-    TAILQ_FOREACH(tell, &session->saves->tells, place)
-        if (tell->request == id) break;
-    if (!tell) return false;
+bool cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
+                                   uint64_t id) {
+    struct cairn_client_report *report;
+    TAILQ_FOREACH(report, &session->saves->reports, place)
+        if (report->request == id) break;
+    if (!report) return false;
     enum cairn_code code = cairn_client_answer_check(frame, "ok", NULL);
     if (code && cairn_code_info(code)->retryable) {
-        tell->request = 0;
+        report->request = 0;
         return true;
     }
-    settle_cancel(session, tell, code);
-    TAILQ_REMOVE(&session->saves->tells, tell, place);
-    free(tell);
+    settle_cancel(session, report, code);
+    TAILQ_REMOVE(&session->saves->reports, report, place);
+    free(report);
     return true;
 }
 
@@ -100,7 +100,7 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
         /* That a signal came is this rank's own affair. */
         struct cairn_error told = *why;
         if (told.code == CAIRN_INTERRUPTED) told.code = CAIRN_CANCELLED;
-        cairn_client_tell(save->session, save->id, save->step, save->n, &told);
+        cairn_client_report_add(save->session, save->id, save->step, save->n, &told);
         return cairn_client_save_named(save, code, err);
     }
     /* The save was over before, and its verdict explains the error. Where the uploader answers
@@ -126,11 +126,12 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
         return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
                           session->run, save->step);
     if (over) return CAIRN_OK;
-    const struct cairn_client_ask ask = {
-        CAIRN_CLIENT_ASK(fail, .save = (uint32_t)id, CAIRN_PACK_WHY(&why, reason)),
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(fail, .save = (uint32_t)id, CAIRN_PACK_WHY(&why, reason)),
         .deadline_ms = cairn_client_deadline(session, 0)};
-    enum cairn_code code = id ? cairn_client_call(session, &ask, NULL, err) : CAIRN_UPLOADER_GONE;
-    if (!id) json_decref(ask.take_message);
+    enum cairn_code code =
+        id ? cairn_client_call(session, &request, NULL, err) : CAIRN_UPLOADER_GONE;
+    if (!id) json_decref(request.take_message);
     if (code == CAIRN_NOT_FOUND) {
         CAIRN_HOLD(&session->lock);
         if (save->state.phase == CAIRN_CLIENT_PHASE_FAILED)

@@ -4,11 +4,11 @@
  *
  * Why:     a begin that this rank counted and gave up must end as failed for all ranks (Q8, Q9),
  *          also when the uploader is away at that moment.
- * Promise: Q8   a begin that failed stays in `tells` until an uploader has journaled it.
+ * Promise: Q8   a begin that failed stays in `reports` until an uploader has journaled it.
  *          Q44  a save that was given up after its seal is cancelled: only a commit wins.
  * Limits:  without memory for a tell, the uploader's Q12 closes the gap.
  * Threads: any; the session's lock guards the list.
- * Next:    client/save/offer.c, which tells them to the next uploader.
+ * Next:    client/save/offer.c, which reports them to the next uploader.
  */
 #pragma once
 
@@ -16,8 +16,8 @@
 
 /* A begin that must end as failed at the server: `count`, or `fail` where the uploader knows the
  * save. */
-struct cairn_client_tell {
-    TAILQ_ENTRY(cairn_client_tell) place;
+struct cairn_client_report {
+    TAILQ_ENTRY(cairn_client_report) place;
     uint64_t save; /* 0: the uploader does not know it */
     uint64_t step;
     uint32_t n;
@@ -25,15 +25,15 @@ struct cairn_client_tell {
     struct cairn_error why;
 };
 /* Remember that begin n of a step must be told as failed. The lock is not held. */
-void cairn_client_tell(struct cairn_session *session, uint64_t save, uint64_t step, uint32_t n,
-                       const struct cairn_error *why);
+void cairn_client_report_add(struct cairn_session *session, uint64_t save, uint64_t step,
+                             uint32_t n, const struct cairn_error *why);
 /* Send what is told and not sent yet; the lock is held. */
-void cairn_client_tells_send(struct cairn_session *session);
+void cairn_client_reports_send(struct cairn_session *session);
 /* The link ended: all are sent again over the next one. The lock is held. */
-void cairn_client_tells_unsent(struct cairn_session *session);
+void cairn_client_reports_unsent(struct cairn_session *session);
 /* The answer to one of them; false: it is none's. The lock is held. */
-bool cairn_client_tells_take(struct cairn_session *session, const struct cairn_frame *frame,
-                             uint64_t id);
+bool cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
+                                   uint64_t id);
 /* Fail the save with *err: remember, tell the uploader, give the generation back. Returns code. */
 enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
                                        struct cairn_error *err);

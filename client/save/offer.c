@@ -123,22 +123,22 @@ static void take_generations(struct cairn_session *session, const json_t *owners
 
 /* The lock is held. What failed is told by number only where the uploader has the save; what turned
  * out to be committed is told no more. */
-static void take_tells(struct cairn_session *session) {
-    struct cairn_client_tell *tell, *next;
-    for (tell = TAILQ_FIRST(&session->saves->tells); tell; tell = next) {
+static void take_reports(struct cairn_session *session) {
+    struct cairn_client_report *report, *next;
+    for (report = TAILQ_FIRST(&session->saves->reports); report; report = next) {
         const struct cairn_save *save;
         bool committed = false;
-        next = TAILQ_NEXT(tell, place);
-        tell->save = 0;
+        next = TAILQ_NEXT(report, place);
+        report->save = 0;
         TAILQ_FOREACH(save, &session->saves->all, place) {
-            if (save->step != tell->step || save->n != tell->n) continue;
+            if (save->step != report->step || save->n != report->n) continue;
             if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44))
-                tell->save = save->id;
+                report->save = save->id;
             committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
         }
         if (!committed) continue;
-        TAILQ_REMOVE(&session->saves->tells, tell, place);
-        free(tell);
+        TAILQ_REMOVE(&session->saves->reports, report, place);
+        free(report);
     }
 }
 
@@ -151,7 +151,7 @@ static void take_offered(struct cairn_session *session, const struct cairn_msg_o
         if (save) take_state(save, told.state, told.sealed);
     }
     take_generations(session, offered->owners);
-    take_tells(session);
+    take_reports(session);
 }
 
 static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms,
@@ -159,12 +159,12 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
     CAIRN_AUTO(frame) answer = {0};
     int fds[CAIRN_CLIENT_GENERATIONS_MAX];
     for (uint32_t i = 0; i < session->slab_count; i++) fds[i] = session->slabs[i].fd;
-    const struct cairn_client_ask ask = {.take_message = offer_message(session),
-                                         .fds = fds,
-                                         .fd_count = session->slab_count,
-                                         .wanted = cairn_client_wanted(CAIRN_MESSAGE_offer),
-                                         .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    const struct cairn_client_request request = {.take_message = offer_message(session),
+                                                 .fds = fds,
+                                                 .fd_count = session->slab_count,
+                                                 .wanted = cairn_client_wanted(CAIRN_MESSAGE_offer),
+                                                 .deadline_ms = deadline_ms};
+    CAIRN_TRY(cairn_client_call_alone(session, &request, &answer, err));
     struct cairn_msg_offered offered = {0};
     if (cairn_msg_offered_read(answer.message, "", &offered, err) != CAIRN_OK)
         return cairn_fail(err, CAIRN_PROTOCOL, "offered without saves and owners");
@@ -175,13 +175,13 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
 
 /* ---- owed: the copy is whole, and no uploader was there to hear of it ---- */
 
-static struct cairn_client_stager *take_owed(struct cairn_session *session) {
+static struct cairn_client_stager *take_handed_over(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place) {
-        if (!save->owed) continue;
+        if (!save->handed_over) continue;
         save->finishing = true;
-        return CAIRN_TAKE(save->owed);
+        return CAIRN_TAKE(save->handed_over);
     }
     return NULL;
 }
@@ -191,7 +191,8 @@ static bool link_ended(enum cairn_code code) {
 }
 
 /* True: it failed here, and the uploader must be told. The lock is held. */
-static bool settle_owed(struct cairn_save *save, enum cairn_code code, struct cairn_error *why) {
+static bool settle_handed_over(struct cairn_save *save, enum cairn_code code,
+                               struct cairn_error *why) {
     bool failed = code && !cairn_client_save_over(save);
     (void)cairn_within(why, code, "staged while the uploader was away");
     if (failed) cairn_client_save_end(save, why);
@@ -200,39 +201,39 @@ static bool settle_owed(struct cairn_save *save, enum cairn_code code, struct ca
     return failed;
 }
 
-static enum cairn_code finish_owed(struct cairn_client_stager *stager, uint64_t deadline_ms,
-                                   struct cairn_error *err) {
+static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                                          struct cairn_error *err) {
     struct cairn_save *save = stager->save;
     struct cairn_session *session = stager->session;
     struct cairn_error why = {0};
     stager->epoch = 0;
-    enum cairn_code code = cairn_client_stager_tell_all(stager, deadline_ms, &why);
+    enum cairn_code code = cairn_client_stager_send_all(stager, deadline_ms, &why);
     cairn_lock_take(&session->lock);
     bool over = cairn_client_save_over(save);
     bool later = link_ended(code) && !over;
-    bool failed = !later && settle_owed(save, code, &why);
+    bool failed = !later && settle_handed_over(save, code, &why);
     uint64_t id = save->id, step = save->step;
     uint32_t n = save->n;
     save->finishing = false;
-    if (later) save->owed = stager;
+    if (later) save->handed_over = stager;
     cairn_lock_give(&session->lock);
-    if (failed) cairn_client_tell(session, id, step, n, &why);
+    if (failed) cairn_client_report_add(session, id, step, n, &why);
     if (!later) cairn_client_stager_free(stager);
     if (later && err) *err = why;
     return later ? code : CAIRN_OK;
 }
 
-static enum cairn_code stage_owed(struct cairn_session *session, uint64_t deadline_ms,
-                                  struct cairn_error *err) {
+static enum cairn_code send_handed_over(struct cairn_session *session, uint64_t deadline_ms,
+                                        struct cairn_error *err) {
     for (;;) {
-        struct cairn_client_stager *stager = take_owed(session);
+        struct cairn_client_stager *stager = take_handed_over(session);
         if (!stager) return CAIRN_OK;
-        CAIRN_TRY(finish_owed(stager, deadline_ms, err));
+        CAIRN_TRY(finish_handed_over(stager, deadline_ms, err));
     }
 }
 
 enum cairn_code cairn_client_offer(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) {
     CAIRN_TRY(offer(session, deadline_ms, err));
-    return stage_owed(session, deadline_ms, err);
+    return send_handed_over(session, deadline_ms, err);
 }

@@ -242,10 +242,10 @@ static enum cairn_code hand_over(struct cairn_save *save, const char *name, int 
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
     if (!save->id) /* begun while the uploader was away */
         CAIRN_TRY(cairn_client_save_begin_again(save, epoch, false, deadline_ms, err));
-    const struct cairn_client_ask ask = {
-        CAIRN_CLIENT_ASK(file, .save = (uint32_t)save->id, .name = name, .bytes = bytes),
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(file, .save = (uint32_t)save->id, .name = name, .bytes = bytes),
         .fds = &fd, .fd_count = 1, .epoch = epoch, .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_call(session, &ask, NULL, err));
+    CAIRN_TRY(cairn_client_call(session, &request, NULL, err));
     save->file_epoch = epoch;
     return CAIRN_OK;
 }

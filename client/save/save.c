@@ -97,7 +97,7 @@ enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cair
 }
 
 enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_error *err) {
-    save->told = true;
+    save->problem_returned = true;
     if (err) *err = save->problem;
     return cairn_client_save_named(save, save->problem.code, err);
 }
@@ -106,7 +106,7 @@ bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *
     cairn_lock_take(&save->session->lock);
     bool open = !cairn_client_save_over(save);
     cairn_client_save_end(save, why);
-    save->told = true;
+    save->problem_returned = true;
     cairn_client_save_give(save);
     cairn_lock_give(&save->session->lock);
     cairn_client_save_drop_pieces(save);

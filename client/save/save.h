@@ -85,12 +85,12 @@ struct cairn_save {
     uint64_t total_bytes, durable_bytes;
     struct cairn_client_sent *sent; /* by the shard's number in `stage`; owned */
     size_t sent_count;
-    struct cairn_client_save_state state; /* moved by cairn_client_save_event alone */
-    bool freed;                           /* the caller has no handle any more */
-    bool seal_sent;                       /* to some uploader; its answer may have been lost */
-    bool told;                            /* the problem was returned by some call */
-    struct cairn_client_stager *owed;     /* copied while no uploader was there; owned */
-    bool finishing;                       /* the I/O thread is telling it to the new one */
+    struct cairn_client_save_state state;    /* moved by cairn_client_save_event alone */
+    bool freed;                              /* the caller has no handle any more */
+    bool seal_sent;                          /* to some uploader; its answer may have been lost */
+    bool problem_returned;                   /* the problem was returned by some call */
+    struct cairn_client_stager *handed_over; /* copied while no uploader was there; owned */
+    bool finishing;                          /* the I/O thread is telling it to the new one */
     struct cairn_error problem;
     struct cairn_error notice; /* worth knowing, though it has not failed; CAIRN_OK: none */
     struct cairn_client_trouble trouble; /* the server fails at it; also once it was noticed */
@@ -105,8 +105,8 @@ struct cairn_client_generation {
 };
 /* Of one session, by its lock. */
 struct cairn_client_saves {
-    TAILQ_HEAD(, cairn_save) all;          /* in the order of their begins */
-    TAILQ_HEAD(, cairn_client_tell) tells; /* see client/save/fail.h */
+    TAILQ_HEAD(, cairn_save) all;              /* in the order of their begins */
+    TAILQ_HEAD(, cairn_client_report) reports; /* see client/save/fail.h */
     struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
     struct cairn_error notice;                 /* about no save in particular; CAIRN_OK: none */
     struct cairn_client_trouble store, server; /* of the node: not there */

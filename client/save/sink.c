@@ -88,32 +88,31 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
     return true;
 }
 
-static bool hear_event(struct cairn_session *session, const struct cairn_frame *frame) {
+static bool on_event(struct cairn_session *session, const struct cairn_frame *frame) {
     bool known = take_event(session, frame);
     cairn_client_saves_sweep(session);
     return known;
 }
 
-static void hear_answer(struct cairn_session *session, const struct cairn_frame *frame,
-                        uint64_t id) {
-    (void)cairn_client_tells_take(session, frame, id); /* else nobody waits for it any more */
+static void on_answer(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id) {
+    (void)cairn_client_reports_answered(session, frame, id); /* else nobody waits for it any more */
 }
 
-static void hear_up(struct cairn_session *session) {
-    cairn_client_tells_send(session);
+static void on_up(struct cairn_session *session) {
+    cairn_client_reports_send(session);
     cairn_client_saves_sweep(session);
 }
 
-static void hear_refused(struct cairn_session *session) {
+static void on_refused(struct cairn_session *session) {
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)
         cairn_client_save_end(save, &session->locked.refusal);
     cairn_client_saves_sweep(session);
 }
 
-const struct cairn_client_sink cairn_client_saves_sink = {.event = hear_event,
-                                                          .answer = hear_answer,
-                                                          .lost = cairn_client_tells_unsent,
+const struct cairn_client_sink cairn_client_saves_sink = {.event = on_event,
+                                                          .answer = on_answer,
+                                                          .link_ended = cairn_client_reports_unsent,
                                                           .offer = cairn_client_offer,
-                                                          .up = hear_up,
-                                                          .refused = hear_refused};
+                                                          .up = on_up,
+                                                          .refused = on_refused};

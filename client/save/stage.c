@@ -48,8 +48,8 @@ static enum cairn_code copy_run(struct cairn_client_stager *stager, size_t index
             shard->blocks[(shard->staged - 1) / CAIRN_BLOCK_BYTES] = shard->crc;
             shard->crc = 0;
         }
-        if (shard->staged - shard->told >= TELL_BYTES)
-            CAIRN_TRY(cairn_client_stager_tell(stager, index, err));
+        if (shard->staged - shard->reported >= TELL_BYTES)
+            CAIRN_TRY(cairn_client_stager_send_staged(stager, index, err));
     }
     return CAIRN_OK;
 }
@@ -66,7 +66,7 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
         CAIRN_TRY(copy_run(stager, index, &stager->arrangement.runs[shard->first_run + i], err));
     CAIRN_PROMISE(stager->shards[index].staged == shard->bytes,
                   return cairn_client_sound(stager->session, err));
-    return cairn_client_stager_tell(stager, index, err);
+    return cairn_client_stager_send_staged(stager, index, err);
 }
 
 static enum cairn_code check_room(const struct cairn_client_stager *stager,
@@ -129,7 +129,7 @@ static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_
 
 /* The session's thread tells it to the one that comes back, and from then on the stager is that
  * thread's. *ret_back: that one is there already, and this thread must tell it. */
-static bool owe(struct cairn_client_stager *stager, bool *ret_back) {
+static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
     struct cairn_save *save = stager->save;
     CAIRN_HOLD(&stager->session->lock);
     bool away = stager->session->locked.state == CAIRN_CLIENT_AWAY;
@@ -138,33 +138,33 @@ static bool owe(struct cairn_client_stager *stager, bool *ret_back) {
     *ret_back = !away;
     if (!away) return false;
     stager->alone = true;
-    save->owed = stager;
-    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_OWE);
+    save->handed_over = stager;
+    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_HAND_OVER);
     return true;
 }
 
-/* UPLOADER_GONE and *ret_owed: the caller's part is done. A save whose bytes are copied is not
+/* UPLOADER_GONE and *ret_handed_over: the caller's part is done. A save whose bytes are copied is not
  * given up because its uploader came back, or died, between two looks (Q43). */
-static enum cairn_code tell_or_owe(struct cairn_client_stager *stager, uint64_t deadline_ms,
-                                   bool *ret_owed, struct cairn_error *err) {
+static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                                         bool *ret_handed_over, struct cairn_error *err) {
     bool back = true;
     for (int tries = 1;; tries++) {
-        enum cairn_code code = cairn_client_stager_tell_all(stager, deadline_ms, err);
+        enum cairn_code code = cairn_client_stager_send_all(stager, deadline_ms, err);
         if (code != CAIRN_UPLOADER_GONE) return code;
         if (tries < TRIES_MAX) continue;
-        *ret_owed = owe(stager, &back);
-        if (*ret_owed || !back || cairn_mono_ms() >= deadline_ms) return code;
+        *ret_handed_over = hand_over(stager, &back);
+        if (*ret_handed_over || !back || cairn_mono_ms() >= deadline_ms) return code;
     }
 }
 
 /* All that is waited for has one deadline; copying takes what it takes and moves it. */
-static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_owed,
+static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_handed_over,
                              struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
     CAIRN_TRY(prepare(stager, err));
-    enum cairn_code code = cairn_client_stager_tell_stage(stager, deadline_ms, err);
+    enum cairn_code code = cairn_client_stager_send_stage(stager, deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE)
-        code = cairn_client_stager_tell_stage(stager, deadline_ms, err);
+        code = cairn_client_stager_send_stage(stager, deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE && !stager->save->file_epoch) code = CAIRN_OK;
     CAIRN_TRY(code);
     uint64_t copying_ms = cairn_mono_ms();
@@ -173,7 +173,8 @@ static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_owed,
         if (code) return cairn_within(err, code, "shard %s", stager->arrangement.shards[i].name);
     }
     CAIRN_TRY(cairn_client_stager_replicated(stager, &stager->replicated, err));
-    return tell_or_owe(stager, deadline_ms + (cairn_mono_ms() - copying_ms), ret_owed, err);
+    return seal_or_hand_over(stager, deadline_ms + (cairn_mono_ms() - copying_ms), ret_handed_over,
+                             err);
 }
 
 /* Q40: then the seal had arrived, whatever became of its answer. */
@@ -190,10 +191,10 @@ static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *e
     stager->save = save;
     stager->session = save->session;
     uint64_t started_us = cairn_mono_us();
-    bool owed = false;
-    enum cairn_code code = stage(stager, &owed, err);
+    bool handed_over = false;
+    enum cairn_code code = stage(stager, &handed_over, err);
     save->stall_us += cairn_mono_us() - started_us;
-    if (owed) {
+    if (handed_over) {
         (void)CAIRN_TAKE(stager);
         cairn_client_save_drop_pieces(save);
         (void)cairn_fail(err, code,

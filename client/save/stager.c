@@ -28,17 +28,17 @@ void cairn_client_stager_free(struct cairn_client_stager *stager) {
 }
 
 /* The link died: go on without it, a later one hears everything. */
-static enum cairn_code excuse(struct cairn_client_stager *stager, enum cairn_code code) {
+static enum cairn_code without_link(struct cairn_client_stager *stager, enum cairn_code code) {
     if (code != CAIRN_UPLOADER_GONE || stager->alone) return code;
     stager->epoch = 0;
     return CAIRN_OK;
 }
 
 static enum cairn_code call(const struct cairn_client_stager *stager,
-                            const struct cairn_client_ask *ask, struct cairn_error *err) {
+                            const struct cairn_client_request *request, struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
-    if (stager->alone) return cairn_client_ask_alone(stager->session, ask, &answer, err);
-    return cairn_client_call(stager->session, ask, NULL, err);
+    if (stager->alone) return cairn_client_call_alone(stager->session, request, &answer, err);
+    return cairn_client_call(stager->session, request, NULL, err);
 }
 
 json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager) {
@@ -54,26 +54,26 @@ json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager)
     return CAIRN_TAKE(shards);
 }
 
-enum cairn_code cairn_client_stager_tell(struct cairn_client_stager *stager, size_t index,
-                                         struct cairn_error *err) {
+enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stager, size_t index,
+                                                struct cairn_error *err) {
     struct cairn_client_progress *shard = &stager->shards[index];
     uint64_t bytes = stager->arrangement.shards[index].bytes;
-    uint64_t first = shard->told / CAIRN_BLOCK_BYTES;
+    uint64_t first = shard->reported / CAIRN_BLOCK_BYTES;
     uint64_t end =
         shard->staged == bytes ? cairn_block_count(bytes) : shard->staged / CAIRN_BLOCK_BYTES;
-    uint64_t told = shard->staged == bytes ? bytes : end * CAIRN_BLOCK_BYTES;
-    if (!stager->epoch || told == shard->told) return CAIRN_OK;
+    uint64_t whole = shard->staged == bytes ? bytes : end * CAIRN_BLOCK_BYTES;
+    if (!stager->epoch || whole == shard->reported) return CAIRN_OK;
     CAIRN_AUTO_HEAP uint8_t *blob = malloc((size_t)(end - first) * 4);
     if (!blob) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
     for (uint64_t i = first; i < end; i++)
         cairn_store_u32le(blob + (i - first) * 4, shard->blocks[i]);
-    const struct cairn_client_ask ask = {
-        CAIRN_CLIENT_ASK(staged, .save = (uint32_t)stager->save->id, .shard = (uint32_t)index,
-                         .bytes = told),
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(staged, .save = (uint32_t)stager->save->id, .shard = (uint32_t)index,
+                             .bytes = whole),
         .blob = {blob, (size_t)(end - first) * 4}, .epoch = stager->epoch,
         .deadline_ms = cairn_client_deadline(stager->session, 0)};
-    CAIRN_TRY(excuse(stager, call(stager, &ask, err)));
-    if (stager->epoch) shard->told = told;
+    CAIRN_TRY(without_link(stager, call(stager, &request, err)));
+    if (stager->epoch) shard->reported = whole;
     return CAIRN_OK;
 }
 
@@ -92,18 +92,18 @@ static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generat
 }
 
 /* The uploader holds the generation from here on, unless it refuses: then it never sends `free`. */
-static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t epoch,
-                                 uint64_t deadline_ms, struct cairn_error *err) {
+static enum cairn_code send_stage(struct cairn_client_stager *stager, uint32_t epoch,
+                                  uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
     struct cairn_client_generation *own = &session->saves->generations[stager->save->generation];
     bool lent = false;
     CAIRN_TRY(lend(stager->save, own, &lent, err));
-    const struct cairn_client_ask ask = {
-        CAIRN_CLIENT_ASK(stage, .save = (uint32_t)stager->save->id,
-                         .slab = (uint32_t)stager->save->generation, .owner = stager->save->owner,
-                         .shards = stager->shard_list),
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(stage, .save = (uint32_t)stager->save->id,
+                             .slab = (uint32_t)stager->save->generation,
+                             .owner = stager->save->owner, .shards = stager->shard_list),
         .epoch = epoch, .deadline_ms = deadline_ms};
-    enum cairn_code code = call(stager, &ask, err);
+    enum cairn_code code = call(stager, &request, err);
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
     /* Only our own seal can have sealed it: the old uploader journaled it and died before its
      * answer. What it was told then is what stands in the slab. */
@@ -114,7 +114,7 @@ static enum cairn_code tell_slab(struct cairn_client_stager *stager, uint32_t ep
 }
 
 /* Over the present link: begin where the uploader does not know the save, then `stage`. */
-enum cairn_code cairn_client_stager_tell_stage(struct cairn_client_stager *stager,
+enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stager,
                                                uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_save *save = stager->save;
     struct cairn_session *session = stager->session;
@@ -135,12 +135,12 @@ enum cairn_code cairn_client_stager_tell_stage(struct cairn_client_stager *stage
                           "the uploader was restarted and lost the files that it had been given");
     if (!known)
         CAIRN_TRY(cairn_client_save_begin_again(save, epoch, stager->alone, deadline_ms, err));
-    if (stager->arrangement.shard_count) CAIRN_TRY(tell_slab(stager, epoch, deadline_ms, err));
+    if (stager->arrangement.shard_count) CAIRN_TRY(send_stage(stager, epoch, deadline_ms, err));
     if (stager->sealed) return CAIRN_OK;
     stager->epoch = epoch;
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
-        stager->shards[i].told = 0;
-        CAIRN_TRY(cairn_client_stager_tell(stager, i, err));
+        stager->shards[i].reported = 0;
+        CAIRN_TRY(cairn_client_stager_send_staged(stager, i, err));
     }
     return CAIRN_OK;
 }
@@ -164,27 +164,28 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
     return CAIRN_OK;
 }
 
-static enum cairn_code tell_seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
+static enum cairn_code send_seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                  struct cairn_error *err) {
     cairn_lock_take(&stager->session->lock);
     bool again = stager->save->seal_sent;
     stager->save->seal_sent = true;
     cairn_lock_give(&stager->session->lock);
-    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(seal, .save = (uint32_t)stager->save->id,
-                                                          .replicated = stager->replicated),
-                                         .blob = cairn_buf_view(&stager->arrangement.table),
-                                         .epoch = stager->epoch, .deadline_ms = deadline_ms};
-    enum cairn_code code = call(stager, &ask, err);
-    return code == CAIRN_CONFLICT && again ? CAIRN_OK : code; /* as in tell_slab */
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(seal, .save = (uint32_t)stager->save->id,
+                             .replicated = stager->replicated),
+        .blob = cairn_buf_view(&stager->arrangement.table), .epoch = stager->epoch,
+        .deadline_ms = deadline_ms};
+    enum cairn_code code = call(stager, &request, err);
+    return code == CAIRN_CONFLICT && again ? CAIRN_OK : code; /* as in send_stage */
 }
 
 /* Until the uploader has journaled the seal, over as many links as it takes. */
-enum cairn_code cairn_client_stager_tell_all(struct cairn_client_stager *stager,
+enum cairn_code cairn_client_stager_send_all(struct cairn_client_stager *stager,
                                              uint64_t deadline_ms, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_sound(stager->session, err));
     enum cairn_code code =
-        stager->epoch ? CAIRN_OK : cairn_client_stager_tell_stage(stager, deadline_ms, err);
-    if (!code && !stager->sealed) code = tell_seal(stager, deadline_ms, err);
+        stager->epoch ? CAIRN_OK : cairn_client_stager_send_stage(stager, deadline_ms, err);
+    if (!code && !stager->sealed) code = send_seal(stager, deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE) stager->epoch = 0;
     return code;
 }

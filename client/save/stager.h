@@ -16,7 +16,7 @@
 
 struct cairn_client_progress {
     uint32_t *blocks; /* of this shard; in the stager's array */
-    uint64_t staged, told;
+    uint64_t staged, reported;
     uint32_t crc; /* of the block that is being filled */
 };
 struct cairn_client_stager {
@@ -42,13 +42,13 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
                                                json_t **ret,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 /* Over the present link: begin where the uploader does not know the save, then `stage`. */
-enum cairn_code cairn_client_stager_tell_stage(struct cairn_client_stager *stager,
+enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stager,
                                                uint64_t deadline_ms,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 /* `staged`, as far as the shard is copied. */
-enum cairn_code cairn_client_stager_tell(struct cairn_client_stager *stager, size_t index,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stager, size_t index,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
 /* Until the uploader has journaled the seal, over as many links as it takes. */
-enum cairn_code cairn_client_stager_tell_all(struct cairn_client_stager *stager,
+enum cairn_code cairn_client_stager_send_all(struct cairn_client_stager *stager,
                                              uint64_t deadline_ms,
                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -15,7 +15,7 @@
 static void destroy(struct cairn_save *save) {
     if (!save) return;
     cairn_client_save_drop_pieces(save);
-    cairn_client_stager_free(save->owed);
+    cairn_client_stager_free(save->handed_over);
     for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
     free(save->sent);
     json_decref(save->begin);
@@ -26,9 +26,10 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     struct cairn_save *save, *next;
     for (save = TAILQ_FIRST(&session->saves->all); save; save = next) {
         enum cairn_client_phase phase = save->state.phase;
-        bool done = save->freed && !save->finishing &&
-                    (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
-                     (phase == CAIRN_CLIENT_PHASE_FAILED && (save->told || !CAIRN_RULE(Q43))));
+        bool done =
+            save->freed && !save->finishing &&
+            (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
+             (phase == CAIRN_CLIENT_PHASE_FAILED && (save->problem_returned || !CAIRN_RULE(Q43))));
         next = TAILQ_NEXT(save, place);
         if (!done) continue;
         TAILQ_REMOVE(&session->saves->all, save, place);
@@ -46,22 +47,23 @@ void cairn_save_free(struct cairn_save *save) {
     if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
     cairn_client_save_drop_pieces(save);
     cairn_lock_take(&session->lock);
-    bool owed = save->owed || save->finishing; /* goes on without the handle, as a sealed one */
-    bool unsealed =
-        save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !owed && !cairn_client_save_over(save);
+    bool handed_over =
+        save->handed_over || save->finishing; /* goes on without the handle, as a sealed one */
+    bool unsealed = save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !handed_over &&
+                    !cairn_client_save_over(save);
     uint64_t id = save->id, step = save->step;
     uint32_t n = save->n;
     struct cairn_error why = {0};
     if (unsealed) {
         (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
         cairn_client_save_end(save, &why);
-        save->told = true;
+        save->problem_returned = true;
     }
-    if (!owed) cairn_client_save_give(save);
+    if (!handed_over) cairn_client_save_give(save);
     save->freed = true;
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);
-    if (unsealed) cairn_client_tell(session, id, step, n, &why);
+    if (unsealed) cairn_client_report_add(session, id, step, n, &why);
 }
 
 /* ---- with the session ---- */
@@ -70,17 +72,17 @@ enum cairn_code cairn_client_saves_new(struct cairn_session *session, struct cai
     session->saves = calloc(1, sizeof *session->saves);
     if (!session->saves) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a session");
     TAILQ_INIT(&session->saves->all);
-    TAILQ_INIT(&session->saves->tells);
+    TAILQ_INIT(&session->saves->reports);
     return CAIRN_OK;
 }
 
 void cairn_client_saves_free(struct cairn_session *session) {
     if (!session->saves) return;
-    struct cairn_client_tell *tell;
+    struct cairn_client_report *report;
     struct cairn_save *save;
-    while ((tell = TAILQ_FIRST(&session->saves->tells))) {
-        TAILQ_REMOVE(&session->saves->tells, tell, place);
-        free(tell);
+    while ((report = TAILQ_FIRST(&session->saves->reports))) {
+        TAILQ_REMOVE(&session->saves->reports, report, place);
+        free(report);
     }
     while ((save = TAILQ_FIRST(&session->saves->all))) {
         TAILQ_REMOVE(&session->saves->all, save, place);
@@ -94,9 +96,9 @@ void cairn_client_saves_free(struct cairn_session *session) {
 
 /* What is sealed but still on its way needs an uploader that knows of it: one that is away is
  * given a while to come back and take the offer. */
-static bool something_is_owed(const struct cairn_session *session) {
+static bool needs_uploader(const struct cairn_session *session) {
     const struct cairn_save *save;
-    if (!TAILQ_EMPTY(&session->saves->tells)) return true;
+    if (!TAILQ_EMPTY(&session->saves->reports)) return true;
     TAILQ_FOREACH(save, &session->saves->all, place)
         if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED ||
             cairn_client_save_state_is_unsent(&save->state))
@@ -108,9 +110,9 @@ bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_
     uint64_t until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + CLOSE_WAIT_MS);
     enum cairn_code code = CAIRN_OK;
     CAIRN_HOLD(&session->lock);
-    cairn_client_tells_send(session);
-    while (session->locked.state == CAIRN_CLIENT_AWAY ? something_is_owed(session)
-                                                      : !TAILQ_EMPTY(&session->saves->tells))
+    cairn_client_reports_send(session);
+    while (session->locked.state == CAIRN_CLIENT_AWAY ? needs_uploader(session)
+                                                      : !TAILQ_EMPTY(&session->saves->reports))
         if (session->locked.state == CAIRN_CLIENT_REFUSED ||
             (code = cairn_client_pause(session, until_ms, NULL)) != CAIRN_OK)
             break;
@@ -123,8 +125,9 @@ enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, b
     CAIRN_HOLD(&session->lock);
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)
-        if (save->problem.code && !save->told) return cairn_client_save_problem(save, err);
-    if (!gone || !something_is_owed(session)) return CAIRN_OK;
+        if (save->problem.code && !save->problem_returned)
+            return cairn_client_save_problem(save, err);
+    if (!gone || !needs_uploader(session)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UPLOADER_GONE,
                       "%s rank %u: the uploader at %s did not come back; what was staged and is "
                       "not durable ends with this process",

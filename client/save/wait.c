@@ -48,12 +48,12 @@ static void say_sent(const struct cairn_save *save, enum cairn_milestone milesto
 
 /* The lock is held. */
 static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milestone milestone,
-                               uint64_t knocked_ms, struct cairn_error *err) {
+                               uint64_t pinged_ms, struct cairn_error *err) {
     const struct cairn_session *session = save->session;
     const struct cairn_client_saves *all = session->saves;
     struct cairn_error own = {0}, *why = err ? err : &own;
-    if (session->locked.heard_ms < knocked_ms)
-        return cairn_client_silent(session, milestone_text(milestone), knocked_ms, err);
+    if (session->locked.received_ms < pinged_ms)
+        return cairn_client_timed_out(session, milestone_text(milestone), pinged_ms, err);
     if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED)
         (void)cairn_fail(why, CAIRN_TIMEOUT, "not staged yet: the uploader has no seal of it");
     else if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE)
@@ -70,43 +70,43 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
 }
 
 /* The lock is held, but not while the uploader is asked. */
-static void knock(struct cairn_session *session, uint64_t *ret_ms) {
+static void ping(struct cairn_session *session, uint64_t *ret_ms) {
     *ret_ms = cairn_mono_ms();
     cairn_lock_give(&session->lock);
-    cairn_client_knock(session);
+    cairn_client_ping(session);
     cairn_lock_take(&session->lock);
 }
 
 /* One look later: something has changed, or the time has come. An uploader that says nothing is
  * asked a word in time, so that the answer can come before the deadline. */
 static enum cairn_code look_again(struct cairn_save *save, enum cairn_milestone milestone,
-                                  const uint64_t times_ms[2], uint64_t *knocked_ms,
+                                  const uint64_t times_ms[2], uint64_t *pinged_ms,
                                   struct cairn_error *err) {
     struct cairn_session *session = save->session;
-    uint64_t knock_ms = times_ms[0], deadline_ms = times_ms[1], now_ms = cairn_mono_ms();
+    uint64_t ping_ms = times_ms[0], deadline_ms = times_ms[1], now_ms = cairn_mono_ms();
     uint32_t epoch = 0;
     if (session->locked.state != CAIRN_CLIENT_UP)
         return cairn_client_reach(session, false, deadline_ms, &epoch, err);
-    if (now_ms >= deadline_ms) return not_yet(save, milestone, *knocked_ms, err);
-    if (!*knocked_ms && now_ms >= knock_ms) {
-        knock(session, knocked_ms);
+    if (now_ms >= deadline_ms) return not_yet(save, milestone, *pinged_ms, err);
+    if (!*pinged_ms && now_ms >= ping_ms) {
+        ping(session, pinged_ms);
         return CAIRN_OK;
     }
-    enum cairn_code code = cairn_client_pause(session, *knocked_ms ? deadline_ms : knock_ms, err);
+    enum cairn_code code = cairn_client_pause(session, *pinged_ms ? deadline_ms : ping_ms, err);
     return code == CAIRN_TIMEOUT ? CAIRN_OK : code;
 }
 
 /* The lock is held. */
 static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone milestone,
                                   uint64_t deadline_ms, struct cairn_error *err) {
-    uint64_t now_ms = cairn_mono_ms(), knocked_ms = 0;
+    uint64_t now_ms = cairn_mono_ms(), pinged_ms = 0;
     uint64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
-    const uint64_t times_ms[2] = {
-        deadline_ms - cairn_min_u64(CAIRN_CLIENT_ANSWER_LOOK_MS, left_ms / 2), deadline_ms};
+    const uint64_t times_ms[2] = {deadline_ms - cairn_min_u64(CAIRN_CLIENT_PING_MS, left_ms / 2),
+                                  deadline_ms};
     for (;;) {
         if (is_reached(save, milestone)) return CAIRN_OK;
         if (save->problem.code) return cairn_client_save_problem(save, err);
-        enum cairn_code code = look_again(save, milestone, times_ms, &knocked_ms, err);
+        enum cairn_code code = look_again(save, milestone, times_ms, &pinged_ms, err);
         if (code && !is_reached(save, milestone) && !save->problem.code)
             return cairn_client_save_named(save, code, err);
     }
@@ -134,7 +134,7 @@ enum cairn_code cairn_session_problem(struct cairn_session *session, struct cair
     CAIRN_HOLD(&session->lock);
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place) {
-        if (!save->problem.code || save->told) continue;
+        if (!save->problem.code || save->problem_returned) continue;
         enum cairn_code code = cairn_client_save_problem(save, err);
         cairn_client_saves_sweep(session);
         return code;

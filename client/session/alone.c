@@ -9,69 +9,69 @@
 
 #define STOP_LOOK_MS 100
 
-struct patience {
+struct wait {
     const char *wanted;
     uint64_t since_ms, deadline_ms;
 };
 
-static uint64_t next_look_ms(const struct patience *patience) {
-    return cairn_min_u64(patience->deadline_ms, cairn_mono_ms() + STOP_LOOK_MS);
+static uint64_t next_look_ms(const struct wait *wait) {
+    return cairn_min_u64(wait->deadline_ms, cairn_mono_ms() + STOP_LOOK_MS);
 }
 
 /* CAIRN_OK: go on waiting. */
-static enum cairn_code look(struct cairn_session *session, const struct patience *patience,
-                            struct cairn_error *err) {
+static enum cairn_code check_deadline(struct cairn_session *session, const struct wait *wait,
+                                      struct cairn_error *err) {
     CAIRN_HOLD(&session->lock);
-    if (cairn_mono_ms() >= patience->deadline_ms)
-        return cairn_client_silent(session, patience->wanted, patience->since_ms, err);
+    if (cairn_mono_ms() >= wait->deadline_ms)
+        return cairn_client_timed_out(session, wait->wanted, wait->since_ms, err);
     if (session->locked.stop) return cairn_fail(err, CAIRN_CANCELLED, "the session is closed");
     return CAIRN_OK;
 }
 
-static enum cairn_code send_alone(struct cairn_session *session, const struct patience *patience,
+static enum cairn_code send_alone(struct cairn_session *session, const struct wait *wait,
                                   struct cairn_client_message *message, struct cairn_error *err) {
     for (;;) {
         enum cairn_code code =
-            cairn_client_link_send(&session->link, message, next_look_ms(patience), err);
+            cairn_client_link_send(&session->link, message, next_look_ms(wait), err);
         if (code != CAIRN_TIMEOUT) return code;
-        CAIRN_TRY(look(session, patience, err));
+        CAIRN_TRY(check_deadline(session, wait, err));
     }
 }
 
-static enum cairn_code next_alone(struct cairn_session *session, const struct patience *patience,
+static enum cairn_code next_alone(struct cairn_session *session, const struct wait *wait,
                                   struct cairn_frame *ret, struct cairn_error *err) {
     for (;;) {
-        enum cairn_code code =
-            cairn_client_link_wait(&session->link, next_look_ms(patience), ret, err);
+        enum cairn_code code = cairn_client_link_wait(&session->link, next_look_ms(wait), ret, err);
         if (code != CAIRN_TIMEOUT) return code;
-        CAIRN_TRY(look(session, patience, err));
+        CAIRN_TRY(check_deadline(session, wait, err));
     }
 }
 
-static void heard(struct cairn_session *session) {
+static void note_received(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
-    session->locked.heard_ms = cairn_mono_ms();
+    session->locked.received_ms = cairn_mono_ms();
 }
 
-enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
-                                       const struct cairn_client_ask *ask, struct cairn_frame *ret,
-                                       struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *body = ask->take_message;
+enum cairn_code cairn_client_call_alone(struct cairn_session *session,
+                                        const struct cairn_client_request *request,
+                                        struct cairn_frame *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = request->take_message;
     CAIRN_AUTO_PTR(client_message) message = NULL;
     uint64_t id = session->next_id++, answered = 0;
-    const struct patience patience = {ask->wanted ? ask->wanted : "room for a message",
-                                      cairn_mono_ms(), ask->deadline_ms};
+    const struct wait wait = {request->wanted ? request->wanted : "room for a message",
+                              cairn_mono_ms(), request->deadline_ms};
     if (!body ||
-        (ask->wanted && json_object_set_new(body, "id", json_integer((json_int_t)id)) != 0))
+        (request->wanted && json_object_set_new(body, "id", json_integer((json_int_t)id)) != 0))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
-    CAIRN_TRY(cairn_client_message_new(body, ask->blob, ask->fds, ask->fd_count, &message, err));
-    CAIRN_TRY(send_alone(session, &patience, message, err));
-    while (ask->wanted) {
+    CAIRN_TRY(cairn_client_message_new(body, request->blob, request->fds, request->fd_count,
+                                       &message, err));
+    CAIRN_TRY(send_alone(session, &wait, message, err));
+    while (request->wanted) {
         CAIRN_AUTO(frame) frame = {0};
-        CAIRN_TRY(next_alone(session, &patience, &frame, err));
+        CAIRN_TRY(next_alone(session, &wait, &frame, err));
         if (cairn_client_u64_of(frame.message, "id", &answered) && answered == id) {
-            heard(session);
-            CAIRN_TRY(cairn_client_answer_check(&frame, ask->wanted, err));
+            note_received(session);
+            CAIRN_TRY(cairn_client_answer_check(&frame, request->wanted, err));
             *ret = frame;
             frame = (struct cairn_frame){0};
             return CAIRN_OK;
@@ -93,16 +93,16 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
     uint64_t node_bytes =
         session->bytes ? session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES
                        : 0;
-    const struct cairn_client_ask ask = {
-        CAIRN_CLIENT_ASK(hello, .min = CAIRN_SOCKET_VERSION_MIN, .max = CAIRN_SOCKET_VERSION_MAX,
-                         .run = session->run, .rank = session->rank,
-                         .world_size = session->world_size,
-                         .local_world_size = session->local_world_size, .bytes = bytes,
-                         .node_bytes = node_bytes, .read_only = session->read_only,
-                         .proc = session->proc, .client = "libcairn " CAIRN_VERSION,
-                         .pid = (uint64_t)getpid(), .local_rank = session->local_rank),
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(hello, .min = CAIRN_SOCKET_VERSION_MIN,
+                             .max = CAIRN_SOCKET_VERSION_MAX, .run = session->run,
+                             .rank = session->rank, .world_size = session->world_size,
+                             .local_world_size = session->local_world_size, .bytes = bytes,
+                             .node_bytes = node_bytes, .read_only = session->read_only,
+                             .proc = session->proc, .client = "libcairn " CAIRN_VERSION,
+                             .pid = (uint64_t)getpid(), .local_rank = session->local_rank),
         .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    CAIRN_TRY(cairn_client_call_alone(session, &request, &answer, err));
     struct cairn_msg_welcome told = {0};
     if (cairn_msg_welcome_read(answer.message, "", &told, err) != CAIRN_OK ||
         told.version < CAIRN_SOCKET_VERSION_MIN || told.version > CAIRN_SOCKET_VERSION_MAX ||

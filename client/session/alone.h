@@ -13,10 +13,11 @@
 
 #include "client/session/session.h"
 
-/* Takes ask->take_message. Events that come in between are taken in. */
-enum cairn_code cairn_client_ask_alone(struct cairn_session *session,
-                                       const struct cairn_client_ask *ask, struct cairn_frame *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Takes request->take_message. Events that come in between are taken in. */
+enum cairn_code cairn_client_call_alone(struct cairn_session *session,
+                                        const struct cairn_client_request *request,
+                                        struct cairn_frame *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* hello and welcome. */
 enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -4,22 +4,22 @@
 
 /* An answer to a call; false: none waits for it. */
 static bool take_answer(struct cairn_session *session, struct cairn_frame *frame, uint64_t id) {
-    struct cairn_client_request *request;
-    LIST_FOREACH(request, &session->locked.requests, place)
-        if (request->id == id) break;
-    if (!request) return false;
-    LIST_REMOVE(request, place);
-    if (request->hear) request->hear(request->subject, frame);
-    request->answer = *frame;
+    struct cairn_client_pending *pending;
+    LIST_FOREACH(pending, &session->locked.pending, place)
+        if (pending->id == id) break;
+    if (!pending) return false;
+    LIST_REMOVE(pending, place);
+    if (pending->on_answer) pending->on_answer(pending->subject, frame);
+    pending->answer = *frame;
     *frame = (struct cairn_frame){0};
-    request->done = true;
+    pending->done = true;
     return true;
 }
 
 bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *frame) {
     uint64_t id = 0;
     bool fine = true;
-    session->locked.heard_ms = cairn_mono_ms();
+    session->locked.received_ms = cairn_mono_ms();
     const char *uuid = cairn_client_text_of(frame->message, "session");
     bool ours = !uuid || strcmp(uuid, session->uuid) == 0 ||
                 strcmp(uuid, session->locked.welcome_uuid) == 0; /* K11 */
@@ -32,19 +32,19 @@ bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *fr
     return fine;
 }
 
-void cairn_client_link_lost(struct cairn_session *session) {
-    struct cairn_client_request *request;
+void cairn_client_link_ended(struct cairn_session *session) {
+    struct cairn_client_pending *pending;
     struct cairn_client_message *message;
-    while ((request = LIST_FIRST(&session->locked.requests))) {
-        LIST_REMOVE(request, place);
-        request->code = CAIRN_UPLOADER_GONE;
-        request->done = true;
+    while ((pending = LIST_FIRST(&session->locked.pending))) {
+        LIST_REMOVE(pending, place);
+        pending->code = CAIRN_UPLOADER_GONE;
+        pending->done = true;
     }
     while ((message = STAILQ_FIRST(&session->locked.queue))) {
         STAILQ_REMOVE_HEAD(&session->locked.queue, place);
         cairn_client_message_free(message);
     }
-    session->sink->lost(session);
+    session->sink->link_ended(session);
     session->locked.state = CAIRN_CLIENT_AWAY;
     session->locked.away_since_ms = cairn_mono_ms();
     cairn_client_changed(session);

@@ -15,4 +15,4 @@
 /* False: the uploader broke the protocol. */
 bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *frame);
 /* The link ended: questions under way end, the state is AWAY. */
-void cairn_client_link_lost(struct cairn_session *session);
+void cairn_client_link_ended(struct cairn_session *session);

@@ -69,7 +69,7 @@ static void serve(struct cairn_session *session) {
     }
     cairn_client_link_close(&session->link);
     CAIRN_HOLD(&session->lock);
-    cairn_client_link_lost(session);
+    cairn_client_link_ended(session);
 }
 
 /* An answer that no later try can change ends the session: every save and call hears it. That the

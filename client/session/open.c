@@ -88,12 +88,12 @@ static enum cairn_code open_attempt(struct cairn_session *session, uint64_t dead
                                     struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     CAIRN_AUTO_JSON json_t *counts = cairn_client_process_counts(session->rank);
-    const struct cairn_client_ask ask = {
-        CAIRN_CLIENT_ASK(attempt, .job = session->job, .resume = session->resume,
-                         .wait_staged_ms = session->wait_staged_ms,
-                         .incarnation = session->incarnation, .counts = counts),
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(attempt, .job = session->job, .resume = session->resume,
+                             .wait_staged_ms = session->wait_staged_ms,
+                             .incarnation = session->incarnation, .counts = counts),
         .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &answer, err));
+    CAIRN_TRY(cairn_client_call_alone(session, &request, &answer, err));
     struct cairn_msg_attempted told = {0};
     if (cairn_msg_attempted_read(answer.message, "", &told, err) != CAIRN_OK ||
         !cairn_text_copy(session->nonce, sizeof session->nonce, told.nonce))
@@ -132,14 +132,14 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
                                   struct cairn_error *err) {
     CAIRN_AUTO(frame) slabs = {0}, done = {0};
     if (!session->bytes) return CAIRN_OK;
-    const struct cairn_client_ask ask = {
-        CAIRN_CLIENT_ASK(slabs, .wait_staged_ms = session->wait_staged_ms),
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(slabs, .wait_staged_ms = session->wait_staged_ms),
         .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_ask_alone(session, &ask, &slabs, err));
+    CAIRN_TRY(cairn_client_call_alone(session, &request, &slabs, err));
     CAIRN_TRY(map_slabs(session, &slabs, err));
-    const struct cairn_client_ask mapped = {CAIRN_CLIENT_ASK(mapped, 0),
-                                            .deadline_ms = deadline_ms};
-    return cairn_client_ask_alone(session, &mapped, &done, err);
+    const struct cairn_client_request mapped = {CAIRN_CLIENT_REQUEST(mapped, 0),
+                                                .deadline_ms = deadline_ms};
+    return cairn_client_call_alone(session, &mapped, &done, err);
 }
 
 static enum cairn_code converse(struct cairn_session *session, uint64_t deadline_ms, bool *ret_met,
@@ -199,7 +199,7 @@ void cairn_client_session_stop(struct cairn_session *session) {
     cairn_client_thread_stop(session);
     cairn_client_link_close(&session->link);
     cairn_lock_take(&session->lock);
-    cairn_client_link_lost(session);
+    cairn_client_link_ended(session);
     while (session->locked.calls) /* none of them waits any more; one may still copy */
         (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
     cairn_lock_give(&session->lock);

@@ -94,27 +94,26 @@ void cairn_client_changed(struct cairn_session *session) {
         if (write(at->fd, &one, sizeof one) < 0) continue; /* it was woken before */
 }
 
-enum cairn_code cairn_client_silent(const struct cairn_session *session, const char *wanted,
-                                    uint64_t since_ms, struct cairn_error *err) {
+enum cairn_code cairn_client_timed_out(const struct cairn_session *session, const char *wanted,
+                                       uint64_t since_ms, struct cairn_error *err) {
     char process[40] = "";
     if (session->locked.uploader_pid > 0)
         snprintf(process, sizeof process, " (process %d)", session->locked.uploader_pid);
-    if (session->locked.heard_ms >= since_ms)
+    if (session->locked.received_ms >= since_ms)
         return cairn_fail(err, CAIRN_TIMEOUT, "the uploader at %s%s did not send %s in time",
                           session->socket, process, wanted);
     return cairn_fail(err, CAIRN_TIMEOUT,
                       "the uploader at %s%s does not answer: nothing came from it for %.1f s, %s "
                       "was due",
                       session->socket, process,
-                      (double)(cairn_mono_ms() - session->locked.heard_ms) / 1000, wanted);
+                      (double)(cairn_mono_ms() - session->locked.received_ms) / 1000, wanted);
 }
 
-enum cairn_code cairn_client_reach(struct cairn_session *session, bool patient,
-                                   uint64_t deadline_ms, uint32_t *ret_epoch,
-                                   struct cairn_error *err) {
+enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, uint64_t deadline_ms,
+                                   uint32_t *ret_epoch, struct cairn_error *err) {
     while (session->locked.state == CAIRN_CLIENT_AWAY) {
         uint64_t until_ms = deadline_ms, gone_ms = session->locked.away_since_ms;
-        if (!patient) until_ms = cairn_min_u64(deadline_ms, gone_ms + CAIRN_CLIENT_GONE_MS);
+        if (!waits) until_ms = cairn_min_u64(deadline_ms, gone_ms + CAIRN_CLIENT_GONE_MS);
         if (session->locked.stop || session->locked.leaving || cairn_mono_ms() >= until_ms)
             return cairn_fail(err, CAIRN_UPLOADER_GONE,
                               "the uploader at %s is away since %.1f s; it is tried again in the "
@@ -139,92 +138,96 @@ void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_mes
     STAILQ_INSERT_TAIL(&session->locked.queue, message, place);
 }
 
-static enum cairn_code queue(struct cairn_session *session, const struct cairn_client_ask *ask,
+static enum cairn_code queue(struct cairn_session *session,
+                             const struct cairn_client_request *request,
                              struct cairn_client_message **message,
-                             struct cairn_client_request *request, struct cairn_error *err) {
+                             struct cairn_client_pending *pending, struct cairn_error *err) {
     uint32_t epoch = 0;
     CAIRN_HOLD(&session->lock);
-    CAIRN_TRY(cairn_client_reach(session, ask->patient, ask->deadline_ms, &epoch, err));
-    if (ask->epoch && ask->epoch != epoch)
+    CAIRN_TRY(cairn_client_reach(session, request->waits, request->deadline_ms, &epoch, err));
+    if (request->epoch && request->epoch != epoch)
         return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader was restarted in between");
-    if (request) LIST_INSERT_HEAD(&session->locked.requests, request, place);
+    if (pending) LIST_INSERT_HEAD(&session->locked.pending, pending, place);
     cairn_client_enqueue(session, CAIRN_TAKE(*message));
     return CAIRN_OK;
 }
 
-static enum cairn_code encode(struct cairn_session *session, const struct cairn_client_ask *ask,
-                              struct cairn_client_request *request,
+static enum cairn_code encode(struct cairn_session *session,
+                              const struct cairn_client_request *request,
+                              struct cairn_client_pending *pending,
                               struct cairn_client_message **ret, struct cairn_error *err) {
-    if (!ask->take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
-    if (request) {
-        *request = (struct cairn_client_request){.id = session->next_id++,
+    if (!request->take_message) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
+    if (pending) {
+        *pending = (struct cairn_client_pending){.id = session->next_id++,
                                                  .since_ms = cairn_mono_ms(),
-                                                 .hear = ask->hear,
-                                                 .subject = ask->subject};
-        if (json_object_set_new(ask->take_message, "id", json_integer((json_int_t)request->id)) !=
-            0)
+                                                 .on_answer = request->on_answer,
+                                                 .subject = request->subject};
+        if (json_object_set_new(request->take_message, "id",
+                                json_integer((json_int_t)pending->id)) != 0)
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     }
-    return cairn_client_message_new(ask->take_message, ask->blob, ask->fds, ask->fd_count, ret,
-                                    err);
+    return cairn_client_message_new(request->take_message, request->blob, request->fds,
+                                    request->fd_count, ret, err);
 }
 
-enum cairn_code cairn_client_post(struct cairn_session *session, const struct cairn_client_ask *ask,
-                                  struct cairn_client_request *request, struct cairn_error *err) {
+enum cairn_code cairn_client_post(struct cairn_session *session,
+                                  const struct cairn_client_request *request,
+                                  struct cairn_client_pending *pending, struct cairn_error *err) {
     CAIRN_AUTO_PTR(client_message) message = NULL;
-    enum cairn_code code = encode(session, ask, request, &message, err);
-    json_decref(ask->take_message);
+    enum cairn_code code = encode(session, request, pending, &message, err);
+    json_decref(request->take_message);
     if (code) return code;
-    CAIRN_TRY(queue(session, ask, &message, request, err));
+    CAIRN_TRY(queue(session, request, &message, pending, err));
     cairn_client_wake(session);
     return CAIRN_OK;
 }
 
 enum cairn_code cairn_client_await(struct cairn_session *session,
-                                   const struct cairn_client_ask *ask,
-                                   struct cairn_client_request *request, struct cairn_frame *ret,
+                                   const struct cairn_client_request *request,
+                                   struct cairn_client_pending *pending, struct cairn_frame *ret,
                                    struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
     cairn_lock_take(&session->lock);
-    while (!request->done && !code) code = cairn_client_pause(session, ask->deadline_ms, err);
-    bool done = request->done;
-    if (!done) LIST_REMOVE(request, place);
+    while (!pending->done && !code) code = cairn_client_pause(session, request->deadline_ms, err);
+    bool done = pending->done;
+    if (!done) LIST_REMOVE(pending, place);
     if (!done && code == CAIRN_TIMEOUT)
-        code = cairn_client_silent(session, ask->wanted, request->since_ms, err);
+        code = cairn_client_timed_out(session, request->wanted, pending->since_ms, err);
     cairn_lock_give(&session->lock);
     if (!done) return code;
-    if (request->code)
-        return cairn_fail(err, request->code, "the uploader went away before it answered");
-    code = cairn_client_answer_check(&request->answer, ask->wanted, err);
+    if (pending->code)
+        return cairn_fail(err, pending->code, "the uploader went away before it answered");
+    code = cairn_client_answer_check(&pending->answer, request->wanted, err);
     if (code || !ret) {
-        cairn_frame_release(&request->answer);
+        cairn_frame_release(&pending->answer);
         return code;
     }
-    *ret = request->answer;
-    request->answer = (struct cairn_frame){0};
+    *ret = pending->answer;
+    pending->answer = (struct cairn_frame){0};
     return CAIRN_OK;
 }
 
-void cairn_client_abandon(struct cairn_session *session, struct cairn_client_request *request) {
+void cairn_client_abandon(struct cairn_session *session, struct cairn_client_pending *pending) {
     cairn_lock_take(&session->lock);
-    if (!request->done) LIST_REMOVE(request, place);
+    if (!pending->done) LIST_REMOVE(pending, place);
     cairn_lock_give(&session->lock);
-    if (request->done) cairn_frame_release(&request->answer);
+    if (pending->done) cairn_frame_release(&pending->answer);
 }
 
-enum cairn_code cairn_client_call(struct cairn_session *session, const struct cairn_client_ask *ask,
+enum cairn_code cairn_client_call(struct cairn_session *session,
+                                  const struct cairn_client_request *request,
                                   struct cairn_frame *ret, struct cairn_error *err) {
-    struct cairn_client_request request;
-    if (!ask->wanted) return cairn_client_post(session, ask, NULL, err);
-    CAIRN_TRY(cairn_client_post(session, ask, &request, err));
-    return cairn_client_await(session, ask, &request, ret, err);
+    struct cairn_client_pending pending;
+    if (!request->wanted) return cairn_client_post(session, request, NULL, err);
+    CAIRN_TRY(cairn_client_post(session, request, &pending, err));
+    return cairn_client_await(session, request, &pending, ret, err);
 }
 
 /* No uploader has a restore of number 0, and each answers so at once, read_only or not. */
-void cairn_client_knock(struct cairn_session *session) {
-    struct cairn_client_request request;
-    const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(release, .restore = 0),
-                                         .deadline_ms = cairn_mono_ms()};
-    if (cairn_client_post(session, &ask, &request, NULL) == CAIRN_OK)
-        cairn_client_abandon(session, &request);
+void cairn_client_ping(struct cairn_session *session) {
+    struct cairn_client_pending pending;
+    const struct cairn_client_request request = {CAIRN_CLIENT_REQUEST(release, .restore = 0),
+                                                 .deadline_ms = cairn_mono_ms()};
+    if (cairn_client_post(session, &request, &pending, NULL) == CAIRN_OK)
+        cairn_client_abandon(session, &pending);
 }

@@ -35,20 +35,20 @@
 
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
-#define CAIRN_CLIENT_ANSWER_LOOK_MS 500 /* a live uploader answers a word about nothing by then */
-#define CAIRN_CLIENT_SLOTS 4            /* reads under way at once */
+#define CAIRN_CLIENT_PING_MS 500 /* a live uploader answers a word about nothing by then */
+#define CAIRN_CLIENT_SLOTS 4     /* reads under way at once */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
 #define CAIRN_CLIENT_WAIT_STAGED_MS 30000
 /* Room for a tensors header and the padding between shards, on top of the session's `bytes`. */
 #define CAIRN_CLIENT_HEADER_BYTES (2 * CAIRN_MIB)
 
 /* One question on its way; lives on its asker's stack. */
-struct cairn_client_request {
-    LIST_ENTRY(cairn_client_request) place; /* until it is done */
+struct cairn_client_pending {
+    LIST_ENTRY(cairn_client_pending) place; /* until it is done */
     uint64_t id, since_ms;
     bool done;
     enum cairn_code code; /* not CAIRN_OK: the link ended before the answer */
-    void (*hear)(void *subject, const struct cairn_frame *answer);
+    void (*on_answer)(void *subject, const struct cairn_frame *answer);
     void *subject;
     struct cairn_frame answer;
 };
@@ -69,7 +69,7 @@ struct cairn_client_sink {
     bool (*event)(struct cairn_session *session, const struct cairn_frame *frame);
     /* To a message that no call has posted. */
     void (*answer)(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id);
-    void (*lost)(struct cairn_session *session);    /* the link ended */
+    void (*link_ended)(struct cairn_session *session); /* the link ended */
     void (*up)(struct cairn_session *session);      /* there is a new one, and it took the offer */
     void (*refused)(struct cairn_session *session); /* there will be none: locked.refusal */
     /* After hello, on the session's thread, over a link that nobody else uses yet. */
@@ -105,7 +105,7 @@ struct cairn_session {
         uint32_t epoch; /* 0: none */
         uint64_t id;
         struct cairn_slab slab;
-        struct cairn_client_request requests[CAIRN_CLIENT_SLOTS];
+        struct cairn_client_pending pending[CAIRN_CLIENT_SLOTS];
         bool busy[CAIRN_CLIENT_SLOTS]; /* asked, and the answer was not taken yet */
     } window;
 
@@ -116,13 +116,13 @@ struct cairn_session {
     struct {
         enum cairn_client_state state;
         uint64_t away_since_ms;
-        uint64_t heard_ms; /* when the last frame came */
-        int uploader_pid;  /* of the process that listens; 0: not known */
-        uint32_t epoch;    /* counts links, from 1 */
+        uint64_t received_ms; /* when the last frame came */
+        int uploader_pid;     /* of the process that listens; 0: not known */
+        uint32_t epoch;       /* counts links, from 1 */
         LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
         STAILQ_HEAD(, cairn_client_message) queue; /* to be sent */
-        LIST_HEAD(, cairn_client_request) requests;
+        LIST_HEAD(, cairn_client_pending) pending;
         LIST_HEAD(, cairn_restore) restores; /* client/restore/'s */
         struct cairn_error refusal;
         bool stop, window_taken;
@@ -153,15 +153,15 @@ enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until
 void cairn_client_changed(struct cairn_session *session);
 /* CAIRN_TIMEOUT with the socket's name, and whether its process said anything since since_ms. The
  * lock is held. */
-enum cairn_code cairn_client_silent(const struct cairn_session *session, const char *wanted,
-                                    uint64_t since_ms, struct cairn_error *err);
-/* Ask what every uploader answers at once, so that cairn_client_silent can tell one that is busy
+enum cairn_code cairn_client_timed_out(const struct cairn_session *session, const char *wanted,
+                                       uint64_t since_ms, struct cairn_error *err);
+/* Ask what every uploader answers at once, so that cairn_client_timed_out can tell one that is busy
  * from one that hangs. Nobody waits for the answer. The lock is not held. */
-void cairn_client_knock(struct cairn_session *session);
+void cairn_client_ping(struct cairn_session *session);
 
 /* Ask `message` (taken, also on failure) and wait for the answer named `wanted`. epoch 0: any link;
  * else CAIRN_UPLOADER_GONE when the link is another by now. ret may be NULL. */
-struct cairn_client_ask {
+struct cairn_client_request {
     json_t *take_message;
     struct cairn_view blob;
     const int *fds;
@@ -169,38 +169,39 @@ struct cairn_client_ask {
     const char *wanted; /* NULL: no answer comes */
     /* NULL: nobody. Called with the answer before the next frame is taken in, so that no event
      * that the answer names something for is missed; the lock is held. */
-    void (*hear)(void *subject, const struct cairn_frame *answer);
+    void (*on_answer)(void *subject, const struct cairn_frame *answer);
     void *subject;
     uint32_t epoch;
-    bool patient; /* an uploader that is away is waited for until the deadline */
+    bool waits; /* an uploader that is away is waited for until the deadline */
     uint64_t deadline_ms;
 };
-/* {CAIRN_CLIENT_ASK(release, .restore = 5), .deadline_ms = ...}: the message and its answer. */
-#define CAIRN_CLIENT_ASK(form, ...)                                                                \
+/* {CAIRN_CLIENT_REQUEST(release, .restore = 5), .deadline_ms = ...}: the message and its answer. */
+#define CAIRN_CLIENT_REQUEST(form, ...)                                                            \
     .take_message = CAIRN_PACK(form, __VA_ARGS__),                                                 \
     .wanted = cairn_client_wanted(CAIRN_MESSAGE_##form)
 static inline const char *cairn_client_wanted(enum cairn_message message) {
     enum cairn_message answer = cairn_message_form(message)->answer;
     return answer ? cairn_message_form(answer)->text : NULL;
 }
-enum cairn_code cairn_client_call(struct cairn_session *session, const struct cairn_client_ask *ask,
+enum cairn_code cairn_client_call(struct cairn_session *session,
+                                  const struct cairn_client_request *request,
                                   struct cairn_frame *ret, struct cairn_error *err) CAIRN_MUST_USE;
-/* The two halves, for several questions under way at once. After a successful post, request must
+/* The two halves, for several questions under way at once. After a successful post, pending must
  * stay until await has returned. */
-enum cairn_code cairn_client_post(struct cairn_session *session, const struct cairn_client_ask *ask,
-                                  struct cairn_client_request *request,
+enum cairn_code cairn_client_post(struct cairn_session *session,
+                                  const struct cairn_client_request *request,
+                                  struct cairn_client_pending *pending,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_client_await(struct cairn_session *session,
-                                   const struct cairn_client_ask *ask,
-                                   struct cairn_client_request *request, struct cairn_frame *ret,
+                                   const struct cairn_client_request *request,
+                                   struct cairn_client_pending *pending, struct cairn_frame *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Give the question up; a late answer is dropped. Nothing happens when it is not under way. */
-void cairn_client_abandon(struct cairn_session *session, struct cairn_client_request *request);
+void cairn_client_abandon(struct cairn_session *session, struct cairn_client_pending *pending);
 /* Wait until the uploader is there; its link's epoch. Not patient: session.h#1. The lock is held.
  * */
-enum cairn_code cairn_client_reach(struct cairn_session *session, bool patient,
-                                   uint64_t deadline_ms, uint32_t *ret_epoch,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, uint64_t deadline_ms,
+                                   uint32_t *ret_epoch, struct cairn_error *err) CAIRN_MUST_USE;
 /* Behind what is queued; the lock is held. The message is the queue's. */
 void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_message *message);
 /* The session's thread looks at its queue. */

@@ -14,7 +14,7 @@ void cairn_client_window_init(struct cairn_session *session) {
 
 void cairn_client_window_release(struct cairn_session *session) {
     for (size_t slot = 0; slot < CAIRN_CLIENT_SLOTS; slot++)
-        if (session->window.busy[slot]) cairn_frame_release(&session->window.requests[slot].answer);
+        if (session->window.busy[slot]) cairn_frame_release(&session->window.pending[slot].answer);
     memset(session->window.busy, 0, sizeof session->window.busy);
     if (session->window.epoch) {
         cairn_client_process_unwatch(session->window.slab.fd);
@@ -65,9 +65,9 @@ enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t
     cairn_client_window_release(session);
     for (uint64_t bytes = wanted_bytes;; bytes /= 2) {
         CAIRN_AUTO(frame) answer = {0};
-        const struct cairn_client_ask ask = {CAIRN_CLIENT_ASK(window, .bytes = bytes),
-                                             .epoch = epoch, .deadline_ms = deadline_ms};
-        enum cairn_code code = cairn_client_call(session, &ask, &answer, err);
+        const struct cairn_client_request request = {CAIRN_CLIENT_REQUEST(window, .bytes = bytes),
+                                                     .epoch = epoch, .deadline_ms = deadline_ms};
+        enum cairn_code code = cairn_client_call(session, &request, &answer, err);
         if (code == CAIRN_NO_MEMORY && bytes / 2 >= WINDOW_BYTES_MIN) continue;
         if (code) return cairn_within(err, code, "window for reading");
         return map(session, epoch, &answer, err);
