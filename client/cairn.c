@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the rooms meet: a session is opened with what hears of its saves, and closed in the order
- * thread, saves, restores, session. */
+/* The calls that need every room: a session is opened with the sink of its saves, and closed in the
+ * order thread, saves, restores, session. */
 #include <unistd.h>
 
 #include "client/restore/restore.h"
@@ -43,7 +43,7 @@ enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *e
     if (!cairn_client_saves_settle(session, deadline_ms)) deadline_ms = cairn_mono_ms();
     const struct cairn_client_request bye = {CAIRN_CLIENT_REQUEST(bye, 0),
                                              .deadline_ms = deadline_ms};
-    /* An uploader that does not answer hears the end of the socket, which means the same. */
+    /* The end of the socket means `bye`, so an uploader that does not answer is no failure. */
     bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;
     enum cairn_code code = cairn_client_saves_last_problem(session, gone, err);
     session_free(session);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The versions of a run, page by page as the server answers them; a page that fails or does not
- * make sense fails the whole call, since a short list reads like lost checkpoints. */
+/* The versions of a run, page by page as the server answers them. A page that fails or cannot be
+ * read fails the whole call: a caller could not tell a short list from checkpoints that are
+ * gone. */
 #include <stdlib.h>
 
 #include "client/session/session.h"

@@ -53,7 +53,8 @@ static int by_place(const void *a, const void *b) {
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* The end of what hangs together from `offset` on: pieces that join. Never more than room. */
+/* The end of the range that begins at `offset` and takes in the pieces that join it; at most `room`
+ * bytes. */
 static uint64_t range_end(const struct reading *reading, size_t piece, uint64_t offset,
                           uint64_t room, size_t *ret_next) {
     const struct cairn_plan_piece *pieces = reading->pieces;
@@ -107,7 +108,7 @@ static bool next_batch(struct reading *reading, size_t slot) {
     return batch->count > 0;
 }
 
-/* ---- asking and copying ---- */
+/* ---- requesting and copying ---- */
 
 static void copy_out(const struct reading *reading, const struct batch *batch) {
     const uint8_t *window = reading->session->window.slab.data;
@@ -161,7 +162,7 @@ static enum cairn_code await_slot(const struct reading *reading, size_t slot,
     return cairn_client_await(session, &request, &session->window.pending[slot], NULL, err);
 }
 
-/* Answers that an earlier, failed call did not wait for. */
+/* A slot is free once its answer came, also when the call that posted it failed before that. */
 static enum cairn_code await_left_over(const struct reading *reading, struct cairn_error *err) {
     for (size_t slot = 0; slot < SLOTS; slot++) {
         if (!reading->session->window.busy[slot]) continue;

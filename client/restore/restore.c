@@ -115,7 +115,7 @@ static enum cairn_code check_format(const struct cairn_restore *restore, const c
                       restore->manifest.origin.step, tag, wanted);
 }
 
-/* An uploader that went away over the question comes back, unless the session ends. */
+/* When the link ends before the answer, the call is repeated over the next link. */
 static bool is_awaited(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
     return !session->locked.stop && !session->locked.leaving;

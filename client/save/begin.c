@@ -25,7 +25,7 @@ static bool generation_take_free(struct cairn_save *save) {
     return false;
 }
 
-/* What holds them all: memory that is being sent, or handles that the caller forgot. */
+/* Waits for a change; the error of a timeout says what holds the generations. The lock is held. */
 static enum cairn_code generation_await(struct cairn_session *session, uint64_t deadline_ms,
                                         struct cairn_error *err) {
     enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
@@ -42,7 +42,8 @@ static enum cairn_code generation_await(struct cairn_session *session, uint64_t 
                       session->slab_count, session->slab_count);
 }
 
-/* Q14: only this rank's own generations count; a verdict ends the wait. The lock is held. */
+/* Q14: the wait is for this rank's own generations, and a verdict about the save ends it. The lock
+ * is held. */
 static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadline_ms,
                                        struct cairn_error *err) {
     struct cairn_session *session = save->session;
@@ -56,7 +57,8 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
     }
 }
 
-/* The lock is held. A save that its caller described wrongly and then left alone. */
+/* A save whose description was refused and that was not staged, where no generation is free; else
+ * NULL. The lock is held. */
 static struct cairn_save *left_behind(struct cairn_session *session) {
     struct cairn_save *found = NULL;
     for (uint32_t i = 0; i < session->slab_count; i++) {
@@ -68,8 +70,8 @@ static struct cairn_save *left_behind(struct cairn_session *session) {
     return found;
 }
 
-/* Where every generation is in use and one of them by a handle that was left behind an error, that
- * save ends, told as any other, and this one gets its memory. */
+/* Ends the save of left_behind() and reports its failure, so that the save of for_step gets its
+ * generation. */
 static void generation_reclaim(struct cairn_session *session, uint64_t for_step) {
     struct cairn_error why = {0};
     cairn_lock_take(&session->lock);
@@ -94,8 +96,9 @@ static bool earlier_unsent(const struct cairn_save *save) {
     return false;
 }
 
-/* Q11: the server judges `skip` for all ranks; what this rank sees itself is waited for briefly,
- * and where its own memory is still in use the save is skipped in any case. The lock is held. */
+/* Q11: the server decides `skip` for all ranks by what it knows. This rank waits up to SKIP_WAIT_MS
+ * for its own earlier saves, and skips where no generation of its own is free then. The lock is
+ * held. */
 static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *err) {
     struct cairn_session *session = save->session;
     uint64_t until_ms = cairn_mono_ms() + SKIP_WAIT_MS;
@@ -107,8 +110,8 @@ static enum cairn_code skip_wait(struct cairn_save *save, struct cairn_error *er
     return cairn_fail(err, CAIRN_SKIPPED, "an earlier save is still being sent");
 }
 
-/* An uploader that died over the question is asked again as soon as it is back: the same n is the
- * same begin (Q8). One that stays away ends this within CAIRN_CLIENT_GONE_MS. */
+/* `begin` is repeated when the link ends before its answer: the same n is the same begin (Q8). An
+ * uploader that stays away fails it within CAIRN_CLIENT_GONE_MS. */
 static enum cairn_code ask_begin(struct cairn_save *save, uint64_t deadline_ms,
                                  struct cairn_error *err) {
     enum cairn_code code = CAIRN_UPLOADER_GONE;
@@ -125,9 +128,9 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     generation_reclaim(session, save->step);
     enum cairn_code code = ask_begin(save, deadline_ms, err);
     CAIRN_HOLD(&session->lock);
-    /* Q43: a step that this rank left out would be lost to every rank that stages it, however soon
-     * the uploader is back. Where a generation is free the save is made in it, and the one that
-     * comes back hears of the begin together with the bytes (client/save/stage.c). */
+    /* Q43: a version needs every rank, so a rank that failed here would fail the step for all.
+     * Where a generation is free the save is copied into it, and `begin` is sent to the next
+     * uploader together with `stage` (client/save/stage.c). */
     if (code == CAIRN_UPLOADER_GONE && generation_take_free(save)) return CAIRN_OK;
     CAIRN_TRY(code);
     if (session->slab_count && options->skip) CAIRN_TRY(skip_wait(save, err));

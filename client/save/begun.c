@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the uploader is told of a begin, and what it answers. */
+/* The message `begin`, built once and sent as often as needed, and its answer. */
 #include "client/save/begun.h"
 
 #include <inttypes.h>
@@ -54,12 +54,12 @@ static bool read_begun(const json_t *answer, struct cairn_msg_begun *ret) {
 /* The lock is held. */
 static void take_begun(struct cairn_save *save, const json_t *answer) {
     struct cairn_msg_begun told = {0};
-    if (!read_begun(answer, &told)) return; /* whoever asked says so */
+    if (!read_begun(answer, &told)) return; /* the call fails: cairn_client_save_begin_again */
     save->id = told.save;
     save->owner = told.owner;
     memcpy(save->version, told.version, strlen(told.version) + 1);
     if (save->generation < 0) return;
-    /* An uploader that came back without its journal. */
+    /* The generation was taken before this uploader knew the save. */
     struct cairn_client_generation *own = &save->session->saves->generations[save->generation];
     if (own->held == save) own->owner = told.owner;
 }

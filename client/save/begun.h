@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * begun: what an uploader is told of a begin, as often as it takes.
+ * begun: the message `begin` of a save, and its answer.
  *
- * Why:     an uploader that came back without its journal, or was away, hears of a begin later.
+ * Why:     a save may be begun while the uploader is away, and an uploader may come back without
+ *          its journal: `begin` is then sent again, with the same content.
  * Promise: Q8  the same n is the same begin, however often it is sent.
  * Limits:  labels and meta as api/meta.h.
- * Threads: the handle's caller; the session's thread for a save that is owed.
+ * Threads: the handle's caller; the session's thread for a save that was handed over to it.
  * Next:    client/save/begin.c.
  */
 #pragma once

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save that failed here is told to the uploader until one has journaled it (Q8). */
+/* Failures of saves in this process, and their reports to the uploader (Q8). */
 #include "client/save/fail.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #include "api/failure.h"
 
-/* ---- what must still be told ---- */
+/* ---- reports ---- */
 
 static json_t *report_message(const struct cairn_client_report *report) {
     const struct cairn_error *why = &report->why;
@@ -68,8 +68,8 @@ static void settle_cancel(struct cairn_session *session, const struct cairn_clie
             cairn_client_save_event(save, event);
 }
 
-/* An answer to what was told: journaled, or refused for good; a retryable refusal is told again
- * with the next tell or link. */
+/* `ok`: the uploader has journaled the failure. A final refusal ends the report, too; after a
+ * retryable one it is sent again with the next report, or over the next link. */
 bool cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
                                    uint64_t id) {
     struct cairn_client_report *report;
@@ -97,7 +97,7 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
         if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
             cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
         cairn_lock_give(&save->session->lock);
-        /* That a signal came is this rank's own affair. */
+        /* The other ranks hear of a cancelled save; that a signal caused it concerns this one. */
         struct cairn_error told = *why;
         if (told.code == CAIRN_INTERRUPTED) told.code = CAIRN_CANCELLED;
         cairn_client_report_add(save->session, save->id, save->step, save->n, &told);
@@ -148,7 +148,7 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
         (void)cairn_client_save_close(save, &why);
         return CAIRN_OK;
     }
-    /* Q8: told again in the background. */
+    /* Q8: the session's thread reports it until an uploader has journaled it. */
     (void)cairn_client_save_fail(save, CAIRN_CANCELLED, &why);
     if (!id) (void)cairn_fail(err, code, "the uploader at %s is away", session->socket);
     return cairn_within(err, code,

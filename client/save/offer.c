@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The uploader went away and a connection to a new one is made: the slabs and every save that is
- * not over are offered to it, and what was copied meanwhile is told.
+ * Over a new link: the slabs and every save that is not over are offered, then the copies that were
+ * made while no uploader was there are staged and sealed.
  */
 #include "client/save/offer.h"
 
@@ -13,7 +13,8 @@
 #include "client/session/process.h"
 #include "common/rule.h"
 
-/* Q41: who owns the memory, of the saves that still need it; one that is durable does not. */
+/* Q41: the owner of a generation is the save that still needs its bytes; a durable save needs
+ * none. */
 static uint64_t owner_of(const struct cairn_session *session, uint32_t generation) {
     const struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)
@@ -32,12 +33,13 @@ static json_t *offered_slabs(const struct cairn_session *session) {
     return slabs;
 }
 
-/* The lock is held. Saves that the old uploader never answered about have no number to name. */
+/* A save whose `begin` was not answered has no number and is left out. The lock is held. */
 static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place) {
-        /* The next uploader numbers from the highest offered one on: the others lose theirs. */
+        /* The next uploader numbers on from the highest offered save, so a save that is left out
+         * must not keep a number that may be given again. */
         bool cancelled = save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44);
         bool over = cairn_client_save_over(save) && !cancelled;
         if (over && CAIRN_RULE(Q43)) save->id = save->owner = 0;
@@ -66,7 +68,8 @@ static json_t *offer_message(struct cairn_session *session) {
                       .bytes = session->bytes ? session->bytes + CAIRN_CLIENT_HEADER_BYTES : 0);
 }
 
-/* A save that was given up after its seal: told by number where the uploader has it. */
+/* A save that was cancelled after its seal. It keeps its number where the uploader has it, so that
+ * its failure is reported as `fail`. */
 static void take_cancelled(struct cairn_save *save, const char *state) {
     bool committed = strcmp(state, "committed") == 0;
     if (!committed && (strcmp(state, "continues") == 0 || strcmp(state, "durable") == 0 ||
@@ -83,7 +86,7 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
         take_cancelled(save, state);
         return;
     }
-    bool ended = strcmp(state, "ended") == 0; /* its verdict follows */
+    bool ended = strcmp(state, "ended") == 0; /* the uploader asks the server; a verdict follows */
     if (sealed || ended) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
     if (ended || strcmp(state, "continues") == 0) return;
     if (strcmp(state, "durable") == 0) {
@@ -110,8 +113,8 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
     cairn_client_save_end(save, &why);
 }
 
-/* The uploader says for whom it holds each generation; the others are free for whoever writes next,
- * and it never sends `free` for them. */
+/* `owners` names the save for which the uploader holds each generation. One with owner 0 is free,
+ * and no `free` is sent for it. */
 static void take_generations(struct cairn_session *session, const json_t *owners) {
     for (uint32_t i = 0; i < session->slab_count; i++) {
         struct cairn_client_generation *at = &session->saves->generations[i];
@@ -121,8 +124,8 @@ static void take_generations(struct cairn_session *session, const json_t *owners
     }
 }
 
-/* The lock is held. What failed is told by number only where the uploader has the save; what turned
- * out to be committed is told no more. */
+/* A failure is reported as `fail` where this uploader has the save, else as `count`. A report of a
+ * save that turned out to be committed is dropped. The lock is held. */
 static void take_reports(struct cairn_session *session) {
     struct cairn_client_report *report, *next;
     for (report = TAILQ_FIRST(&session->saves->reports); report; report = next) {
@@ -173,7 +176,7 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
     return CAIRN_OK;
 }
 
-/* ---- owed: the copy is whole, and no uploader was there to hear of it ---- */
+/* ---- copies that were handed over to this thread ---- */
 
 static struct cairn_client_stager *take_handed_over(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
@@ -190,7 +193,7 @@ static bool link_ended(enum cairn_code code) {
     return code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT || code == CAIRN_CANCELLED;
 }
 
-/* True: it failed here, and the uploader must be told. The lock is held. */
+/* True: the save failed here, which must be reported. The lock is held. */
 static bool settle_handed_over(struct cairn_save *save, enum cairn_code code,
                                struct cairn_error *why) {
     bool failed = code && !cairn_client_save_over(save);

@@ -15,7 +15,8 @@
 
 #define PIECES_MAX (UINT32_C(1) << 21) /* a rank table has no more rows */
 
-/* A caller that leaves its handle behind an error keeps no memory from later saves. */
+/* Notes that a description was refused: a handle that is then left unstaged loses its generation to
+ * a later save (client/save/begin.c). */
 static enum cairn_code misused(struct cairn_save *save, enum cairn_code code) {
     CAIRN_HOLD(&save->session->lock);
     save->misused = true;

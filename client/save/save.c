@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a save: its moves, its generation, its problem. Nothing here speaks to anybody. */
+/* The life of a save: its moves, its generation, its problem. Nothing here sends a message. */
 #include "client/save/save.h"
 
 #include <inttypes.h>
@@ -32,7 +32,8 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
     if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
         save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
     if (cairn_client_save_over(save)) cairn_client_save_settle(save);
-    /* One that is copied gives its memory back itself; this one nobody writes to any more. */
+    /* The thread that copies gives the generation back itself; a save that was never staged has no
+     * such thread. */
     if (described && cairn_client_save_over(save)) cairn_client_save_give(save);
 }
 
@@ -44,7 +45,7 @@ void cairn_client_save_settle(const struct cairn_save *save) {
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why) {
     if (cairn_client_save_over(save)) return;
     save->problem = *why;
-    /* From a wait, UPLOADER_GONE means "ask again"; this save will not come back. */
+    /* cairn_save_wait returns UPLOADER_GONE for a wait that may be repeated; this save is over. */
     if (why->code == CAIRN_UPLOADER_GONE) save->problem.code = CAIRN_SOURCE_GONE;
     cairn_client_save_event(save, CAIRN_CLIENT_EVENT_FAIL);
 }

@@ -2,13 +2,12 @@
 /*
  * save: one save of one rank, from the call that counts it to the verdict about its version.
  *
- * Why:     the caller's handle and what the I/O thread learns about the save have different lives:
- *          a handle may be freed while its bytes are still being sent, and its failure must still
- *          be told.
+ * Why:     a save outlives its handle: bytes are sent after cairn_save_free, and a failure is
+ *          reported to the uploader and returned to the caller even then.
  * Promise: Q8a  n is counted before anything else of begin can fail.
  *          Q14  a save waits for its own slab generation only.
  *          P4   sources are read during cairn_save_stage only, each byte once.
- *          1    every save ends committed or with one problem, which is told at least once.
+ *          1    every save ends committed or with one problem, which some call returns.
  *          2    a save that was copied while the uploader was away is sealed by the I/O thread with
  *               the one that comes back, also when its handle was freed; so is one that was begun
  *               meanwhile, in a generation that was free (Q43).
@@ -55,7 +54,7 @@ struct cairn_client_sent {
     char *name; /* owned */
     uint64_t bytes, released_bytes;
 };
-/* Something that nothing has failed of yet, kept for as long as it lasts. */
+/* A condition that delays a save and has failed nothing so far; kept while it lasts. */
 struct cairn_client_trouble {
     struct cairn_error why; /* CAIRN_OK: none */
     uint64_t since_ms;
@@ -100,7 +99,7 @@ struct cairn_save {
 /* Q41: a generation is written by the save that took it; it is free when neither held nor lent. */
 struct cairn_client_generation {
     struct cairn_save *held; /* the save that may write into it */
-    uint64_t owner;          /* number of the save whose bytes it has, as `begun` told; 0: nobody */
+    uint64_t owner;          /* `owner` of `begun` of the save whose bytes it holds; 0: nobody's */
     bool lent;               /* the uploader reads it until it says `free` for that owner */
 };
 /* Of one session, by its lock. */
@@ -116,7 +115,7 @@ struct cairn_client_saves {
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id);
 /* Move it by client/save/state.def; the lock is held. */
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event);
-/* It is begun no more (Q12c); idempotent. */
+/* No `begin` of it can reach an uploader any more (Q12c); idempotent. */
 void cairn_client_save_settle(const struct cairn_save *save);
 /* The save ends with this problem unless it already ended; the lock is held. */
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why);
@@ -130,13 +129,14 @@ enum cairn_code cairn_client_save_enter(struct cairn_save *save,
     CAIRN_TRY(cairn_client_save_enter((save), (err)));                                             \
     __attribute__((cleanup(cairn_client_leave_at)))                                                \
     CAIRN_UNUSED struct cairn_session *cairn_called = (save)->session
-/* Put its run, step and rank before an error, and n from the step's second save on: a word that
- * fits two saves has told neither (Q43). Returns code. */
+/* Put run, step and rank before an error, and n from the step's second save on, so that a message
+ * names one save (Q43). Returns code. */
 enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cairn_code code,
                                         struct cairn_error *err);
-/* Return the problem that ended the save, named; marks it told. */
+/* Return the problem that ended the save, named; sets problem_returned. */
 enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_error *err);
-/* End the save with this problem, told, and give its generation back. False: it was over before. */
+/* End the save with this problem, which the calling function returns, and give its generation back.
+ * False: it was over before. */
 bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why);
 /* The seal is journaled: the milestone staged. */
 void cairn_client_save_sealed(struct cairn_save *save);

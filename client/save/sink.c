@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the session hears from its uploader about saves and their memory. */
+/* Events of the uploader about saves and their memory. */
 #include "client/save/sink.h"
 
 #include "api/failure.h"
@@ -21,7 +21,7 @@ static void verdict(struct cairn_save *save, const json_t *message) {
     cairn_client_save_end(save, &why);
 }
 
-/* Q41: only the word about the owner that is known here frees a generation. */
+/* Q41: `free` counts only with the owner that the generation has here. */
 static void take_free(struct cairn_session *session, const json_t *message) {
     struct cairn_msg_free told = {0};
     if (cairn_msg_free_read(message, "", &told, NULL) != CAIRN_OK ||
@@ -38,15 +38,15 @@ static void take_trouble(struct cairn_client_trouble *trouble, const struct cair
     trouble->why = *why;
 }
 
-/* One about the node goes when it is over before anybody asked. A server that is not there holds
- * nothing up but the commit: that is said where a wait for it times out. */
+/* A problem of the node is forgotten when it is over (`code` "ok"). An absent server delays nothing
+ * but the commit: only a wait for the commit that times out says so. */
 static void take_problem(struct cairn_session *session, struct cairn_save *save,
                          const json_t *message) {
     struct cairn_msg_problem told = {.about = ""};
     struct cairn_client_saves *all = session->saves;
     struct cairn_error why = {0};
     if (cairn_msg_problem_read(message, "", &told, NULL) != CAIRN_OK) return;
-    if (!save && told.save) return; /* it is gone */
+    if (!save && told.save) return; /* of a save that was freed */
     cairn_failure_get(message, "message", &why);
     bool server = !save && strcmp(told.about, "server") == 0;
     take_trouble(save ? &save->trouble : server ? &all->server : &all->store, &why);

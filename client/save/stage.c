@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage: the only time training stands still. One pass copies every byte to its final place and
- * makes the block checksums; while it runs, the uploader is told how far each shard is, so that it
- * sends the first parts while the last ones are copied. Where none comes back within a second of
- * the copy's end, the caller is told so and the session's thread does the telling (`owed`).
+ * Stage: the call during which training stands still. One pass copies every byte to its final place
+ * and makes the block checksums. While it runs, `staged` tells the uploader how far each shard is,
+ * so that the first parts are sent while the last ones are copied. Where no uploader is there at
+ * the end of the copy, the call returns CAIRN_UPLOADER_GONE and the stager is handed over to the
+ * session's thread, which stages and seals with the next uploader.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static enum cairn_code check_room(const struct cairn_client_stager *stager,
     return CAIRN_OK;
 }
 
-/* What a wait that times out can say about each shard. */
+/* Names and sizes of the shards, for the error of a wait that times out. */
 static enum cairn_code note_shards(struct cairn_client_stager *stager, struct cairn_error *err) {
     const struct cairn_client_arrangement *arrangement = &stager->arrangement;
     struct cairn_client_sent *sent = calloc(arrangement->shard_count + 1, sizeof *sent);
@@ -127,8 +128,8 @@ static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_
 
 /* ---- the call ---- */
 
-/* The session's thread tells it to the one that comes back, and from then on the stager is that
- * thread's. *ret_back: that one is there already, and this thread must tell it. */
+/* True: the stager is the session's thread's from here on. *ret_back: an uploader is there already,
+ * and this thread must go on. Both false: the save is over, or was given files. */
 static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
     struct cairn_save *save = stager->save;
     CAIRN_HOLD(&stager->session->lock);
@@ -143,8 +144,8 @@ static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
     return true;
 }
 
-/* UPLOADER_GONE and *ret_handed_over: the caller's part is done. A save whose bytes are copied is not
- * given up because its uploader came back, or died, between two looks (Q43). */
+/* CAIRN_UPLOADER_GONE with *ret_handed_over: the caller's part is done. A save whose bytes are
+ * copied is not given up because the link ended again (Q43). */
 static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                          bool *ret_handed_over, struct cairn_error *err) {
     bool back = true;
@@ -157,7 +158,7 @@ static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uin
     }
 }
 
-/* All that is waited for has one deadline; copying takes what it takes and moves it. */
+/* One deadline for all waits of the call; the time that copying takes is added to it. */
 static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_handed_over,
                              struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
@@ -177,7 +178,7 @@ static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_hande
                              err);
 }
 
-/* Q40: then the seal had arrived, whatever became of its answer. */
+/* Q40: the seal had reached the uploader, and its answer was lost. */
 static bool is_committed(const struct cairn_save *save) {
     CAIRN_HOLD(&save->session->lock);
     return save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Telling what is copied. Where the uploader dies meanwhile, the copy goes on, and everything is
- * told again to the one that comes back: the checksums of the one pass are kept until the seal.
+ * The messages `stage`, `staged` and `seal`. When the link ends, the copy goes on, and all three
+ * are sent again over the next one: the checksums of the one pass are kept until the seal.
  */
 #include "client/save/stager.h"
 
@@ -27,7 +27,8 @@ void cairn_client_stager_free(struct cairn_client_stager *stager) {
     free(stager);
 }
 
-/* The link died: go on without it, a later one hears everything. */
+/* The link ended: the copy goes on without one, and send_all repeats every message over the
+ * next. */
 static enum cairn_code without_link(struct cairn_client_stager *stager, enum cairn_code code) {
     if (code != CAIRN_UPLOADER_GONE || stager->alone) return code;
     stager->epoch = 0;
@@ -77,8 +78,8 @@ enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stag
     return CAIRN_OK;
 }
 
-/* A save that has ended meanwhile (it was cancelled while its begin was under way) has let go of
- * its generation: lent all the same, nobody would take the `free` of an owner that is forgotten. */
+/* A save that was cancelled while its `begin` was under way has given its generation back. Lending
+ * it would leave it lent for ever: `free` names an owner that nobody has here. */
 static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generation *own,
                             bool *ret_lent, struct cairn_error *err) {
     CAIRN_HOLD(&save->session->lock);
@@ -91,7 +92,7 @@ static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generat
     return CAIRN_OK;
 }
 
-/* The uploader holds the generation from here on, unless it refuses: then it never sends `free`. */
+/* The uploader holds the generation from `stage` on, unless it refuses: then no `free` comes. */
 static enum cairn_code send_stage(struct cairn_client_stager *stager, uint32_t epoch,
                                   uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
@@ -105,8 +106,8 @@ static enum cairn_code send_stage(struct cairn_client_stager *stager, uint32_t e
         .epoch = epoch, .deadline_ms = deadline_ms};
     enum cairn_code code = call(stager, &request, err);
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
-    /* Only our own seal can have sealed it: the old uploader journaled it and died before its
-     * answer. What it was told then is what stands in the slab. */
+    /* `conflict` on a save whose seal was sent: the uploader before journaled that seal and died
+     * before it answered. The slab still has the bytes that were sealed. */
     stager->sealed = code == CAIRN_CONFLICT && stager->save->seal_sent;
     CAIRN_HOLD(&session->lock);
     if (own->lent) own->lent = lent;

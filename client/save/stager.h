@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stager: one copy in the slab, and what the uploader knows of it.
+ * stager: one copy in the slab, and which of its messages the uploader has.
  *
- * Why:     the uploader sends the first parts while the last ones are copied, may die meanwhile,
- *          and must hear all of it again when it is back.
- * Promise: Q15  a link that ended ends no copy: with epoch 0 the rest is copied, and told later.
+ * Why:     the uploader sends the first parts while the last ones are copied. It may die meanwhile,
+ *          and the next one needs all messages from the first on.
+ * Promise: Q15  the end of a link ends no copy: with epoch 0 the rest is copied, and sent later.
  *          Q43  a save whose bytes are copied is not given up because no uploader is there.
  * Limits:  1 MiB of names in one `stage` frame and in the replicated checksums.
- * Threads: the handle's caller; once it is `owed`, the session's thread.
- * Next:    client/save/stage.c copies, client/save/offer.c finishes what is owed.
+ * Threads: the handle's caller; once it was handed over, the session's thread.
+ * Next:    client/save/stage.c copies, client/save/offer.c finishes what was handed over.
  */
 #pragma once
 
 #include "client/save/arrange.h"
 
 struct cairn_client_progress {
-    uint32_t *blocks; /* of this shard; in the stager's array */
-    uint64_t staged, reported;
-    uint32_t crc; /* of the block that is being filled */
+    uint32_t *blocks;          /* of this shard; in the stager's array */
+    uint64_t staged, reported; /* bytes that are copied; that a `staged` over this link covers */
+    uint32_t crc;              /* of the block that is being filled */
 };
 struct cairn_client_stager {
     struct cairn_save *save;
@@ -26,9 +26,9 @@ struct cairn_client_stager {
     struct cairn_client_progress *shards;
     uint32_t *blocks;
     uint8_t *slab;
-    uint32_t epoch;     /* link over which `stage` was told; 0: it must be told */
+    uint32_t epoch;     /* of the link over which `stage` was sent; 0: it must be sent */
     bool sealed;        /* the uploader died after it had journaled the seal */
-    bool alone;         /* on the session's thread: names and sources are gone */
+    bool alone;         /* on the session's thread; the caller's names and sources are gone */
     json_t *shard_list; /* of `stage` */
     json_t *replicated; /* of `seal` */
 };
@@ -45,7 +45,7 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
 enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stager,
                                                uint64_t deadline_ms,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* `staged`, as far as the shard is copied. */
+/* Send `staged` for the blocks of the shard that became whole. */
 enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stager, size_t index,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* Until the uploader has journaled the seal, over as many links as it takes. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the session keeps of its saves, and when it lets go of them. */
+/* The session's list of saves: entries are removed when neither caller nor uploader needs them. */
 #include "client/save/sweep.h"
 
 #include <inttypes.h>
@@ -94,8 +94,8 @@ void cairn_client_saves_free(struct cairn_session *session) {
     session->saves = NULL;
 }
 
-/* What is sealed but still on its way needs an uploader that knows of it: one that is away is
- * given a while to come back and take the offer. */
+/* A copy that is not durable, and a failure that is not reported, need an uploader: one that is
+ * away is given a while to come back and take the offer. */
 static bool needs_uploader(const struct cairn_session *session) {
     const struct cairn_save *save;
     if (!TAILQ_EMPTY(&session->saves->reports)) return true;

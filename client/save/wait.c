@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Milestones of a save, and failures that came in the background. */
+/* Waits for milestones, and problems that arose while no call waited. */
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -69,7 +69,7 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
     return CAIRN_TIMEOUT;
 }
 
-/* The lock is held, but not while the uploader is asked. */
+/* The lock is held, but for the time in which the message is queued. */
 static void ping(struct cairn_session *session, uint64_t *ret_ms) {
     *ret_ms = cairn_mono_ms();
     cairn_lock_give(&session->lock);
@@ -77,8 +77,8 @@ static void ping(struct cairn_session *session, uint64_t *ret_ms) {
     cairn_lock_take(&session->lock);
 }
 
-/* One look later: something has changed, or the time has come. An uploader that says nothing is
- * asked a word in time, so that the answer can come before the deadline. */
+/* Wait for a change, the time of the ping or the deadline. The ping goes out before the deadline,
+ * so that a timeout can say whether the uploader still answers. */
 static enum cairn_code look_again(struct cairn_save *save, enum cairn_milestone milestone,
                                   const uint64_t times_ms[2], uint64_t *pinged_ms,
                                   struct cairn_error *err) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Send, then read until the answer is there. The session may be closed meanwhile, so a wait looks
- * up every STOP_LOOK_MS. */
+/* Send, then read until the answer is there. Nothing wakes this poll when the session is closed, so
+ * a wait checks for it every STOP_LOOK_MS. */
 #include "client/session/alone.h"
 
 #include <unistd.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alone: questions over a link that one thread has for itself.
+ * alone: calls over a link that one thread has for itself.
  *
- * Why:     while a session is opened, or offers itself to a new uploader, nobody else may use
- *          its link.
- * Promise: 1   a question waits for its answer, its deadline or the session's end.
- * Limits:  one question at a time.
+ * Why:     while a session is opened, and while `offer` goes to a new uploader, no other message
+ *          may come in between.
+ * Promise: 1   a call ends with its answer, its deadline or the session's end.
+ * Limits:  one call at a time.
  * Threads: the thread that opens the session, later the session's own.
  * Next:    client/session/io.c for the link that all share.
  */
@@ -13,7 +13,7 @@
 
 #include "client/session/session.h"
 
-/* Takes request->take_message. Events that come in between are taken in. */
+/* Takes request->take_message. Events that come before the answer are dispatched. */
 enum cairn_code cairn_client_call_alone(struct cairn_session *session,
                                         const struct cairn_client_request *request,
                                         struct cairn_frame *ret,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames go to the call that waits for them, or to the sink. */
+/* Answers by their `id`, events by the sink. */
 #include "client/session/dispatch.h"
 
-/* An answer to a call; false: none waits for it. */
+/* False: no call waits for this answer. */
 static bool take_answer(struct cairn_session *session, struct cairn_frame *frame, uint64_t id) {
     struct cairn_client_pending *pending;
     LIST_FOREACH(pending, &session->locked.pending, place)

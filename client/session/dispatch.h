@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dispatch: one frame that came, to whoever waits for it.
+ * dispatch: gives a received frame to the call that waits for it, or to the sink.
  *
- * Why:     the session's thread and a call that opens the session read the same frames.
+ * Why:     the session's thread and the calls of client/session/alone.h read the same frames.
  * Promise: K11  events of another session's uuid are dropped.
  * Limits:  as api/frame.h.
  * Threads: the caller holds the session's lock.
@@ -14,5 +14,5 @@
 
 /* False: the uploader broke the protocol. */
 bool cairn_client_dispatch(struct cairn_session *session, struct cairn_frame *frame);
-/* The link ended: questions under way end, the state is AWAY. */
+/* The link ended: pending calls end with CAIRN_UPLOADER_GONE, the state is AWAY. */
 void cairn_client_link_ended(struct cairn_session *session);

@@ -72,8 +72,8 @@ static void serve(struct cairn_session *session) {
     cairn_client_link_ended(session);
 }
 
-/* An answer that no later try can change ends the session: every save and call hears it. That the
- * disk of the uploader's journal is full is none (Q45). */
+/* K05: a refusal that a later try would get again. A full disk of the uploader's journal is not one
+ * (Q45). */
 static bool is_final(enum cairn_code code) {
     return code != CAIRN_OK && code != CAIRN_UPLOADER_GONE && code != CAIRN_CANCELLED &&
            code != CAIRN_PROTOCOL && code != CAIRN_IO && code != CAIRN_NO_MEMORY &&

@@ -2,9 +2,10 @@
 /*
  * io: the session's thread.
  *
- * Why:     training goes on while the uploader works, dies or comes back; somebody has to listen.
+ * Why:     events come, and an uploader dies or comes back, while no call of the trainer is under
+ *          way.
  * Promise: K04  the thread connects again and hands the new link to the sink's `offer`.
- *          K05  an answer that no later try can change ends the session, and every call says so.
+ *          K05  a refusal that is not retryable ends the session: every later call returns it.
  * Limits:  one thread a session.
  * Threads: started and stopped by the thread that opens and closes the session.
  * Next:    client/session/dispatch.h.

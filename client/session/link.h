@@ -2,10 +2,10 @@
 /*
  * link: one connection to the uploader: whole frames in, queued frames out.
  *
- * Why:     frames are cut anywhere by the socket, and descriptors must leave with exactly their own
- *          frame; the session above only thinks in messages.
+ * Why:     the socket cuts frames anywhere, and descriptors must leave with exactly their own
+ *          frame; the session above handles whole messages.
  * Promise: 1   a queued frame is sent whole and in order, or the link ends.
- *          2   flush never waits; ask waits until its answer or its deadline.
+ *          2   flush and next never wait; send and wait end at their deadline.
  * Limits:  as api/frame.h.
  * Threads: one owner at a time: the thread that opens the session, then its I/O thread. A
  *          struct cairn_client_message belongs to whoever holds it.
@@ -38,7 +38,8 @@ struct cairn_client_link {
     bool interruptible; /* wait ends with CAIRN_INTERRUPTED after a signal */
     struct cairn_frame_reader reader;
 };
-/* CAIRN_UPLOADER_GONE; *ret_left when the socket of one that has ended lies there. */
+/* CAIRN_UPLOADER_GONE: nobody listens. *ret_left: the socket's file is there all the same, as a
+ * killed uploader leaves it. */
 enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_link *ret,
                                        bool *ret_left, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_link_close(struct cairn_client_link *link);

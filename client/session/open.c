@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open a session: check what is asked, meet the uploader, open the attempt, map the slabs.
+/* Open a session: check the options, connect, open the attempt, map the slabs.
  * Everything here runs before the session's thread starts or after it ended. */
 #include "client/session/open.h"
 
@@ -82,7 +82,7 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
     return cairn_client_job(&sources, ret->job, err);
 }
 
-/* ---- the conversation ---- */
+/* ---- hello, attempt, slabs ---- */
 
 static enum cairn_code open_attempt(struct cairn_session *session, uint64_t deadline_ms,
                                     struct cairn_error *err) {
@@ -162,7 +162,7 @@ static enum cairn_code converse(struct cairn_session *session, uint64_t deadline
     return cairn_client_thread_start(session, err);
 }
 
-/* What an uploader that died over the opening had given. */
+/* Release what was received over a link that ended before the session was open. */
 static void forget(struct cairn_session *session) {
     cairn_client_link_close(&session->link);
     for (uint32_t i = 0; i < session->slab_count; i++) {
@@ -173,11 +173,11 @@ static void forget(struct cairn_session *session) {
     session->uuid[0] = '\0';
 }
 
-/* An uploader that dies over the opening is met again when it is back: the same process gets the
- * same attempt (Q2). So is one that has left its socket behind: it was killed a moment ago. Where
- * there is no socket a trainer may be on the wrong node and is told at once; who only reads waits
- * for it as long as for an answer, since an uploader that is being restarted has none for a
- * moment. */
+/* When the link ends before the session is open, all is tried again: the same process gets the same
+ * attempt (Q2). The same where a socket's file is there and nobody listens, as after a kill.
+ * Without a socket's file a trainer may be on the wrong node, and the call fails at once; a
+ * read_only session waits until its deadline, since an uploader has no socket for a moment while it
+ * is restarted. */
 enum cairn_code cairn_client_session_open(struct cairn_session *session, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(session, 0), until_ms = deadline_ms;
     bool met = session->read_only;

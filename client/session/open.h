@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * open: the beginning and the end of a session.
+ * open: how a session is opened and closed.
  *
  * Why:     options, attempt and memory are settled once, before anything else can run.
- * Promise: Q2  an uploader that dies over the opening is met again; the same process gets the same
- *              attempt.
+ * Promise: Q2  when the uploader dies before the session is open, it is tried again; the same
+ *              process gets the same attempt.
  * Limits:  as client/session/session.h.
  * Threads: one caller; the session's thread runs between open and stop.
  * Next:    client/cairn.c.
@@ -13,12 +13,12 @@
 
 #include "client/session/session.h"
 
-/* Checks the options; no uploader is asked. sink hears from open on. */
+/* Checks the options and connects to nothing. sink is called from open on. */
 enum cairn_code cairn_client_session_new(const struct cairn_open_options *options,
                                          const struct cairn_client_sink *sink,
                                          struct cairn_session **ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Meet the uploader, open the attempt, map the slabs, start the thread. */
+/* Connect, open the attempt, map the slabs, start the thread. */
 enum cairn_code cairn_client_session_open(struct cairn_session *session,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* No thread and no link from here on; calls under way end. */

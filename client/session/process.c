@@ -17,7 +17,7 @@ struct step_count {
     uint64_t step;
     uint32_t n;
 };
-struct steps { /* a growing array */
+struct steps {
     struct step_count *at;
     size_t count, capacity;
 };

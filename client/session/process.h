@@ -10,10 +10,10 @@
  * Promise: Q2c  the nonce is drawn once per process and again in a forked child.
  *          Q8c  count never gives one number twice for the same attempt, rank and step. An attempt
  *              is recognised by its nonce: numbers repeat from one server to another.
- *          Q12c  counts tells no begin that may still reach an uploader: one is settled when its
+ *          Q12c  counts has no begin that may still reach an uploader: one is settled when its
  *              save is over or its session closed.
  *          K10a  descriptors that are watched are closed in a forked child.
- * Limits:  256 descriptors are watched; further ones are inherited by children. counts tells the
+ * Limits:  256 descriptors are watched; further ones are inherited by children. counts has the
  *          last CAIRN_CLIENT_TOLD_STEPS_MAX steps of the last CAIRN_CLIENT_TOLD_ATTEMPTS_MAX
  *          attempts.
  * Threads: any thread; one mutex of its own, held for look-ups only and across fork, so that the
@@ -39,10 +39,10 @@ struct cairn_client_counter {
 enum cairn_code cairn_client_process_count(const struct cairn_client_counter *counter,
                                            uint64_t step, uint32_t *ret_n,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* That begin reaches no uploader any more but as a fail. A second time changes nothing. */
+/* That begin reaches no uploader any more, but for the report of its failure. Idempotent. */
 void cairn_client_process_settle(const struct cairn_client_counter *counter, uint64_t step,
                                  uint32_t n);
-/* What an uploader is told of a rank's counts (Q12), by the nonces of attempts:
+/* The field `counts` of `attempt` and `offer` (Q12), by the nonces of attempts:
  * {nonce: [[step, n], ...]}, the newest step last; or NULL. */
 json_t *cairn_client_process_counts(uint32_t rank);
 void cairn_client_process_watch(int fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Questions and their answers. A call queues its frame, wakes the I/O thread (io.c) and waits
- * under the session's lock; nothing here touches the socket.
+ * Calls. A call queues its frame, wakes the I/O thread (io.c) and waits for the answer under the
+ * session's lock; nothing here touches the socket.
  */
 #include "client/session/session.h"
 
@@ -59,7 +59,8 @@ static enum cairn_code refused(struct cairn_session *session, struct cairn_error
 
 /* ---- waiting ---- */
 
-/* poll ends with EINTR after any handler, also one with SA_RESTART; a condition never does. */
+/* A signal handler, also one with SA_RESTART, ends poll with EINTR; pthread_cond_timedwait goes
+ * on. */
 static enum cairn_code sleep_on(struct cairn_session *session, int fd, uint64_t until_ms) {
     struct cairn_client_sleeper own = {.fd = fd};
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
@@ -127,7 +128,7 @@ enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, ui
     return CAIRN_OK;
 }
 
-/* ---- questions ---- */
+/* ---- requests and answers ---- */
 
 void cairn_client_wake(struct cairn_session *session) {
     uint64_t one = 1;
@@ -223,7 +224,7 @@ enum cairn_code cairn_client_call(struct cairn_session *session,
     return cairn_client_await(session, request, &pending, ret, err);
 }
 
-/* No uploader has a restore of number 0, and each answers so at once, read_only or not. */
+/* Restores are numbered from 1, so every uploader answers `not-found` at once. */
 void cairn_client_ping(struct cairn_session *session) {
     struct cairn_client_pending pending;
     const struct cairn_client_request request = {CAIRN_CLIENT_REQUEST(release, .restore = 0),

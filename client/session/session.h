@@ -2,12 +2,12 @@
 /*
  * session: one rank's connection to its uploader, and the one thread that reads and writes it.
  *
- * Why:     training must go on while the uploader works, dies or comes back; so answers and events
- *          are taken in by a thread of the library, and calls only wait for what they need.
+ * Why:     training goes on while the uploader works, dies or comes back; so a thread of the
+ *          library takes answers and events in, and a call waits for its own answer only.
  * Promise: 1    a call ends by its deadline; when the uploader is away, one about a save ends with
  *               CAIRN_UPLOADER_GONE within CAIRN_CLIENT_GONE_MS of the moment it went.
  *          K04  the thread connects again, offers the slabs and the unfinished saves, and sends the
- *               failures that were not told yet (client/session/io.c, client/save/offer.c).
+ *               failures that were not reported yet (client/session/io.c, client/save/offer.c).
  *          Q40  a save that was sealed, and whose version ended while the uploader was away, hears
  *               how from the server by the one that comes back; no answer lost in between is an
  *               error.
@@ -35,14 +35,14 @@
 
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
-#define CAIRN_CLIENT_PING_MS 500 /* a live uploader answers a word about nothing by then */
+#define CAIRN_CLIENT_PING_MS 500 /* a live uploader answers a ping by then */
 #define CAIRN_CLIENT_SLOTS 4     /* reads under way at once */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
 #define CAIRN_CLIENT_WAIT_STAGED_MS 30000
 /* Room for a tensors header and the padding between shards, on top of the session's `bytes`. */
 #define CAIRN_CLIENT_HEADER_BYTES (2 * CAIRN_MIB)
 
-/* One question on its way; lives on its asker's stack. */
+/* A call that was sent and waits for its answer; on the stack of its caller. */
 struct cairn_client_pending {
     LIST_ENTRY(cairn_client_pending) place; /* until it is done */
     uint64_t id, since_ms;
@@ -57,17 +57,17 @@ enum cairn_client_state {
     CAIRN_CLIENT_AWAY,   /* the I/O thread tries to connect again */
     CAIRN_CLIENT_REFUSED /* the uploader refused the session for good: `refusal` */
 };
-/* A call that waits in a session that is `interruptible`; lives on its stack. */
+/* A call that waits in a session that is `interruptible`; on the stack of its caller. */
 struct cairn_client_sleeper {
     LIST_ENTRY(cairn_client_sleeper) place;
     int fd; /* an eventfd */
 };
-/* Who hears what no call waits for: the saves (client/save/sink.c). A session knows none of them.
- * With the lock held, except `offer`. */
+/* Callbacks for what no call waits for, implemented by the saves (client/save/sink.c), of which the
+ * session knows nothing. Called with the lock held, except `offer`. */
 struct cairn_client_sink {
     /* False: the uploader broke the protocol. */
     bool (*event)(struct cairn_session *session, const struct cairn_frame *frame);
-    /* To a message that no call has posted. */
+    /* An answer for which no call waits. */
     void (*answer)(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id);
     void (*link_ended)(struct cairn_session *session); /* the link ended */
     void (*up)(struct cairn_session *session);      /* there is a new one, and it took the offer */
@@ -110,7 +110,7 @@ struct cairn_session {
     } window;
 
     struct cairn_lock lock;
-    struct cairn_condition changed; /* answers, events, the link's state, tells */
+    struct cairn_condition changed; /* answers, events, the link's state, reports */
     const struct cairn_client_sink *sink;
     struct cairn_client_saves *saves; /* client/save/'s, by the lock, too */
     struct {
@@ -146,29 +146,29 @@ static inline void cairn_client_leave_at(struct cairn_session **session) {
 uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t timeout_ms);
 
 /* Wait for the next change, with the lock held. CAIRN_TIMEOUT: until_ms is over, err is untouched.
- * CAIRN_INTERRUPTED: a signal was handled, and the session was opened to be told so. */
+ * CAIRN_INTERRUPTED: a signal was handled, and the session is `interruptible`. */
 enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until_ms,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* Something changed: whoever waits looks again. The lock is held. */
+/* Wake every waiting call: it checks its condition again. The lock is held. */
 void cairn_client_changed(struct cairn_session *session);
-/* CAIRN_TIMEOUT with the socket's name, and whether its process said anything since since_ms. The
- * lock is held. */
+/* CAIRN_TIMEOUT with the socket's name, and whether any frame came over it since since_ms. The lock
+ * is held. */
 enum cairn_code cairn_client_timed_out(const struct cairn_session *session, const char *wanted,
                                        uint64_t since_ms, struct cairn_error *err);
-/* Ask what every uploader answers at once, so that cairn_client_timed_out can tell one that is busy
- * from one that hangs. Nobody waits for the answer. The lock is not held. */
+/* Send a message that every uploader answers at once, so that cairn_client_timed_out can tell a
+ * busy uploader from one that hangs. No call waits for the answer. The lock is not held. */
 void cairn_client_ping(struct cairn_session *session);
 
-/* Ask `message` (taken, also on failure) and wait for the answer named `wanted`. epoch 0: any link;
- * else CAIRN_UPLOADER_GONE when the link is another by now. ret may be NULL. */
+/* Send a message (taken, also on failure) and wait for the answer named `wanted`. epoch 0: any
+ * link; else CAIRN_UPLOADER_GONE when the link is another by now. ret may be NULL. */
 struct cairn_client_request {
     json_t *take_message;
     struct cairn_view blob;
     const int *fds;
     size_t fd_count;
     const char *wanted; /* NULL: no answer comes */
-    /* NULL: nobody. Called with the answer before the next frame is taken in, so that no event
-     * that the answer names something for is missed; the lock is held. */
+    /* May be NULL. Called with the answer before the next frame is dispatched, so that no event is
+     * missed that names what the answer has numbered; the lock is held. */
     void (*on_answer)(void *subject, const struct cairn_frame *answer);
     void *subject;
     uint32_t epoch;
@@ -186,7 +186,7 @@ static inline const char *cairn_client_wanted(enum cairn_message message) {
 enum cairn_code cairn_client_call(struct cairn_session *session,
                                   const struct cairn_client_request *request,
                                   struct cairn_frame *ret, struct cairn_error *err) CAIRN_MUST_USE;
-/* The two halves, for several questions under way at once. After a successful post, pending must
+/* The two halves, for several calls under way at once. After a successful post, pending must
  * stay until await has returned. */
 enum cairn_code cairn_client_post(struct cairn_session *session,
                                   const struct cairn_client_request *request,
@@ -196,10 +196,10 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    const struct cairn_client_request *request,
                                    struct cairn_client_pending *pending, struct cairn_frame *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* Give the question up; a late answer is dropped. Nothing happens when it is not under way. */
+/* Give a posted call up; a late answer is dropped. */
 void cairn_client_abandon(struct cairn_session *session, struct cairn_client_pending *pending);
-/* Wait until the uploader is there; its link's epoch. Not patient: session.h#1. The lock is held.
- * */
+/* Wait until the uploader is there; *ret_epoch is its link's. waits: up to deadline_ms; else as
+ * session.h#1 says. The lock is held. */
 enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, uint64_t deadline_ms,
                                    uint32_t *ret_epoch, struct cairn_error *err) CAIRN_MUST_USE;
 /* Behind what is queued; the lock is held. The message is the queue's. */

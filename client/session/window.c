@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ask for the restore slab once a link, smaller where memory is short. */
+/* The restore slab is asked for once a link, at half the size as long as memory is short. */
 #include "client/session/window.h"
 
 #include <sys/mman.h>
