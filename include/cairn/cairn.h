@@ -2,28 +2,37 @@
 /*
  * cairn: save and restore the checkpoints of a training job.
  *
- * Why:     a rank hands its buffers to the uploader of its node and trains on; the uploader sends
- *          them, the server decides when the checkpoint is complete.
+ * Why:     a rank copies its tensors into memory that it shares with the uploader of its node, and
+ *          trains on; the uploader sends them to the store, and the server commits the checkpoint
+ *          once every rank's shards are there.
  * Promise: P3  restore gives exactly the bytes that were saved, or an error that names run, step,
  *              shard and byte range. Never short, zero-filled or mixed.
  *          P4  what is saved is what the sources held during cairn_save_stage; after it returned
  *              they may be changed.
- *          P9  every call has a deadline and ends by it. A save that fails in the background is
- *              told by the next call on its handle and by cairn_session_problem, which is asked
- *              before each save. It never fails the begin of another save: that would end the next
- *              version for all ranks, and its failure the one after it.
+ *          P9  every call has a deadline and ends by it. The failure of a save between two calls is
+ *              returned by the next call on its handle, and by cairn_session_problem, which is to
+ *              be called before each save. It never fails the begin of another save: that failure
+ *              would end the next version for all ranks, and so on.
  * Limits:  8 dimensions; tensor names 1,024 bytes; shard names 512 bytes, none the folder of
  *          another ("opt" and "opt/state"); one save holds at most the session's `bytes`; two saves
  *          under way, or one where memory is short.
  *          Not usable in a forked child: calls there return CAIRN_INVALID.
- * Threads: a session may be used by any thread; a save or restore handle by one at a time.
- *          The library runs one thread of its own per session, started by cairn_open.
+ * Threads: a session may be used by several threads at once; a save or restore handle by one at a
+ *          time. Each session has one thread of the library, from cairn_open to cairn_close; it
+ *          takes no signals. cairn_close may be called while other threads wait in the session:
+ *          their calls end, and it awaits them.
  * Next:    docs/architecture.md follows one checkpoint end to end.
  *
  * Units:   sizes and offsets in bytes unless the name says elements; times in milliseconds, and a
  *          timeout of 0 means the session's default (60 s).
- * Memory:  strings and arrays in option structs are copied during the call, tensor sources are
- *          read during cairn_save_stage only. Zero is the default of every option.
+ * Memory:  strings and arrays in option structs are copied during the call, tensor and raw sources
+ *          are read during cairn_save_stage only and must stay until it returns. `*ret` is written
+ *          on success alone; each handle has a function that frees it, which takes NULL. Zero is
+ *          the default of every option.
+ * Errors:  the return value decides; err may be NULL. Besides the codes named at a call, each may
+ *          return CAIRN_INVALID (an argument; a closed session; a forked child), CAIRN_NO_MEMORY,
+ *          CAIRN_TIMEOUT, CAIRN_PROTOCOL and, after a bug of the library, CAIRN_INTERNAL, then
+ *          CAIRN_BROKEN from every later call in this process.
  */
 #ifndef CAIRN_CAIRN_H
 #define CAIRN_CAIRN_H
@@ -41,7 +50,7 @@ extern "C" {
 #endif
 
 #define CAIRN_VERSION "0.1.0"
-const char *cairn_version(void);
+const char *cairn_version(void); /* of the library that is linked; static storage */
 
 /* ---- session: one rank and its uploader ---- */
 
@@ -67,7 +76,7 @@ struct cairn_open_options {
                                 list may be called again; cairn_close waits no longer */
 };
 
-/* What the attempt goes on from. */
+/* The version from which the attempt goes on. */
 struct cairn_resume {
     uint64_t attempt;
     int found; /* 0: nothing to resume from; start at the beginning */
@@ -75,23 +84,24 @@ struct cairn_resume {
     char version[48]; /* "ckpt_..." */
 };
 
-/* Connect, open or join the attempt, map the slabs. CAIRN_UPLOADER_GONE: there is no socket,
- * or the uploader died, before it or over it, and was not back within ten seconds. With read_only
- * it is waited for until timeout_ms.
+/* Connect, open or join the attempt, map the slabs. *ret is freed by cairn_close; ret_resume may be
+ * NULL. CAIRN_UPLOADER_GONE: there is no socket, or the uploader had died, or died during the call,
+ * and was not back within ten seconds. With read_only the wait for it lasts until timeout_ms.
  * CAIRN_JOB_REUSED, CAIRN_STALE_ATTEMPT: another incarnation holds the run. CAIRN_NO_MEMORY: the
  * node's budget cannot hold one save of every rank; the message has the numbers. */
 enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
                            struct cairn_resume *ret_resume, struct cairn_error *err);
-/* Waits until what was staged is the uploader's alone (it already is), then disconnects. Unfinished
- * saves go on in the uploader; a save that was never staged is failed. NULL is allowed, and the
- * session is gone whatever is returned: CAIRN_OK, the first background failure that no call has
- * reported yet, or CAIRN_UPLOADER_GONE when staged saves ended with an uploader that did not come
- * back. */
+/* Disconnect and free the session, whatever is returned; NULL is allowed. Staged saves go on in the
+ * uploader; one that was never staged is failed for all ranks. Where failures are not reported yet,
+ * or the uploader is away and staged bytes are not durable, the call waits up to ten seconds for
+ * it. CAIRN_OK, the first failure that no call has returned yet, or CAIRN_UPLOADER_GONE when staged
+ * saves end with an uploader that did not come back. Handles of saves and restores stay until they
+ * are freed; their calls that need the session are CAIRN_INVALID. */
 enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err);
-/* CAIRN_OK, or the first background failure that no call has reported yet (which this reports). Its
- * message names run, step and rank, and n from the step's second save in this process on.
- * CAIRN_UNAVAILABLE: nothing has failed, but a save does not get on: the server keeps failing at
- * it, or the store is not there. Each is said once; the uploader goes on trying. */
+/* CAIRN_OK, or the failure of the first save whose failure no call has returned yet. Its message
+ * names run, step and rank, and n from the step's second save in this process on. Waits for
+ * nothing. CAIRN_UNAVAILABLE: nothing has failed, but a save is delayed: the server keeps failing
+ * at it, or the store is not there. Each is returned once; the uploader goes on trying. */
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err);
 
 /* ---- tensors ---- */
@@ -115,8 +125,8 @@ struct cairn_tensor_piece {
     enum cairn_kind kind;
     const char *alias_of; /* CAIRN_ALIAS only */
     enum cairn_form form;
-    const uint64_t *start, *count;
-    const void *source;    /* row-major, contiguous; read during cairn_save_stage */
+    const uint64_t *start, *count; /* in elements; 1 of each for FLAT, dimension_count for BOX */
+    const void *source;    /* the piece, row-major and contiguous; read during cairn_save_stage */
     uint64_t source_bytes; /* must equal the piece's bytes */
     const char *in_file;   /* or: the piece lies in this file of cairn_save_file ... */
     uint64_t file_offset;  /* ... from this byte on; source is then NULL */
@@ -141,19 +151,23 @@ struct cairn_save_options {
     const char *meta_json;   /* object, 64 KiB as canonical JSON; rank 0's */
     uint32_t timeout_ms;     /* for begin: includes the wait for this rank's own memory */
 };
-/* Every rank calls it for every step it saves; no rank waits for another. The handle lives until
- * cairn_save_free, also after a failure. CAIRN_SKIPPED, CAIRN_STEP_EXISTS, CAIRN_STALE_ATTEMPT may
- * come here or later, since the server judges for all ranks at once. While the uploader is away the
- * save is begun in memory of this rank that is free, and told to the one that comes back;
- * CAIRN_UPLOADER_GONE, within a second: none is free, and the save is failed for all ranks. */
+/* Every rank calls it for every step it saves; no rank waits for another. It waits for a free slab
+ * of this rank, since an earlier save may hold its own until it is durable. *ret lives until
+ * cairn_save_free, also when the save fails later; a begin that fails gives no handle, and fails
+ * the step for all ranks. CAIRN_SKIPPED, CAIRN_STEP_EXISTS and CAIRN_STALE_ATTEMPT come here or
+ * from a later call, since the server decides for all ranks at once. While the uploader is away the
+ * save is begun in a free slab, and the next uploader hears of it; CAIRN_UPLOADER_GONE, within a
+ * second: none is free. */
 enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
                                  const struct cairn_save_options *options, struct cairn_save **ret,
                                  struct cairn_error *err);
-/* Describe a piece; nothing is read yet. One that is refused is not part of the save, and the
- * others stay. A handle that is left behind after that ends when a later save needs its memory. */
+/* Describe a piece; its source is read by cairn_save_stage. CAIRN_INVALID, CAIRN_TOO_LARGE: this
+ * piece is not part of the save, and the others stay. A save that is not staged after such an error
+ * is failed when a later one needs its memory. */
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err);
-/* A shard of raw bytes, stored as <name> under this rank's folder ("rank-00003/<name>"). */
+/* A shard of raw bytes, named <name> in this rank's folder ("rank-00003/<name>"). source is read by
+ * cairn_save_stage. */
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
                                uint64_t bytes, struct cairn_error *err);
 /* A file as a shard, under the name as it is: for tools that keep a directory tree. The uploader
@@ -162,29 +176,33 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
  * does, the save fails with CAIRN_SOURCE_CHANGED or CAIRN_SOURCE_GONE, where that can be seen. */
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err);
-/* Copy everything into the slab and seal. When it returns the sources may be changed: this is the
- * only time training stands still. CAIRN_UPLOADER_GONE: the bytes are copied, but the uploader is
- * away; the session seals the save with the one that comes back. cairn_save_wait says whether it
- * did; the handle may also be freed and training go on. Any other error is final. */
+/* Copy every piece and raw shard into the slab, and seal. After it returned the sources may be
+ * changed, and training goes on. CAIRN_UPLOADER_GONE: the bytes are copied, and the uploader is
+ * away; the session seals the save with the next uploader. cairn_save_wait tells whether it did;
+ * the handle may be freed meanwhile. Any other error is final: the save is failed for all ranks. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
-/* Wait for a milestone. CAIRN_TIMEOUT: not yet, ask again; the message says what is missing: shards
- * that the store does not have, other ranks, the store, the server, or an uploader that is there
- * and does not answer. CAIRN_UPLOADER_GONE: the uploader is
- * away, which is told within a second; the save is offered to the one that comes back, so ask
- * again or go on training. Any other error is final. */
+/* Wait for a milestone; one that was reached stays so. CAIRN_TIMEOUT: not yet; the call may be
+ * repeated, and the message says what is missing: shards that the store does not have, other ranks,
+ * the store, the server, or an uploader that is there and does not answer. CAIRN_UPLOADER_GONE,
+ * within a second: the uploader is away; the next one takes the save over, so the call may be
+ * repeated. Any other error is final. */
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err);
-/* Give the save up for all ranks. CAIRN_ALREADY_COMMITTED when it was too late. */
+/* Give the save up for all ranks. reason goes to the server; NULL is allowed. CAIRN_OK also where
+ * it had failed before. CAIRN_ALREADY_COMMITTED: the commit came first. CAIRN_UPLOADER_GONE: the
+ * session reports it when an uploader is back. */
 enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                                 struct cairn_error *err);
 struct cairn_save_status {
     uint64_t step;
-    char version[48];             /* "" until an uploader has heard of the begin */
+    char version[48];             /* "" until an uploader has answered the begin */
     enum cairn_milestone reached; /* 0: nothing yet */
     uint64_t total_bytes, durable_bytes;
     uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage */
 };
+/* What is known at this moment; waits for nothing. */
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret);
+/* A staged save goes on without its handle. One that was not staged is failed for all ranks. */
 void cairn_save_free(struct cairn_save *save);
 
 /* ---- restore ---- */
@@ -201,7 +219,10 @@ struct cairn_restore_info {
     char version[48];
     char format[64];
 };
-/* An uploader that is away, or goes away meanwhile, is waited for until the call's deadline. */
+/* Open one committed version: every read is of this version alone. ret_info may be NULL. An
+ * uploader that is away, or goes away meanwhile, is waited for until the call's deadline.
+ * CAIRN_NOT_FOUND, CAIRN_NOT_COMMITTED: no such version; CAIRN_CORRUPT: its manifest or layout is
+ * damaged. */
 enum cairn_code cairn_restore_open(struct cairn_session *session,
                                    const struct cairn_restore_options *options,
                                    struct cairn_restore **ret, struct cairn_restore_info *ret_info,
@@ -222,7 +243,7 @@ struct cairn_tensor_info {
     char alias_of[1025];
     uint64_t bytes;
 };
-/* Sorted by name; CAIRN_NOT_FOUND past the end. */
+/* index from 0, in the order of the names; CAIRN_NOT_FOUND past the last. No message is sent. */
 enum cairn_code cairn_restore_shard_at(struct cairn_restore *restore, uint32_t index,
                                        struct cairn_shard_info *ret, struct cairn_error *err);
 enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t index,
@@ -230,19 +251,23 @@ enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t 
 enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const char *name,
                                           struct cairn_tensor_info *ret, struct cairn_error *err);
 
-/* One read; many are given at once so that they run in parallel and are joined. */
+/* One read of a call; those of one call run in parallel, and blocks that they share are read
+ * once. */
 struct cairn_read {
-    const char *shard;      /* whole shards and ranges of them ... */
-    uint64_t offset, bytes; /* bytes of the shard; bytes UINT64_MAX = to its end */
-    const char *tensor;     /* ... or a tensor by name; aliases are followed */
-    uint32_t local_rank_of; /* LOCAL tensors: whose */
-    enum cairn_form form;   /* CAIRN_WHOLE, CAIRN_FLAT, CAIRN_BOX */
-    const uint64_t *start, *count;
-    void *into;          /* row-major, contiguous */
-    uint64_t into_bytes; /* must equal the bytes that are read */
+    const char *shard;             /* whole shards and ranges of them ... */
+    uint64_t offset, bytes;        /* bytes of the shard; bytes UINT64_MAX = to its end */
+    const char *tensor;            /* ... or a tensor by name; aliases are followed */
+    uint32_t local_rank_of;        /* LOCAL tensors: whose */
+    enum cairn_form form;          /* CAIRN_WHOLE, CAIRN_FLAT, CAIRN_BOX */
+    const uint64_t *start, *count; /* in elements, as in struct cairn_tensor_piece */
+    void *into;                    /* row-major, contiguous; written to during the call alone */
+    uint64_t into_bytes;           /* must equal the bytes that are read */
 };
-/* All of them, each block checked before its bytes count; or CAIRN_CORRUPT naming the first bad
- * place, with the destinations then undefined. */
+/* CAIRN_OK: every destination is filled, and every block was compared with its checksum. After any
+ * error the destinations are undefined. CAIRN_CORRUPT names the first bad place; CAIRN_NOT_FOUND:
+ * no such shard or tensor; CAIRN_RANGE: bytes or elements outside of it; CAIRN_UNSUPPORTED:
+ * elements of less than a byte that are cut within one; CAIRN_TOO_LARGE: the reads fall into too
+ * many pieces for one call. Reads of one session take turns. */
 enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct cairn_read *reads,
                                    size_t count, uint32_t timeout_ms, struct cairn_error *err);
 
@@ -256,7 +281,9 @@ struct cairn_checkpoint {
     char saved_at[32]; /* RFC 3339 */
     int superseded, latest;
 };
-/* Newest first. *ret_list is freed with cairn_list_free. A failure is never an empty list. */
+/* All versions of the run, newest first. *ret_list is freed with cairn_list_free, also when
+ * *ret_count is 0. A page that fails is an error of the call, never a shorter list.
+ * CAIRN_TOO_LARGE: more than a million versions. */
 enum cairn_code cairn_list(struct cairn_session *session, struct cairn_checkpoint **ret_list,
                            size_t *ret_count, struct cairn_error *err);
 void cairn_list_free(struct cairn_checkpoint *list);
