@@ -231,7 +231,7 @@ static enum cairn_code check_file(int fd, uint64_t bytes, struct cairn_error *er
 
 /* The uploader's own descriptor outlives ours, so it is handed over at once and not kept here: a
  * tree of ten thousand files needs no ten thousand descriptors in the trainer. */
-static enum cairn_code hand_over(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
+static enum cairn_code send_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                  struct cairn_error *err) {
     struct cairn_session *session = save->session;
     cairn_lock_take(&session->lock);
@@ -263,7 +263,7 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
     char *stored = strdup(name);
     if (!stored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
     CAIRN_TRY(add_raw(save, (struct cairn_client_raw){stored, NULL, bytes, true}, err));
-    code = hand_over(save, name, fd, bytes, err);
+    code = send_file(save, name, fd, bytes, err);
     if (!code) return CAIRN_OK;
     (void)cairn_within(err, code, "shard %s", name);
     return cairn_client_save_fail(save, code, err);
