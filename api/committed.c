@@ -223,7 +223,7 @@ static enum cairn_code read_once(struct cairn_committed *committed,
     return code ? code : documents[document].take(committed, &text, err);
 }
 
-/* A flipped digit of a digest is still a digit: what the record says of a manifest is believed only
+/* A flipped digit of a digest is still a digit: what the record says of a manifest is trusted only
  * when it was read twice. A record that does not come again leaves what is known. */
 static void read_record_again(struct cairn_committed *committed,
                               const struct cairn_document_source *source) {

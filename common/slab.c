@@ -132,7 +132,7 @@ enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_on
 }
 
 /* slab.h#3: nothing is mapped before the kernel itself has vouched for the size. */
-static enum cairn_code believe(int fd, uint64_t expected_bytes, struct cairn_error *err) {
+static enum cairn_code trust(int fd, uint64_t expected_bytes, struct cairn_error *err) {
     struct stat status;
     struct statfs system;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || fstatfs(fd, &system) != 0)
@@ -170,7 +170,7 @@ static enum cairn_code populate_mapping(const struct cairn_slab *slab, struct ca
 enum cairn_code cairn_slab_attach(int take_fd, uint64_t expected_bytes, bool writable,
                                   struct cairn_slab *ret, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = take_fd;
-    CAIRN_TRY(believe(fd, expected_bytes, err));
+    CAIRN_TRY(trust(fd, expected_bytes, err));
     struct cairn_slab slab = {.fd = fd, .size_bytes = expected_bytes, .writable = writable};
     CAIRN_TRY(identify(&slab, err));
     CAIRN_TRY(map_aligned(fd, expected_bytes, writable, &slab.data, err));

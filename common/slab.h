@@ -8,7 +8,7 @@
  *              maker, so no page fault falls into a save.
  *          2   it is sealed against shrinking and growing from the start: reading it can never
  *              raise SIGBUS. cairn_slab_freeze adds FUTURE_WRITE once the other side has mapped.
- *          3   a received fd is believed only after seals (SHRINK and GROW) and the exact size
+ *          3   a received fd is trusted only after seals (SHRINK and GROW) and the exact size
  *              were checked; anything else is CAIRN_PROTOCOL and the fd is closed.
  * Limits:  sizes are rounded up to 2 MiB.
  * Threads: the struct has one owner; the memory is shared by design.

@@ -3,7 +3,7 @@
  * http: every HTTP request Cairn makes (owner of curl/curl.h).
  *
  * Why:     one place that knows how libcurl must be set to be fast (1 MiB upload buffer, no
- *          Expect, no redirect) and safe (nothing believed because CURLE_OK came back).
+ *          Expect, no redirect) and safe (nothing trusted because CURLE_OK came back).
  * Promise: 1   a reply body goes to the caller's memory and never beyond reply_capacity; a longer
  *              one is CAIRN_PROTOCOL, a shorter one than Content-Length is CAIRN_UNAVAILABLE.
  *          2   redirects are never followed, .netrc and proxy variables are ignored, only http and

@@ -65,7 +65,7 @@ static void end_headers(struct cairn_http_transfer *transfer) {
     struct cairn_http_request *request = transfer->request;
     if (request->status < 200) return; /* 1xx: the final reply is still to come */
     transfer->headers_over = true;
-    /* Both lengths at once: the chunks hold, and what comes behind them is not believed. */
+    /* Both lengths at once: the chunks hold, and what comes behind them is not trusted. */
     if (transfer->chunked && request->content_length != UINT64_MAX) transfer->says_close = true;
     if (transfer->chunked) request->content_length = UINT64_MAX;
     if (!transfer->refused && request->on_reply)
@@ -87,7 +87,7 @@ void cairn_http_reply_line(struct cairn_http_transfer *transfer, const char *lin
         transfer->refused =
             cairn_fail(&transfer->error, CAIRN_PROTOCOL, "more than 64 KiB of reply headers");
     else if (transfer->headers_over)
-        return; /* trailers say nothing that we believe */
+        return; /* trailers say nothing that we trust */
     else if (!trimmed(line, line + size).size)
         end_headers(transfer);
     else if (request->status >= 200)

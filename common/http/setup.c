@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How libcurl is told what to do, and what it tells us back. The numbers and switches here are
- * what makes it fast (buffers) and safe (no redirect, no proxy, no believed reply).
+ * what makes it fast (buffers) and safe (no redirect, no proxy, no trusted reply).
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
