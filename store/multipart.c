@@ -482,7 +482,7 @@ static const struct cairn_store_part *find_listed(const struct cairn_store_reque
     return NULL;
 }
 
-/* Keeps what agrees, asks for the rest again; returns the first part that was believed and
+/* Keeps what agrees, asks for the rest again; returns the first part that was trusted and
  * differs, or 0. */
 static uint32_t take_listing(struct cairn_multipart *mp,
                              const struct cairn_store_request *request) {
@@ -513,7 +513,7 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
         cairn_multipart_enter(mp, STATE_HEAD);
         return;
     }
-    if (request->code == CAIRN_UNSUPPORTED) { /* what was acknowledged is believed, then */
+    if (request->code == CAIRN_UNSUPPORTED) { /* what was acknowledged is trusted, then */
         cairn_multipart_enter(mp, STATE_PARTS);
         return;
     }

@@ -2,8 +2,9 @@
 /*
  * multipart_inside: what the files of the state machine share; for store/multipart*.c alone.
  *
- * Why:     what comes next, and what an object that is there proves, are two subjects.
- * Promise: none of its own; store/multipart.h has them.
+ * Why:     the machine decides the next request, and the proof decides whether an object that is
+ *          there is ours; both move the same states.
+ * Promise: 1   once begun or recovered, a shard changes its state by cairn_multipart_enter alone.
  * Limits:  as in store/multipart.h.
  * Threads: the caller's lock.
  * Next:    multipart.c (the machine), multipart_proof.c (HEAD, and reading back).

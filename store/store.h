@@ -204,7 +204,7 @@ struct cairn_store_health {
 };
 void cairn_store_health(struct cairn_store *store, struct cairn_store_health *ret);
 /* What was read back was right though the store states another checksum: from now on none of its
- * checksums is believed. true: that is news. */
+ * checksums is trusted. true: it was not known before. */
 bool cairn_store_misstates(struct cairn_store *store);
 /* Removes what tests of the store left behind an hour ago or earlier: of a process that died or may
  * not delete. */

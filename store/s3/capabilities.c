@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is the store known already? Reading, believing and writing profile.json; what tests left. */
+/* The findings of a probe are kept in profile.json: whether it is recent and of this endpoint
+ * decides whether a start probes. Also removes what interrupted probes left in the store. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #define LEFT_OVER_MS 3600000 /* by the store's clock, which ours is held against */
 #define PAGES_MAX 10000
 
-/* The store's, as far as it has told. */
+/* The wall clock, corrected by the `Date` of the store's replies. */
 static int64_t now_ms(const struct cairn_s3_store *store) {
     return store->clock->wall_ms(store->clock) + atomic_load(&store->clock_offset_ms);
 }
@@ -48,9 +49,9 @@ static enum cairn_code read_document(struct cairn_s3_store *store, struct cairn_
     return CAIRN_OK;
 }
 
-static enum cairn_code believe(const struct cairn_s3_store *store,
-                               const struct cairn_s3_findings *findings,
-                               const struct cairn_store_s3_place *place, struct cairn_error *err) {
+static enum cairn_code trust(const struct cairn_s3_store *store,
+                             const struct cairn_s3_findings *findings,
+                             const struct cairn_store_s3_place *place, struct cairn_error *err) {
     int64_t age_ms = now_ms(store) - findings->tested_ms;
     if (strcmp(findings->endpoint, place->endpoint) != 0)
         return cairn_fail(err, CAIRN_NOT_FOUND, "profile.json is of %.100s", findings->endpoint);
@@ -59,8 +60,8 @@ static enum cairn_code believe(const struct cairn_s3_store *store,
     return CAIRN_OK;
 }
 
-/* NOT_FOUND: nothing that can be believed is there, and why. Who may not list is told FORBIDDEN
- * about what is not there. */
+/* NOT_FOUND: there is no profile.json that can be trusted, and why. A key that may not list gets
+ * 403 instead of 404 for a missing object, so FORBIDDEN means absent here. */
 static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_findings *ret,
                             struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = DOCUMENT_BYTES_MAX};
@@ -78,7 +79,7 @@ static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_findin
         return code;
     }
     (void)cairn_store_s3_place(&store->base, &place); /* after a region was corrected */
-    return believe(store, ret, &place, err);
+    return trust(store, ret, &place, err);
 }
 
 /* ---- probing ---- */
@@ -144,7 +145,8 @@ enum cairn_code cairn_s3_probe(struct cairn_store *base, const char *by, bool ma
 
 /* ---- writing ---- */
 
-/* Only these are noticed by the way; what a store stops checking in silence is not. */
+/* Whether replies contradicted the findings. That a store no longer compares checksums shows in no
+ * reply, so only a probe finds that. */
 bool cairn_s3_profile_wrong(struct cairn_s3_store *store) {
     struct cairn_s3_findings now;
     if (!store->findings_stored) return false;
@@ -175,7 +177,7 @@ enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_writte
     bool worth = !store->findings_stored || cairn_s3_profile_wrong(store);
     if (!worth || store->findings_foreign || !store->findings.tested_ms) return CAIRN_OK;
     cairn_s3_profile_take(store, &findings);
-    /* What a setting kept from being tested here stays as somebody else found it. */
+    /* A method that a setting kept from being probed here stays as profile.json has it. */
     if (store->findings_stored && findings.method == CAIRN_S3_CHECKSUM_AUTO)
         findings.method = store->findings.method;
     CAIRN_TRY(cairn_s3_profile_encode(&findings, &text, err));
@@ -186,7 +188,7 @@ enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_writte
     return CAIRN_OK;
 }
 
-/* ---- what tests left ---- */
+/* ---- what interrupted probes left ---- */
 
 struct tidying {
     struct cairn_s3_store *store;

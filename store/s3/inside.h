@@ -63,7 +63,7 @@ struct cairn_s3_store {
     atomic_int checksum;            /* enum cairn_store_s3_checksum in use */
     atomic_int upload_checksum;
     atomic_bool no_create_only; /* If-None-Match was refused with 501 */
-    atomic_bool misstates;      /* checksums that it states are wrong: none is believed */
+    atomic_bool misstates;      /* checksums that it states are wrong: none is trusted */
     atomic_bool no_delete_many; /* DeleteObjects is not there */
     _Atomic int64_t clock_offset_ms;
     struct cairn_lock lock; /* store_state */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a store really does, found by doing it. Headers that a store ignores in silence look like
- * success, so each check sends something that must fail.
+ * A header that a store ignores looks like success, so each check sends something that a store with
+ * that capability must refuse.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ static struct cairn_store_request put_of(const struct check *check) {
     return put;
 }
 
-/* Some state a checksum of another kind, or of other bytes. From here on none is believed. */
+/* Some state a checksum of another kind, or of other bytes. From here on none is trusted. */
 static void note_stated(struct check *check, bool stated, uint32_t crc32c) {
     struct cairn_store_request put = put_of(check);
     if (!stated || crc32c == put.crc32c) return;
@@ -284,7 +284,7 @@ static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* Who may not delete leaves the object to the server's sweep. */
+/* Without the right to delete the object stays; the server's sweep removes it. */
 static void remove_own(struct check *check) {
     struct cairn_store_request remove = request_of(check, CAIRN_STORE_DELETE);
     enum cairn_code code = cairn_store_perform(check->worker, &remove, NULL);

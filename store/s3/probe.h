@@ -2,7 +2,8 @@
 /*
  * probe: the capabilities of an endpoint, found by requests; for this room alone.
  *
- * Why:     headers that a store ignores in silence look like success.
+ * Why:     S3-compatible stores differ in what they check, and a header that a store ignores looks
+ *          like success.
  * Promise: 1   each test sends something that a store which keeps its word must refuse.
  *          2   nothing is written outside of CAIRN_S3_TEST_PREFIX; what was written is removed, by
  *              who may.

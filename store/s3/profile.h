@@ -2,10 +2,10 @@
 /*
  * profile: what was found out about a store, as the document .cairn/profile.json in it.
  *
- * Why:     a dozen requests at every start of every node find out what is known already, and keys
- *          that may do less find out less: one who may do it all tells the others.
+ * Why:     without it each start of each node would probe with some 20 requests, and a node whose
+ *          keys may do less would find less: the findings of one probe serve all.
  * Promise: 1   only a document of this endpoint, of a major version that is known, with sound
- *              values and not older than a week is believed.
+ *              values and not older than a week is trusted.
  *          2   what a setting overrules is not taken from it.
  * Limits:  64 KiB. For this room alone.
  * Threads: before other threads use the store; saving: one thread.

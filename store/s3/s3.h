@@ -87,7 +87,7 @@ struct cairn_store_s3_probe_options {
     void *owner;
 };
 /* Sets the store's profile: call it before other threads use the store. What .cairn/profile.json
- * says of this endpoint is believed for a week; what it does not say is tried, under keys that
+ * says of this endpoint is trusted for a week; what it does not say is tried, under keys that
  * begin with .cairn/doctor/ and are deleted again by who may. ret_from, which may be NULL: where it
  * is known from. Fails when the store cannot be read, or had to be tested and cannot be written. */
 enum cairn_code cairn_store_s3_probe(struct cairn_store *store,

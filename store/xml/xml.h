@@ -3,7 +3,7 @@
  * xml: reads the XML that S3 and STS answer with (owner of expat.h).
  *
  * Why:     a store's answer comes from outside: it may be cut, be a login page, or be meant to
- *          hurt. Only what was fully read and has the right root is believed.
+ *          hurt. Only what was fully read and has the right root is trusted.
  * Promise: 1   an answer that ends early, has another root, a DTD, more than 16 levels, 200,000
  *              elements or 16 KiB of text in one element is CAIRN_PROTOCOL; outputs stay empty.
  *          2   an <Error> document where a result is due is told apart, also under status 200.
