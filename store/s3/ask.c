@@ -20,28 +20,11 @@ static void keep_date(struct cairn_http_request *http, struct cairn_view name,
 static enum cairn_code make_url(struct cairn_s3_store *store, const char *subresource,
                                 struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO(sigv4_signer) signer = {0};
-    CAIRN_AUTO(buf) path = {0};
     uint64_t generation = 0;
     bool expires = false;
-    struct cairn_s3_host host;
-    char time[CAIRN_SIGV4_TIME_BYTES];
     CAIRN_TRY(cairn_s3_signer_update(store, &signer, &generation, 0, &expires, err));
-    cairn_s3_config_host(&store->config, signer.region, &host);
-    CAIRN_TRY(cairn_s3_config_path(&store->config, NULL, &path, err));
-    int64_t offset = atomic_load(&store->clock_offset_ms);
-    cairn_sigv4_time(store->clock->wall_ms(store->clock) + offset, time);
-    struct cairn_sigv4_pair headers[] = {{"host", host.text}}, query[] = {{subresource, ""}};
-    struct cairn_sigv4_request request = {.method = "GET",
-                                          .path = path.data,
-                                          .query = query,
-                                          .query_count = 1,
-                                          .headers = headers,
-                                          .header_count = 1,
-                                          .payload = CAIRN_SIGV4_UNSIGNED};
-    CAIRN_TRY(cairn_buf_printf(ret, err, "%s://%s", store->config.scheme, host.text));
-    CAIRN_TRY(cairn_sigv4_path(path.data, ret, err));
-    CAIRN_TRY(cairn_buf_append_text(ret, "?", err));
-    return cairn_sigv4_presign(&signer, time, ASK_MS / 1000, &request, ret, err);
+    const struct cairn_s3_presigned what = {.subresource = subresource, .expires_s = ASK_MS / 1000};
+    return cairn_s3_presign_get(store, &signer, &what, ret, err);
 }
 
 static void compare_clocks(struct cairn_s3_store *store, const char *date, int64_t sent_ms,

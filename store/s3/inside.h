@@ -171,6 +171,16 @@ enum cairn_code cairn_s3_signer_update(struct cairn_s3_store *store,
 /* Everything of task->http for the next try: URL, headers, signature, body, destination. */
 enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_s3_presigned {
+    const char *key;         /* NULL: the bucket itself */
+    const char *subresource; /* "versioning"; NULL: none */
+    uint32_t expires_s;
+};
+/* A URL for one GET, appended to ret; the signer is up to date. */
+enum cairn_code cairn_s3_presign_get(struct cairn_s3_store *store,
+                                     struct cairn_sigv4_signer *signer,
+                                     const struct cairn_s3_presigned *what, struct cairn_buf *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- reply.c ---- */
 

@@ -427,3 +427,30 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     task->http.on_header = cairn_s3_reply_header;
     return CAIRN_OK;
 }
+
+/* ---- presigned URLs ---- */
+
+enum cairn_code cairn_s3_presign_get(struct cairn_s3_store *store,
+                                     struct cairn_sigv4_signer *signer,
+                                     const struct cairn_s3_presigned *what, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    struct cairn_s3_host host;
+    char time[CAIRN_SIGV4_TIME_BYTES];
+    cairn_s3_config_host(&store->config, signer->region, &host);
+    CAIRN_TRY(cairn_s3_config_path(&store->config, what->key, &path, err));
+    int64_t offset = atomic_load(&store->clock_offset_ms);
+    cairn_sigv4_time(store->clock->wall_ms(store->clock) + offset, time);
+    struct cairn_sigv4_pair headers[] = {{"host", host.text}}, query[] = {{what->subresource, ""}};
+    struct cairn_sigv4_request request = {.method = "GET",
+                                          .path = path.data,
+                                          .query = query,
+                                          .query_count = what->subresource != NULL,
+                                          .headers = headers,
+                                          .header_count = 1,
+                                          .payload = CAIRN_SIGV4_UNSIGNED};
+    CAIRN_TRY(cairn_buf_printf(ret, err, "%s://%s", store->config.scheme, host.text));
+    CAIRN_TRY(cairn_sigv4_path(path.data, ret, err));
+    CAIRN_TRY(cairn_buf_append_text(ret, "?", err));
+    return cairn_sigv4_presign(signer, time, what->expires_s, &request, ret, err);
+}

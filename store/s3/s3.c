@@ -59,28 +59,6 @@ static void health(struct cairn_store *base, struct cairn_store_health *ret) {
 
 /* ---- presigned URLs ---- */
 
-static enum cairn_code presign_path(struct cairn_s3_store *store, struct cairn_sigv4_signer *signer,
-                                    const char *key, uint32_t expires_s, struct cairn_buf *ret,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
-    struct cairn_s3_host host;
-    char time[CAIRN_SIGV4_TIME_BYTES];
-    cairn_s3_config_host(&store->config, signer->region, &host);
-    CAIRN_TRY(cairn_s3_config_path(&store->config, key, &path, err));
-    int64_t offset = atomic_load(&store->clock_offset_ms);
-    cairn_sigv4_time(store->clock->wall_ms(store->clock) + offset, time);
-    struct cairn_sigv4_pair headers[] = {{"host", host.text}};
-    struct cairn_sigv4_request request = {.method = "GET",
-                                          .path = path.data,
-                                          .headers = headers,
-                                          .header_count = 1,
-                                          .payload = CAIRN_SIGV4_UNSIGNED};
-    CAIRN_TRY(cairn_buf_printf(ret, err, "%s://%s", store->config.scheme, host.text));
-    CAIRN_TRY(cairn_sigv4_path(path.data, ret, err));
-    CAIRN_TRY(cairn_buf_append_text(ret, "?", err));
-    return cairn_sigv4_presign(signer, time, expires_s, &request, ret, err);
-}
-
 /* A03: a URL ends with the keys that signed it. */
 static uint32_t life_left_s(const struct cairn_s3_store *store, int64_t expires_ms,
                             uint32_t wanted_s) {
@@ -107,7 +85,8 @@ static enum cairn_code presign(struct cairn_store *base, const char *key, uint32
         cairn_credentials_release(&keys);
     }
     CAIRN_AUTO(buf) url = {0};
-    CAIRN_TRY(presign_path(store, &signer, key, expires_s, &url, err));
+    const struct cairn_s3_presigned what = {.key = key, .expires_s = expires_s};
+    CAIRN_TRY(cairn_s3_presign_get(store, &signer, &what, &url, err));
     CAIRN_TRY(cairn_buf_append(ret_url, url.data, url.size, err));
     if (ret_expires_s) *ret_expires_s = expires_s;
     return CAIRN_OK;
