@@ -279,7 +279,8 @@ static enum cairn_code get_whole(struct cairn_store_worker *worker,
     struct cairn_store_request get = {.op = CAIRN_STORE_GET,
                                       .key = head->key,
                                       .length = head->object_bytes,
-                                      .into = ret->data + ret->size};
+                                      .into = ret->data + ret->size,
+                                      .deadline_ms = head->deadline_ms};
     memcpy(get.etag, head->etag, sizeof get.etag);
     CAIRN_TRY(cairn_store_perform(worker, &get, err));
     ret->size += (size_t)head->object_bytes;
@@ -289,10 +290,17 @@ static enum cairn_code get_whole(struct cairn_store_worker *worker,
 
 enum cairn_code cairn_store_get_small(struct cairn_store_worker *worker, const char *key,
                                       struct cairn_buf *ret, struct cairn_error *err) {
+    return cairn_store_get_small_by(worker, key, 0, ret, err);
+}
+
+enum cairn_code cairn_store_get_small_by(struct cairn_store_worker *worker, const char *key,
+                                         uint64_t deadline_ms, struct cairn_buf *ret,
+                                         struct cairn_error *err) {
     uint64_t limit = ret->limit ? ret->limit : CAIRN_BUF_LIMIT_DEFAULT;
     enum cairn_code code = CAIRN_OK;
     for (int i = 0; i < SMALL_TRIES_MAX; i++) {
-        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
+        struct cairn_store_request head = {
+            .op = CAIRN_STORE_HEAD, .key = key, .deadline_ms = deadline_ms};
         CAIRN_TRY(cairn_store_perform(worker, &head, err));
         if (head.object_bytes > limit - cairn_min_u64(limit, ret->size)) {
             return cairn_fail(err, CAIRN_TOO_LARGE,

@@ -246,6 +246,10 @@ enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const ch
 enum cairn_code cairn_store_get_small(struct cairn_store_worker *worker, const char *key,
                                       struct cairn_buf *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* The same with a deadline for all its requests (mono clock; 0: the store's default for each). */
+enum cairn_code cairn_store_get_small_by(struct cairn_store_worker *worker, const char *key,
+                                         uint64_t deadline_ms, struct cairn_buf *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_store_delete(struct cairn_store_worker *worker, const char *key,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Any number from 0 to CAIRN_STORE_DELETIONS_MAX. common: what the keys begin with. */

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "api/manifest.h"
 #include "common/file.h"
 #include "common/hash.h"
 #include "common/log.h"
@@ -16,6 +15,7 @@
 #include "server/catalog/values.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/run_objects.h"
+#include "store/record.h"
 
 #define NUMBERS_TRIED_MAX 16
 #define PUTS_MAX 3
@@ -39,25 +39,6 @@ static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cair
 }
 
 /* ---- the store's side ---- */
-
-static enum cairn_code get_record(struct cairn_store_worker *worker, struct cairn_store_record *ret,
-                                  struct cairn_error *err) {
-    struct cairn_key key;
-    cairn_key_store_json(&key);
-    CAIRN_AUTO(buf) text = {.limit = 64 * CAIRN_KIB};
-    CAIRN_TRY(cairn_store_get_small(worker, key.text, &text, err));
-    return cairn_store_record_decode(cairn_buf_view(&text), ret, err);
-}
-
-static enum cairn_code put_record(struct cairn_store_worker *worker,
-                                  const struct cairn_store_record *record, bool create,
-                                  struct cairn_error *err) {
-    struct cairn_key key;
-    cairn_key_store_json(&key);
-    CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(cairn_store_record_encode(record, &text, err));
-    return cairn_store_put_small(worker, key.text, cairn_buf_view(&text), create, err);
-}
 
 struct witness {
     struct cairn_attempt_record attempt;
@@ -115,7 +96,7 @@ static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_w
     /* One that is there already is ours, when the reply to its first put was lost, or a stranger's:
      * it is read and compared in either case. */
     struct cairn_error failure = {0};
-    enum cairn_code code = put_record(worker, &record, true, &failure);
+    enum cairn_code code = cairn_store_record_put(worker, &record, true, &failure);
     if (code == CAIRN_PRECONDITION) return CAIRN_OK;
     if (code) {
         if (err) *err = failure;
@@ -197,8 +178,8 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
     server->raising_to = identity->seen.generation;
     struct cairn_store_record again = {0};
     for (int i = 0; i < PUTS_MAX; i++) {
-        CAIRN_TRY(put_record(worker, record, false, err));
-        CAIRN_TRY(get_record(worker, &again, err));
+        CAIRN_TRY(cairn_store_record_put(worker, record, false, err));
+        CAIRN_TRY(cairn_store_record_get(worker, 0, &again, err));
         if (!is_late_put(server, worker, &again, record->uuid, record->generation)) break;
     }
     if (again.generation != record->generation || strcmp(again.uuid, record->uuid))
@@ -228,7 +209,7 @@ enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
     struct cairn_error why = {0};
     CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
-    CAIRN_TRY(get_record(worker, &record, err));
+    CAIRN_TRY(cairn_store_record_get(worker, 0, &record, err));
     identity.seen.generation = record.generation + 1;
     enum cairn_code code = take_number(server, worker, identity.seen.generation, &why);
     if (!code) code = set_generation(server, worker, &record, &identity, &why);
@@ -285,10 +266,10 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
     CAIRN_TRY(load_grant_key(server, identity.has_runs, err));
     struct cairn_store_record record = {0};
-    enum cairn_code code = get_record(worker, &record, err);
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
     if (code == CAIRN_NOT_FOUND) {
         CAIRN_TRY(make_store(server, worker, &identity, err));
-        code = get_record(worker, &record, err);
+        code = cairn_store_record_get(worker, 0, &record, err);
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
@@ -306,7 +287,7 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
                                            struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(server, err));
     struct cairn_store_record record = {0};
-    enum cairn_code code = get_record(worker, &record, err);
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
     if (code == CAIRN_NOT_FOUND) /* which is no answer about anybody's run */
         return cairn_fail(err, CAIRN_UNAVAILABLE,
                           "%s has no .cairn/store.json: is the store mounted? docs/runbook.md says "
@@ -319,7 +300,7 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
     if (record.generation < server->generation &&
         is_late_put(server, worker, &record, server->store_uuid, server->raising_to)) {
         record.generation = server->raising_to;
-        return put_record(worker, &record, false, err);
+        return cairn_store_record_put(worker, &record, false, err);
     }
     cairn_srv_freeze(server, "the store is another one, or its generation was raised by another "
                              "server");

@@ -2,17 +2,16 @@
 /* Reading store.json, comparing it with the grants, and telling of it. */
 #include "uploader/send/meeting.h"
 
-#include "api/manifest.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "store/record.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/send/send.h"
 
 #define LOOK_MS 200
 #define READ_MS 5000
 #define CHECK_WAIT_MS 5000
-#define RECORD_BYTES_MAX CAIRN_MIB
 #define STRANGE_MAX 3
 
 enum cairn_code cairn_up_meeting_init(struct cairn_up_meeting *meeting, struct cairn_up *up,
@@ -26,30 +25,6 @@ void cairn_up_meeting_release(struct cairn_up_meeting *meeting) {
 }
 
 /* ---- one look ---- */
-
-static enum cairn_code read_record(struct cairn_up_meeting *meeting, struct cairn_buf *ret,
-                                   struct cairn_error *err) {
-    struct cairn_key key;
-    cairn_key_store_json(&key);
-    uint64_t deadline_ms = cairn_mono_ms() + READ_MS;
-    struct cairn_store_request head = {
-        .op = CAIRN_STORE_HEAD, .key = key.text, .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_store_perform(meeting->worker, &head, err));
-    if (!head.object_bytes || head.object_bytes > RECORD_BYTES_MAX)
-        return cairn_fail(err, CAIRN_CORRUPT, "it has %llu bytes",
-                          (unsigned long long)head.object_bytes);
-    CAIRN_TRY(cairn_buf_reserve(ret, (size_t)head.object_bytes, err));
-    struct cairn_store_request get = {.op = CAIRN_STORE_GET,
-                                      .key = key.text,
-                                      .length = head.object_bytes,
-                                      .into = ret->data,
-                                      .deadline_ms = deadline_ms};
-    memcpy(get.etag, head.etag, sizeof(get.etag));
-    CAIRN_TRY(cairn_store_perform(meeting->worker, &get, err));
-    ret->size = (size_t)head.object_bytes;
-    ret->data[ret->size] = '\0';
-    return CAIRN_OK;
-}
 
 static enum cairn_code compare_grants(struct cairn_up *up, const char *uuid,
                                       struct cairn_error *err) {
@@ -66,13 +41,9 @@ static enum cairn_code compare_grants(struct cairn_up *up, const char *uuid,
 
 static enum cairn_code meet(struct cairn_up_meeting *meeting, struct cairn_up *up,
                             struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {.limit = RECORD_BYTES_MAX};
     struct cairn_store_record record = {0};
-    enum cairn_code code = read_record(meeting, &text, err);
-    if (code == CAIRN_OK) {
-        code = cairn_store_record_decode(cairn_buf_view(&text), &record, err);
-        if (code != CAIRN_OK && code != CAIRN_UNSUPPORTED && err) err->code = code = CAIRN_CORRUPT;
-    }
+    enum cairn_code code =
+        cairn_store_record_get(meeting->worker, cairn_mono_ms() + READ_MS, &record, err);
     if (code != CAIRN_OK)
         return cairn_within(err, code, "store %s: store.json", cairn_store_url(up->store));
     CAIRN_TRY(compare_grants(up, record.uuid, err));
