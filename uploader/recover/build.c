@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "uploader/recover/inside.h"
+#include "uploader/saves/begin.h"
 #include "uploader/saves/lost.h"
 #include "uploader/saves/save.h"
 
@@ -21,22 +22,14 @@
 static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn_up_begin *ret,
                                   struct cairn_error *err) {
     struct cairn_msg_record_begin told = {0};
-    struct cairn_msg_begin_save body = {0};
+    struct cairn_msg_begin_place place = {0};
     CAIRN_TRY(cairn_msg_record_begin_read(past->begin, "", &told, err));
-    CAIRN_TRY(cairn_msg_begin_save_read(told.body, "/body", &body, err));
+    CAIRN_TRY(cairn_msg_begin_place_read(told.body, "/body", &place, err));
     *ret = (struct cairn_up_begin){.grant_text = told.grant,
                                    .proc = told.proc,
-                                   .rank = (uint32_t)body.rank,
-                                   .world_size = (uint32_t)body.world_size,
-                                   .n = (uint32_t)body.n,
-                                   .step = body.step,
-                                   .on_exists = body.on_exists,
-                                   .format = body.format,
-                                   .skip = body.skip,
-                                   .labels = body.labels,
-                                   .meta = body.meta,
-                                   .split = body.split};
-    return CAIRN_OK;
+                                   .rank = (uint32_t)place.rank,
+                                   .world_size = (uint32_t)place.world_size};
+    return cairn_up_begin_read(told.body, "/body", ret, err);
 }
 
 static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *save,

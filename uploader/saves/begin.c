@@ -10,6 +10,24 @@
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 
+/* ---- reading ---- */
+
+enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
+                                    struct cairn_up_begin *ret, struct cairn_error *err) {
+    struct cairn_msg_begin told = {0};
+    CAIRN_TRY(cairn_msg_begin_read(json, pointer, &told, err));
+    if (!told.n) return cairn_fail(err, CAIRN_INVALID, "%s/n counts from 1", pointer);
+    ret->step = told.step;
+    ret->n = told.n;
+    ret->on_exists = told.on_exists;
+    ret->skip = told.skip;
+    ret->format = told.format;
+    ret->labels = told.labels;
+    ret->meta = told.meta;
+    ret->split = told.split;
+    return CAIRN_OK;
+}
+
 /* ---- begin ---- */
 
 /* Q8: the same begin may come again after the uploader's restart. */

@@ -15,6 +15,12 @@
 
 #include "uploader/saves/save.h"
 
+/* What a begin says of its save, wherever it stands: frames begin and count, the journal's record.
+ * Who begins (attempt, rank, connection) is left as it was; texts and objects are borrowed. */
+enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
+                                    struct cairn_up_begin *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+
 /* Each answers the request itself when the journal has it (save.h#1), unless it fails at once. */
 enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_begin *begin,
                                     struct cairn_up_reply reply,

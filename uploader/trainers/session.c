@@ -74,25 +74,15 @@ static struct cairn_up_reply reply_of(const struct cairn_up_session *session,
 
 static enum cairn_code read_begin(struct cairn_up_session *session, const json_t *message,
                                   struct cairn_up_begin *ret, struct cairn_error *err) {
-    struct cairn_msg_begin told = {0};
-    CAIRN_TRY(cairn_msg_begin_read(message, "", &told, err));
-    if (!told.n) return cairn_fail(err, CAIRN_INVALID, "/n counts from 1");
-    if (!session->attempt)
-        return cairn_fail(err, CAIRN_PROTOCOL, "a save before the attempt was opened");
     *ret = (struct cairn_up_begin){.attempt = session->attempt,
                                    .conn = session->conn,
                                    .session = session->uuid,
                                    .proc = session->proc,
                                    .rank = session->rank,
-                                   .world_size = session->world_size,
-                                   .n = told.n,
-                                   .step = told.step,
-                                   .on_exists = told.on_exists,
-                                   .format = told.format,
-                                   .skip = told.skip,
-                                   .labels = told.labels,
-                                   .meta = told.meta,
-                                   .split = told.split};
+                                   .world_size = session->world_size};
+    CAIRN_TRY(cairn_up_begin_read(message, "", ret, err));
+    if (!session->attempt)
+        return cairn_fail(err, CAIRN_PROTOCOL, "a save before the attempt was opened");
     return CAIRN_OK;
 }
 
