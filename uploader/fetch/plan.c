@@ -4,8 +4,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "plan/ranges.h"
 #include "uploader/fetch/inside.h"
+
+#define PIECES_MAX (1 << 24)
 
 static int by_place(const void *a, const void *b) {
     const struct cairn_up_range *x = a, *y = b;
@@ -62,13 +65,8 @@ static enum cairn_code no_memory(struct cairn_error *err) {
 
 static enum cairn_code add_piece(struct cairn_up_reading *reading, size_t *capacity,
                                  const struct cairn_up_piece *piece, struct cairn_error *err) {
-    if (reading->piece_count == *capacity) {
-        size_t wanted = *capacity ? *capacity * 2 : 16;
-        void *grown = realloc(reading->pieces, wanted * sizeof(*reading->pieces));
-        if (!grown) return no_memory(err);
-        reading->pieces = grown;
-        *capacity = wanted;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(reading->pieces, reading->piece_count, *capacity, PIECES_MAX,
+                               "requests for one read", err));
     reading->pieces[reading->piece_count++] = *piece;
     return CAIRN_OK;
 }

@@ -5,10 +5,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "common/crc32c.h"
 
 #define PAYLOAD_HEAD_BYTES 16
 #define FLAG_CLOSES UINT32_C(1)
+#define ENTRIES_MAX (1 << 24)
+#define SPANS_MAX (1 << 24) /* each is a record of at least 28 bytes in the file */
 
 void cairn_up_journal_index_release(struct cairn_up_journal_index *index) {
     for (size_t i = 0; i < index->count; i++) free(index->entries[i].spans);
@@ -28,14 +31,6 @@ static size_t place_of(const struct cairn_up_journal_index *index, uint64_t entr
     return low;
 }
 
-static void *grow(void *array, size_t count, size_t *capacity, size_t item_bytes) {
-    if (count < *capacity) return array;
-    size_t wanted = *capacity ? *capacity * 2 : 8;
-    void *grown = realloc(array, wanted * item_bytes);
-    if (grown) *capacity = wanted;
-    return grown;
-}
-
 static void forget(struct cairn_up_journal_index *index, size_t at) {
     struct cairn_up_journal_entry *entry = &index->entries[at];
     for (size_t i = 0; i < entry->count; i++) index->live_bytes -= entry->spans[i].bytes;
@@ -46,9 +41,8 @@ static void forget(struct cairn_up_journal_index *index, size_t at) {
 
 static enum cairn_code insert(struct cairn_up_journal_index *index, size_t at, uint64_t entry,
                               struct cairn_error *err) {
-    void *entries = grow(index->entries, index->count, &index->capacity, sizeof(*index->entries));
-    if (!entries) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal's index");
-    index->entries = entries;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(index->entries, index->count, index->capacity, ENTRIES_MAX,
+                               "entries alive in the journal", err));
     memmove(&index->entries[at + 1], &index->entries[at],
             (index->count - at) * sizeof(*index->entries));
     index->entries[at] = (struct cairn_up_journal_entry){.entry = entry};
@@ -84,9 +78,8 @@ enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index,
     }
     if (!known) CAIRN_TRY(insert(index, at, entry, err));
     struct cairn_up_journal_entry *owner = &index->entries[at];
-    void *spans = grow(owner->spans, owner->count, &owner->capacity, sizeof(*owner->spans));
-    if (!spans) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal's index");
-    owner->spans = spans;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(owner->spans, owner->count, owner->capacity, SPANS_MAX,
+                               "records of an entry of the journal", err));
     owner->spans[owner->count++] = span;
     index->live_bytes += span.bytes;
     return CAIRN_OK;

@@ -4,6 +4,11 @@
 
 #include <stdlib.h>
 
+#include "common/array.h"
+
+#define NOTED_MAX (CAIRN_UP_GROUP_BYTES_MAX / CAIRN_UP_RECORD_HEAD_BYTES)
+#define BROKEN_MAX (1 << 20)
+
 void cairn_up_group_init(struct cairn_up_group *ret) {
     *ret = (struct cairn_up_group){.bytes = {.limit = CAIRN_UP_GROUP_BYTES_MAX}};
 }
@@ -15,13 +20,8 @@ void cairn_up_group_release(struct cairn_up_group *group) {
 
 static enum cairn_code note(struct cairn_up_group *group, const struct cairn_up_record *record,
                             uint64_t bytes, struct cairn_error *err) {
-    if (group->noted_count == group->noted_capacity) {
-        size_t capacity = group->noted_capacity ? group->noted_capacity * 2 : 16;
-        void *grown = realloc(group->noted, capacity * sizeof(*group->noted));
-        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal");
-        group->noted = grown;
-        group->noted_capacity = capacity;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(group->noted, group->noted_count, group->noted_capacity, NOTED_MAX,
+                               "records in a group of the journal", err));
     group->noted[group->noted_count++] =
         (struct cairn_up_noted){record->entry, record->closes, false, bytes};
     return CAIRN_OK;
@@ -88,13 +88,10 @@ bool cairn_up_broken_has(const struct cairn_up_broken *broken, uint64_t entry) {
 
 bool cairn_up_broken_add(struct cairn_up_broken *broken, uint64_t entry) {
     if (cairn_up_broken_has(broken, entry)) return false;
-    if (broken->count == broken->capacity) {
-        size_t capacity = broken->capacity ? broken->capacity * 2 : 16;
-        void *grown = realloc(broken->entries, capacity * sizeof(*broken->entries));
-        broken->all |= !grown;
-        if (!grown) return true;
-        broken->entries = grown;
-        broken->capacity = capacity;
+    if (CAIRN_ARRAY_ROOM(broken->entries, broken->count, broken->capacity, BROKEN_MAX,
+                         "broken entries", NULL)) {
+        broken->all = true;
+        return true;
     }
     broken->entries[broken->count++] = entry;
     return true;

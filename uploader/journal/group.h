@@ -41,7 +41,7 @@ struct cairn_up_group {
 struct cairn_up_broken {
     uint64_t *entries; /* owned */
     size_t count, capacity;
-    bool all; /* no memory to tell them apart */
+    bool all; /* no memory, or too many, to tell them apart */
 };
 void cairn_up_group_init(struct cairn_up_group *ret);
 void cairn_up_group_release(struct cairn_up_group *group);

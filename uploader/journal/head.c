@@ -4,11 +4,13 @@
 
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "common/crc32c.h"
 
 #define HEAD_MAGIC UINT32_C(0x33475243) /* "CRG3" */
 #define FIXED_BYTES 56
 #define ITEM_BYTES 12
+#define ITEMS_MAX UINT32_MAX /* as many as the head can count */
 #define COVERED_GROUPS 64
 #define COVERED_ENTRIES 64
 
@@ -31,23 +33,17 @@ void cairn_up_touches_add(struct cairn_up_touches *touches, uint64_t sequence, u
         memmove(&touches->items[at], &touches->items[at + 1],
                 (touches->count - at) * sizeof(*touches->items));
     }
-    if (touches->count == touches->capacity) {
-        size_t capacity = touches->capacity ? touches->capacity * 2 : COVERED_ENTRIES;
-        void *grown = realloc(touches->items, capacity * sizeof(*touches->items));
-        if (!grown) {
-            touches->covers_from = sequence + 1;
-            return;
-        }
-        touches->items = grown;
-        touches->capacity = capacity;
+    if (CAIRN_ARRAY_ROOM(touches->items, touches->count, touches->capacity, ITEMS_MAX,
+                         "entries in the head of a group", NULL)) {
+        touches->covers_from = sequence + 1;
+        return;
     }
     touches->items[touches->count++] = (struct cairn_up_touched){entry, sequence, closed};
 }
 
 void cairn_up_touches_trim(struct cairn_up_touches *touches, uint64_t sequence) {
     if (sequence > COVERED_GROUPS)
-        touches->covers_from =
-            cairn_max_u64(touches->covers_from, sequence + 1 - COVERED_GROUPS);
+        touches->covers_from = cairn_max_u64(touches->covers_from, sequence + 1 - COVERED_GROUPS);
     size_t old = 0;
     while (old < touches->count && touches->items[old].sequence < touches->covers_from) old++;
     while (touches->count - old > COVERED_ENTRIES && touches->items[old].sequence < sequence) {

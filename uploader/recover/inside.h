@@ -34,7 +34,7 @@ struct cairn_up_past {
     uint64_t device, inode, slab_bytes;    /* of stage; slab_bytes 0: none */
     uint64_t owner;                        /* of stage; 0: an older journal's */
     struct cairn_up_past_shard *shards;    /* owned */
-    size_t shard_count, stage_first;
+    size_t shard_count, shard_capacity, stage_first;
     struct cairn_buf table;
     struct cairn_error bad; /* the first record that could not be read, or CAIRN_OK */
     bool damaged;           /* it is that records are lost where the journal is damaged */

@@ -7,11 +7,15 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
+#include "common/array.h"
 #include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "uploader/recover/inside.h"
 #include "uploader/saves/save.h"
+
+/* A part that was sent again under the same upload has more than one record. */
+#define PARTS_MAX (1 << 20)
 
 /* ---- collecting ---- */
 
@@ -70,13 +74,10 @@ static struct cairn_up_past *past_of(struct cairn_up_recovery *recovery, uint64_
 static enum cairn_code add_shard(struct cairn_up_past *past, const char *name, bool tensors,
                                  bool is_file, uint64_t offset, uint64_t bytes,
                                  struct cairn_error *err) {
-    void *grown = realloc(past->shards, (past->shard_count + 1) * sizeof(*past->shards));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(past->shards, past->shard_count, past->shard_capacity,
+                               CAIRN_UP_SHARDS_MAX, "shards of a save", err));
     char *copy = strdup(name);
-    if (grown) past->shards = grown;
-    if (!grown || !copy) {
-        free(copy);
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
-    }
+    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
     past->shards[past->shard_count++] = (struct cairn_up_past_shard){
         .name = copy, .tensors = tensors, .is_file = is_file, .offset = offset, .bytes = bytes};
     return CAIRN_OK;
@@ -136,13 +137,8 @@ static enum cairn_code take_part(struct cairn_up_past_shard *shard, const json_t
     struct cairn_store_part part = {
         .number = told.part, .size_bytes = told.bytes, .has_crc32c = true, .crc32c = told.crc32c};
     (void)cairn_text_copy(part.etag, sizeof(part.etag), told.etag);
-    if (shard->part_count == shard->part_capacity) {
-        size_t capacity = shard->part_capacity ? 2 * shard->part_capacity : 16;
-        void *grown = realloc(shard->parts, capacity * sizeof(*shard->parts));
-        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
-        shard->parts = grown;
-        shard->part_capacity = capacity;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(shard->parts, shard->part_count, shard->part_capacity, PARTS_MAX,
+                               "acknowledged parts of a shard", err));
     shard->parts[shard->part_count++] = part;
     return CAIRN_OK;
 }

@@ -7,12 +7,15 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
+#include "common/array.h"
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
+
+#define SAVES_MAX (1 << 20)
 
 /* ---- finding ---- */
 
@@ -86,13 +89,8 @@ static void set_place(struct cairn_up_save *save, const struct cairn_up_begin *b
 
 static enum cairn_code insert(struct cairn_up *up, struct cairn_up_save *save,
                               struct cairn_error *err) {
-    if (up->locked.save_count == up->locked.save_capacity) {
-        size_t capacity = up->locked.save_capacity ? up->locked.save_capacity * 2 : 64;
-        void *grown = realloc(up->locked.saves, capacity * sizeof(*up->locked.saves));
-        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a save");
-        up->locked.saves = grown;
-        up->locked.save_capacity = capacity;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(up->locked.saves, up->locked.save_count, up->locked.save_capacity,
+                               SAVES_MAX, "saves of this node that are not over", err));
     size_t at = place_of(up, save->entry);
     memmove(&up->locked.saves[at + 1], &up->locked.saves[at],
             (up->locked.save_count - at) * sizeof(*up->locked.saves));
@@ -149,18 +147,12 @@ void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
 enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn_up_save *save,
                                                struct cairn_up_shard *take_shard,
                                                struct cairn_error *err) {
-    if (save->state.shard_count == save->shard_capacity) {
-        size_t capacity = save->shard_capacity ? save->shard_capacity * 2 : 8;
-        void *grown = capacity <= 2 * CAIRN_UP_SHARDS_MAX
-                          ? realloc(save->shards, capacity * sizeof(*save->shards))
-                          : NULL;
-        if (!grown) {
-            cairn_up_shard_free(up->queue, take_shard);
-            return cairn_fail(err, CAIRN_TOO_LARGE, "a save holds at most %d shards",
-                              CAIRN_UP_SHARDS_MAX);
-        }
-        save->shards = grown;
-        save->shard_capacity = capacity;
+    enum cairn_code code =
+        CAIRN_ARRAY_ROOM(save->shards, save->state.shard_count, save->shard_capacity,
+                         CAIRN_UP_SHARDS_MAX, "shards of a save", err);
+    if (code != CAIRN_OK) {
+        cairn_up_shard_free(up->queue, take_shard);
+        return code;
     }
     save->shards[save->state.shard_count++] = take_shard;
     save->total_bytes += take_shard->size_bytes;
