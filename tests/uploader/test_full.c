@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A disk without room for the journal: who is told what. */
+/* A disk without room, for the journal or for the store: who is told what. */
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -94,4 +94,46 @@ TEST(a_limit_of_file_sizes_refuses_a_begin_and_ends_no_uploader) /* P9 */
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
     REQUIRE(trainer_save(&trainer, 3, 1, 1, 5000, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+}
+
+/* ---- the store ---- */
+
+#define NO_PAUSE "uploader.send.pause:0:fail" /* more than a minute of pauses, left out */
+
+static bool save_into_full(struct cairn_up_world *world, struct cairn_trainer *trainer,
+                           const char *fault, struct trainer_save *ret) {
+    struct world_options full = {.fault = fault, .crash_at = NO_PAUSE};
+    if (!world_open(world, &full)) return false;
+    struct trainer_options options = {.socket = world->socket_path, .job = "job-1"};
+    return trainer_open(trainer, &options) && trainer_save(trainer, 1, 0, 1, 1000, ret);
+}
+
+TEST(a_put_that_a_full_store_refuses_twenty_times_is_put_off_and_committed) /* P9, N04 */
+{
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(save_into_full(&world, &trainer, "put:*part-0*:1-20:no_space", &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+}
+
+TEST(a_store_that_stays_full_fails_the_save_by_name_and_takes_the_next_one) /* P9, N04 */
+{
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(save_into_full(&world, &trainer, "put:*part-0*:1-21:no_space", &save));
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 20000);
+    REQUIRE(verdict != NULL);
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "code")), "no-space");
+    const char *text = json_string_value(json_object_get(verdict, "message"));
+    EXPECT(text && strstr(text, "shard rank-00000/part-0"));
+    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    REQUIRE(trainer_save(&trainer, 2, 1, 1, 1000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/crashpoint.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/rule.h"
@@ -223,7 +224,9 @@ static enum cairn_code write_group(struct cairn_up_journal *journal,
                                    const struct cairn_up_group *group, uint64_t *ret_head_bytes,
                                    struct cairn_error *err) {
     CAIRN_TRY(put_again(journal, cairn_buf_view(&group->bytes), ret_head_bytes, err));
-    if (fdatasync(journal->own.fd) == 0) return CAIRN_OK;
+    bool broken = cairn_crashpoint_fails("uploader.journal.sync");
+    if (broken) errno = EIO;
+    if (!broken && fdatasync(journal->own.fd) == 0) return CAIRN_OK;
     enum cairn_code code = cairn_fail_errno(err, "syncing the journal");
     break_journal(journal, err);
     return code;

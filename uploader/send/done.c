@@ -84,8 +84,9 @@ static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
     if (code == CAIRN_CANCELLED) return;
     uint32_t shift = shard->queue.failures < 8 ? shard->queue.failures : 8;
     shard->queue.failures++;
-    shard->queue.not_before_ms =
-        cairn_mono_ms() + cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift);
+    uint64_t pause_ms = cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift);
+    if (cairn_crashpoint_fails("uploader.send.pause")) pause_ms = 0;
+    shard->queue.not_before_ms = cairn_mono_ms() + pause_ms;
 }
 
 static void log_failure(const struct cairn_up_sending *sending) {
