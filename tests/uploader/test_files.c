@@ -21,6 +21,49 @@ static bool give(struct cairn_trainer *trainer, const struct trainer_save *save,
     return taken;
 }
 
+static bool give_hung(struct cairn_trainer *trainer, const struct trainer_save *save,
+                      const char *folder) {
+    for (int i = 0; i < 6; i++) { /* more than there are senders, and than there are readers */
+        char name[32];
+        snprintf(name, sizeof name, "file-%d", i);
+        if (!give(trainer, save, folder, name, BYTES)) return false;
+    }
+    return true;
+}
+
+TEST(files_of_two_saves_that_never_answer_leave_a_reader_to_a_third) /* uploader/send/send.h#5 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) one = {0};
+    CAIRN_AUTO(trainer) two = {0};
+    CAIRN_AUTO(trainer) other = {0};
+    struct cairn_trainer *hung[] = {&one, &two};
+    const char *const runs[] = {"llm/one", "llm/two"};
+    __attribute__((cleanup(cairn_hang_fs_release))) struct cairn_hang_fs fs = {0};
+    struct trainer_save save;
+    char folder[400], path[600], state[32];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    snprintf(folder, sizeof folder, "%s/hangs", world.folder);
+    if (!cairn_hang_fs_mount(folder, BYTES, &fs)) SKIP("needs the right to mount, and /dev/fuse");
+    struct trainer_options options = {.socket = world.socket_path, .no_slabs = true};
+    for (size_t i = 0; i < CAIRN_COUNT(hung); i++) {
+        options.job = options.run = runs[i];
+        REQUIRE(trainer_open(hung[i], &options));
+        REQUIRE(trainer_begin(hung[i], 1, 1, &save));
+        REQUIRE(give_hung(hung[i], &save, folder));
+    }
+    options.job = options.run = "llm/eight";
+    REQUIRE(trainer_open(&other, &options));
+    snprintf(path, sizeof path, "%s/real", world.folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0 && ftruncate(fd, BYTES) == 0);
+    close(fd);
+    REQUIRE(trainer_begin(&other, 1, 1, &save));
+    REQUIRE(give(&other, &save, world.folder, "real", BYTES));
+    REQUIRE(trainer_seal(&other, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&other, save.number, 8000, state), "committed");
+}
+
 TEST(files_that_never_answer_hold_up_no_other_save) /* uploader/send/send.h#5 */
 {
     CAIRN_AUTO(up_world) world = {0};
@@ -35,11 +78,7 @@ TEST(files_that_never_answer_hold_up_no_other_save) /* uploader/send/send.h#5 */
     struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
     REQUIRE(trainer_open(&hung, &options));
     REQUIRE(trainer_begin(&hung, 1, 1, &save));
-    for (int i = 0; i < 6; i++) { /* more than there are senders, and than there are readers */
-        char name[32];
-        snprintf(name, sizeof name, "file-%d", i);
-        REQUIRE(give(&hung, &save, folder, name, BYTES));
-    }
+    REQUIRE(give_hung(&hung, &save, folder));
     options.job = "job-2";
     options.run = "llm/eight";
     REQUIRE(trainer_open(&other, &options));

@@ -14,10 +14,12 @@
  *          4   after a shard ended, no request of this process carries its bytes (Q20); a shard
  *              that is given up is cancelled on the wire first, then its upload is aborted.
  *          5   a file that does not answer holds up the files of its own save, and no bytes of a
- *              slab; other saves' files go on as long as half of the readers do.
+ *              slab. A save's files take at most half of the readers that other saves leave, so
+ *              those of a third save are read while the files of two hang.
  *          6   nothing is picked before the store was met, nor after a gap until it was met again
  *              (Q55): its path names another folder, or a request found it away.
- * Limits:  requests in flight as the store's appetite allows; the pool as reserved.
+ * Limits:  requests in flight as the store's appetite allows; the pool as reserved. send.h#5 takes
+ *          three readers: a memory_budget of twelve times part_size.
  * Threads: `queue` of a shard is locked by upload_queue; worker threads of its own. The callbacks
  *          of uploader/saves/save.h are called on them with no lock held.
  * Next:    store/multipart.h, uploader/shards/queue.h, uploader/journal/journal.h.

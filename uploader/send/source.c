@@ -16,18 +16,23 @@
 #define STEP_BYTES (4 * CAIRN_MIB)
 #define STOP_WAIT_MS 2000
 
-/* send.h#5: one save's files take half of the readers at most, so that those of another are read
- * while the first one's hang. */
+/* send.h#5: the files of one save take at most half of the readers that other saves leave, and a
+ * save without a reader may take the last one. So two saves whose files hang leave a reader to a
+ * third one, as long as there are three. */
 static struct cairn_up_reader *idle_reader(struct cairn_up_send *send,
                                            const struct cairn_up_shard *shard) {
     struct cairn_up_reader *idle = NULL;
-    size_t own = 0;
+    size_t own = 0, others = 0;
     for (size_t i = 0; i < send->reader_count; i++) {
         const struct cairn_up_shard *reads = send->readers[i].fill.shard;
-        if (!reads) idle = &send->readers[i];
-        own += reads && reads->entry == shard->entry;
+        if (!reads)
+            idle = &send->readers[i];
+        else if (reads->entry == shard->entry)
+            own++;
+        else
+            others++;
     }
-    return own < (send->reader_count + 1) / 2 ? idle : NULL;
+    return own < cairn_max_u64(1, (send->reader_count - others) / 2) ? idle : NULL;
 }
 
 bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shard,
