@@ -20,6 +20,7 @@
 
 #define CAIRN_ROUTE_PATH_BYTES_MAX 4096
 #define CAIRN_QUERY_BYTES_MAX 4096
+#define CAIRN_WAIT_MS_MAX 60000 /* Q51: no call waits for longer; who wants more asks again */
 #define CAIRN_QUERY_PARAMS_MAX 32
 #define CAIRN_REF_BYTES_MAX 128
 

@@ -135,7 +135,7 @@ static bool park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *wai
 }
 
 void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter) {
-    uint64_t last_ms = cairn_mono_ms() + CAIRN_SRV_WAIT_MS_MAX;
+    uint64_t last_ms = cairn_mono_ms() + CAIRN_WAIT_MS_MAX;
     waiter->wake_ms = cairn_min_u64(waiter->wake_ms, last_ms);
     if (!park(waiters, waiter)) waiter->wake(waiter);
 }

@@ -8,7 +8,8 @@
  *              answer, also when the change came before the parking.
  *          2   a parked waiter's wake() is called exactly once, on the thread that told, or on the
  *              waiters' own thread at its deadline or at stop.
- *          3   nobody stays for longer than CAIRN_SRV_WAIT_MS_MAX.
+ *          3   nobody stays for longer than CAIRN_WAIT_MS_MAX, since a suspended connection notices
+ *              nothing.
  * Limits:  bounded by the connections that may be open.
  * Threads: any thread.
  * Next:    server/http/http.h.
@@ -16,9 +17,7 @@
 #pragma once
 
 #include "api/keys.h"
-
-/* A suspended connection notices nothing, so none is left alone for longer. */
-#define CAIRN_SRV_WAIT_MS_MAX 60000
+#include "api/routes.h"
 
 struct cairn_srv_waiters;
 struct cairn_srv_waiter {

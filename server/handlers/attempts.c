@@ -67,7 +67,7 @@ static enum cairn_code parse(const json_t *body, struct ask *ask, struct cairn_e
         return cairn_fail(err, CAIRN_INVALID,
                           "/resume must be latest, none, keep, a step or a version id");
     CAIRN_TRY(cairn_parse_duration(cairn_view_of(ask->told.wait_staged), &ask->wait_ms, err));
-    if (!CAIRN_RULE(Q51)) ask->wait_ms = cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX);
+    if (!CAIRN_RULE(Q51)) ask->wait_ms = cairn_min_u64(ask->wait_ms, CAIRN_WAIT_MS_MAX);
     return cairn_srv_members_check(ask->told.ranks, ask->told.ended, ask->told.world_size, err);
 }
 
@@ -116,11 +116,11 @@ static void look_at_node(void *argument, const char *node) {
         nodes->busy = true;
 }
 
-/* Q51: no call waits for longer than CAIRN_SRV_WAIT_MS_MAX; whoever asked for more asks again with
+/* Q51: no call waits for longer than CAIRN_WAIT_MS_MAX; whoever asked for more asks again with
  * what is left, and until then nothing is given up. */
 static enum cairn_code decide_wait(struct ask *ask, bool something, struct cairn_error *err) {
     uint64_t waited_ms = cairn_srv_mono_ms(ask->server) - ask->arrived_ms;
-    ask->must_wait = something && waited_ms < cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX);
+    ask->must_wait = something && waited_ms < cairn_min_u64(ask->wait_ms, CAIRN_WAIT_MS_MAX);
     if (!something || ask->must_wait || waited_ms >= ask->wait_ms) return CAIRN_OK;
     ask->left_ms = ask->wait_ms - waited_ms;
     return cairn_fail(err, CAIRN_BUSY,
@@ -357,7 +357,7 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct ask *ask,
         reply->park_key = cairn_srv_key_of_run(ask->name);
         reply->park_until_ms =
             cairn_min_u64(cairn_srv_mono_ms(server) + LOOK_AGAIN_MS,
-                          ask->arrived_ms + cairn_min_u64(ask->wait_ms, CAIRN_SRV_WAIT_MS_MAX));
+                          ask->arrived_ms + cairn_min_u64(ask->wait_ms, CAIRN_WAIT_MS_MAX));
         return CAIRN_OK;
     }
     /* Q35: a restored catalog must not count on. */

@@ -40,7 +40,7 @@ static enum cairn_code must_wait(const struct cairn_srv_request *request,
     uint64_t wait_ms = 0;
     if (wait) CAIRN_TRY(cairn_parse_duration(cairn_view_of(wait), &wait_ms, err));
     if (cairn_srv_version_shown(version) != CAIRN_STATE_OPEN) return CAIRN_OK;
-    uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_SRV_WAIT_MS_MAX);
+    uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
     if (wait_ms && cairn_srv_mono_ms(request->server) < until_ms) *ret_until_ms = until_ms;
     return CAIRN_OK;
 }

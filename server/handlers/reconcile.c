@@ -24,7 +24,7 @@ enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
     struct wish wish = {.name = &request->params.run_name};
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, wish_for, &wish, err));
-    uint64_t until_ms = request->arrived_ms + CAIRN_SRV_WAIT_MS_MAX / 2;
+    uint64_t until_ms = request->arrived_ms + CAIRN_WAIT_MS_MAX / 2;
     if (wish.frozen && cairn_srv_mono_ms(server) < until_ms) {
         cairn_srv_jobs_sweep(server);
         reply->park = true;

@@ -169,13 +169,13 @@ static enum cairn_code serve_commit(struct verdict *verdict, struct cairn_srv_re
                           " shards, or ranks that have not sealed",
                           version->step, verdict->present, verdict->expected);
     }
-    if (cairn_srv_mono_ms(request->server) >= request->arrived_ms + CAIRN_SRV_WAIT_MS_MAX / 2)
+    if (cairn_srv_mono_ms(request->server) >= request->arrived_ms + CAIRN_WAIT_MS_MAX / 2)
         return cairn_fail(err, CAIRN_TIMEOUT, "the commit of %s is still under way",
                           version->id.text);
     cairn_srv_jobs_commit(request->server, version->id.text);
     reply->park = true;
     reply->park_key = cairn_srv_key_of(version->id.text);
-    reply->park_until_ms = request->arrived_ms + CAIRN_SRV_WAIT_MS_MAX / 2;
+    reply->park_until_ms = request->arrived_ms + CAIRN_WAIT_MS_MAX / 2;
     return CAIRN_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/messages.h"
+#include "api/routes.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
@@ -22,7 +23,6 @@
 
 #define RETRY_PAUSE_MS 100
 #define WAIT_STAGED_MS 30000
-#define SERVER_WAIT_MS_MAX 60000 /* Q51: no call waits for longer; one that does has no answer */
 #define ANSWER_MS 20000
 
 /* ---- the attempt call ---- */
@@ -75,6 +75,10 @@ static json_t *ended_of(struct cairn_up_opening *opening, uint64_t newest) {
     return NULL;
 }
 
+uint32_t cairn_up_opening_timeout_ms(uint64_t left_ms) {
+    return (uint32_t)cairn_min_u64(left_ms, CAIRN_WAIT_MS_MAX) + ANSWER_MS;
+}
+
 static json_t *ranks_of(const struct cairn_up_opening *chain) {
     json_t *ranks = json_array();
     for (const struct cairn_up_opening *at = chain; at; at = at->next)
@@ -98,8 +102,8 @@ static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cai
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", opening->run_text));
-    uint32_t total_ms = (uint32_t)cairn_min_u64(left_ms, SERVER_WAIT_MS_MAX) + ANSWER_MS;
-    enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body, total_ms, &reply, err);
+    enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body,
+                                           cairn_up_opening_timeout_ms(left_ms), &reply, err);
     CAIRN_TRY(cairn_up_heard(rest, code, err));
     for (; opening; opening = opening->next) CAIRN_TRY(read_answer(reply, opening, err));
     return CAIRN_OK;

@@ -48,6 +48,9 @@ void cairn_up_opening_free(struct cairn_up_opening *opening);
 /* A call that is under way; openings of the same attempt wait for the next one. */
 struct cairn_up_asking;
 void cairn_up_openings_free(struct cairn_up *up); /* at the end of the process */
+/* Q51: how long the answer to one call is waited for, of a trainer that waits for left_ms more: a
+ * server lets no call wait for longer than a minute, so later there is no answer to come. */
+uint32_t cairn_up_opening_timeout_ms(uint64_t left_ms);
 /* Ask the server for all of a chain, of one attempt; fills grant and resume of each. */
 enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
                                      struct cairn_up_opening *opening,
