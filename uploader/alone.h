@@ -7,12 +7,12 @@
  *          lock follows state_dir, so it sees only those that share the folder.
  * Promise: 1   a node is a name of one server, and of the one store that it writes to: claimed
  *              under the server's address before anything is opened, and under the store's uuid
- *              once that was met, since a server has several addresses.
+ *              once that was read, since a server has several addresses.
  *          2   the claims end with the process, however it ends.
  *          3   somebody else's process that holds the name stops nobody: it is logged.
  * Limits:  one user's processes, or root's, in one network namespace.
  * Threads: the main thread.
- * Next:    common/net.h (cairn_net_claim); uploader/send/meeting.h.
+ * Next:    common/net.h (cairn_net_claim); uploader/send/store_check.h.
  */
 #pragma once
 

@@ -22,8 +22,8 @@
 #include "uploader/saves/lost.h"
 #include "uploader/saves/save.h"
 #include "uploader/saves/slabs.h"
-#include "uploader/send/meeting.h"
 #include "uploader/send/send.h"
+#include "uploader/send/store_check.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
 #include "uploader/tasks.h"
@@ -123,7 +123,7 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
 
 /* ---- serve ---- */
 
-static void drain(struct cairn_up *up, struct cairn_up_meeting *meeting) {
+static void drain(struct cairn_up *up, struct cairn_up_store_check *check) {
     uint64_t deadline_ms = cairn_mono_ms() + up->settings.drain_timeout_ms;
     cairn_up_socket_close_door(up->socket);
     cairn_lock_take(&up->lock);
@@ -135,7 +135,7 @@ static void drain(struct cairn_up *up, struct cairn_up_meeting *meeting) {
               cairn_up_save_unfinished(up, NULL), up->settings.drain_timeout_ms);
     uint64_t open = 0, left = 0, told_ms = 0;
     while (cairn_mono_ms() < deadline_ms) {
-        if (cairn_up_meeting_tick(meeting, up, NULL) != CAIRN_OK) break; /* it was told */
+        if (cairn_up_store_check_tick(check, up, NULL) != CAIRN_OK) break; /* it was told */
         cairn_up_recovery_tick(up);
         left = cairn_up_save_unfinished(up, &open);
         if (!left && !told_ms) told_ms = cairn_mono_ms();
@@ -152,13 +152,13 @@ static void drain(struct cairn_up *up, struct cairn_up_meeting *meeting) {
 }
 
 enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_error *err) {
-    struct cairn_up_meeting meeting;
-    CAIRN_TRY(cairn_up_meeting_init(&meeting, up, err));
+    struct cairn_up_store_check check;
+    CAIRN_TRY(cairn_up_store_check_init(&check, up, err));
     struct pollfd waiting = {.fd = stop_fd, .events = POLLIN};
     enum cairn_code code = CAIRN_OK;
     struct cairn_store_watch watch = {0};
     while (code == CAIRN_OK) {
-        code = cairn_up_meeting_tick(&meeting, up, err);
+        code = cairn_up_store_check_tick(&check, up, err);
         cairn_store_watch_look(&watch, up->store, true);
         cairn_up_recovery_tick(up);
         if (cairn_up_lost_tick(up)) cairn_up_watch_beat(up->watch);
@@ -166,8 +166,8 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         cairn_up_claims_tick(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
-    if (code == CAIRN_OK) drain(up, &meeting);
-    cairn_up_meeting_release(&meeting);
+    if (code == CAIRN_OK) drain(up, &check);
+    cairn_up_store_check_release(&check);
     return code;
 }
 

@@ -73,7 +73,8 @@ struct cairn_up {
         struct cairn_up_attempt *attempts;      /* with users, and stale ones without */
         struct cairn_up_lost *lost;             /* ranks that are connected no longer */
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
-        char store_waits[256]; /* why nothing is sent now (send/meeting.h); "": nothing is wrong */
+        char store_waits
+            [256]; /* why nothing is sent now (send/store_check.h); "": nothing is wrong */
         uint64_t store_waits_since_ms;
         char server_away[256]; /* why nothing is told now (server/outbox.c); "": it answers */
         uint64_t server_away_since_ms;

@@ -109,7 +109,7 @@ static enum cairn_code queue(struct cairn_up *up, struct cairn_s3run *run, const
     return cairn_up_shard_ready(up->queue, *ret, run->size_bytes, crcs_le, count, err);
 }
 
-/* A failure ends the admission, and the uploader meets the store anew (uploader/send/meeting.c);
+/* A failure ends the admission, and the store is checked again (uploader/send/store_check.c);
  * here it is the same one each time. */
 static bool wait_told(struct cairn_up *up, uint32_t limit_ms) {
     uint64_t until_ms = cairn_mono_ms() + limit_ms;

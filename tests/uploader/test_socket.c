@@ -286,7 +286,7 @@ TEST(a_second_uploader_of_the_node_with_other_folders_does_not_start) /* Q15 */
     EXPECT(!world_uploader_start(&world, NULL, NULL));
     EXPECT(cairn_daemon_logged(&world.uploader, "uploader of node n1"));
     cairn_daemon_release(&world.uploader);
-    /* The same server by another name: known when the store is met, which is the same. */
+    /* The same server by another name: known when store.json is read, which is the same. */
     snprintf(server, sizeof(server), "--server=http://localhost:%u", world.port);
     const char *const renamed[] = {state, socket, server, NULL};
     world.uploader_args = renamed;

@@ -107,7 +107,7 @@ static void log_failure(const struct cairn_up_sending *sending) {
                   sending->action.part_number, sending->request.error.message, unsaid);
 }
 
-/* Whoever answers next time need not be who was met. */
+/* After such an answer another store may be under the same name: it is checked again. */
 static bool is_gap(const struct cairn_store_request *request) {
     enum cairn_code code = request->code;
     return code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_STORE ||

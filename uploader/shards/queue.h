@@ -27,7 +27,7 @@ struct cairn_up_queue {
         struct cairn_up_shard *first, *last; /* oldest first */
         bool stopping;
         bool offers_over; /* nobody brings bytes of a process before this one any more (Q17) */
-        bool admitted;    /* the store was met and there was no gap since */
+        bool admitted;    /* the store was checked and there was no gap since */
     } locked;
 };
 

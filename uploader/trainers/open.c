@@ -14,7 +14,7 @@
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/saves/lost.h"
-#include "uploader/send/meeting.h"
+#include "uploader/send/store_check.h"
 #include "uploader/server/verdict.h"
 #include "uploader/server/watch.h"
 #include "uploader/tasks.h"
@@ -149,7 +149,7 @@ enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct
     struct cairn_up *up = opening->up;
     struct cairn_grant grant;
     CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
-    CAIRN_TRY(cairn_up_meeting_check(up, grant.store_uuid, err));
+    CAIRN_TRY(cairn_up_store_check_grant(up, grant.store_uuid, err));
     opening->entry = cairn_up_journal_entry_new(up->journal);
     CAIRN_AUTO_JSON json_t *message =
         CAIRN_PACK(record_session, .grant = opening->grant, .rank = opening->rank,

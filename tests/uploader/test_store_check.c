@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Q55: nothing is sent to a store that has not been met under this mount or prefix. The mount that
+/* Q55: nothing is sent to a store that was not checked under this mount or prefix. The mount that
  * is away is an empty folder in its place. */
 #include <fcntl.h>
 #include <ftw.h>

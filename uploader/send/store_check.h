@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meeting: is the store under this mount or prefix the one that the grants name? (Q55)
+ * store_check: is the store under this mount or prefix the one that the grants name? (Q55)
  *
  * Why:     a node whose mount is not there would write its shards to its own disk, and the rest of
  *          the checkpoint would be committed without them.
@@ -10,7 +10,7 @@
  *              followed when nothing is under way in the one before.
  *          3   a store that stays away costs no save: they wait, and log and heartbeat say so. One
  *              that is another store three times in a row ends the process.
- * Limits:  one look in 200 ms; each of at most 5 s.
+ * Limits:  one check in 200 ms; each of at most 5 s.
  * Threads: tick: the main thread. The rest any; state is locked by uploader_state.
  * Next:    uploader/send/send.h send.h#6; docs/protocol.md Q55.
  */
@@ -18,20 +18,20 @@
 
 #include "uploader/up.h"
 
-struct cairn_up_meeting {
+struct cairn_up_store_check {
     struct cairn_store_worker *worker; /* owned */
     uint64_t next_ms;                  /* mono clock */
-    bool told;                         /* of this gap */
+    bool reported;                     /* of this gap */
     struct cairn_often said;           /* of gaps that come again and again */
-    unsigned strange;                  /* times in a row that it was another store */
+    unsigned mismatches;               /* checks in a row that found another store */
 };
-enum cairn_code cairn_up_meeting_init(struct cairn_up_meeting *meeting, struct cairn_up *up,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_up_meeting_release(struct cairn_up_meeting *meeting);
-/* Cheap while nothing is wrong. Fails when the process must end (meeting.h#3). */
-enum cairn_code cairn_up_meeting_tick(struct cairn_up_meeting *meeting, struct cairn_up *up,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_store_check_init(struct cairn_up_store_check *check, struct cairn_up *up,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_store_check_release(struct cairn_up_store_check *check);
+/* Cheap while nothing is wrong. Fails when the process must end (store_check.h#3). */
+enum cairn_code cairn_up_store_check_tick(struct cairn_up_store_check *check, struct cairn_up *up,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* The uuid in a grant must be the store's: CAIRN_CONFLICT. Waits a moment for a store that was not
- * met yet, then CAIRN_UNAVAILABLE; but for grants of a store that the journal names. */
-enum cairn_code cairn_up_meeting_check(struct cairn_up *up, const char *grant_uuid,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+ * checked yet, then CAIRN_UNAVAILABLE; but for grants of a store that the journal names. */
+enum cairn_code cairn_up_store_check_grant(struct cairn_up *up, const char *grant_uuid,
+                                           struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading store.json, comparing it with the grants, and telling of it. */
-#include "uploader/send/meeting.h"
+/* store.json is read, compared with the grants, and the result is logged and reported. */
+#include "uploader/send/store_check.h"
 
 #include "common/log.h"
 #include "common/rule.h"
@@ -9,22 +9,22 @@
 #include "uploader/saves/attempt.h"
 #include "uploader/send/send.h"
 
-#define LOOK_MS 200
+#define PERIOD_MS 200
 #define READ_MS 5000
 #define CHECK_WAIT_MS 5000
-#define STRANGE_MAX 3
+#define MISMATCHES_MAX 3
 
-enum cairn_code cairn_up_meeting_init(struct cairn_up_meeting *meeting, struct cairn_up *up,
-                                      struct cairn_error *err) {
-    *meeting = (struct cairn_up_meeting){0};
-    return cairn_store_worker_new(up->store, &meeting->worker, err);
+enum cairn_code cairn_up_store_check_init(struct cairn_up_store_check *check, struct cairn_up *up,
+                                          struct cairn_error *err) {
+    *check = (struct cairn_up_store_check){0};
+    return cairn_store_worker_new(up->store, &check->worker, err);
 }
 
-void cairn_up_meeting_release(struct cairn_up_meeting *meeting) {
-    cairn_store_worker_free(CAIRN_TAKE(meeting->worker));
+void cairn_up_store_check_release(struct cairn_up_store_check *check) {
+    cairn_store_worker_free(CAIRN_TAKE(check->worker));
 }
 
-/* ---- one look ---- */
+/* ---- one check ---- */
 
 static enum cairn_code compare_grants(struct cairn_up *up, const char *uuid,
                                       struct cairn_error *err) {
@@ -39,11 +39,11 @@ static enum cairn_code compare_grants(struct cairn_up *up, const char *uuid,
     return CAIRN_OK;
 }
 
-static enum cairn_code meet(struct cairn_up_meeting *meeting, struct cairn_up *up,
-                            struct cairn_error *err) {
+static enum cairn_code check_once(struct cairn_up_store_check *check, struct cairn_up *up,
+                                  struct cairn_error *err) {
     struct cairn_store_record record = {0};
     enum cairn_code code =
-        cairn_store_record_get(meeting->worker, cairn_mono_ms() + READ_MS, &record, err);
+        cairn_store_record_get(check->worker, cairn_mono_ms() + READ_MS, &record, err);
     if (code != CAIRN_OK)
         return cairn_within(err, code, "store %s: store.json", cairn_store_url(up->store));
     CAIRN_TRY(compare_grants(up, record.uuid, err));
@@ -54,33 +54,32 @@ static enum cairn_code meet(struct cairn_up_meeting *meeting, struct cairn_up *u
     (void)cairn_text_copy(up->locked.store_uuid, sizeof(up->locked.store_uuid), record.uuid);
     up->locked.store_waits[0] = '\0';
     cairn_condition_broadcast(&up->changed);
-    if (first || meeting->told)
+    if (first || check->reported)
         cairn_log(INFO, "store.met", "url=%s uuid=%s", cairn_store_url(up->store), record.uuid);
     return CAIRN_OK;
 }
 
 /* ---- tick ---- */
 
-static void tell(struct cairn_up_meeting *meeting, struct cairn_up *up,
-                 const struct cairn_error *why) {
+static void report(struct cairn_up_store_check *check, struct cairn_up *up,
+                   const struct cairn_error *why) {
     cairn_lock_take(&up->lock);
     if (!up->locked.store_waits[0]) up->locked.store_waits_since_ms = cairn_mono_ms();
     (void)cairn_text_copy(up->locked.store_waits, sizeof(up->locked.store_waits), why->message);
     cairn_lock_give(&up->lock);
     uint64_t unsaid = 0;
-    if (!meeting->told &&
-        cairn_often_says(&meeting->said, "store.not_ready", cairn_mono_ms(), &unsaid))
+    if (!check->reported &&
+        cairn_often_says(&check->said, "store.not_ready", cairn_mono_ms(), &unsaid))
         cairn_log(WARN, "store.not_ready",
                   "url=%s cause=\"%s\" unsaid=%llu hint=\"nothing is sent before this is the store "
                   "of the grants; is it mounted?\"",
                   cairn_store_url(up->store), why->message, (unsigned long long)unsaid);
-    meeting->told = true;
+    check->reported = true;
 }
 
-enum cairn_code cairn_up_meeting_tick(struct cairn_up_meeting *meeting, struct cairn_up *up,
-                                      struct cairn_error *err) {
-    if (cairn_up_queue_is_admitted(up->queue) || cairn_mono_ms() < meeting->next_ms)
-        return CAIRN_OK;
+enum cairn_code cairn_up_store_check_tick(struct cairn_up_store_check *check, struct cairn_up *up,
+                                          struct cairn_error *err) {
+    if (cairn_up_queue_is_admitted(up->queue) || cairn_mono_ms() < check->next_ms) return CAIRN_OK;
     if (!CAIRN_RULE(Q55)) cairn_up_queue_admit(up->queue);
     struct cairn_error why = {0};
     enum cairn_code code = CAIRN_OK;
@@ -91,33 +90,34 @@ enum cairn_code cairn_up_meeting_tick(struct cairn_up_meeting *meeting, struct c
                                 "another folder is under %s, and requests to the one before are "
                                 "under way",
                                 cairn_store_url(up->store));
-    if (code == CAIRN_OK) code = meet(meeting, up, &why);
-    meeting->next_ms = cairn_mono_ms() + LOOK_MS;
+    if (code == CAIRN_OK) code = check_once(check, up, &why);
+    check->next_ms = cairn_mono_ms() + PERIOD_MS;
     if (code == CAIRN_OK) {
-        meeting->told = false;
-        meeting->strange = 0;
+        check->reported = false;
+        check->mismatches = 0;
         cairn_up_queue_admit(up->queue);
         return CAIRN_OK;
     }
-    tell(meeting, up, &why);
-    bool strange = code == CAIRN_UNSUPPORTED || code == CAIRN_CONFLICT || code == CAIRN_CORRUPT;
-    meeting->strange = strange ? meeting->strange + 1 : 0;
-    if (meeting->strange < STRANGE_MAX) return CAIRN_OK;
+    report(check, up, &why);
+    bool mismatch = code == CAIRN_UNSUPPORTED || code == CAIRN_CONFLICT || code == CAIRN_CORRUPT;
+    check->mismatches = mismatch ? check->mismatches + 1 : 0;
+    if (check->mismatches < MISMATCHES_MAX) return CAIRN_OK;
     if (err) *err = why;
     return code;
 }
 
-/* ---- a grant that came ---- */
+/* ---- a grant that arrives ---- */
 
-/* Who comes back after a restart brings memory of saves that wait like those in the journal. */
+/* A trainer that comes back after a restart brings the memory of saves that the journal holds: they
+ * wait for the store, it does not. */
 static bool is_known(const struct cairn_up *up, const char *grant_uuid) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
         if (!strcmp(at->grant.store_uuid, grant_uuid)) return true;
     return false;
 }
 
-enum cairn_code cairn_up_meeting_check(struct cairn_up *up, const char *grant_uuid,
-                                       struct cairn_error *err) {
+enum cairn_code cairn_up_store_check_grant(struct cairn_up *up, const char *grant_uuid,
+                                           struct cairn_error *err) {
     CAIRN_HOLD(&up->lock);
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
     if (!up->locked.store_uuid[0] && is_known(up, grant_uuid)) return CAIRN_OK;
@@ -126,7 +126,7 @@ enum cairn_code cairn_up_meeting_check(struct cairn_up *up, const char *grant_uu
            cairn_condition_wait(&up->changed, &up->lock, until_ms))
         continue;
     if (!up->locked.store_uuid[0])
-        return cairn_fail(err, CAIRN_UNAVAILABLE, "the store has not been met: %s",
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "the store has not been checked: %s",
                           up->locked.store_waits[0] ? up->locked.store_waits
                                                     : "store.json was not looked at yet");
     if (!strcmp(up->locked.store_uuid, grant_uuid)) return CAIRN_OK;
