@@ -27,7 +27,7 @@
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
 #include "uploader/tasks.h"
-#include "uploader/trainers/opening.h"
+#include "uploader/trainers/attempt_call.h"
 #include "uploader/trainers/socket.h"
 
 #define TICK_MS 200
@@ -190,7 +190,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
         _exit(status);
     }
     cairn_up_tasks_free(CAIRN_TAKE(up->tasks));
-    cairn_up_openings_free(up);
+    cairn_up_attempt_calls_free(up);
     if (up->mail) cairn_up_mail_drop(up->mail); /* an attempt that nobody holds closes its entry */
     cairn_up_journal_free(CAIRN_TAKE(up->journal));
     cairn_up_socket_free(CAIRN_TAKE(up->socket));

@@ -37,8 +37,8 @@ struct cairn_up_fetch;
 struct cairn_up_save;
 struct cairn_up_slab;
 struct cairn_up_slab_wish;
-struct cairn_up_opening;
-struct cairn_up_asking;
+struct cairn_up_attempt_call;
+struct cairn_up_attempt_batch;
 struct cairn_up_attempt;
 struct cairn_up_lost;
 
@@ -68,8 +68,8 @@ struct cairn_up {
         size_t save_count, save_capacity;
         struct cairn_up_slab *slabs;            /* all that exist */
         struct cairn_up_slab_wish *wishes;      /* for memory, oldest first */
-        struct cairn_up_opening *openings;      /* that wait for a call of their attempt to end */
-        struct cairn_up_asking *asking;         /* calls under way */
+        struct cairn_up_attempt_call *attempt_calls;    /* that wait for the next request */
+        struct cairn_up_attempt_batch *attempt_batches; /* requests under way */
         struct cairn_up_attempt *attempts;      /* with users, and stale ones without */
         struct cairn_up_lost *lost;             /* ranks that are connected no longer */
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */

@@ -5,7 +5,7 @@
 #include "api/rest.h"
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/trainers/opening.h"
+#include "uploader/trainers/attempt_call.h"
 
 #define RANKS 2
 
@@ -84,11 +84,11 @@ static bool stage_by_hand(struct cairn_up_world *world) {
 TEST(
     an_attempt_call_without_an_answer_is_given_up_20_s_after_the_longest_wait_of_a_server) /* Q51 */
 {
-    EXPECT_EQ_U64(cairn_up_opening_timeout_ms(0), 20000);
-    EXPECT_EQ_U64(cairn_up_opening_timeout_ms(5000), 25000);
-    EXPECT_EQ_U64(cairn_up_opening_timeout_ms(60000), 80000);
-    EXPECT_EQ_U64(cairn_up_opening_timeout_ms(3600000), 80000); /* what a job may ask for */
-    EXPECT_EQ_U64(cairn_up_opening_timeout_ms(UINT64_MAX), 80000);
+    EXPECT_EQ_U64(cairn_up_attempt_call_timeout_ms(0), 20000);
+    EXPECT_EQ_U64(cairn_up_attempt_call_timeout_ms(5000), 25000);
+    EXPECT_EQ_U64(cairn_up_attempt_call_timeout_ms(60000), 80000);
+    EXPECT_EQ_U64(cairn_up_attempt_call_timeout_ms(3600000), 80000); /* what a job may ask for */
+    EXPECT_EQ_U64(cairn_up_attempt_call_timeout_ms(UINT64_MAX), 80000);
 }
 
 TEST(a_wait_of_more_than_a_minute_is_kept_from_the_trainer_to_the_server) /* V35, Q51 */

@@ -14,10 +14,10 @@
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/server/watch.h"
-#include "uploader/trainers/opening.h"
+#include "uploader/trainers/attempt_call.h"
 
 struct offering {
-    struct cairn_up_opening *opening;
+    struct cairn_up_attempt_call *call;
     uint64_t attempt;
     char nonce[CAIRN_NONCE_TEXT_BYTES];
     struct {
@@ -40,7 +40,7 @@ static void offering_free(void *owner) {
     }
     json_decref(offering->saves);
     free(offering->told);
-    cairn_up_opening_free(offering->opening);
+    cairn_up_attempt_call_free(offering->call);
     free(offering);
 }
 
@@ -78,21 +78,21 @@ static enum cairn_code attach(struct offering *offering, struct cairn_error *err
 /* The journal's own copy of the grant, else the server's answer to the same job and process. */
 static enum cairn_code find_right(struct cairn_up_helper *helper, struct offering *offering,
                                   struct cairn_error *err) {
-    struct cairn_up_opening *opening = offering->opening;
+    struct cairn_up_attempt_call *call = offering->call;
     struct cairn_up *up = helper->up;
     cairn_lock_take(&up->lock);
     struct cairn_up_attempt *known =
-        cairn_up_attempt_find(up, opening->run_text, offering->attempt, offering->nonce);
-    if (known) (void)cairn_text_copy(opening->grant, sizeof(opening->grant), known->text);
+        cairn_up_attempt_find(up, call->run_text, offering->attempt, offering->nonce);
+    if (known) (void)cairn_text_copy(call->grant, sizeof(call->grant), known->text);
     cairn_lock_give(&up->lock);
-    if (!known) CAIRN_TRY(cairn_up_opening_ask(helper, opening, err));
+    if (!known) CAIRN_TRY(cairn_up_attempt_call_send(helper, call, err));
     struct cairn_grant grant;
-    CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
+    CAIRN_TRY(cairn_grant_parse(call->grant, &grant, err));
     if (grant.attempt != offering->attempt || strcmp(grant.nonce, offering->nonce) != 0)
         return cairn_fail(err, CAIRN_STALE_ATTEMPT,
                           "attempt %" PRIu64 " of %s is the newest, the trainer has %" PRIu64,
-                          grant.attempt, opening->run_text, offering->attempt);
-    return cairn_up_opening_settle(opening, err);
+                          grant.attempt, call->run_text, offering->attempt);
+    return cairn_up_attempt_call_settle(call, err);
 }
 
 /* ---- on the socket's thread ---- */
@@ -255,33 +255,33 @@ static json_t *join_all(struct cairn_up_session *session, struct offering *offer
 
 static void offer_done(void *owner, struct cairn_up_session *session) {
     struct offering *offering = owner;
-    struct cairn_up_opening *opening = offering->opening;
-    struct cairn_up *up = opening->up;
+    struct cairn_up_attempt_call *call = offering->call;
+    struct cairn_up *up = call->up;
     if (session) session->attempting = false;
     json_t *answer = NULL;
-    if (opening->code == CAIRN_OK && !session) cairn_up_opening_abandon(opening);
-    if (opening->code == CAIRN_OK && session) {
-        cairn_up_opening_adopt(session, CAIRN_TAKE(opening->attempt), opening->entry);
-        answer = join_all(session, offering, &opening->error);
-        if (answer) cairn_up_opening_counts(opening, session);
+    if (call->code == CAIRN_OK && !session) cairn_up_attempt_call_abandon(call);
+    if (call->code == CAIRN_OK && session) {
+        cairn_up_attempt_call_adopt(session, CAIRN_TAKE(call->attempt), call->entry);
+        answer = join_all(session, offering, &call->error);
+        if (answer) cairn_up_attempt_call_counts(call, session);
     }
     if (answer) {
-        cairn_up_mail_answer(up->mail, opening->conn, opening->request, answer);
+        cairn_up_mail_answer(up->mail, call->conn, call->request, answer);
         cairn_up_wakeup_raise(&up->outbox_work);
         cairn_up_watch_poke(up->watch);
     } else {
-        cairn_up_mail_refuse(up->mail, opening->conn, opening->request, &opening->error);
+        cairn_up_mail_refuse(up->mail, call->conn, call->request, &call->error);
     }
     offering_free(offering);
 }
 
 static void offer_task(struct cairn_up_helper *helper, void *owner) {
     struct offering *offering = owner;
-    struct cairn_up_opening *opening = offering->opening;
-    opening->code = attach(offering, &opening->error);
-    if (opening->code == CAIRN_OK) opening->code = find_right(helper, offering, &opening->error);
+    struct cairn_up_attempt_call *call = offering->call;
+    call->code = attach(offering, &call->error);
+    if (call->code == CAIRN_OK) call->code = find_right(helper, offering, &call->error);
     CAIRN_CRASHPOINT("uploader.offer.checked");
-    cairn_up_mail_call(helper->up->mail, opening->conn, offer_done, offering, &opening->letter);
+    cairn_up_mail_call(helper->up->mail, call->conn, offer_done, offering, &call->letter);
 }
 
 /* ---- the message ---- */
@@ -333,10 +333,10 @@ static enum cairn_code read_offer(struct cairn_up_session *session, const struct
     offering->attempt = told.attempt;
     (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), told.nonce);
     CAIRN_TRY(read_saves(offering, told.saves, err));
-    offering->opening = cairn_up_opening_new(session, told.job, told.resume, told.incarnation);
-    if (!offering->opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
-    offering->opening->request = ask->request;
-    offering->opening->counts = json_deep_copy(told.counts);
+    offering->call = cairn_up_attempt_call_new(session, told.job, told.resume, told.incarnation);
+    if (!offering->call) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
+    offering->call->request = ask->request;
+    offering->call->counts = json_deep_copy(told.counts);
     return read_slabs(offering, told.slabs, ask->frame, err);
 }
 

@@ -18,7 +18,7 @@
 #include "uploader/server/verdict.h"
 #include "uploader/server/watch.h"
 #include "uploader/tasks.h"
-#include "uploader/trainers/opening.h"
+#include "uploader/trainers/attempt_call.h"
 #include "uploader/trainers/session.h"
 
 #define RETRY_PAUSE_MS 100
@@ -27,21 +27,21 @@
 
 /* ---- the attempt call ---- */
 
-void cairn_up_opening_free(struct cairn_up_opening *opening) {
-    if (!opening) return;
-    if (opening->process >= 0) close(opening->process);
-    free(opening->job);
-    free(opening->resume);
-    free(opening->incarnation);
-    json_decref(opening->counts);
-    free(opening);
+void cairn_up_attempt_call_free(struct cairn_up_attempt_call *call) {
+    if (!call) return;
+    if (call->process >= 0) close(call->process);
+    free(call->job);
+    free(call->resume);
+    free(call->incarnation);
+    json_decref(call->counts);
+    free(call);
 }
 
-static enum cairn_code newest_attempt(struct cairn_up_opening *opening, struct cairn_rest *rest,
+static enum cairn_code newest_attempt(struct cairn_up_attempt_call *call, struct cairn_rest *rest,
                                       uint64_t *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s", opening->run_text));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s", call->run_text));
     enum cairn_code code = cairn_rest_call(rest, "GET", path.data, NULL, 0, &reply, err);
     code = cairn_up_heard(rest, code, err);
     *ret = 0;
@@ -53,59 +53,58 @@ static enum cairn_code newest_attempt(struct cairn_up_opening *opening, struct c
     return CAIRN_OK;
 }
 
-static enum cairn_code read_answer(const json_t *reply, struct cairn_up_opening *opening,
+static enum cairn_code read_answer(const json_t *reply, struct cairn_up_attempt_call *call,
                                    struct cairn_error *err) {
-    struct cairn_msg_attempt_opened told = {.resume_step = opening->resume_step};
+    struct cairn_msg_attempt_opened told = {.resume_step = call->resume_step};
     CAIRN_TRY(cairn_msg_attempt_opened_read(reply, "", &told, err));
-    opening->resume_step = told.resume_step;
-    (void)cairn_text_copy(opening->grant, sizeof(opening->grant), told.grant);
-    (void)cairn_text_copy(opening->resume_version, sizeof(opening->resume_version),
+    call->resume_step = told.resume_step;
+    (void)cairn_text_copy(call->grant, sizeof(call->grant), told.grant);
+    (void)cairn_text_copy(call->resume_version, sizeof(call->resume_version),
                           told.resume_version ? told.resume_version : "");
-    opening->found = told.resume_version != NULL;
+    call->found = told.resume_version != NULL;
     return CAIRN_OK;
 }
 
 /* Q54: whose process of this node has ended, of the attempt that may be joined. */
-static json_t *ended_of(struct cairn_up_opening *opening, uint64_t newest) {
-    struct cairn_up *up = opening->up;
+static json_t *ended_of(struct cairn_up_attempt_call *call, uint64_t newest) {
+    struct cairn_up *up = call->up;
     CAIRN_HOLD(&up->lock);
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
-        if (!strcmp(at->run_text, opening->run_text) && at->grant.attempt == newest)
+        if (!strcmp(at->run_text, call->run_text) && at->grant.attempt == newest)
             return cairn_up_lost_ranks_locked(up, at);
     return NULL;
 }
 
-uint32_t cairn_up_opening_timeout_ms(uint64_t left_ms) {
+uint32_t cairn_up_attempt_call_timeout_ms(uint64_t left_ms) {
     return (uint32_t)cairn_min_u64(left_ms, CAIRN_WAIT_MS_MAX) + ANSWER_MS;
 }
 
-static json_t *ranks_of(const struct cairn_up_opening *chain) {
+static json_t *ranks_of(const struct cairn_up_attempt_call *chain) {
     json_t *ranks = json_array();
-    for (const struct cairn_up_opening *at = chain; at; at = at->next)
+    for (const struct cairn_up_attempt_call *at = chain; at; at = at->next)
         json_array_append_new(ranks, CAIRN_PACK(attempt_rank, .rank = at->rank, .proc = at->proc));
     return ranks;
 }
 
-static enum cairn_code post_attempt(struct cairn_up_opening *opening, struct cairn_rest *rest,
+static enum cairn_code post_attempt(struct cairn_up_attempt_call *call, struct cairn_rest *rest,
                                     uint64_t left_ms, struct cairn_error *err) {
     uint64_t after = 0;
-    CAIRN_TRY(newest_attempt(opening, rest, &after, err));
+    CAIRN_TRY(newest_attempt(call, rest, &after, err));
     char wait[32];
     snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO_JSON json_t *ranks = ranks_of(opening), *ended = ended_of(opening, after);
-    CAIRN_AUTO_JSON json_t *body =
-        CAIRN_PACK(attempt_open, .job = opening->job, .world_size = opening->world_size,
-                   .resume = opening->resume, .after = after, .wait_staged = wait, .ranks = ranks,
-                   .node = opening->up->places.node, .incarnation = opening->incarnation,
-                   .ended = json_array_size(ended) ? ended : NULL);
+    CAIRN_AUTO_JSON json_t *ranks = ranks_of(call), *ended = ended_of(call, after);
+    CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(
+        attempt_open, .job = call->job, .world_size = call->world_size, .resume = call->resume,
+        .after = after, .wait_staged = wait, .ranks = ranks, .node = call->up->places.node,
+        .incarnation = call->incarnation, .ended = json_array_size(ended) ? ended : NULL);
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", opening->run_text));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", call->run_text));
     enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body,
-                                           cairn_up_opening_timeout_ms(left_ms), &reply, err);
+                                           cairn_up_attempt_call_timeout_ms(left_ms), &reply, err);
     CAIRN_TRY(cairn_up_heard(rest, code, err));
-    for (; opening; opening = opening->next) CAIRN_TRY(read_answer(reply, opening, err));
+    for (; call; call = call->next) CAIRN_TRY(read_answer(reply, call, err));
     return CAIRN_OK;
 }
 
@@ -118,23 +117,24 @@ static void pause_ms(struct cairn_up *up, uint64_t ms) {
 
 /* Q2: only a living process reads the newest attempt again and asks anew; a call for one that has
  * ended would take the run from whoever holds it now (V5). */
-static bool lives(const struct cairn_up_opening *opening) {
-    struct pollfd ended = {.fd = opening->process, .events = POLLIN};
-    return !CAIRN_RULE(Q2) || opening->process < 0 || poll(&ended, 1, 0) <= 0;
+static bool lives(const struct cairn_up_attempt_call *call) {
+    struct pollfd ended = {.fd = call->process, .events = POLLIN};
+    return !CAIRN_RULE(Q2) || call->process < 0 || poll(&ended, 1, 0) <= 0;
 }
 
-enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
-                                     struct cairn_up_opening *opening, struct cairn_error *err) {
+enum cairn_code cairn_up_attempt_call_send(struct cairn_up_helper *helper,
+                                           struct cairn_up_attempt_call *call,
+                                           struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
-    uint64_t deadline_ms = cairn_mono_ms() + opening->wait_ms;
+    uint64_t deadline_ms = cairn_mono_ms() + call->wait_ms;
     cairn_up_watch_hurry(helper->up->watch, true);
     enum cairn_code code = CAIRN_OK;
     for (;;) {
         uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
-        code = lives(opening) ? post_attempt(opening, rest, left_ms, err)
-                              : cairn_fail(err, CAIRN_CANCELLED, "the process of rank %u has ended",
-                                           opening->rank);
+        code = lives(call) ? post_attempt(call, rest, left_ms, err)
+                           : cairn_fail(err, CAIRN_CANCELLED, "the process of rank %u has ended",
+                                        call->rank);
         bool again = code == CAIRN_ATTEMPT_MOVED || code == CAIRN_UNAVAILABLE ||
                      code == CAIRN_BUSY || code == CAIRN_TIMEOUT;
         if (code == CAIRN_OK || !again || !left_ms) break;
@@ -145,21 +145,21 @@ enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
     return code;
 }
 
-enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening, struct cairn_error *err) {
-    struct cairn_up *up = opening->up;
+enum cairn_code cairn_up_attempt_call_settle(struct cairn_up_attempt_call *call,
+                                             struct cairn_error *err) {
+    struct cairn_up *up = call->up;
     struct cairn_grant grant;
-    CAIRN_TRY(cairn_grant_parse(opening->grant, &grant, err));
+    CAIRN_TRY(cairn_grant_parse(call->grant, &grant, err));
     CAIRN_TRY(cairn_up_store_check_grant(up, grant.store_uuid, err));
-    opening->entry = cairn_up_journal_entry_new(up->journal);
-    CAIRN_AUTO_JSON json_t *message =
-        CAIRN_PACK(record_session, .grant = opening->grant, .rank = opening->rank,
-                   .world_size = opening->world_size, .job = opening->job, .proc = opening->proc,
-                   .process = opening->process_name);
-    struct cairn_up_record record = {.entry = opening->entry, .message = message};
+    call->entry = cairn_up_journal_entry_new(up->journal);
+    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(
+        record_session, .grant = call->grant, .rank = call->rank, .world_size = call->world_size,
+        .job = call->job, .proc = call->proc, .process = call->process_name);
+    struct cairn_up_record record = {.entry = call->entry, .message = message};
     CAIRN_TRY(cairn_up_journal_append(up->journal, &record, 1, err));
     CAIRN_HOLD(&up->lock);
-    CAIRN_TRY(cairn_up_attempt_join(up, opening->grant, &opening->attempt, err));
-    cairn_up_verdict_fence_locked(up, opening->run_text, grant.attempt);
+    CAIRN_TRY(cairn_up_attempt_join(up, call->grant, &call->attempt, err));
+    cairn_up_verdict_fence_locked(up, call->run_text, grant.attempt);
     return CAIRN_OK;
 }
 
@@ -171,8 +171,8 @@ static void close_entry(struct cairn_up_session *session) {
     session->entry = 0;
 }
 
-void cairn_up_opening_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
-                            uint64_t take_entry) {
+void cairn_up_attempt_call_adopt(struct cairn_up_session *session,
+                                 struct cairn_up_attempt *take_attempt, uint64_t take_entry) {
     CAIRN_HOLD(&session->up->lock);
     cairn_up_attempt_leave(session->up, session->attempt);
     close_entry(session);
@@ -182,37 +182,36 @@ void cairn_up_opening_adopt(struct cairn_up_session *session, struct cairn_up_at
 }
 
 static void attempt_done(void *owner, struct cairn_up_session *session) {
-    struct cairn_up_opening *opening = owner;
-    struct cairn_up *up = opening->up;
+    struct cairn_up_attempt_call *call = owner;
+    struct cairn_up *up = call->up;
     if (session) session->attempting = false;
-    if (opening->code != CAIRN_OK) {
-        cairn_up_mail_refuse(up->mail, opening->conn, opening->request, &opening->error);
+    if (call->code != CAIRN_OK) {
+        cairn_up_mail_refuse(up->mail, call->conn, call->request, &call->error);
     } else if (session) {
-        const struct cairn_grant *grant = &opening->attempt->grant;
-        cairn_up_opening_adopt(session, opening->attempt, opening->entry);
-        opening->attempt = NULL;
+        const struct cairn_grant *grant = &call->attempt->grant;
+        cairn_up_attempt_call_adopt(session, call->attempt, call->entry);
+        call->attempt = NULL;
         (void)cairn_text_copy(session->resume_version, sizeof(session->resume_version),
-                              opening->resume_version);
-        session->resume_step = opening->resume_step;
-        session->resume_found = opening->found;
-        cairn_up_opening_counts(opening, session);
-        cairn_up_mail_answer(up->mail, opening->conn, opening->request,
+                              call->resume_version);
+        session->resume_step = call->resume_step;
+        session->resume_found = call->found;
+        cairn_up_attempt_call_counts(call, session);
+        cairn_up_mail_answer(up->mail, call->conn, call->request,
                              CAIRN_PACK(attempted, .attempt = grant->attempt, .nonce = grant->nonce,
-                                        .found = opening->found,
-                                        .resume_step = opening->resume_step,
-                                        .resume_version = opening->resume_version));
+                                        .found = call->found, .resume_step = call->resume_step,
+                                        .resume_version = call->resume_version));
     } else { /* the trainer is gone: nobody holds the right */
-        cairn_up_opening_abandon(opening);
+        cairn_up_attempt_call_abandon(call);
     }
-    cairn_up_opening_free(opening);
+    cairn_up_attempt_call_free(call);
 }
 
 /* Pairs of step and n, the newest step last; of other attempts nothing is kept. */
-void cairn_up_opening_counts(const struct cairn_up_opening *opening,
-                             struct cairn_up_session *session) {
+void cairn_up_attempt_call_counts(const struct cairn_up_attempt_call *call,
+                                  struct cairn_up_session *session) {
     struct cairn_up_attempt *attempt = session->attempt;
     CAIRN_HOLD(&session->up->lock);
-    const json_t *pairs = json_object_get(opening->counts, attempt->grant.nonce);
+    const json_t *pairs = json_object_get(call->counts, attempt->grant.nonce);
     for (size_t i = 0; i < json_array_size(pairs) && i < CAIRN_UP_COUNTED_STEPS_MAX; i++) {
         const json_t *pair = json_array_get(pairs, i);
         json_int_t step = json_integer_value(json_array_get(pair, 0));
@@ -223,163 +222,162 @@ void cairn_up_opening_counts(const struct cairn_up_opening *opening,
     }
 }
 
-void cairn_up_opening_abandon(struct cairn_up_opening *opening) {
-    struct cairn_up *up = opening->up;
+void cairn_up_attempt_call_abandon(struct cairn_up_attempt_call *call) {
+    struct cairn_up *up = call->up;
     const struct cairn_up_rank rank = {
-        opening->attempt,      opening->rank,  opening->world_size, opening->proc,
-        opening->process_name, opening->entry, opening->process,    false};
+        call->attempt,      call->rank,  call->world_size, call->proc,
+        call->process_name, call->entry, call->process,    false};
     CAIRN_HOLD(&up->lock);
     cairn_up_lost_add_locked(up, &rank, false);
-    opening->attempt = NULL;
-    opening->process = -1;
+    call->attempt = NULL;
+    call->process = -1;
 }
 
 /* ---- one call for all ranks of the node ---- */
 
-struct cairn_up_asking {
-    struct cairn_up_asking *next;
-    struct cairn_up_opening *chain; /* asked in this call; owned until it is answered */
+struct cairn_up_attempt_batch {
+    struct cairn_up_attempt_batch *next;
+    struct cairn_up_attempt_call *chain; /* asked in this call; owned until it is answered */
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char *job, *resume, *incarnation; /* owned */
     uint32_t world_size;
 };
 
-static void asking_free(struct cairn_up_asking *asking) {
-    free(asking->job);
-    free(asking->resume);
-    free(asking->incarnation);
-    free(asking);
+static void batch_free(struct cairn_up_attempt_batch *batch) {
+    free(batch->job);
+    free(batch->resume);
+    free(batch->incarnation);
+    free(batch);
 }
 
-static bool is_asked(const struct cairn_up_asking *asking, const struct cairn_up_opening *opening) {
-    return !strcmp(asking->run_text, opening->run_text) && !strcmp(asking->job, opening->job) &&
-           !strcmp(asking->resume, opening->resume) &&
-           !strcmp(asking->incarnation, opening->incarnation) &&
-           asking->world_size == opening->world_size;
+static bool is_alike(const struct cairn_up_attempt_batch *batch,
+                     const struct cairn_up_attempt_call *call) {
+    return !strcmp(batch->run_text, call->run_text) && !strcmp(batch->job, call->job) &&
+           !strcmp(batch->resume, call->resume) && !strcmp(batch->incarnation, call->incarnation) &&
+           batch->world_size == call->world_size;
 }
 
-static struct cairn_up_asking *asking_new(const struct cairn_up_opening *opening) {
-    struct cairn_up_asking *asking = calloc(1, sizeof(*asking));
-    if (!asking) return NULL;
-    (void)cairn_text_copy(asking->run_text, sizeof(asking->run_text), opening->run_text);
-    asking->job = strdup(opening->job);
-    asking->resume = strdup(opening->resume);
-    asking->incarnation = strdup(opening->incarnation);
-    asking->world_size = opening->world_size;
-    if (asking->job && asking->resume && asking->incarnation) return asking;
-    asking_free(asking);
+static struct cairn_up_attempt_batch *batch_new(const struct cairn_up_attempt_call *call) {
+    struct cairn_up_attempt_batch *batch = calloc(1, sizeof(*batch));
+    if (!batch) return NULL;
+    (void)cairn_text_copy(batch->run_text, sizeof(batch->run_text), call->run_text);
+    batch->job = strdup(call->job);
+    batch->resume = strdup(call->resume);
+    batch->incarnation = strdup(call->incarnation);
+    batch->world_size = call->world_size;
+    if (batch->job && batch->resume && batch->incarnation) return batch;
+    batch_free(batch);
     return NULL;
 }
 
 /* What came meanwhile joins the chain; with none left the call is over. */
-static bool gather_openings(struct cairn_up *up, struct cairn_up_asking *asking) {
+static bool gather_calls(struct cairn_up *up, struct cairn_up_attempt_batch *batch) {
     CAIRN_HOLD(&up->lock);
-    struct cairn_up_opening **end = &asking->chain;
+    struct cairn_up_attempt_call **end = &batch->chain;
     while (*end) end = &(*end)->next;
-    for (struct cairn_up_opening **at = &up->locked.openings; *at;) {
-        struct cairn_up_opening *opening = *at;
-        if (!is_asked(asking, opening)) {
-            at = &opening->next;
+    for (struct cairn_up_attempt_call **at = &up->locked.attempt_calls; *at;) {
+        struct cairn_up_attempt_call *call = *at;
+        if (!is_alike(batch, call)) {
+            at = &call->next;
             continue;
         }
-        *at = opening->next;
-        opening->next = NULL;
-        *end = opening;
-        end = &opening->next;
+        *at = call->next;
+        call->next = NULL;
+        *end = call;
+        end = &call->next;
     }
-    if (asking->chain) return true;
-    struct cairn_up_asking **at = &up->locked.asking;
-    while (*at != asking) at = &(*at)->next;
-    *at = asking->next;
+    if (batch->chain) return true;
+    struct cairn_up_attempt_batch **at = &up->locked.attempt_batches;
+    while (*at != batch) at = &(*at)->next;
+    *at = batch->next;
     return false;
 }
 
 /* A refusal that is final may be one rank's alone (another process of it is known). */
-static void ask_chain(struct cairn_up_helper *helper, struct cairn_up_opening *chain) {
+static void send_chain(struct cairn_up_helper *helper, struct cairn_up_attempt_call *chain) {
     struct cairn_error error = {0};
-    enum cairn_code code = cairn_up_opening_ask(helper, chain, &error);
+    enum cairn_code code = cairn_up_attempt_call_send(helper, chain, &error);
     bool each = code != CAIRN_OK && chain->next && !cairn_code_info(code)->retryable;
-    for (struct cairn_up_opening *at = chain, *next; at; at = next) {
+    for (struct cairn_up_attempt_call *at = chain, *next; at; at = next) {
         next = at->next;
         if (each) at->next = NULL;
         at->code = code;
         at->error = error;
-        if (each) at->code = cairn_up_opening_ask(helper, at, &at->error);
-        if (at->code == CAIRN_OK) at->code = cairn_up_opening_settle(at, &at->error);
+        if (each) at->code = cairn_up_attempt_call_send(helper, at, &at->error);
+        if (at->code == CAIRN_OK) at->code = cairn_up_attempt_call_settle(at, &at->error);
         at->next = next;
     }
 }
 
 static void attempt_task(struct cairn_up_helper *helper, void *owner) {
-    struct cairn_up_asking *asking = owner;
-    while (gather_openings(helper->up, asking)) {
-        struct cairn_up_opening *chain = asking->chain;
-        asking->chain = NULL;
-        ask_chain(helper, chain);
-        for (struct cairn_up_opening *next; chain; chain = next) {
+    struct cairn_up_attempt_batch *batch = owner;
+    while (gather_calls(helper->up, batch)) {
+        struct cairn_up_attempt_call *chain = batch->chain;
+        batch->chain = NULL;
+        send_chain(helper, chain);
+        for (struct cairn_up_attempt_call *next; chain; chain = next) {
             next = chain->next;
             chain->next = NULL;
             cairn_up_mail_call(helper->up->mail, chain->conn, attempt_done, chain, &chain->letter);
         }
     }
-    asking_free(asking);
+    batch_free(batch);
 }
 
 /* The lock is held. */
-static enum cairn_code ask_later(struct cairn_up *up, struct cairn_up_opening *opening,
-                                 struct cairn_error *err) {
-    struct cairn_up_asking *asking = up->locked.asking;
-    while (asking && !is_asked(asking, opening)) asking = asking->next;
-    if (!asking) {
-        asking = asking_new(opening);
-        if (!asking) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-        enum cairn_code code = cairn_up_tasks_add(up->tasks, attempt_task, NULL, asking, err);
+static enum cairn_code queue_call(struct cairn_up *up, struct cairn_up_attempt_call *call,
+                                  struct cairn_error *err) {
+    struct cairn_up_attempt_batch *batch = up->locked.attempt_batches;
+    while (batch && !is_alike(batch, call)) batch = batch->next;
+    if (!batch) {
+        batch = batch_new(call);
+        if (!batch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+        enum cairn_code code = cairn_up_tasks_add(up->tasks, attempt_task, NULL, batch, err);
         if (code != CAIRN_OK) {
-            asking_free(asking);
+            batch_free(batch);
             return code;
         }
-        asking->next = up->locked.asking;
-        up->locked.asking = asking;
+        batch->next = up->locked.attempt_batches;
+        up->locked.attempt_batches = batch;
     }
-    struct cairn_up_opening **end = &up->locked.openings;
+    struct cairn_up_attempt_call **end = &up->locked.attempt_calls;
     while (*end) end = &(*end)->next;
-    *end = opening;
+    *end = call;
     return CAIRN_OK;
 }
 
-void cairn_up_openings_free(struct cairn_up *up) {
-    while (up->locked.openings) {
-        struct cairn_up_opening *opening = up->locked.openings;
-        up->locked.openings = opening->next;
-        cairn_up_opening_free(opening);
+void cairn_up_attempt_calls_free(struct cairn_up *up) {
+    while (up->locked.attempt_calls) {
+        struct cairn_up_attempt_call *call = up->locked.attempt_calls;
+        up->locked.attempt_calls = call->next;
+        cairn_up_attempt_call_free(call);
     }
-    while (up->locked.asking) { /* its task never ran */
-        struct cairn_up_asking *asking = up->locked.asking;
-        up->locked.asking = asking->next;
-        asking_free(asking);
+    while (up->locked.attempt_batches) { /* its task never ran */
+        struct cairn_up_attempt_batch *batch = up->locked.attempt_batches;
+        up->locked.attempt_batches = batch->next;
+        batch_free(batch);
     }
 }
 
-struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
-                                              const char *job, const char *resume,
-                                              const char *incarnation) {
-    struct cairn_up_opening *opening = calloc(1, sizeof(*opening));
-    if (!opening) return NULL;
-    opening->up = session->up;
-    opening->conn = session->conn;
-    opening->rank = session->rank;
-    opening->process =
+struct cairn_up_attempt_call *cairn_up_attempt_call_new(const struct cairn_up_session *session,
+                                                        const char *job, const char *resume,
+                                                        const char *incarnation) {
+    struct cairn_up_attempt_call *call = calloc(1, sizeof(*call));
+    if (!call) return NULL;
+    call->up = session->up;
+    call->conn = session->conn;
+    call->rank = session->rank;
+    call->process =
         session->process >= 0 ? fcntl(session->process, F_DUPFD_CLOEXEC, 0) : session->process;
-    opening->world_size = session->world_size;
-    (void)cairn_text_copy(opening->run_text, sizeof(opening->run_text), session->run_text);
-    (void)cairn_text_copy(opening->proc, sizeof(opening->proc), session->proc);
-    (void)cairn_text_copy(opening->process_name, sizeof(opening->process_name),
-                          session->process_name);
-    opening->job = strdup(job);
-    opening->resume = strdup(resume);
-    opening->incarnation = strdup(incarnation);
-    if (opening->job && opening->resume && opening->incarnation) return opening;
-    cairn_up_opening_free(opening);
+    call->world_size = session->world_size;
+    (void)cairn_text_copy(call->run_text, sizeof(call->run_text), session->run_text);
+    (void)cairn_text_copy(call->proc, sizeof(call->proc), session->proc);
+    (void)cairn_text_copy(call->process_name, sizeof(call->process_name), session->process_name);
+    call->job = strdup(job);
+    call->resume = strdup(resume);
+    call->incarnation = strdup(incarnation);
+    if (call->job && call->resume && call->incarnation) return call;
+    cairn_up_attempt_call_free(call);
     return NULL;
 }
 
@@ -393,17 +391,17 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     if (session->attempt || session->attempting)
         return cairn_fail(err, CAIRN_PROTOCOL, "a second attempt in one session");
     CAIRN_TRY(cairn_up_admits(session->up, err));
-    struct cairn_up_opening *opening =
-        cairn_up_opening_new(session, told.job, told.resume, told.incarnation);
-    if (!opening) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    opening->request = ask->request;
-    opening->wait_ms = told.wait_staged_ms;
-    opening->counts = json_deep_copy(told.counts);
+    struct cairn_up_attempt_call *call =
+        cairn_up_attempt_call_new(session, told.job, told.resume, told.incarnation);
+    if (!call) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
+    call->request = ask->request;
+    call->wait_ms = told.wait_staged_ms;
+    call->counts = json_deep_copy(told.counts);
     cairn_lock_take(&session->up->lock);
-    enum cairn_code code = ask_later(session->up, opening, err);
+    enum cairn_code code = queue_call(session->up, call, err);
     cairn_lock_give(&session->up->lock);
     if (code != CAIRN_OK)
-        cairn_up_opening_free(opening);
+        cairn_up_attempt_call_free(call);
     else
         session->attempting = true;
     return code;

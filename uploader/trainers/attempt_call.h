@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opening: one attempt call on its way through a helper thread.
+ * attempt_call: the right to save, asked of the server by a helper thread.
  *
  * Why:     a trainer that opens and one that comes again after the uploader's restart ask the
  *          server the same question.
@@ -10,15 +10,15 @@
  *          G   ranks of this node that open the same attempt ask in one call: one thread waits.
  * Limits:  one per session at a time.
  * Threads: owned by the helper, then by the socket's thread.
- * Next:    open.c, offer.c.
+ * Next:    attempt_call.c, offer.c.
  */
 #pragma once
 
 #include "uploader/tasks.h"
 #include "uploader/trainers/session.h"
 
-struct cairn_up_opening {
-    struct cairn_up_opening *next; /* of those that ask in one call, or that wait for their turn */
+struct cairn_up_attempt_call {
+    struct cairn_up_attempt_call *next; /* in the same request, or waiting for the next one */
     struct cairn_up *up;
     struct cairn_up_letter letter;
     uint64_t conn;
@@ -41,28 +41,28 @@ struct cairn_up_opening {
     struct cairn_up_attempt *attempt; /* one use of it */
     uint64_t entry;                   /* in the journal */
 };
-struct cairn_up_opening *cairn_up_opening_new(const struct cairn_up_session *session,
-                                              const char *job, const char *resume,
-                                              const char *incarnation);
-void cairn_up_opening_free(struct cairn_up_opening *opening);
-/* A call that is under way; openings of the same attempt wait for the next one. */
-struct cairn_up_asking;
-void cairn_up_openings_free(struct cairn_up *up); /* at the end of the process */
+struct cairn_up_attempt_call *cairn_up_attempt_call_new(const struct cairn_up_session *session,
+                                                        const char *job, const char *resume,
+                                                        const char *incarnation);
+void cairn_up_attempt_call_free(struct cairn_up_attempt_call *call);
+/* The request that is under way for all calls that ask the same; later ones go with the next. */
+struct cairn_up_attempt_batch;
+void cairn_up_attempt_calls_free(struct cairn_up *up); /* at the end of the process */
 /* Q51: how long the answer to one call is waited for, of a trainer that waits for left_ms more: a
  * server lets no call wait for longer than a minute, so later there is no answer to come. */
-uint32_t cairn_up_opening_timeout_ms(uint64_t left_ms);
+uint32_t cairn_up_attempt_call_timeout_ms(uint64_t left_ms);
 /* Ask the server for all of a chain, of one attempt; fills grant and resume of each. */
-enum cairn_code cairn_up_opening_ask(struct cairn_up_helper *helper,
-                                     struct cairn_up_opening *opening,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_attempt_call_send(struct cairn_up_helper *helper,
+                                           struct cairn_up_attempt_call *call,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Journal it, join the attempt, fence older ones. */
-enum cairn_code cairn_up_opening_settle(struct cairn_up_opening *opening,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_attempt_call_settle(struct cairn_up_attempt_call *call,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* Q12: how far the process says that its count has got, once the session has its attempt. */
-void cairn_up_opening_counts(const struct cairn_up_opening *opening,
-                             struct cairn_up_session *session);
+void cairn_up_attempt_call_counts(const struct cairn_up_attempt_call *call,
+                                  struct cairn_up_session *session);
 /* The session has its attempt. Takes over one use of the attempt and the entry. */
-void cairn_up_opening_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
-                            uint64_t take_entry);
+void cairn_up_attempt_call_adopt(struct cairn_up_session *session,
+                                 struct cairn_up_attempt *take_attempt, uint64_t take_entry);
 /* The trainer went away meanwhile. */
-void cairn_up_opening_abandon(struct cairn_up_opening *opening);
+void cairn_up_attempt_call_abandon(struct cairn_up_attempt_call *call);
