@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a save; what trainers ask of it is in uploader/trainers/save.c. */
+/* The life of a save; what trainers ask of it is in uploader/trainers/staging.c. */
 #include "uploader/saves/save.h"
 
 #include <inttypes.h>

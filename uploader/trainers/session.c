@@ -15,7 +15,7 @@
 #include "uploader/saves/begin.h"
 #include "uploader/saves/lost.h"
 #include "uploader/server/passed.h"
-#include "uploader/trainers/save.h"
+#include "uploader/trainers/staging.h"
 
 /* ---- hello ---- */
 

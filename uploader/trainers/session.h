@@ -9,7 +9,7 @@
  *          K11 events carry the save's number in this session; nothing of an older session comes.
  * Limits:  see docs/socket.md.
  * Threads: the socket's thread alone; answers of helpers come through cairn_up_mail_call.
- * Next:    open.c (attempt, slabs), offer.c, restore.c.
+ * Next:    attempt_call.c, slabs.c, staging.c, offer.c, restore.c.
  */
 #pragma once
 
@@ -19,6 +19,7 @@
 #include "uploader/saves/save.h"
 
 #define CAIRN_UP_RESTORES_MAX 16
+#define CAIRN_UP_WAIT_STAGED_MS 30000 /* where a trainer names none (docs/socket.md) */
 
 struct cairn_up_window;
 struct cairn_up_version;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attempt and slabs: what a trainer opens before it saves. Both are done by helpers. */
+/* The attempt call: a request of a helper for all ranks of the node that ask the same. */
+#include "uploader/trainers/attempt_call.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -17,12 +19,8 @@
 #include "uploader/send/store_check.h"
 #include "uploader/server/verdict.h"
 #include "uploader/server/watch.h"
-#include "uploader/tasks.h"
-#include "uploader/trainers/attempt_call.h"
-#include "uploader/trainers/session.h"
 
 #define RETRY_PAUSE_MS 100
-#define WAIT_STAGED_MS 30000
 #define ANSWER_MS 20000
 
 /* ---- the attempt call ---- */
@@ -384,7 +382,7 @@ struct cairn_up_attempt_call *cairn_up_attempt_call_new(const struct cairn_up_se
 enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
                                     const struct cairn_up_ask *ask, struct cairn_error *err) {
     struct cairn_msg_attempt told = {
-        .resume = "latest", .incarnation = "", .wait_staged_ms = WAIT_STAGED_MS};
+        .resume = "latest", .incarnation = "", .wait_staged_ms = CAIRN_UP_WAIT_STAGED_MS};
     CAIRN_TRY(cairn_msg_attempt_read(ask->frame->message, "", &told, err));
     if (session->read_only)
         return cairn_fail(err, CAIRN_INVALID, "a read-only session opens no attempt");
@@ -405,115 +403,4 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     else
         session->attempting = true;
     return code;
-}
-
-/* ---- slabs ---- */
-
-struct reserving {
-    struct cairn_up_slab_wish wish; /* first: what is decided is found by it */
-    struct cairn_up_letter letter;
-    struct cairn_up *up;
-    int64_t request;
-    struct cairn_up_slab *slabs[CAIRN_UP_GENERATIONS_MAX];
-    bool made;
-};
-
-static void slabs_done(void *owner, struct cairn_up_session *session) {
-    struct reserving *reserving = owner;
-    struct cairn_up *up = reserving->up;
-    uint64_t conn = reserving->wish.conn;
-    cairn_lock_take(&up->lock);
-    int fds[CAIRN_UP_GENERATIONS_MAX];
-    size_t fd_count = 0;
-    uint64_t bytes = 0;
-    if (!session) cairn_up_slabs_orphan_locked(up, conn);
-    enum cairn_code *code = &reserving->wish.code;
-    uint32_t count = reserving->made ? reserving->wish.count : 0;
-    for (uint32_t i = 0; session && i < count; i++) {
-        bytes = reserving->slabs[i]->memory.size_bytes;
-        int fd = fcntl(reserving->slabs[i]->memory.fd, F_DUPFD_CLOEXEC, 0);
-        if (fd >= 0) fds[fd_count++] = fd;
-    }
-    if (*code == CAIRN_OK && session && fd_count < count) {
-        *code = cairn_fail(&reserving->wish.error, CAIRN_IO, "no descriptor for a slab");
-        for (size_t i = 0; i < fd_count; i++) close(fds[i]);
-        cairn_up_slabs_orphan_locked(up, conn);
-    }
-    cairn_up_attempt_leave(up, reserving->wish.attempt);
-    cairn_lock_give(&up->lock);
-    if (session) {
-        session->reserving = false;
-        session->reserved = *code == CAIRN_OK;
-    }
-    if (*code != CAIRN_OK)
-        cairn_up_mail_refuse(up->mail, conn, reserving->request, &reserving->wish.error);
-    else if (session)
-        cairn_up_mail_answer_fds(up->mail, conn, reserving->request,
-                                 CAIRN_PACK(slabs_given, .count = count, .bytes = bytes), fds,
-                                 fd_count);
-    free(reserving);
-}
-
-static void slabs_task(struct cairn_up_helper *helper, void *owner) {
-    struct reserving *reserving = owner;
-    reserving->wish.code =
-        cairn_up_slabs_make(helper->up, &reserving->wish, reserving->slabs, &reserving->wish.error);
-    reserving->made = reserving->wish.code == CAIRN_OK;
-    cairn_up_mail_call(helper->up->mail, reserving->wish.conn, slabs_done, reserving,
-                       &reserving->letter);
-}
-
-static void slabs_drop(void *owner) { /* the process ends */
-    struct reserving *reserving = owner;
-    cairn_lock_take(&reserving->up->lock);
-    cairn_up_attempt_leave(reserving->up, reserving->wish.attempt);
-    cairn_lock_give(&reserving->up->lock);
-    free(reserving);
-}
-
-/* Page work is a helper's; a refusal is told at once. */
-static void slabs_decided(struct cairn_up_slab_wish *wish) {
-    struct reserving *reserving = (struct reserving *)wish;
-    struct cairn_up *up = reserving->up;
-    if (wish->code == CAIRN_OK) {
-        /* Once it is added the wish is the helper's, which may have freed it already. */
-        enum cairn_code code =
-            cairn_up_tasks_add(up->tasks, slabs_task, slabs_drop, reserving, &wish->error);
-        if (code == CAIRN_OK) return;
-        wish->code = code;
-        cairn_up_slabs_unmake(up, wish);
-    }
-    cairn_up_mail_call(up->mail, wish->conn, slabs_done, reserving, &reserving->letter);
-}
-
-enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                  struct cairn_error *err) {
-    struct cairn_msg_slabs told = {.wait_staged_ms = WAIT_STAGED_MS};
-    CAIRN_TRY(cairn_msg_slabs_read(ask->frame->message, "", &told, err));
-    if (!session->attempt)
-        return cairn_fail(err, CAIRN_PROTOCOL, "slabs before the attempt was opened");
-    if (!session->bytes)
-        return cairn_fail(err, CAIRN_INVALID, "hello said bytes 0: this session cannot save");
-    if (session->reserving || session->reserved)
-        return cairn_fail(err, CAIRN_PROTOCOL, "slabs were asked for twice");
-    struct reserving *reserving = calloc(1, sizeof(*reserving));
-    if (!reserving) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for slabs");
-    reserving->up = session->up;
-    reserving->request = ask->request;
-    reserving->wish = (struct cairn_up_slab_wish){
-        .conn = session->conn,
-        .attempt = session->attempt,
-        .rank = session->rank,
-        .local_world_size = session->local_world_size,
-        .bytes = session->bytes,
-        .node_bytes = session->node_bytes,
-        .deadline_ms = cairn_mono_ms() + told.wait_staged_ms,
-        .decided = slabs_decided,
-    };
-    cairn_lock_take(&session->up->lock);
-    session->attempt->users++;
-    cairn_lock_give(&session->up->lock);
-    session->reserving = true;
-    cairn_up_slabs_wish(session->up, &reserving->wish);
-    return CAIRN_OK;
 }

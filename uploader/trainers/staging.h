@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save: what a trainer asks of a save that was begun.
+ * staging: what a trainer hands over for a save that was begun: memory, files, checksums, seal.
  *
  * Why:     descriptions and checksums come from another process and are believed only as far as
  *          they fit the slab, the file and what was said before.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer asks of a save that was begun. Answers that promise something wait for fsync of
- * the journal and are then posted from its thread, so this thread never waits. */
-#include "uploader/trainers/save.h"
+/* Answers that promise something wait for an fsync of the journal and are posted from the journal's
+ * thread, so the socket's thread never waits. */
+#include "uploader/trainers/staging.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
