@@ -19,7 +19,7 @@
 #include "uploader/mail.h"
 #include "uploader/recover/recover.h"
 #include "uploader/saves/attempt.h"
-#include "uploader/saves/lost.h"
+#include "uploader/saves/ended.h"
 #include "uploader/saves/save.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/send/send.h"
@@ -161,7 +161,7 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         code = cairn_up_store_check_tick(&check, up, err);
         cairn_store_watch_look(&watch, up->store, true);
         cairn_up_recovery_tick(up);
-        if (cairn_up_lost_tick(up)) cairn_up_watch_beat(up->watch);
+        if (cairn_up_ended_tick(up)) cairn_up_watch_beat(up->watch);
         cairn_up_slabs_serve(up);
         cairn_up_claims_tick(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
@@ -200,7 +200,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_fetch_free(up->fetch);
     if (up->send) cairn_up_save_free_all(up);
     cairn_up_slabs_free_all(up);
-    cairn_up_lost_free(up);
+    cairn_up_ended_free(up);
     cairn_up_send_free(up->send);
     cairn_up_queue_free(up->queue);
     if (up->store) cairn_store_free(up->store);

@@ -40,7 +40,7 @@ struct cairn_up_slab_wish;
 struct cairn_up_attempt_call;
 struct cairn_up_attempt_batch;
 struct cairn_up_attempt;
-struct cairn_up_lost;
+struct cairn_up_ended;
 
 struct cairn_up {
     struct cairn_up_settings settings;
@@ -71,7 +71,7 @@ struct cairn_up {
         struct cairn_up_attempt_call *attempt_calls;    /* that wait for the next request */
         struct cairn_up_attempt_batch *attempt_batches; /* requests under way */
         struct cairn_up_attempt *attempts;      /* with users, and stale ones without */
-        struct cairn_up_lost *lost;             /* ranks that are connected no longer */
+        struct cairn_up_ended *ended;           /* ranks that are connected no longer */
         char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
         char store_waits
             [256]; /* why nothing is sent now (send/store_check.h); "": nothing is wrong */

@@ -13,7 +13,7 @@
  *              its store and is not frozen (Q35, Q36). What was not taken is reported again.
  * Limits:  65,536 reports a call.
  * Threads: any pool thread.
- * Next:    server/handlers/nodes.c, server/catalog/members.h, uploader/saves/lost.h.
+ * Next:    server/handlers/nodes.c, server/catalog/members.h, uploader/saves/ended.h.
  */
 #pragma once
 

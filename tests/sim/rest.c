@@ -6,14 +6,14 @@
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
 #include "uploader/saves/attempt.h"
-#include "uploader/up.h"
-#include "uploader/shards/queue.h"
+#include "uploader/saves/ended.h"
 #include "uploader/saves/slabs.h"
-#include "uploader/saves/lost.h"
+#include "uploader/shards/queue.h"
+#include "uploader/up.h"
 
 static const char *grant_held(struct cairn_up *up) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
-        if (cairn_up_lost_holds_locked(up, at)) return "a grant that no process uses";
+        if (cairn_up_ended_holds_locked(up, at)) return "a grant that no process uses";
         if (at->stale) return "a stale grant";
         if (at->reserving_bytes) return "a reservation";
     }

@@ -12,7 +12,7 @@
 #include "common/rule.h"
 #include "uploader/recover/inside.h"
 #include "uploader/saves/begin.h"
-#include "uploader/saves/lost.h"
+#include "uploader/saves/ended.h"
 #include "uploader/saves/save.h"
 
 #define TICK_MS_MAX 1000
@@ -175,7 +175,7 @@ static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_
                                  .process = -1};
     CAIRN_TRY(cairn_up_attempt_join(up, told.grant, &rank.attempt, err));
     rank.ended = cairn_up_process_find(told.process, &rank.process) == CAIRN_UP_PROCESS_ENDED;
-    cairn_up_lost_recover_locked(up, &rank, told.bye);
+    cairn_up_ended_recover_locked(up, &rank, told.bye);
     return CAIRN_OK;
 }
 

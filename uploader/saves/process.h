@@ -10,7 +10,7 @@
  * Limits:  a process of another PID namespace has no number here and cannot be seen; one that was
  *          named before the uploader's own namespace changed cannot be told.
  * Threads: any.
- * Next:    uploader/saves/lost.h.
+ * Next:    uploader/saves/ended.h.
  */
 #pragma once
 

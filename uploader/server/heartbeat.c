@@ -11,7 +11,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/saves/lost.h"
+#include "uploader/saves/ended.h"
 #include "uploader/server/inside.h"
 #include "uploader/server/passed.h"
 #include "uploader/server/verdict.h"
@@ -43,7 +43,7 @@ static json_t *uploader_of(const struct cairn_up *up) {
 
 static bool add_attempts(struct cairn_up *up, json_t *array) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
-        if (!cairn_up_lost_holds_locked(up, at)) continue;
+        if (!cairn_up_ended_holds_locked(up, at)) continue;
         json_t *item = CAIRN_PACK(node_attempt, .grant = at->text, .unsent = unsent_of(up, at));
         if (json_array_append_new(array, item)) return false;
     }
@@ -104,7 +104,7 @@ static json_t *report(const struct cairn_up_watch *watch, bool last) {
                                           : NULL;
     CAIRN_AUTO_JSON json_t *attempts = json_array(), *versions = json_array();
     CAIRN_HOLD(&up->lock);
-    CAIRN_AUTO_JSON json_t *uploader = uploader_of(up), *ended = cairn_up_lost_report_locked(up);
+    CAIRN_AUTO_JSON json_t *uploader = uploader_of(up), *ended = cairn_up_ended_report_locked(up);
     if ((knows && !heard) || !add_attempts(up, attempts) || !add_versions(up, versions))
         return NULL;
     CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(node_put, .uploader = uploader, .attempts = attempts,
@@ -228,8 +228,8 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     bool first = !watch->heard.known;
     watch->heard.complained = false;
     bool changed = catalog_changed(watch, &told);
-    cairn_up_lost_taken(up, json_object_get(body, "ended"), told.ended);
-    if (changed || first) cairn_up_lost_again(up);
+    cairn_up_ended_taken(up, json_object_get(body, "ended"), told.ended);
+    if (changed || first) cairn_up_ended_again(up);
     apply_foreign(up, told.foreign, json_object_get(body, "attempts"));
     apply_fenced(up, told.fenced);
     apply_versions(up, told.versions);

@@ -15,7 +15,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
-#include "uploader/saves/lost.h"
+#include "uploader/saves/ended.h"
 #include "uploader/send/store_check.h"
 #include "uploader/server/verdict.h"
 #include "uploader/server/watch.h"
@@ -69,7 +69,7 @@ static json_t *ended_of(struct cairn_up_attempt_call *call, uint64_t newest) {
     CAIRN_HOLD(&up->lock);
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
         if (!strcmp(at->run_text, call->run_text) && at->grant.attempt == newest)
-            return cairn_up_lost_ranks_locked(up, at);
+            return cairn_up_ended_ranks_locked(up, at);
     return NULL;
 }
 
@@ -176,7 +176,7 @@ void cairn_up_attempt_call_adopt(struct cairn_up_session *session,
     close_entry(session);
     session->attempt = take_attempt;
     session->entry = take_entry;
-    cairn_up_lost_back_locked(session->up, take_attempt, session->rank);
+    cairn_up_ended_back_locked(session->up, take_attempt, session->rank);
 }
 
 static void attempt_done(void *owner, struct cairn_up_session *session) {
@@ -226,7 +226,7 @@ void cairn_up_attempt_call_abandon(struct cairn_up_attempt_call *call) {
         call->attempt,      call->rank,  call->world_size, call->proc,
         call->process_name, call->entry, call->process,    false};
     CAIRN_HOLD(&up->lock);
-    cairn_up_lost_add_locked(up, &rank, false);
+    cairn_up_ended_add_locked(up, &rank, false);
     call->attempt = NULL;
     call->process = -1;
 }

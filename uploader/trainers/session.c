@@ -13,7 +13,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/saves/begin.h"
-#include "uploader/saves/lost.h"
+#include "uploader/saves/ended.h"
 #include "uploader/server/passed.h"
 #include "uploader/trainers/staging.h"
 
@@ -289,7 +289,7 @@ void cairn_up_session_end(struct cairn_up_session *session) {
         const struct cairn_up_rank rank = {
             session->attempt,      session->rank,  session->world_size, session->proc,
             session->process_name, session->entry, session->process,    false};
-        cairn_up_lost_add_locked(up, &rank, session->said_bye);
+        cairn_up_ended_add_locked(up, &rank, session->said_bye);
         session->process = -1;
     } else {
         cairn_up_attempt_leave(up, session->attempt);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lost: ranks that are connected no longer, until the server knows that their process has ended.
+ * ended: ranks that are connected no longer, until the server knows that their process has ended.
  *
  * Why:     nobody can take a rank's place inside its attempt (Q2), so a version that it has not
  *          sealed can never become whole; the others would wait for it until the version is a day
@@ -36,23 +36,23 @@ struct cairn_up_rank {
 };
 
 /* Its connection ended, after a `bye` or without. Takes over attempt, entry and process. */
-void cairn_up_lost_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye);
+void cairn_up_ended_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye);
 /* A session of the uploader before this one, whose entry is in the journal. */
-void cairn_up_lost_recover_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye);
+void cairn_up_ended_recover_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye);
 /* The rank is connected again. */
-void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
-                               uint32_t rank);
+void cairn_up_ended_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
+                                uint32_t rank);
 /* Does anybody but ranks that have left hold this attempt? */
-bool cairn_up_lost_holds_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt);
+bool cairn_up_ended_holds_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt);
 /* Ranks of that attempt whose process has ended (Q54), for the server; a new array. */
-json_t *cairn_up_lost_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt);
+json_t *cairn_up_ended_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt);
 /* What a heartbeat says of processes that have ended; a new array, or NULL. */
-json_t *cairn_up_lost_report_locked(struct cairn_up *up);
+json_t *cairn_up_ended_report_locked(struct cairn_up *up);
 /* The server took those of that report; indexes: array of numbers, or NULL. */
-void cairn_up_lost_taken(struct cairn_up *up, const json_t *report, const json_t *indexes);
+void cairn_up_ended_taken(struct cairn_up *up, const json_t *report, const json_t *indexes);
 /* The server has another catalog. */
-void cairn_up_lost_again(struct cairn_up *up);
+void cairn_up_ended_again(struct cairn_up *up);
 /* Looks at the processes; true: there is news that the next heartbeat should bring at once. Cheap
  * when there are none. */
-bool cairn_up_lost_tick(struct cairn_up *up) CAIRN_MUST_USE;
-void cairn_up_lost_free(struct cairn_up *up);
+bool cairn_up_ended_tick(struct cairn_up *up) CAIRN_MUST_USE;
+void cairn_up_ended_free(struct cairn_up *up);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A list, newest first. An entry goes when its rank is back, when its attempt is over, when its
  * process cannot be seen, and when there are too many. */
-#include "uploader/saves/lost.h"
+#include "uploader/saves/ended.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -15,12 +15,12 @@
 #include "uploader/saves/save.h"
 
 #define HOLD_MS 2000 /* ranks open an attempt one after the other */
-#define LOST_MAX 256 /* descriptors, too */
+#define ENDED_MAX 256 /* descriptors, too */
 
 enum said { SAID_NOTHING, SAID_ENDED, SAID_SETTLED };
 
-struct cairn_up_lost {
-    struct cairn_up_lost *next;
+struct cairn_up_ended {
+    struct cairn_up_ended *next;
     struct cairn_up_attempt *attempt; /* in use */
     uint32_t rank;
     char proc[CAIRN_UUID_TEXT_BYTES];
@@ -43,28 +43,28 @@ static void close_entry(struct cairn_up *up, uint64_t *entry) {
     *entry = 0;
 }
 
-static void unlink_at(struct cairn_up *up, struct cairn_up_lost **at) {
-    struct cairn_up_lost *lost = *at;
-    *at = lost->next;
-    if (lost->process >= 0) cairn_fd_close_at(&lost->process);
-    cairn_up_attempt_leave(up, lost->attempt);
-    free(lost);
+static void unlink_at(struct cairn_up *up, struct cairn_up_ended **at) {
+    struct cairn_up_ended *gone = *at;
+    *at = gone->next;
+    if (gone->process >= 0) cairn_fd_close_at(&gone->process);
+    cairn_up_attempt_leave(up, gone->attempt);
+    free(gone);
 }
 
-static void drop(struct cairn_up *up, struct cairn_up_lost **at) {
+static void drop(struct cairn_up *up, struct cairn_up_ended **at) {
     close_entry(up, &(*at)->entry);
     unlink_at(up, at);
 }
 
 /* The oldest of which the server knows, else the oldest. */
 static void make_room(struct cairn_up *up) {
-    struct cairn_up_lost **oldest = NULL, **taken = NULL;
+    struct cairn_up_ended **oldest = NULL, **taken = NULL;
     size_t count = 0;
-    for (struct cairn_up_lost **at = &up->locked.lost; *at; at = &(*at)->next, count++) {
+    for (struct cairn_up_ended **at = &up->locked.ended; *at; at = &(*at)->next, count++) {
         oldest = at;
         if ((*at)->taken) taken = at;
     }
-    if (count >= LOST_MAX) drop(up, taken ? taken : oldest);
+    if (count >= ENDED_MAX) drop(up, taken ? taken : oldest);
 }
 
 /* Nobody waits for the only rank of a world, and nobody else could join it. */
@@ -77,24 +77,24 @@ static void add(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
     int process = take->process;
     uint64_t entry = take->entry;
     make_room(up);
-    struct cairn_up_lost *lost = calloc(1, sizeof(*lost));
-    if (process >= 0 && (!lost || !matters(take))) cairn_fd_close_at(&process);
-    if (!lost) { /* then the others wait for their deadlines */
+    struct cairn_up_ended *gone = calloc(1, sizeof(*gone));
+    if (process >= 0 && (!gone || !matters(take))) cairn_fd_close_at(&process);
+    if (!gone) { /* then the others wait for their deadlines */
         close_entry(up, &entry);
         cairn_up_attempt_leave(up, take->attempt);
         return;
     }
-    *lost = (struct cairn_up_lost){.next = up->locked.lost,
-                                   .attempt = take->attempt,
-                                   .rank = take->rank,
-                                   .entry = entry,
-                                   .process = matters(take) ? process : -1,
-                                   .bye = bye,
-                                   .ended = take->ended && matters(take),
-                                   .hold_until_ms = hold_until_ms,
-                                   .awaited = awaited};
-    (void)cairn_text_copy(lost->proc, sizeof(lost->proc), take->proc);
-    up->locked.lost = lost;
+    *gone = (struct cairn_up_ended){.next = up->locked.ended,
+                                    .attempt = take->attempt,
+                                    .rank = take->rank,
+                                    .entry = entry,
+                                    .process = matters(take) ? process : -1,
+                                    .bye = bye,
+                                    .ended = take->ended && matters(take),
+                                    .hold_until_ms = hold_until_ms,
+                                    .awaited = awaited};
+    (void)cairn_text_copy(gone->proc, sizeof(gone->proc), take->proc);
+    up->locked.ended = gone;
 }
 
 /* After a restart, it does not hold the attempt. */
@@ -106,20 +106,21 @@ static void record_bye(struct cairn_up *up, const struct cairn_up_rank *rank) {
     cairn_up_journal_note(up->journal, &record, 1);
 }
 
-void cairn_up_lost_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {
+void cairn_up_ended_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {
     struct cairn_up_rank rank = *take;
     if (!matters(take)) close_entry(up, &rank.entry);
     if (matters(take) && bye) record_bye(up, take);
     add(up, &rank, bye, bye ? 0 : cairn_mono_ms() + HOLD_MS, false);
 }
 
-void cairn_up_lost_recover_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {
+void cairn_up_ended_recover_locked(struct cairn_up *up, const struct cairn_up_rank *take,
+                                   bool bye) {
     add(up, take, bye, 0, !bye && !take->ended);
 }
 
-void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
-                               uint32_t rank) {
-    for (struct cairn_up_lost **at = &up->locked.lost; *at;) {
+void cairn_up_ended_back_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt,
+                                uint32_t rank) {
+    for (struct cairn_up_ended **at = &up->locked.ended; *at;) {
         if ((*at)->attempt == attempt && (*at)->rank == rank)
             drop(up, at);
         else
@@ -127,14 +128,14 @@ void cairn_up_lost_back_locked(struct cairn_up *up, const struct cairn_up_attemp
     }
 }
 
-/* lost.h#4 */
-static bool holds(const struct cairn_up *up, const struct cairn_up_lost *lost) {
-    return cairn_mono_ms() < lost->hold_until_ms || (lost->awaited && up->locked.offers_awaited);
+/* ended.h#4 */
+static bool holds(const struct cairn_up *up, const struct cairn_up_ended *gone) {
+    return cairn_mono_ms() < gone->hold_until_ms || (gone->awaited && up->locked.offers_awaited);
 }
 
-bool cairn_up_lost_holds_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
+bool cairn_up_ended_holds_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     uint32_t left = 0;
-    for (const struct cairn_up_lost *at = up->locked.lost; at; at = at->next)
+    for (const struct cairn_up_ended *at = up->locked.ended; at; at = at->next)
         if (at->attempt == attempt && !holds(up, at)) left++;
     return attempt->users > left;
 }
@@ -142,54 +143,54 @@ bool cairn_up_lost_holds_locked(struct cairn_up *up, const struct cairn_up_attem
 /* ---- looking ---- */
 
 /* True when the end of its process was news. */
-static bool look(struct cairn_up_lost *lost) {
-    struct pollfd process = {.fd = lost->process, .events = POLLIN};
-    if (lost->process < 0 || poll(&process, 1, 0) <= 0) return false;
-    cairn_fd_close_at(&lost->process);
-    lost->process = -1;
-    lost->ended = true;
-    const struct cairn_up_attempt *attempt = lost->attempt;
-    if (lost->bye) /* the usual end */
+static bool look(struct cairn_up_ended *gone) {
+    struct pollfd process = {.fd = gone->process, .events = POLLIN};
+    if (gone->process < 0 || poll(&process, 1, 0) <= 0) return false;
+    cairn_fd_close_at(&gone->process);
+    gone->process = -1;
+    gone->ended = true;
+    const struct cairn_up_attempt *attempt = gone->attempt;
+    if (gone->bye) /* the usual end */
         cairn_log(INFO, "session.over", "run=%s attempt=%" PRIu64 " rank=%u", attempt->run_text,
-                  attempt->grant.attempt, lost->rank);
+                  attempt->grant.attempt, gone->rank);
     else
         cairn_log(WARN, "session.lost", "run=%s attempt=%" PRIu64 " rank=%u", attempt->run_text,
-                  attempt->grant.attempt, lost->rank);
+                  attempt->grant.attempt, gone->rank);
     return true;
 }
 
 /* Q56: is nothing of that rank under way any more? */
-static bool is_settled(const struct cairn_up *up, const struct cairn_up_lost *lost) {
+static bool is_settled(const struct cairn_up *up, const struct cairn_up_ended *gone) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
-        if (save->attempt == lost->attempt && save->rank == lost->rank &&
+        if (save->attempt == gone->attempt && save->rank == gone->rank &&
             cairn_up_save_state_owes_end(&save->state))
             return false;
     }
     return true;
 }
 
-static bool is_over(const struct cairn_up *up, const struct cairn_up_lost *lost) {
-    bool unseen = !lost->ended && lost->process < 0;
-    return lost->attempt->stale || lost->attempt->foreign.code != CAIRN_OK ||
-           (unseen && !holds(up, lost));
+static bool is_over(const struct cairn_up *up, const struct cairn_up_ended *gone) {
+    bool unseen = !gone->ended && gone->process < 0;
+    return gone->attempt->stale || gone->attempt->foreign.code != CAIRN_OK ||
+           (unseen && !holds(up, gone));
 }
 
-bool cairn_up_lost_tick(struct cairn_up *up) {
+bool cairn_up_ended_tick(struct cairn_up *up) {
     bool news = false;
     cairn_lock_take(&up->lock);
-    for (struct cairn_up_lost **at = &up->locked.lost; *at;) {
-        struct cairn_up_lost *lost = *at;
-        if (is_over(up, lost)) {
+    for (struct cairn_up_ended **at = &up->locked.ended; *at;) {
+        struct cairn_up_ended *gone = *at;
+        if (is_over(up, gone)) {
             drop(up, at);
             continue;
         }
-        at = &lost->next;
-        (void)look(lost);
-        if (!lost->ended || lost->taken) continue;
-        enum said say = is_settled(up, lost) ? SAID_SETTLED : SAID_ENDED;
-        news |= say > lost->said;
-        lost->said = say;
+        at = &gone->next;
+        (void)look(gone);
+        if (!gone->ended || gone->taken) continue;
+        enum said say = is_settled(up, gone) ? SAID_SETTLED : SAID_ENDED;
+        news |= say > gone->said;
+        gone->said = say;
     }
     cairn_lock_give(&up->lock);
     return news;
@@ -197,9 +198,9 @@ bool cairn_up_lost_tick(struct cairn_up *up) {
 
 /* ---- reporting ---- */
 
-json_t *cairn_up_lost_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
+json_t *cairn_up_ended_ranks_locked(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     json_t *ranks = json_array();
-    for (struct cairn_up_lost *at = up->locked.lost; at; at = at->next) {
+    for (struct cairn_up_ended *at = up->locked.ended; at; at = at->next) {
         (void)look(at);
         if (at->ended && !strcmp(at->attempt->run_text, attempt->run_text) &&
             at->attempt->grant.attempt == attempt->grant.attempt)
@@ -208,9 +209,9 @@ json_t *cairn_up_lost_ranks_locked(struct cairn_up *up, const struct cairn_up_at
     return ranks;
 }
 
-json_t *cairn_up_lost_report_locked(struct cairn_up *up) {
+json_t *cairn_up_ended_report_locked(struct cairn_up *up) {
     json_t *report = json_array();
-    for (struct cairn_up_lost *at = up->locked.lost; at && report; at = at->next) {
+    for (struct cairn_up_ended *at = up->locked.ended; at && report; at = at->next) {
         (void)look(at);
         if (!at->ended || at->taken || at->attempt->stale) continue;
         json_t *item = CAIRN_PACK(node_ended, .grant = at->attempt->text, .rank = at->rank,
@@ -222,36 +223,36 @@ json_t *cairn_up_lost_report_locked(struct cairn_up *up) {
     return report;
 }
 
-static struct cairn_up_lost *find(struct cairn_up *up, const json_t *item) {
+static struct cairn_up_ended *find(struct cairn_up *up, const json_t *item) {
     const char *grant = json_string_value(json_object_get(item, "grant"));
     json_int_t rank = json_integer_value(json_object_get(item, "rank"));
-    struct cairn_up_lost *at = grant ? up->locked.lost : NULL;
+    struct cairn_up_ended *at = grant ? up->locked.ended : NULL;
     while (at && (!at->ended || at->rank != rank || strcmp(at->attempt->text, grant) != 0))
         at = at->next;
     return at;
 }
 
-void cairn_up_lost_taken(struct cairn_up *up, const json_t *report, const json_t *indexes) {
+void cairn_up_ended_taken(struct cairn_up *up, const json_t *report, const json_t *indexes) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < json_array_size(indexes); i++) {
         json_int_t index = json_integer_value(json_array_get(indexes, i));
-        struct cairn_up_lost *lost =
+        struct cairn_up_ended *gone =
             find(up, index < 0 ? NULL : json_array_get(report, (size_t)index));
-        if (!lost) continue;
-        lost->taken = true;
-        close_entry(up, &lost->entry);
+        if (!gone) continue;
+        gone->taken = true;
+        close_entry(up, &gone->entry);
     }
 }
 
-void cairn_up_lost_again(struct cairn_up *up) {
+void cairn_up_ended_again(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
-    for (struct cairn_up_lost *at = up->locked.lost; at; at = at->next) {
+    for (struct cairn_up_ended *at = up->locked.ended; at; at = at->next) {
         at->taken = false;
         at->said = SAID_NOTHING;
     }
 }
 
-void cairn_up_lost_free(struct cairn_up *up) {
+void cairn_up_ended_free(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
-    while (up->locked.lost) unlink_at(up, &up->locked.lost);
+    while (up->locked.ended) unlink_at(up, &up->locked.ended);
 }
