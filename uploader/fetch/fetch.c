@@ -65,7 +65,7 @@ static void reading_free(struct cairn_up_reading *reading) {
     cairn_up_version_leave(reading->version);
     cairn_up_window_leave(reading->window);
     free(reading->pieces);
-    free(reading->scraps);
+    free(reading->fragments);
     free(reading);
 }
 
@@ -169,11 +169,12 @@ static enum cairn_code judge(struct cairn_up_get *get, struct cairn_error *err) 
     return cairn_within(err, code, "%s", text);
 }
 
-static void place_scraps(const struct cairn_up_get *get) {
-    for (size_t i = 0; i < get->piece->scrap_count; i++) {
-        const struct cairn_up_scrap *scrap = &get->reading->scraps[get->piece->scrap_first + i];
-        memcpy(get->reading->window->memory.data + scrap->at, get->bounce->data + scrap->from,
-               scrap->bytes);
+static void place_fragments(const struct cairn_up_get *get) {
+    for (size_t i = 0; i < get->piece->fragment_count; i++) {
+        const struct cairn_up_fragment *fragment =
+            &get->reading->fragments[get->piece->fragment_first + i];
+        memcpy(get->reading->window->memory.data + fragment->at, get->bounce->data + fragment->from,
+               fragment->bytes);
     }
 }
 
@@ -185,7 +186,7 @@ static void finish(struct cairn_up_reader *reader, struct cairn_up_get *get) {
         submit(reader, get);
         return;
     }
-    if (code == CAIRN_OK && get->bounce) place_scraps(get);
+    if (code == CAIRN_OK && get->bounce) place_fragments(get);
     give_bounce(reader->fetch, get->bounce);
     piece_over(reader->fetch, get->reading, code, &error);
     free(get);
@@ -256,7 +257,7 @@ enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_u
     enum cairn_code code = cairn_up_fetch_plan(reading, ranges, count, err);
     if (code != CAIRN_OK) {
         free(reading->pieces);
-        free(reading->scraps);
+        free(reading->fragments);
         free(reading);
         return code;
     }

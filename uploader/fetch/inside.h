@@ -16,7 +16,7 @@
 #define CAIRN_UP_BOUNCES_PER_READER 4        /* one block each */
 
 /* A part of one block that somebody wants. */
-struct cairn_up_scrap {
+struct cairn_up_fragment {
     uint32_t shard;
     uint64_t block;
     uint32_t from, bytes;
@@ -26,17 +26,17 @@ struct cairn_up_scrap {
 struct cairn_up_piece {
     uint32_t shard;
     uint64_t offset, bytes;
-    bool bounced; /* one block, then scraps are copied */
+    bool bounced; /* one block, then fragments are copied */
     uint64_t at;  /* in the window, when not bounced */
-    size_t scrap_first, scrap_count;
+    size_t fragment_first, fragment_count;
 };
 struct cairn_up_reading {
     struct cairn_up_reading *next;
     struct cairn_up_version *version;
     struct cairn_up_window *window;
     struct cairn_up_piece *pieces;
-    struct cairn_up_scrap *scraps;
-    size_t piece_count, scrap_count;
+    struct cairn_up_fragment *fragments;
+    size_t piece_count, fragment_count;
     void (*done)(void *owner, enum cairn_code code, const struct cairn_error *why);
     void *owner;
     /* locked by uploader_fetch */
@@ -46,7 +46,7 @@ struct cairn_up_reading {
 };
 /* What came wrong is read once more (S17). */
 void cairn_up_fetch_tell_again(const char *key, const struct cairn_error *why);
-/* Fills pieces and scraps. Ranges are sorted and joined here. */
+/* Fills pieces and fragments. Ranges are sorted and joined here. */
 enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     const struct cairn_up_range *ranges, size_t count,
                                     struct cairn_error *err) CAIRN_MUST_USE;

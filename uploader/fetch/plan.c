@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges are sorted and joined, then cut: whole blocks go straight into the window, the ends are
- * scraps that are gathered per block. */
+ * fragments that are gathered per block. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static int by_place(const void *a, const void *b) {
 }
 
 static int by_block(const void *a, const void *b) {
-    const struct cairn_up_scrap *x = a, *y = b;
+    const struct cairn_up_fragment *x = a, *y = b;
     if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
     if (x->block != y->block) return x->block < y->block ? -1 : 1;
     return 0;
@@ -71,10 +71,10 @@ static enum cairn_code add_piece(struct cairn_up_reading *reading, size_t *capac
     return CAIRN_OK;
 }
 
-static void add_scrap(struct cairn_up_reading *reading, const struct cairn_up_range *range,
-                      uint64_t from, uint64_t end) {
+static void add_fragment(struct cairn_up_reading *reading, const struct cairn_up_range *range,
+                         uint64_t from, uint64_t end) {
     if (from >= end) return;
-    reading->scraps[reading->scrap_count++] = (struct cairn_up_scrap){
+    reading->fragments[reading->fragment_count++] = (struct cairn_up_fragment){
         .shard = range->shard,
         .block = from / CAIRN_BLOCK_BYTES,
         .from = (uint32_t)(from % CAIRN_BLOCK_BYTES),
@@ -90,8 +90,8 @@ static enum cairn_code cut(struct cairn_up_reading *reading, const struct cairn_
     struct cairn_plan_range whole =
         cairn_plan_range_within((struct cairn_plan_range){range->offset, end}, size);
     uint64_t first = whole.begin, last = whole.end;
-    add_scrap(reading, range, range->offset, first); /* without a whole block: up to a border */
-    add_scrap(reading, range, last, end);
+    add_fragment(reading, range, range->offset, first); /* without a whole block: up to a border */
+    add_fragment(reading, range, last, end);
     for (uint64_t at = first; at < last; at += CAIRN_UP_PIECE_BYTES) {
         struct cairn_up_piece piece = {
             .shard = range->shard,
@@ -104,22 +104,22 @@ static enum cairn_code cut(struct cairn_up_reading *reading, const struct cairn_
     return CAIRN_OK;
 }
 
-static enum cairn_code gather_scraps(struct cairn_up_reading *reading, size_t *capacity,
-                                     struct cairn_error *err) {
-    qsort(reading->scraps, reading->scrap_count, sizeof(*reading->scraps), by_block);
-    for (size_t i = 0; i < reading->scrap_count;) {
+static enum cairn_code gather_fragments(struct cairn_up_reading *reading, size_t *capacity,
+                                        struct cairn_error *err) {
+    qsort(reading->fragments, reading->fragment_count, sizeof(*reading->fragments), by_block);
+    for (size_t i = 0; i < reading->fragment_count;) {
         size_t first = i;
-        const struct cairn_up_scrap *scrap = &reading->scraps[first];
-        while (i < reading->scrap_count && !by_block(&reading->scraps[i], scrap)) i++;
-        uint64_t size = reading->version->manifest.shards[scrap->shard].size_bytes;
-        uint64_t offset = scrap->block * CAIRN_BLOCK_BYTES;
+        const struct cairn_up_fragment *fragment = &reading->fragments[first];
+        while (i < reading->fragment_count && !by_block(&reading->fragments[i], fragment)) i++;
+        uint64_t size = reading->version->manifest.shards[fragment->shard].size_bytes;
+        uint64_t offset = fragment->block * CAIRN_BLOCK_BYTES;
         struct cairn_up_piece piece = {
-            .shard = scrap->shard,
+            .shard = fragment->shard,
             .offset = offset,
             .bytes = cairn_min_u64(CAIRN_BLOCK_BYTES, size - offset),
             .bounced = true,
-            .scrap_first = first,
-            .scrap_count = i - first,
+            .fragment_first = first,
+            .fragment_count = i - first,
         };
         CAIRN_TRY(add_piece(reading, capacity, &piece, err));
     }
@@ -130,8 +130,8 @@ enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     const struct cairn_up_range *ranges, size_t count,
                                     struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct cairn_up_range *sorted = calloc(count + 1, sizeof(*sorted));
-    reading->scraps = calloc(2 * count + 1, sizeof(*reading->scraps));
-    if (!sorted || !reading->scraps) return no_memory(err);
+    reading->fragments = calloc(2 * count + 1, sizeof(*reading->fragments));
+    if (!sorted || !reading->fragments) return no_memory(err);
     for (size_t i = 0; i < count; i++) {
         CAIRN_TRY(check(reading, &ranges[i], err));
         sorted[i] = ranges[i];
@@ -140,5 +140,5 @@ enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
     count = join(sorted, count);
     size_t capacity = 0;
     for (size_t i = 0; i < count; i++) CAIRN_TRY(cut(reading, &sorted[i], &capacity, err));
-    return gather_scraps(reading, &capacity, err);
+    return gather_fragments(reading, &capacity, err);
 }
