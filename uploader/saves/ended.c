@@ -142,7 +142,7 @@ bool cairn_up_ended_holds_locked(struct cairn_up *up, const struct cairn_up_atte
 
 /* ---- looking ---- */
 
-/* True when the end of its process was news. */
+/* True when the process has ended since the last look. */
 static bool look(struct cairn_up_ended *gone) {
     struct pollfd process = {.fd = gone->process, .events = POLLIN};
     if (gone->process < 0 || poll(&process, 1, 0) <= 0) return false;
@@ -177,7 +177,7 @@ static bool is_over(const struct cairn_up *up, const struct cairn_up_ended *gone
 }
 
 bool cairn_up_ended_tick(struct cairn_up *up) {
-    bool news = false;
+    bool due = false;
     cairn_lock_take(&up->lock);
     for (struct cairn_up_ended **at = &up->locked.ended; *at;) {
         struct cairn_up_ended *gone = *at;
@@ -189,11 +189,11 @@ bool cairn_up_ended_tick(struct cairn_up *up) {
         (void)look(gone);
         if (!gone->ended || gone->taken) continue;
         enum said say = is_settled(up, gone) ? SAID_SETTLED : SAID_ENDED;
-        news |= say > gone->said;
+        due |= say > gone->said;
         gone->said = say;
     }
     cairn_lock_give(&up->lock);
-    return news;
+    return due;
 }
 
 /* ---- reporting ---- */

@@ -52,7 +52,7 @@ json_t *cairn_up_ended_report_locked(struct cairn_up *up);
 void cairn_up_ended_taken(struct cairn_up *up, const json_t *report, const json_t *indexes);
 /* The server has another catalog. */
 void cairn_up_ended_again(struct cairn_up *up);
-/* Looks at the processes; true: there is news that the next heartbeat should bring at once. Cheap
+/* Looks at the processes; true: a heartbeat is due at once, to report an end. Cheap
  * when there are none. */
 bool cairn_up_ended_tick(struct cairn_up *up) CAIRN_MUST_USE;
 void cairn_up_ended_free(struct cairn_up *up);

@@ -78,14 +78,14 @@ static enum cairn_code ask_end(struct cairn_up_batch *batch, struct cairn_error 
     enum cairn_code code = call(batch, "GET", tail.data, NULL, &reply, err);
     enum cairn_up_refusal refusal =
         code == CAIRN_OK ? CAIRN_UP_ENDED : cairn_up_refusal_of(code, err->http_status, false);
-    struct cairn_up_news news;
-    cairn_up_news_read(reply, &news);
+    struct cairn_up_version_status found;
+    cairn_up_version_status_read(reply, &found);
     if (refusal == CAIRN_UP_PASSING) return code;
     if (refusal == CAIRN_UP_UNKNOWN) {
         unknown_all(batch);
     } else if (code == CAIRN_OK) {
         CAIRN_HOLD(&batch->up->lock);
-        cairn_up_verdict_version_locked(batch->up, batch->due->version, &news);
+        cairn_up_outcome_version_locked(batch->up, batch->due->version, &found);
     } else { /* only what was committed can be deleted */
         over_all(batch, code == CAIRN_DELETED ? CAIRN_UP_COMMITTED : CAIRN_UP_ABORTED, err);
     }
@@ -131,22 +131,22 @@ static enum cairn_code begins_body(struct cairn_up_batch *batch, json_t **ret,
 
 static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const json_t *json,
                         const struct cairn_msg_begin_result *result) {
-    struct cairn_up_news news;
-    cairn_up_news_read(json, &news);
+    struct cairn_up_version_status found;
+    cairn_up_version_status_read(json, &found);
     cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_BEGIN);
     if (result->problem) {
         bool detailed = json_is_string(json_object_get(result->problem, "detail"));
-        cairn_failure_get(result->problem, detailed ? "detail" : "title", &news.why);
+        cairn_failure_get(result->problem, detailed ? "detail" : "title", &found.why);
         /* no row: it never can be */
         if (!result->state && result->status >= 400 && result->status < 500) {
-            news.why.http_status = (int)result->status;
-            if (!news.why.code) news.why.code = CAIRN_INVALID;
-            cairn_up_save_end_locked(up, save, CAIRN_UP_REFUSED, &news.why);
+            found.why.http_status = (int)result->status;
+            if (!found.why.code) found.why.code = CAIRN_INVALID;
+            cairn_up_save_end_locked(up, save, CAIRN_UP_REFUSED, &found.why);
             return;
         }
     }
-    if (!strcmp(news.state, "committed")) news.recorded = true; /* only then it is shown so */
-    (void)cairn_up_verdict_news_locked(up, save, &news);
+    if (!strcmp(found.state, "committed")) found.recorded = true; /* only then it is shown so */
+    (void)cairn_up_outcome_apply_locked(up, save, &found);
 }
 
 /* A batch of which one result cannot be read is as if it had not been answered. */
@@ -206,9 +206,9 @@ static void fail_told(struct cairn_up_batch *batch, const json_t *reply) {
     struct cairn_up_save *save = cairn_up_save_find_locked(up, batch->due->entry);
     if (!save) return;
     cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_FAIL);
-    struct cairn_up_news news;
-    cairn_up_news_read(reply, &news);
-    (void)cairn_up_verdict_news_locked(up, save, &news);
+    struct cairn_up_version_status found;
+    cairn_up_version_status_read(reply, &found);
+    (void)cairn_up_outcome_apply_locked(up, save, &found);
 }
 
 enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_error *err) {
@@ -328,8 +328,8 @@ static enum cairn_code list_all(struct cairn_up_batch *batch, struct listing *li
 static void apply_listing(struct cairn_up_batch *batch, const struct listing *listing,
                           const json_t *reply) {
     struct cairn_up *up = batch->up;
-    struct cairn_up_news news;
-    cairn_up_news_read(reply, &news);
+    struct cairn_up_version_status found;
+    cairn_up_version_status_read(reply, &found);
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < listing->sealed_count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(up, listing->sealed[i]);
@@ -341,7 +341,7 @@ static void apply_listing(struct cairn_up_batch *batch, const struct listing *li
         struct cairn_up_shard *shard = save->shards[listing->listed[i].index];
         cairn_up_save_state_shard_registered(&save->state, &shard->phase);
     }
-    cairn_up_verdict_version_locked(up, batch->due->version, &news);
+    cairn_up_outcome_version_locked(up, batch->due->version, &found);
 }
 
 /* ---- tables (Q33) ---- */

@@ -8,12 +8,12 @@
  *          2   a refusal that is nobody's in particular is found by asking for each save alone.
  * Limits:  see uploader/server/outbox.h.
  * Threads: the outbox's thread only.
- * Next:    uploader/server/outbox.c; uploader/server/verdict.h.
+ * Next:    uploader/server/outbox.c; uploader/server/outcome.h.
  */
 #pragma once
 
 #include "api/rest.h"
-#include "uploader/server/verdict.h"
+#include "uploader/server/outcome.h"
 
 /* Copied from a save, so that it may go meanwhile. */
 struct cairn_up_due_save {

@@ -13,8 +13,8 @@
 #include "uploader/journal/journal.h"
 #include "uploader/saves/ended.h"
 #include "uploader/server/inside.h"
+#include "uploader/server/outcome.h"
 #include "uploader/server/passed.h"
-#include "uploader/server/verdict.h"
 
 #define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
 
@@ -122,7 +122,7 @@ static void apply_fenced(struct cairn_up *up, const json_t *fenced) {
         if (cairn_msg_node_fenced_read(json_array_get(fenced, i), "/fenced", &told, NULL)) continue;
         CAIRN_HOLD(&up->lock);
         /* `attempt` is the fenced one: all up to it are stale. */
-        cairn_up_verdict_fence_locked(up, told.run, told.attempt + 1);
+        cairn_up_outcome_fence_locked(up, told.run, told.attempt + 1);
     }
 }
 
@@ -130,11 +130,11 @@ static void apply_versions(struct cairn_up *up, const json_t *versions) {
     for (size_t i = 0; i < json_array_size(versions); i++) {
         const json_t *item = json_array_get(versions, i);
         struct cairn_msg_brief told = {0};
-        struct cairn_up_news news;
+        struct cairn_up_version_status found;
         if (cairn_msg_brief_read(item, "/versions", &told, NULL) != CAIRN_OK) continue;
-        cairn_up_news_read(item, &news);
+        cairn_up_version_status_read(item, &found);
         CAIRN_HOLD(&up->lock);
-        cairn_up_verdict_version_locked(up, told.version, &news);
+        cairn_up_outcome_version_locked(up, told.version, &found);
     }
 }
 
@@ -165,7 +165,7 @@ static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json
         cairn_fail(&why, cairn_code_from_slug(told.code), "the server does not take this grant: %s",
                    told.detail);
         CAIRN_HOLD(&up->lock);
-        cairn_up_verdict_foreign_locked(up, attempt.grant, &why);
+        cairn_up_outcome_foreign_locked(up, attempt.grant, &why);
     }
 }
 

@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "uploader/server/heartbeat.h"
 #include "uploader/server/inside.h"
-#include "uploader/server/verdict.h"
+#include "uploader/server/outcome.h"
 
 #define IDLE_MS 1000 /* a watcher looks by itself, too */
 #define PATIENT_WAIT_MS 2000
@@ -59,7 +59,7 @@ static void unknown_version(struct cairn_up *up, const char *version) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (!strcmp(save->place.id.text, version)) cairn_up_save_tell_again_locked(up, save);
     }
-    cairn_up_verdict_forgotten_locked(up, version, NULL);
+    cairn_up_outcome_forgotten_locked(up, version, NULL);
 }
 
 /* ---- asking ---- */
@@ -76,11 +76,11 @@ static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
                                            (uint32_t)wait_ms + 10000, &reply, err);
     code = cairn_up_heard(watcher->rest, code, err);
     if (code == CAIRN_OK) {
-        struct cairn_up_news news;
-        cairn_up_news_read(reply, &news);
+        struct cairn_up_version_status found;
+        cairn_up_version_status_read(reply, &found);
         CAIRN_HOLD(&up->lock);
-        cairn_up_verdict_version_locked(up, watcher->version, &news);
-        cairn_up_verdict_forgotten_locked(up, watcher->version, &news);
+        cairn_up_outcome_version_locked(up, watcher->version, &found);
+        cairn_up_outcome_forgotten_locked(up, watcher->version, &found);
         return CAIRN_OK;
     }
     enum cairn_up_refusal refusal = cairn_up_refusal_of(code, err->http_status, false);
@@ -90,10 +90,10 @@ static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
     }
     if (refusal != CAIRN_UP_ENDED) return code;
     /* Only what was committed can be deleted. */
-    struct cairn_up_news news = {.state = code == CAIRN_DELETED ? "deleting" : "aborting",
-                                 .why = *err};
+    struct cairn_up_version_status found = {
+        .state = code == CAIRN_DELETED ? "deleting" : "aborting", .why = *err};
     CAIRN_HOLD(&up->lock);
-    cairn_up_verdict_version_locked(up, watcher->version, &news);
+    cairn_up_outcome_version_locked(up, watcher->version, &found);
     return CAIRN_OK;
 }
 

@@ -12,7 +12,7 @@
  *               everything be told again, after a fresh look at every object.
  * Limits:  CAIRN_UP_WATCHERS threads and one for the heartbeat.
  * Threads: its own; poke and hurry may be called by any.
- * Next:    uploader/server/verdict.h.
+ * Next:    uploader/server/outcome.h.
  */
 #pragma once
 

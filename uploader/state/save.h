@@ -152,7 +152,7 @@ bool cairn_up_save_state_end_is_untold(const struct cairn_up_save_state *save);
 bool cairn_up_save_state_owes_end(const struct cairn_up_save_state *save);
 /* Q3: what a heartbeat counts as unsent. */
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save);
-/* The server answered it. An answer that is overtaken by news (unknown, fail) changes nothing. */
+/* The server answered it. An answer that unknown or a fail has overtaken changes nothing. */
 void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told what);
 /* The server does not know the version (Q19): begin again. True: its durable shards are looked at
  * now; those of a save that is being staged are looked at when it is sealed (Q47). */

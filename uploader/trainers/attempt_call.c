@@ -17,7 +17,7 @@
 #include "uploader/journal/journal.h"
 #include "uploader/saves/ended.h"
 #include "uploader/send/store_check.h"
-#include "uploader/server/verdict.h"
+#include "uploader/server/outcome.h"
 #include "uploader/server/watch.h"
 
 #define RETRY_PAUSE_MS 100
@@ -157,7 +157,7 @@ enum cairn_code cairn_up_attempt_call_settle(struct cairn_up_attempt_call *call,
     CAIRN_TRY(cairn_up_journal_append(up->journal, &record, 1, err));
     CAIRN_HOLD(&up->lock);
     CAIRN_TRY(cairn_up_attempt_join(up, call->grant, &call->attempt, err));
-    cairn_up_verdict_fence_locked(up, call->run_text, grant.attempt);
+    cairn_up_outcome_fence_locked(up, call->run_text, grant.attempt);
     return CAIRN_OK;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verdict: what the server's words mean for the saves of this node.
+ * outcome: what the server's words mean for the saves of this node.
  *
- * Why:     the same news (committed, aborted, fenced, unknown) comes as answers to begins, seals,
+ * Why:     the same state (committed, aborted, fenced, unknown) comes as answers to begins, seals,
  *          registrations, heartbeats and waits; it must mean the same everywhere.
  * Promise: Q6   an error is final, passing, or a fail, by one table.
  *          Q40  committed beats a fail of ours that came later.
@@ -15,31 +15,31 @@
 #include "api/rest.h"
 #include "uploader/saves/save.h"
 
-struct cairn_up_news { /* of one version */
+struct cairn_up_version_status { /* of one version */
     const char *state; /* "open", "committed", "aborting", "deleting", "gone" */
     bool recorded;
     bool was_committed;     /* it has a commit time */
     bool whole;             /* all ranks sealed, all shards registered; only watchers hear of it */
     struct cairn_error why; /* of one that was given up; code CAIRN_OK: none is known */
 };
-void cairn_up_news_read(const json_t *version, struct cairn_up_news *ret);
+void cairn_up_version_status_read(const json_t *version, struct cairn_up_version_status *ret);
 /* True when the save is over now. */
-bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *save,
-                                  const struct cairn_up_news *news);
+bool cairn_up_outcome_apply_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                   const struct cairn_up_version_status *found);
 /* All saves of a version. */
-void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
-                                     const struct cairn_up_news *news);
+void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
+                                     const struct cairn_up_version_status *found);
 /* What a watcher heard of a version's saves that the journal does not have. They end when the
  * version is over; one that is open and not whole lacks what nobody can bring any more, so they
- * fail. news NULL: the server does not know it. */
-void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
-                                       const struct cairn_up_news *news);
+ * fail. found NULL: the server does not know it. */
+void cairn_up_outcome_forgotten_locked(struct cairn_up *up, const char *version,
+                                       const struct cairn_up_version_status *found);
 /* The server refuses that grant for good (Q49): what was to be written under it ends. */
-void cairn_up_verdict_foreign_locked(struct cairn_up *up, const char *grant,
+void cairn_up_outcome_foreign_locked(struct cairn_up *up, const char *grant,
                                      const struct cairn_error *why);
 /* A newer attempt of the run is there: all of the older ones is over, but for saves that may have
  * been committed; the watchers ask about those. */
-void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest);
+void cairn_up_outcome_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest);
 
 enum cairn_up_refusal {
     CAIRN_UP_PASSING, /* ask again later */

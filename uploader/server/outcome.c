@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One table for refusals, one for states. */
-#include "uploader/server/verdict.h"
+#include "uploader/server/outcome.h"
 
 #include <inttypes.h>
 
@@ -52,9 +52,9 @@ static bool is_whole(const json_t *version) {
            json_equal(ranks, json_object_get(version, "ranks_sealed"));
 }
 
-void cairn_up_news_read(const json_t *version, struct cairn_up_news *ret) {
+void cairn_up_version_status_read(const json_t *version, struct cairn_up_version_status *ret) {
     const char *state = json_string_value(json_object_get(version, "state"));
-    *ret = (struct cairn_up_news){
+    *ret = (struct cairn_up_version_status){
         .state = state ? state : "",
         .recorded = json_is_true(json_object_get(version, "recorded")),
         .was_committed = json_is_string(json_object_get(version, "committed_at")),
@@ -77,54 +77,54 @@ static bool is_ours(const struct cairn_up_save *save, const char *reason) {
     return !reason[0] || strstr(reason, start);
 }
 
-bool cairn_up_verdict_news_locked(struct cairn_up *up, struct cairn_up_save *save,
-                                  const struct cairn_up_news *news) {
-    bool committed = !strcmp(news->state, "committed") && news->recorded;
-    bool left = !strcmp(news->state, "deleting") || !strcmp(news->state, "gone");
-    if (committed || !strcmp(news->state, "deleting") ||
-        (left && (news->was_committed || news->recorded))) {
+bool cairn_up_outcome_apply_locked(struct cairn_up *up, struct cairn_up_save *save,
+                                   const struct cairn_up_version_status *found) {
+    bool committed = !strcmp(found->state, "committed") && found->recorded;
+    bool left = !strcmp(found->state, "deleting") || !strcmp(found->state, "gone");
+    if (committed || !strcmp(found->state, "deleting") ||
+        (left && (found->was_committed || found->recorded))) {
         cairn_up_save_over_locked(up, save, CAIRN_UP_COMMITTED, CAIRN_OK, "");
         return true;
     }
-    if (!left && strcmp(news->state, "aborting") != 0) return false;
-    if (cairn_up_save_state_is_failing(&save->state) && is_ours(save, news->why.message)) {
+    if (!left && strcmp(found->state, "aborting") != 0) return false;
+    if (cairn_up_save_state_is_failing(&save->state) && is_ours(save, found->why.message)) {
         cairn_up_save_end_locked(up, save, CAIRN_UP_FAILED, &save->why);
         return true;
     }
-    struct cairn_error why = news->why;
+    struct cairn_error why = found->why;
     if (why.code == CAIRN_OK || why.code == CAIRN_INTERNAL) why.code = CAIRN_ABORTED;
     if (!why.message[0]) cairn_fail(&why, why.code, "the version was given up");
     cairn_up_save_end_locked(up, save, end_of(why.code), &why);
     return true;
 }
 
-void cairn_up_verdict_version_locked(struct cairn_up *up, const char *version,
-                                     const struct cairn_up_news *news) {
+void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
+                                     const struct cairn_up_version_status *found) {
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->state.phase != CAIRN_UP_PHASE_OVER && !strcmp(save->place.id.text, version))
-            (void)cairn_up_verdict_news_locked(up, save, news);
+            (void)cairn_up_outcome_apply_locked(up, save, found);
     }
 }
 
-void cairn_up_verdict_forgotten_locked(struct cairn_up *up, const char *version,
-                                       const struct cairn_up_news *news) {
+void cairn_up_outcome_forgotten_locked(struct cairn_up *up, const char *version,
+                                       const struct cairn_up_version_status *found) {
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->state.phase != CAIRN_UP_PHASE_ASKING || strcmp(save->place.id.text, version) != 0)
             continue;
-        if (!news)
+        if (!found)
             cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, CAIRN_SOURCE_GONE,
                                       "neither the uploader's journal nor the server knows it");
-        else if (!strcmp(news->state, "open") && !news->whole)
+        else if (!strcmp(found->state, "open") && !found->whole)
             cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
                                       "the uploader came back without its journal");
     }
 }
 
-void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest) {
+void cairn_up_outcome_fence_locked(struct cairn_up *up, const char *run_text, uint64_t newest) {
     for (struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
         if (!strcmp(at->run_text, run_text) && at->grant.attempt < newest) at->stale = true;
     }
@@ -139,7 +139,7 @@ void cairn_up_verdict_fence_locked(struct cairn_up *up, const char *run_text, ui
     }
 }
 
-void cairn_up_verdict_foreign_locked(struct cairn_up *up, const char *grant,
+void cairn_up_outcome_foreign_locked(struct cairn_up *up, const char *grant,
                                      const struct cairn_error *why) {
     struct cairn_up_attempt *attempt = up->locked.attempts;
     while (attempt && strcmp(attempt->text, grant) != 0) attempt = attempt->next;
