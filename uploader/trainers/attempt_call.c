@@ -380,10 +380,11 @@ struct cairn_up_attempt_call *cairn_up_attempt_call_new(const struct cairn_up_se
 }
 
 enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
-                                    const struct cairn_up_ask *ask, struct cairn_error *err) {
+                                    const struct cairn_up_request *request,
+                                    struct cairn_error *err) {
     struct cairn_msg_attempt told = {
         .resume = "latest", .incarnation = "", .wait_staged_ms = CAIRN_UP_WAIT_STAGED_MS};
-    CAIRN_TRY(cairn_msg_attempt_read(ask->frame->message, "", &told, err));
+    CAIRN_TRY(cairn_msg_attempt_read(request->frame->message, "", &told, err));
     if (session->read_only)
         return cairn_fail(err, CAIRN_INVALID, "a read-only session opens no attempt");
     if (session->attempt || session->attempting)
@@ -392,7 +393,7 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     struct cairn_up_attempt_call *call =
         cairn_up_attempt_call_new(session, told.job, told.resume, told.incarnation);
     if (!call) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
-    call->request = ask->request;
+    call->request = request->id;
     call->wait_ms = told.wait_staged_ms;
     call->counts = json_deep_copy(told.counts);
     cairn_lock_take(&session->up->lock);

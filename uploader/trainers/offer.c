@@ -326,22 +326,23 @@ static enum cairn_code read_saves(struct offering *offering, const json_t *saves
     return CAIRN_OK;
 }
 
-static enum cairn_code read_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                  struct offering *offering, struct cairn_error *err) {
+static enum cairn_code read_offer(struct cairn_up_session *session,
+                                  const struct cairn_up_request *request, struct offering *offering,
+                                  struct cairn_error *err) {
     struct cairn_msg_offer told = {.resume = "latest", .incarnation = ""};
-    CAIRN_TRY(cairn_msg_offer_read(ask->frame->message, "", &told, err));
+    CAIRN_TRY(cairn_msg_offer_read(request->frame->message, "", &told, err));
     offering->attempt = told.attempt;
     (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), told.nonce);
     CAIRN_TRY(read_saves(offering, told.saves, err));
     offering->call = cairn_up_attempt_call_new(session, told.job, told.resume, told.incarnation);
     if (!offering->call) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
-    offering->call->request = ask->request;
+    offering->call->request = request->id;
     offering->call->counts = json_deep_copy(told.counts);
-    return read_slabs(offering, told.slabs, ask->frame, err);
+    return read_slabs(offering, told.slabs, request->frame, err);
 }
 
-enum cairn_code cairn_up_on_offer(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                  struct cairn_error *err) {
+enum cairn_code cairn_up_on_offer(struct cairn_up_session *session,
+                                  const struct cairn_up_request *request, struct cairn_error *err) {
     if (session->attempt || session->attempting || session->reserved || session->reserving)
         return cairn_fail(err, CAIRN_PROTOCOL, "an offer comes right after hello");
     struct offering *offering = calloc(1, sizeof(*offering));
@@ -350,7 +351,7 @@ enum cairn_code cairn_up_on_offer(struct cairn_up_session *session, const struct
         offering->slabs[i].fd = -1;
         offering->slabs[i].memory.fd = -1;
     }
-    enum cairn_code code = read_offer(session, ask, offering, err);
+    enum cairn_code code = read_offer(session, request, offering, err);
     if (code == CAIRN_OK)
         code = cairn_up_tasks_add(session->up->tasks, offer_task, offering_free, offering, err);
     if (code != CAIRN_OK)

@@ -14,7 +14,7 @@
 #include "uploader/trainers/session.h"
 
 /* One question on its way through a helper. */
-struct asking {
+struct pending {
     struct cairn_up *up;
     struct cairn_up_letter letter;
     uint64_t conn;
@@ -32,38 +32,39 @@ struct asking {
     json_t *reply;
 };
 
-static void asking_free(void *owner) {
-    struct asking *asking = owner;
-    cairn_up_version_leave(asking->version);
-    cairn_up_window_leave(asking->window);
-    json_decref(asking->reply);
-    free(asking);
+static void pending_free(void *owner) {
+    struct pending *pending = owner;
+    cairn_up_version_leave(pending->version);
+    cairn_up_window_leave(pending->window);
+    json_decref(pending->reply);
+    free(pending);
 }
 
-static struct asking *asking_new(const struct cairn_up_session *session,
-                                 const struct cairn_up_ask *ask, struct cairn_error *err) {
-    struct asking *asking = calloc(1, sizeof(*asking));
-    if (!asking) {
+static struct pending *pending_new(const struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
+                                   struct cairn_error *err) {
+    struct pending *pending = calloc(1, sizeof(*pending));
+    if (!pending) {
         cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
         return NULL;
     }
-    asking->up = session->up;
-    asking->conn = session->conn;
-    asking->request = ask->request;
-    asking->name = session->name;
-    return asking;
+    pending->up = session->up;
+    pending->conn = session->conn;
+    pending->request = request->id;
+    pending->name = session->name;
+    return pending;
 }
 
-static enum cairn_code hand_over(struct asking *asking,
+static enum cairn_code hand_over(struct pending *pending,
                                  void (*run)(struct cairn_up_helper *helper, void *owner),
                                  struct cairn_error *err) {
-    enum cairn_code code = cairn_up_tasks_add(asking->up->tasks, run, asking_free, asking, err);
-    if (code != CAIRN_OK) asking_free(asking);
+    enum cairn_code code = cairn_up_tasks_add(pending->up->tasks, run, pending_free, pending, err);
+    if (code != CAIRN_OK) pending_free(pending);
     return code;
 }
 
-static void refuse(struct asking *asking) {
-    cairn_up_mail_refuse(asking->up->mail, asking->conn, asking->request, &asking->error);
+static void refuse(struct pending *pending) {
+    cairn_up_mail_refuse(pending->up->mail, pending->conn, pending->request, &pending->error);
 }
 
 /* ---- restore ---- */
@@ -76,25 +77,25 @@ static int free_restore(const struct cairn_up_session *session) {
 }
 
 static void restore_done(void *owner, struct cairn_up_session *session) {
-    struct asking *asking = owner;
+    struct pending *pending = owner;
     int place = session ? free_restore(session) : -1;
     int fd = -1;
-    if (asking->code == CAIRN_OK && session && place < 0)
-        asking->code =
-            cairn_fail(&asking->error, CAIRN_BUSY, "at most %d restores at once in a session",
+    if (pending->code == CAIRN_OK && session && place < 0)
+        pending->code =
+            cairn_fail(&pending->error, CAIRN_BUSY, "at most %d restores at once in a session",
                        CAIRN_UP_RESTORES_MAX);
-    if (asking->code == CAIRN_OK && session) {
-        fd = fcntl(asking->version->documents_fd, F_DUPFD_CLOEXEC, 0);
+    if (pending->code == CAIRN_OK && session) {
+        fd = fcntl(pending->version->documents_fd, F_DUPFD_CLOEXEC, 0);
         if (fd < 0)
-            asking->code = cairn_fail_errno(&asking->error, "a descriptor for the manifest");
+            pending->code = cairn_fail_errno(&pending->error, "a descriptor for the manifest");
     }
-    if (asking->code != CAIRN_OK) refuse(asking);
-    if (asking->code == CAIRN_OK && session) {
-        struct cairn_up_version *version = CAIRN_TAKE(asking->version);
+    if (pending->code != CAIRN_OK) refuse(pending);
+    if (pending->code == CAIRN_OK && session) {
+        struct cairn_up_version *version = CAIRN_TAKE(pending->version);
         session->restores[place].number = ++session->restore_last;
         session->restores[place].version = version;
         cairn_up_mail_answer_fds(
-            asking->up->mail, asking->conn, asking->request,
+            pending->up->mail, pending->conn, pending->request,
             CAIRN_PACK(
                 restored, .restore = session->restore_last, .version = version->place.id.text,
                 .step = version->place.step, .attempt = version->manifest.origin.attempt,
@@ -102,44 +103,46 @@ static void restore_done(void *owner, struct cairn_up_session *session) {
                 .manifest_bytes = version->manifest_bytes, .layout_bytes = version->layout_bytes),
             &fd, 1);
     }
-    asking_free(asking);
+    pending_free(pending);
 }
 
 static void restore_task(struct cairn_up_helper *helper, void *owner) {
-    struct asking *asking = owner;
+    struct pending *pending = owner;
     struct cairn_up_version_wish wish = {
-        .name = &asking->name,
-        .ref = asking->ref,
-        .known_version = asking->known_version,
-        .known_step = asking->known_step,
+        .name = &pending->name,
+        .ref = pending->ref,
+        .known_version = pending->known_version,
+        .known_step = pending->known_step,
     };
-    asking->code = cairn_up_version_load(helper, &wish, &asking->version, &asking->error);
-    if (asking->code == CAIRN_OK && asking->insists &&
-        strcmp(asking->version->manifest.format_tag, asking->format) != 0)
-        asking->code = cairn_fail(
-            &asking->error, CAIRN_UNSUPPORTED, "%s has format \"%.64s\", wanted: \"%s\"",
-            asking->version->place.id.text, asking->version->manifest.format_tag, asking->format);
-    cairn_up_mail_call(helper->up->mail, asking->conn, restore_done, asking, &asking->letter);
+    pending->code = cairn_up_version_load(helper, &wish, &pending->version, &pending->error);
+    if (pending->code == CAIRN_OK && pending->insists &&
+        strcmp(pending->version->manifest.format_tag, pending->format) != 0)
+        pending->code =
+            cairn_fail(&pending->error, CAIRN_UNSUPPORTED,
+                       "%s has format \"%.64s\", wanted: \"%s\"", pending->version->place.id.text,
+                       pending->version->manifest.format_tag, pending->format);
+    cairn_up_mail_call(helper->up->mail, pending->conn, restore_done, pending, &pending->letter);
 }
 
 enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
-                                    const struct cairn_up_ask *ask, struct cairn_error *err) {
+                                    const struct cairn_up_request *request,
+                                    struct cairn_error *err) {
     struct cairn_msg_restore told = {.ref = "latest"};
-    CAIRN_TRY(cairn_msg_restore_read(ask->frame->message, "", &told, err));
+    CAIRN_TRY(cairn_msg_restore_read(request->frame->message, "", &told, err));
     if (!strcmp(told.ref, "resume")) {
         if (!session->resume_version[0])
             return cairn_fail(err, CAIRN_NOT_FOUND, "this attempt resumed from nothing");
         told.ref = session->resume_version;
     }
-    struct asking *asking = asking_new(session, ask, err);
-    if (!asking) return CAIRN_NO_MEMORY;
-    (void)cairn_text_copy(asking->ref, sizeof(asking->ref), told.ref);
-    asking->insists = told.format != NULL;
-    (void)cairn_text_copy(asking->format, sizeof(asking->format), told.format ? told.format : "");
-    (void)cairn_text_copy(asking->known_version, sizeof(asking->known_version),
+    struct pending *pending = pending_new(session, request, err);
+    if (!pending) return CAIRN_NO_MEMORY;
+    (void)cairn_text_copy(pending->ref, sizeof(pending->ref), told.ref);
+    pending->insists = told.format != NULL;
+    (void)cairn_text_copy(pending->format, sizeof(pending->format), told.format ? told.format : "");
+    (void)cairn_text_copy(pending->known_version, sizeof(pending->known_version),
                           session->resume_version);
-    asking->known_step = session->resume_step;
-    return hand_over(asking, restore_task, err);
+    pending->known_step = session->resume_step;
+    return hand_over(pending, restore_task, err);
 }
 
 static int find_restore(const struct cairn_up_session *session, uint64_t number) {
@@ -154,14 +157,15 @@ static enum cairn_code no_restore(uint64_t number, struct cairn_error *err) {
 }
 
 enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
-                                    const struct cairn_up_ask *ask, struct cairn_error *err) {
+                                    const struct cairn_up_request *request,
+                                    struct cairn_error *err) {
     struct cairn_msg_release told = {0};
-    CAIRN_TRY(cairn_msg_release_read(ask->frame->message, "", &told, err));
+    CAIRN_TRY(cairn_msg_release_read(request->frame->message, "", &told, err));
     int place = find_restore(session, told.restore);
     if (place < 0) return no_restore(told.restore, err);
     session->restores[place].number = 0;
     cairn_up_version_leave(CAIRN_TAKE(session->restores[place].version));
-    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, CAIRN_PACK(ok, 0));
+    cairn_up_mail_answer(session->up->mail, session->conn, request->id, CAIRN_PACK(ok, 0));
     return CAIRN_OK;
 }
 
@@ -189,40 +193,43 @@ void cairn_up_session_drop_restores(struct cairn_up_session *session) {
 /* ---- window ---- */
 
 static void window_done(void *owner, struct cairn_up_session *session) {
-    struct asking *asking = owner;
+    struct pending *pending = owner;
     int fd = -1;
-    if (asking->code == CAIRN_OK && session && session->window)
-        asking->code = cairn_fail(&asking->error, CAIRN_PROTOCOL, "a second window");
-    if (asking->code == CAIRN_OK && session) {
-        fd = fcntl(asking->window->memory.fd, F_DUPFD_CLOEXEC, 0);
-        if (fd < 0) asking->code = cairn_fail_errno(&asking->error, "a descriptor for the window");
+    if (pending->code == CAIRN_OK && session && session->window)
+        pending->code = cairn_fail(&pending->error, CAIRN_PROTOCOL, "a second window");
+    if (pending->code == CAIRN_OK && session) {
+        fd = fcntl(pending->window->memory.fd, F_DUPFD_CLOEXEC, 0);
+        if (fd < 0)
+            pending->code = cairn_fail_errno(&pending->error, "a descriptor for the window");
     }
-    if (asking->code != CAIRN_OK) refuse(asking);
-    if (asking->code == CAIRN_OK && session) {
-        session->window = CAIRN_TAKE(asking->window);
+    if (pending->code != CAIRN_OK) refuse(pending);
+    if (pending->code == CAIRN_OK && session) {
+        session->window = CAIRN_TAKE(pending->window);
         cairn_up_mail_answer_fds(
-            asking->up->mail, asking->conn, asking->request,
+            pending->up->mail, pending->conn, pending->request,
             CAIRN_PACK(window_given, .window = 1, .bytes = session->window->memory.size_bytes), &fd,
             1);
     }
-    asking_free(asking);
+    pending_free(pending);
 }
 
 static void window_task(struct cairn_up_helper *helper, void *owner) {
-    struct asking *asking = owner;
-    asking->code = cairn_up_window_new(helper->up, asking->bytes, &asking->window, &asking->error);
-    cairn_up_mail_call(helper->up->mail, asking->conn, window_done, asking, &asking->letter);
+    struct pending *pending = owner;
+    pending->code =
+        cairn_up_window_new(helper->up, pending->bytes, &pending->window, &pending->error);
+    cairn_up_mail_call(helper->up->mail, pending->conn, window_done, pending, &pending->letter);
 }
 
-enum cairn_code cairn_up_on_window(struct cairn_up_session *session, const struct cairn_up_ask *ask,
+enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
                                    struct cairn_error *err) {
     struct cairn_msg_window told = {0};
-    CAIRN_TRY(cairn_msg_window_read(ask->frame->message, "", &told, err));
+    CAIRN_TRY(cairn_msg_window_read(request->frame->message, "", &told, err));
     if (session->window) return cairn_fail(err, CAIRN_INVALID, "this session has a window already");
-    struct asking *asking = asking_new(session, ask, err);
-    if (!asking) return CAIRN_NO_MEMORY;
-    asking->bytes = told.bytes;
-    return hand_over(asking, window_task, err);
+    struct pending *pending = pending_new(session, request, err);
+    if (!pending) return CAIRN_NO_MEMORY;
+    pending->bytes = told.bytes;
+    return hand_over(pending, window_task, err);
 }
 
 /* ---- read ---- */
@@ -261,11 +268,11 @@ static enum cairn_code read_ranges(const json_t *array, struct cairn_up_range **
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_up_on_read(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                 struct cairn_error *err) {
+enum cairn_code cairn_up_on_read(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_msg_read told = {0};
     size_t count = 0;
-    CAIRN_TRY(cairn_msg_read_read(ask->frame->message, "", &told, err));
+    CAIRN_TRY(cairn_msg_read_read(request->frame->message, "", &told, err));
     int place = find_restore(session, told.restore);
     if (place < 0) return no_restore(told.restore, err);
     if (!session->window) return cairn_fail(err, CAIRN_INVALID, "this session has no window");
@@ -273,7 +280,7 @@ enum cairn_code cairn_up_on_read(struct cairn_up_session *session, const struct 
     CAIRN_TRY(read_ranges(told.ranges, &ranges, &count, err));
     struct reply_to *reply = calloc(1, sizeof(*reply));
     if (!reply) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
-    *reply = (struct reply_to){session->up, session->conn, ask->request};
+    *reply = (struct reply_to){session->up, session->conn, request->id};
     enum cairn_code code =
         cairn_up_fetch_read(session->up->fetch, session->restores[place].version, session->window,
                             ranges, count, read_done, reply, err);
@@ -284,45 +291,45 @@ enum cairn_code cairn_up_on_read(struct cairn_up_session *session, const struct 
 /* ---- list ---- */
 
 static void list_done(void *owner, struct cairn_up_session *session) {
-    struct asking *asking = owner;
+    struct pending *pending = owner;
     (void)session;
-    if (asking->code == CAIRN_OK)
-        cairn_up_mail_answer(asking->up->mail, asking->conn, asking->request,
-                             CAIRN_PACK(listed, .reply = asking->reply));
+    if (pending->code == CAIRN_OK)
+        cairn_up_mail_answer(pending->up->mail, pending->conn, pending->request,
+                             CAIRN_PACK(listed, .reply = pending->reply));
     else
-        refuse(asking);
-    asking_free(asking);
+        refuse(pending);
+    pending_free(pending);
 }
 
-static enum cairn_code ask_list(struct cairn_up_helper *helper, struct asking *asking,
+static enum cairn_code ask_list(struct cairn_up_helper *helper, struct pending *pending,
                                 struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
-                               asking->name.project, asking->name.run, asking->limit));
-    if (asking->cursor[0]) {
+                               pending->name.project, pending->name.run, pending->limit));
+    if (pending->cursor[0]) {
         CAIRN_TRY(cairn_buf_append_text(&path, "&cursor=", err));
-        CAIRN_TRY(cairn_percent_encode(cairn_view_of(asking->cursor), false, &path, err));
+        CAIRN_TRY(cairn_percent_encode(cairn_view_of(pending->cursor), false, &path, err));
     }
-    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &asking->reply, err));
-    return asking->reply ? CAIRN_OK
-                         : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
+    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &pending->reply, err));
+    return pending->reply ? CAIRN_OK
+                          : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
 }
 
 static void list_task(struct cairn_up_helper *helper, void *owner) {
-    struct asking *asking = owner;
-    asking->code = ask_list(helper, asking, &asking->error);
-    cairn_up_mail_call(helper->up->mail, asking->conn, list_done, asking, &asking->letter);
+    struct pending *pending = owner;
+    pending->code = ask_list(helper, pending, &pending->error);
+    cairn_up_mail_call(helper->up->mail, pending->conn, list_done, pending, &pending->letter);
 }
 
-enum cairn_code cairn_up_on_list(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                 struct cairn_error *err) {
+enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_msg_list told = {.limit = 100, .cursor = ""};
-    CAIRN_TRY(cairn_msg_list_read(ask->frame->message, "", &told, err));
-    struct asking *asking = asking_new(session, ask, err);
-    if (!asking) return CAIRN_NO_MEMORY;
-    asking->limit = told.limit;
-    (void)cairn_text_copy(asking->cursor, sizeof(asking->cursor), told.cursor);
-    return hand_over(asking, list_task, err);
+    CAIRN_TRY(cairn_msg_list_read(request->frame->message, "", &told, err));
+    struct pending *pending = pending_new(session, request, err);
+    if (!pending) return CAIRN_NO_MEMORY;
+    pending->limit = told.limit;
+    (void)cairn_text_copy(pending->cursor, sizeof(pending->cursor), told.cursor);
+    return hand_over(pending, list_task, err);
 }

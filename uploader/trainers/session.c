@@ -34,11 +34,11 @@ static enum cairn_code check_hello(const struct cairn_up_session *session, uint6
     return CAIRN_OK;
 }
 
-static enum cairn_code on_hello(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                struct cairn_error *err) {
+static enum cairn_code on_hello(struct cairn_up_session *session,
+                                const struct cairn_up_request *request, struct cairn_error *err) {
     if (session->greeted) return cairn_fail(err, CAIRN_PROTOCOL, "a second hello");
     struct cairn_msg_hello told = {.world_size = 1, .local_world_size = 1, .proc = ""};
-    CAIRN_TRY(cairn_msg_hello_read(ask->frame->message, "", &told, err));
+    CAIRN_TRY(cairn_msg_hello_read(request->frame->message, "", &told, err));
     session->rank = told.rank;
     session->world_size = told.world_size;
     session->local_world_size = told.local_world_size;
@@ -58,7 +58,7 @@ static enum cairn_code on_hello(struct cairn_up_session *session, const struct c
     }
     cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn,
               told.run, session->rank, (int)session->pid);
-    cairn_up_mail_answer(session->up->mail, session->conn, ask->request,
+    cairn_up_mail_answer(session->up->mail, session->conn, request->id,
                          CAIRN_PACK(welcome, .version = session->version, .session = session->uuid,
                                     .node = session->up->places.node,
                                     .uploader = CAIRN_UP_VERSION));
@@ -68,8 +68,8 @@ static enum cairn_code on_hello(struct cairn_up_session *session, const struct c
 /* ---- saves ---- */
 
 static struct cairn_up_reply reply_of(const struct cairn_up_session *session,
-                                      const struct cairn_up_ask *ask) {
-    return (struct cairn_up_reply){session->conn, ask->request};
+                                      const struct cairn_up_request *request) {
+    return (struct cairn_up_reply){session->conn, request->id};
 }
 
 static enum cairn_code read_begin(struct cairn_up_session *session, const json_t *message,
@@ -116,73 +116,75 @@ static void read_why(const json_t *message, const char *fallback, struct cairn_e
     if (!ret->message[0]) (void)cairn_fail(ret, ret->code, "%s", fallback);
 }
 
-static enum cairn_code on_begin(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                struct cairn_error *err) {
+static enum cairn_code on_begin(struct cairn_up_session *session,
+                                const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_up_begin begin = {0};
-    CAIRN_TRY(read_begin(session, ask->frame->message, &begin, err));
+    CAIRN_TRY(read_begin(session, request->frame->message, &begin, err));
     begin.number = ++session->save_last;
     fail_passed(session, &begin, counted_before(session, begin.step));
-    return cairn_up_save_begin(session->up, &begin, reply_of(session, ask), err);
+    return cairn_up_save_begin(session->up, &begin, reply_of(session, request), err);
 }
 
-static enum cairn_code on_count(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                struct cairn_error *err) {
+static enum cairn_code on_count(struct cairn_up_session *session,
+                                const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_up_begin begin = {0};
     struct cairn_error why;
-    CAIRN_TRY(read_begin(session, ask->frame->message, &begin, err));
-    read_why(ask->frame->message, "the save could not be begun", &why);
+    CAIRN_TRY(read_begin(session, request->frame->message, &begin, err));
+    read_why(request->frame->message, "the save could not be begun", &why);
     begin.conn = 0; /* no event is due */
-    return cairn_up_save_count(session->up, &begin, &why, reply_of(session, ask), err);
+    return cairn_up_save_count(session->up, &begin, &why, reply_of(session, request), err);
 }
 
-static enum cairn_code answer_ok(struct cairn_up_session *session, const struct cairn_up_ask *ask) {
-    cairn_up_mail_answer(session->up->mail, session->conn, ask->request, CAIRN_PACK(ok, 0));
+static enum cairn_code answer_ok(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request) {
+    cairn_up_mail_answer(session->up->mail, session->conn, request->id, CAIRN_PACK(ok, 0));
     return CAIRN_OK;
 }
 
-static enum cairn_code on_stage(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                struct cairn_error *err) {
-    CAIRN_TRY(cairn_up_save_stage(session->up, session->conn, ask->frame->message, err));
-    return answer_ok(session, ask);
+static enum cairn_code on_stage(struct cairn_up_session *session,
+                                const struct cairn_up_request *request, struct cairn_error *err) {
+    CAIRN_TRY(cairn_up_save_stage(session->up, session->conn, request->frame->message, err));
+    return answer_ok(session, request);
 }
 
-static enum cairn_code on_file(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                               struct cairn_error *err) {
-    if (ask->frame->fd_count != 1)
+static enum cairn_code on_file(struct cairn_up_session *session,
+                               const struct cairn_up_request *request, struct cairn_error *err) {
+    if (request->frame->fd_count != 1)
         return cairn_fail(err, CAIRN_PROTOCOL, "file: %s came, one is due",
-                          cairn_counted(ask->frame->fd_count, "descriptor").text);
-    int fd = ask->frame->fds[0];
-    ask->frame->fds[0] = -1;
-    CAIRN_TRY(cairn_up_save_file(session->up, session->conn, ask->frame->message, fd, err));
-    return answer_ok(session, ask);
+                          cairn_counted(request->frame->fd_count, "descriptor").text);
+    int fd = request->frame->fds[0];
+    request->frame->fds[0] = -1;
+    CAIRN_TRY(cairn_up_save_file(session->up, session->conn, request->frame->message, fd, err));
+    return answer_ok(session, request);
 }
 
-static enum cairn_code on_staged(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                 struct cairn_error *err) {
-    enum cairn_code code = cairn_up_save_staged(session->up, session->conn, ask->frame->message,
-                                                cairn_buf_view(&ask->frame->blob), err);
+static enum cairn_code on_staged(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
+    enum cairn_code code = cairn_up_save_staged(session->up, session->conn, request->frame->message,
+                                                cairn_buf_view(&request->frame->blob), err);
     /* It has no answer that could carry an error. */
     if (code != CAIRN_OK) return cairn_fail(err, CAIRN_PROTOCOL, "staged is wrong");
     return CAIRN_OK;
 }
 
-static enum cairn_code on_seal(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                               struct cairn_error *err) {
-    return cairn_up_save_seal(session->up, ask->frame->message, cairn_buf_view(&ask->frame->blob),
-                              reply_of(session, ask), err);
+static enum cairn_code on_seal(struct cairn_up_session *session,
+                               const struct cairn_up_request *request, struct cairn_error *err) {
+    return cairn_up_save_seal(session->up, request->frame->message,
+                              cairn_buf_view(&request->frame->blob), reply_of(session, request),
+                              err);
 }
 
-static enum cairn_code on_fail(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                               struct cairn_error *err) {
+static enum cairn_code on_fail(struct cairn_up_session *session,
+                               const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_msg_fail told = {0};
     struct cairn_error why;
-    CAIRN_TRY(cairn_msg_fail_read(ask->frame->message, "", &told, err));
-    read_why(ask->frame->message, "given up by the trainer", &why);
-    return cairn_up_save_fail(session->up, told.save, &why, reply_of(session, ask), err);
+    CAIRN_TRY(cairn_msg_fail_read(request->frame->message, "", &told, err));
+    read_why(request->frame->message, "given up by the trainer", &why);
+    return cairn_up_save_fail(session->up, told.save, &why, reply_of(session, request), err);
 }
 
-static enum cairn_code on_mapped(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                 struct cairn_error *err) {
+static enum cairn_code on_mapped(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_up *up = session->up;
     cairn_lock_take(&up->lock);
     enum cairn_code code = CAIRN_OK;
@@ -191,22 +193,22 @@ static enum cairn_code on_mapped(struct cairn_up_session *session, const struct 
         if (slab && slab->memory.writable) code = cairn_slab_freeze(&slab->memory, err);
     }
     cairn_lock_give(&up->lock);
-    return code == CAIRN_OK ? answer_ok(session, ask) : code;
+    return code == CAIRN_OK ? answer_ok(session, request) : code;
 }
 
-static enum cairn_code on_bye(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                              struct cairn_error *err) {
+static enum cairn_code on_bye(struct cairn_up_session *session,
+                              const struct cairn_up_request *request, struct cairn_error *err) {
     (void)err;
     session->leaving = session->said_bye = true;
-    CAIRN_TRY(answer_ok(session, ask));
+    CAIRN_TRY(answer_ok(session, request));
     cairn_up_mail_hang_up(session->up->mail, session->conn);
     return CAIRN_OK;
 }
 
 /* ---- dispatch ---- */
 
-typedef enum cairn_code handler(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                struct cairn_error *err);
+typedef enum cairn_code handler(struct cairn_up_session *session,
+                                const struct cairn_up_request *request, struct cairn_error *err);
 
 static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_hello] = on_hello,
@@ -235,19 +237,19 @@ enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct 
     if (!message) return cairn_fail(err, CAIRN_PROTOCOL, "unknown message \"%.64s\"", frame->name);
     if (session->leaving) return cairn_fail(err, CAIRN_PROTOCOL, "%s after bye", frame->name);
     CAIRN_ASSERT(handlers[message]);
-    struct cairn_up_ask ask = {.frame = frame};
+    struct cairn_up_request request = {.frame = frame};
     bool answered = cairn_message_form(message)->group == CAIRN_MESSAGE_REQUEST;
-    uint64_t request = 0;
-    const struct cairn_json_field id = {"id", CAIRN_JSON_U64, answered, &request, INT64_MAX >> 1};
+    uint64_t number = 0;
+    const struct cairn_json_field id = {"id", CAIRN_JSON_U64, answered, &number, INT64_MAX >> 1};
     if (cairn_json_read(frame->message, "", &id, 1, true, err) != CAIRN_OK)
         return cairn_fail(err, CAIRN_PROTOCOL, "%s without an id", frame->name);
-    ask.request = (int64_t)request;
+    request.id = (int64_t)number;
     if (!session->greeted && message != CAIRN_MESSAGE_hello)
         return cairn_fail(err, CAIRN_PROTOCOL, "%s before hello", frame->name);
     struct cairn_error error = {0};
-    enum cairn_code code = handlers[message](session, &ask, &error);
+    enum cairn_code code = handlers[message](session, &request, &error);
     if (code == CAIRN_OK) return CAIRN_OK;
-    if (answered) cairn_up_mail_refuse(session->up->mail, session->conn, ask.request, &error);
+    if (answered) cairn_up_mail_refuse(session->up->mail, session->conn, request.id, &error);
     if (code != CAIRN_PROTOCOL) return CAIRN_OK;
     /* The error is still delivered, then the connection ends. */
     uint64_t unsaid = 0;

@@ -86,10 +86,10 @@ static void slabs_decided(struct cairn_up_slab_wish *wish) {
     cairn_up_mail_call(up->mail, wish->conn, slabs_done, reserving, &reserving->letter);
 }
 
-enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct cairn_up_ask *ask,
-                                  struct cairn_error *err) {
+enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
+                                  const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_msg_slabs told = {.wait_staged_ms = CAIRN_UP_WAIT_STAGED_MS};
-    CAIRN_TRY(cairn_msg_slabs_read(ask->frame->message, "", &told, err));
+    CAIRN_TRY(cairn_msg_slabs_read(request->frame->message, "", &told, err));
     if (!session->attempt)
         return cairn_fail(err, CAIRN_PROTOCOL, "slabs before the attempt was opened");
     if (!session->bytes)
@@ -99,7 +99,7 @@ enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session, const struct
     struct reserving *reserving = calloc(1, sizeof(*reserving));
     if (!reserving) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for slabs");
     reserving->up = session->up;
-    reserving->request = ask->request;
+    reserving->request = request->id;
     reserving->wish = (struct cairn_up_slab_wish){
         .conn = session->conn,
         .attempt = session->attempt,
