@@ -14,7 +14,7 @@ struct cairn_up_mail {
     struct cairn_lock lock; /* uploader_mail */
     struct {
         struct cairn_up_letter *first, **last;
-        struct cairn_up_untold untold; /* there was no memory for a message */
+        struct cairn_up_undelivered undelivered; /* there was no memory for a message */
     } locked;
 };
 
@@ -78,14 +78,14 @@ static void deliver_later(struct cairn_up_mail *mail, struct cairn_up_letter *le
 }
 
 /* U04: the end of the connection says that much, and needs no memory. */
-static void leave_untold(struct cairn_up_mail *mail, uint64_t conn) {
+static void leave_undelivered(struct cairn_up_mail *mail, uint64_t conn) {
     if (!conn) return;
     cairn_lock_take(&mail->lock);
-    struct cairn_up_untold *untold = &mail->locked.untold;
-    if (untold->count < CAIRN_UP_UNTOLD_MAX)
-        untold->conns[untold->count++] = conn;
+    struct cairn_up_undelivered *undelivered = &mail->locked.undelivered;
+    if (undelivered->count < CAIRN_UP_UNDELIVERED_MAX)
+        undelivered->conns[undelivered->count++] = conn;
     else
-        untold->all = true;
+        undelivered->all = true;
     cairn_lock_give(&mail->lock);
     cairn_up_mail_wake(mail);
 }
@@ -96,7 +96,7 @@ static struct cairn_up_message *message_new(struct cairn_up_mail *mail, uint64_t
     if (message)
         message->letter.conn = conn;
     else
-        leave_untold(mail, conn);
+        leave_undelivered(mail, conn);
     return message;
 }
 
@@ -104,7 +104,7 @@ static void post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message
                  const int *take_fds, size_t fd_count) {
     CAIRN_ASSERT(fd_count <= CAIRN_NET_FDS_MAX);
     struct cairn_up_message *message = conn && take_message ? message_new(mail, conn) : NULL;
-    if (!take_message) leave_untold(mail, conn);
+    if (!take_message) leave_undelivered(mail, conn);
     if (!message) {
         json_decref(take_message);
         for (size_t i = 0; i < fd_count; i++) close(take_fds[i]);
@@ -170,9 +170,9 @@ struct cairn_up_letter *cairn_up_mail_take(struct cairn_up_mail *mail) {
     return first;
 }
 
-void cairn_up_mail_untold(struct cairn_up_mail *mail, struct cairn_up_untold *ret) {
+void cairn_up_mail_undelivered(struct cairn_up_mail *mail, struct cairn_up_undelivered *ret) {
     CAIRN_HOLD(&mail->lock);
-    *ret = mail->locked.untold;
-    mail->locked.untold.count = 0;
-    mail->locked.untold.all = false;
+    *ret = mail->locked.undelivered;
+    mail->locked.undelivered.count = 0;
+    mail->locked.undelivered.all = false;
 }

@@ -10,8 +10,8 @@
  *               answer that does not come, and an event that is missing would be believed not to
  *               have happened.
  *          U09  every letter is run once, with NULL at the latest when the mail box is freed.
- * Limits:  CAIRN_UP_UNTOLD_MAX connections of U04 by number; with more of them, all end.
- * Threads: post, call, answer, refuse and hang_up: any, locked by uploader_mail. take and untold:
+ * Limits:  CAIRN_UP_UNDELIVERED_MAX connections of U04 by number; with more of them, all end.
+ * Threads: post, call, answer, refuse, hang_up: any, locked by uploader_mail. take, undelivered:
  *          the socket's.
  * Next:    uploader/trainers/socket.c carries it out.
  */
@@ -21,7 +21,7 @@
 #include "common/json.h"
 #include "common/net.h"
 
-#define CAIRN_UP_UNTOLD_MAX 64
+#define CAIRN_UP_UNDELIVERED_MAX 64
 
 struct cairn_up_mail;
 struct cairn_up_session;
@@ -74,9 +74,9 @@ void cairn_up_mail_wake(struct cairn_up_mail *mail);
 /* All letters, oldest first; the caller runs or frees each. */
 struct cairn_up_letter *cairn_up_mail_take(struct cairn_up_mail *mail);
 /* Connections of U04 since the last call. */
-struct cairn_up_untold {
-    uint64_t conns[CAIRN_UP_UNTOLD_MAX];
+struct cairn_up_undelivered {
+    uint64_t conns[CAIRN_UP_UNDELIVERED_MAX];
     size_t count;
     bool all; /* more than fit */
 };
-void cairn_up_mail_untold(struct cairn_up_mail *mail, struct cairn_up_untold *ret);
+void cairn_up_mail_undelivered(struct cairn_up_mail *mail, struct cairn_up_undelivered *ret);

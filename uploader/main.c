@@ -25,7 +25,7 @@ static const char usage[] =
     "  cairn-uploader --store /mnt/checkpoints --memory-budget 200GiB\n"
     "  cairn-uploader --print-config\n"
     "  cairn-uploader --print-docs                     (the settings as docs/config.md has them)\n"
-    "  cairn-uploader --store ... --print-journal      (what a stopped one still owes)\n"
+    "  cairn-uploader --store ... --print-journal      (what a stopped one has not finished)\n"
     "\n"
     "SIGTERM: nothing new is taken, what was staged is sent within drain_timeout, the rest stays "
     "in\n"

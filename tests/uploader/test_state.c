@@ -44,11 +44,11 @@ TEST(v28_a_fail_after_the_seal_loses_to_a_commit_alone) { /* Q44 */
     struct cairn_up_save_state save = begun(1);
     (void)cairn_up_save_state_move(&save, CAIRN_UP_EVENT_SEAL);
     EXPECT(cairn_up_save_state_move(&save, CAIRN_UP_EVENT_WRITTEN) & CAIRN_UP_DUE_ANSWER_SEAL);
-    cairn_up_save_state_answered(&save, CAIRN_UP_TOLD_BEGIN);
-    cairn_up_save_state_answered(&save, CAIRN_UP_TOLD_SEAL);
+    cairn_up_save_state_answered(&save, CAIRN_UP_REPORTED_BEGIN);
+    cairn_up_save_state_answered(&save, CAIRN_UP_REPORTED_SEAL);
     uint32_t due = cairn_up_save_state_move(&save, CAIRN_UP_EVENT_FAIL);
     EXPECT(due & CAIRN_UP_DUE_RECORD_FAIL && due & CAIRN_UP_DUE_GIVE_UP_SHARDS);
-    EXPECT(cairn_up_save_state_tells(&save) == CAIRN_UP_TELL_FAIL);
+    EXPECT(cairn_up_save_state_report_due(&save) == CAIRN_UP_REPORT_FAIL);
     struct cairn_up_save_past past = {.staged = true, .sealed = true, .failed = true, .sent = true};
     cairn_up_save_state_recover(7, &past, &save);
     EXPECT(save.phase == CAIRN_UP_PHASE_CANCELLED);
@@ -60,7 +60,7 @@ TEST(v28_a_fail_after_the_seal_loses_to_a_commit_alone) { /* Q44 */
 TEST(v29_an_unwritten_record_is_never_followed_by_sealed) { /* Q45 */
     struct cairn_up_save_state save = begun(1);
     uint32_t due = cairn_up_save_state_move(&save, CAIRN_UP_EVENT_UNWRITTEN);
-    EXPECT(!(due & CAIRN_UP_DUE_RECORD_FAIL) && due & CAIRN_UP_DUE_TELL_SERVER);
+    EXPECT(!(due & CAIRN_UP_DUE_RECORD_FAIL) && due & CAIRN_UP_DUE_REPORT);
     EXPECT(!cairn_up_save_state_admits(&save, CAIRN_UP_EVENT_SEAL));
     save = begun(1);
     (void)cairn_up_save_state_move(&save, CAIRN_UP_EVENT_SEAL);

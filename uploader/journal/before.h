@@ -2,7 +2,7 @@
 /*
  * before: journals of formats 1 and 2, read so that they can be written anew (P15).
  *
- * Why:     a node is updated while its journal owes saves.
+ * Why:     a node is updated while its journal holds saves that are not over.
  * Promise: 1   format 1: records one after the other, from the first byte. Format 2: groups, each
  *              with u32le magic, u32le CRC32C of the rest of the head, u64le sequence, u64le size,
  *              u32le CRC32C of the records, u32le 0, records.

@@ -3,7 +3,7 @@
  * journal: what this node must remember when its uploader dies, in one append-only file.
  *
  * Why:     a trainer goes on training as soon as its save is staged; from then on only this file
- *          knows which bytes are owed to which version, under which token and upload id.
+ *          knows which bytes belong to which version, under which token and upload id.
  * Promise: 1   when append returns CAIRN_OK (or done() is called with it), the records and all that
  *              were posted before them are on the disk. Records of one call are written together
  *              and come back in order.

@@ -2,7 +2,7 @@
 /*
  * show: what the journal of a stopped uploader still holds, one JSON line per record.
  *
- * Why:     an operator wants to know what a node owes before its disk is thrown away.
+ * Why:     an operator must know which saves a node has not finished before its disk is dropped.
  * Promise: 1   prints the live records in file order and changes nothing but a torn tail.
  * Limits:  the uploader of that node must not be running (CAIRN_CONFLICT).
  * Threads: main thread.

@@ -118,7 +118,7 @@ enum cairn_code cairn_up_save_passed_locked(struct cairn_up *up, const struct ca
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(
         cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), begin, &save, err));
-    cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_BEGIN); /* it has just named it */
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_BEGIN); /* it has just named it */
     count_new(up, save, why, (struct cairn_up_reply){0});
     return CAIRN_OK;
 }

@@ -164,7 +164,7 @@ static bool is_settled(const struct cairn_up *up, const struct cairn_up_ended *g
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
         if (save->attempt == gone->attempt && save->rank == gone->rank &&
-            cairn_up_save_state_owes_end(&save->state))
+            cairn_up_save_state_end_is_unheard(&save->state))
             return false;
     }
     return true;

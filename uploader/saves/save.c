@@ -323,7 +323,7 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     if (due & CAIRN_UP_DUE_VERDICT) say_verdict(up, save);
     if (due & CAIRN_UP_DUE_ANSWER_FAIL) answer_fail(up, save);
     if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) give_up_shards(up, save);
-    if (due & CAIRN_UP_DUE_TELL_SERVER) cairn_up_wakeup_raise(&up->outbox_work);
+    if (due & CAIRN_UP_DUE_REPORT) cairn_up_wakeup_raise(&up->outbox_work);
     if (due & CAIRN_UP_DUE_LOOK_AGAIN) look_again(up, save);
     if (due & CAIRN_UP_DUE_SAY_DURABLE) say_durable(up, save);
     if (due & CAIRN_UP_DUE_FREE_SLAB) give_slab(up, save);
@@ -411,7 +411,7 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
         up, save, end == CAIRN_UP_COMMITTED ? CAIRN_UP_EVENT_COMMITTED : CAIRN_UP_EVENT_ENDED);
 }
 
-void cairn_up_save_tell_again_locked(struct cairn_up *up, struct cairn_up_save *save) {
+void cairn_up_save_report_again_locked(struct cairn_up *up, struct cairn_up_save *save) {
     if (cairn_up_save_state_unknown(&save->state) || !CAIRN_RULE(Q47)) look_again(up, save);
     cairn_up_wakeup_raise(&up->outbox_work);
 }

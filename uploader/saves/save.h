@@ -14,7 +14,7 @@
  * Limits:  65,536 shards a save.
  * Threads: all fields are locked by uploader_state unless they are called fixed. Functions ending
  *          in _locked need it held; the others take it.
- * Next:    uploader/server/outbox.h tells the server; uploader/send/send.h moves the bytes.
+ * Next:    uploader/server/outbox.h reports to the server; uploader/send/send.h moves the bytes.
  *
  * uploader/state/save.def has its phases; cairn_up_save_event_locked moves it and carries out what
  * is then due, and nobody else does.
@@ -66,7 +66,7 @@ struct cairn_up_save {
     char table_hex[65]; /* "": none */
     json_t *replicated; /* array, or NULL */
     uint64_t total_bytes;
-    uint64_t asked_ms;               /* when a watcher last asked how it ended */
+    uint64_t polled_ms;              /* when a watcher last asked how it ended */
     struct cairn_up_trouble trouble; /* with the server */
     struct cairn_up_reply begin_reply, seal_reply, fail_reply; /* requests that wait */
     enum cairn_up_end end;
@@ -116,7 +116,7 @@ enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_s
 /* From here on the generation is the save's. False: another save owns it. */
 bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_slab *slab);
 /* The server does not know it (Q19): everything is told again, after a look at every object. */
-void cairn_up_save_tell_again_locked(struct cairn_up *up, struct cairn_up_save *save);
+void cairn_up_save_report_again_locked(struct cairn_up *up, struct cairn_up_save *save);
 
 /* The save fails at the server; its shards are given up. Nothing happens when it is over. */
 void cairn_up_save_fail_locked(struct cairn_up *up, struct cairn_up_save *save,

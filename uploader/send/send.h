@@ -16,7 +16,7 @@
  *          5   a file that does not answer holds up the files of its own save, and no bytes of a
  *              slab. A save's files take at most half of the readers that other saves leave, so
  *              those of a third save are read while the files of two hang.
- *          6   nothing is picked before the store was checked, nor after a gap before the next check
+ *          6   nothing is picked before the store was checked, at the start and after each gap
  *              (Q55): its path names another folder, or a request found it away.
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved. send.h#5 takes
  *          three readers: a memory_budget of twelve times part_size.

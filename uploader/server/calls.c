@@ -58,7 +58,7 @@ static void unknown_all(struct cairn_up_batch *batch) {
     CAIRN_HOLD(&batch->up->lock);
     for (size_t i = 0; i < batch->count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
-        if (save) cairn_up_save_tell_again_locked(batch->up, save);
+        if (save) cairn_up_save_report_again_locked(batch->up, save);
     }
 }
 
@@ -133,7 +133,7 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
                         const struct cairn_msg_begin_result *result) {
     struct cairn_up_version_status found;
     cairn_up_version_status_read(json, &found);
-    cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_BEGIN);
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_BEGIN);
     if (result->problem) {
         bool detailed = json_is_string(json_object_get(result->problem, "detail"));
         cairn_failure_get(result->problem, detailed ? "detail" : "title", &found.why);
@@ -179,7 +179,7 @@ static enum cairn_code begins_refused(struct cairn_up_batch *batch, enum cairn_c
         return CAIRN_OK;
     case CAIRN_UP_MUST_FAIL:
     case CAIRN_UP_ENDED:
-        if (batch->count > 1) return one_by_one(batch, cairn_up_tell_begins, err);
+        if (batch->count > 1) return one_by_one(batch, cairn_up_report_begins, err);
         over_all(batch, CAIRN_UP_REFUSED, err);
         return CAIRN_OK;
     default:
@@ -187,7 +187,7 @@ static enum cairn_code begins_refused(struct cairn_up_batch *batch, enum cairn_c
     }
 }
 
-enum cairn_code cairn_up_tell_begins(struct cairn_up_batch *batch, struct cairn_error *err) {
+enum cairn_code cairn_up_report_begins(struct cairn_up_batch *batch, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_TRY(begins_body(batch, &body, err));
@@ -205,13 +205,13 @@ static void fail_told(struct cairn_up_batch *batch, const json_t *reply) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, batch->due->entry);
     if (!save) return;
-    cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_FAIL);
+    cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_FAIL);
     struct cairn_up_version_status found;
     cairn_up_version_status_read(reply, &found);
     (void)cairn_up_outcome_apply_locked(up, save, &found);
 }
 
-enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch, struct cairn_error *err) {
+enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_error *err) {
     const struct cairn_up_due_save *due = batch->due;
     batch->entries[0] = due->entry;
     batch->count = 1;
@@ -301,7 +301,7 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
 
 static enum cairn_code list_save(struct cairn_up *up, struct listing *listing,
                                  const struct cairn_up_save *save, struct cairn_error *err) {
-    if (save->state.told < CAIRN_UP_TOLD_SEAL) CAIRN_TRY(list_seal(listing, save, err));
+    if (save->state.reported < CAIRN_UP_REPORTED_SEAL) CAIRN_TRY(list_seal(listing, save, err));
     for (size_t i = 0; i < save->state.shard_count; i++) {
         const struct cairn_up_shard *shard = save->shards[i];
         if (shard->phase != CAIRN_UP_SHARD_DURABLE) continue;
@@ -319,7 +319,8 @@ static enum cairn_code list_all(struct cairn_up_batch *batch, struct listing *li
     CAIRN_HOLD(&batch->up->lock);
     for (size_t i = 0; i < batch->count && !listing->more; i++) {
         const struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, batch->entries[i]);
-        if (!save || cairn_up_save_state_tells(&save->state) != CAIRN_UP_TELL_SHARDS) continue;
+        if (!save || cairn_up_save_state_report_due(&save->state) != CAIRN_UP_REPORT_SHARDS)
+            continue;
         CAIRN_TRY(list_save(batch->up, listing, save, err));
     }
     return CAIRN_OK;
@@ -333,7 +334,7 @@ static void apply_listing(struct cairn_up_batch *batch, const struct listing *li
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < listing->sealed_count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(up, listing->sealed[i]);
-        if (save) cairn_up_save_state_answered(&save->state, CAIRN_UP_TOLD_SEAL);
+        if (save) cairn_up_save_state_answered(&save->state, CAIRN_UP_REPORTED_SEAL);
     }
     for (size_t i = 0; i < listing->count; i++) {
         struct cairn_up_save *save = cairn_up_save_find_locked(up, listing->listed[i].entry);
@@ -398,7 +399,7 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
     case CAIRN_UP_TABLE:
         return round < TABLE_ROUNDS_MAX ? send_tables(batch, err) : code;
     case CAIRN_UP_MUST_FAIL:
-        if (batch->count > 1) return one_by_one(batch, cairn_up_tell_shards, err);
+        if (batch->count > 1) return one_by_one(batch, cairn_up_report_shards, err);
         fail_all(batch, err);
         return CAIRN_OK;
     default:
@@ -425,7 +426,7 @@ static enum cairn_code tell_round(struct cairn_up_batch *batch, struct listing *
     return code;
 }
 
-enum cairn_code cairn_up_tell_shards(struct cairn_up_batch *batch, struct cairn_error *err) {
+enum cairn_code cairn_up_report_shards(struct cairn_up_batch *batch, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct listing *listing = NULL;
     for (unsigned round = 0;; round++) {
         free(listing);

@@ -35,9 +35,9 @@ struct cairn_up_batch {
     bool unreachable; /* the server gave no answer at all */
 };
 /* CAIRN_OK: answered, whatever the answer was; else it is due again. */
-enum cairn_code cairn_up_tell_begins(struct cairn_up_batch *batch,
+enum cairn_code cairn_up_report_begins(struct cairn_up_batch *batch,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_tell_fail(struct cairn_up_batch *batch,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_tell_shards(struct cairn_up_batch *batch,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_report_shards(struct cairn_up_batch *batch,
+                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -51,7 +51,8 @@ static bool add_attempts(struct cairn_up *up, json_t *array) {
 }
 
 static bool is_reported(const struct cairn_up_save *save) {
-    return save->state.phase != CAIRN_UP_PHASE_OVER && save->state.told != CAIRN_UP_TOLD_NOTHING;
+    return save->state.phase != CAIRN_UP_PHASE_OVER &&
+           save->state.reported != CAIRN_UP_REPORTED_NOTHING;
 }
 
 static bool reported_before(struct cairn_up *up, size_t index) {
@@ -149,7 +150,7 @@ static void apply_unknown(struct cairn_up *up, const json_t *unknown, bool all) 
             const char *version = json_string_value(json_array_get(unknown, k));
             named = version && !strcmp(version, save->place.id.text);
         }
-        if (named) cairn_up_save_tell_again_locked(up, save);
+        if (named) cairn_up_save_report_again_locked(up, save);
     }
 }
 
@@ -173,7 +174,7 @@ static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json
 static bool has_told(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++)
-        if (up->locked.saves[i]->state.told != CAIRN_UP_TOLD_NOTHING) return true;
+        if (up->locked.saves[i]->state.reported != CAIRN_UP_REPORTED_NOTHING) return true;
     return false;
 }
 

@@ -16,5 +16,5 @@
 #include <stdbool.h>
 
 struct cairn_up_watch;
-/* last: the uploader stops; says so when it owes nothing (the server then waits for it no more). */
+/* last: the uploader stops; says so when it has nothing to report, and is waited for no more. */
 void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last);

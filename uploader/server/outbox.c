@@ -30,8 +30,9 @@ struct cairn_up_outbox {
 
 /* ---- what is due ---- */
 
-static bool tells(const struct cairn_up_save *save, enum cairn_up_tell kind) {
-    return cairn_up_save_state_tells(&save->state) == kind && !cairn_up_trouble_pauses_locked(save);
+static bool is_due(const struct cairn_up_save *save, enum cairn_up_report kind) {
+    return cairn_up_save_state_report_due(&save->state) == kind &&
+           !cairn_up_trouble_pauses_locked(save);
 }
 
 /* Q9: what was journaled earlier by the same rank is told first. Another step is not kept waiting
@@ -41,7 +42,7 @@ static bool waits_for_earlier(struct cairn_up *up, const struct cairn_up_save *s
         const struct cairn_up_save *at = up->locked.saves[i];
         if (at->entry >= save->entry) return false;
         if (at->attempt != save->attempt || at->rank != save->rank ||
-            !cairn_up_save_state_end_is_untold(&at->state))
+            !cairn_up_save_state_end_is_unreported(&at->state))
             continue;
         if (at->place.step == save->place.step || !cairn_up_trouble_is_long_locked(at)) return true;
     }
@@ -53,7 +54,7 @@ static void gather_begins(struct cairn_up *up, const struct cairn_up_attempt *at
                           struct cairn_up_batch *batch) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (save->attempt != attempt || !tells(save, CAIRN_UP_TELL_BEGIN)) continue;
+        if (save->attempt != attempt || !is_due(save, CAIRN_UP_REPORT_BEGIN)) continue;
         if (waits_for_earlier(up, save)) continue;
         if (batch->count == CAIRN_COUNT(batch->entries)) return;
         batch->entries[batch->count++] = save->entry;
@@ -63,7 +64,7 @@ static void gather_begins(struct cairn_up *up, const struct cairn_up_attempt *at
 static void gather_version(struct cairn_up *up, const char *version, struct cairn_up_batch *batch) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (strcmp(save->place.id.text, version) != 0 || !tells(save, CAIRN_UP_TELL_SHARDS))
+        if (strcmp(save->place.id.text, version) != 0 || !is_due(save, CAIRN_UP_REPORT_SHARDS))
             continue;
         if (batch->count == CAIRN_COUNT(batch->entries)) return;
         batch->entries[batch->count++] = save->entry;
@@ -73,13 +74,13 @@ static void gather_version(struct cairn_up *up, const char *version, struct cair
 /* ---- one pass ---- */
 
 /* The next save, by entry, that is due after `after`; its attempt and version are in *ret. */
-static bool next_due(struct cairn_up *up, uint64_t after, enum cairn_up_tell kind,
+static bool next_due(struct cairn_up *up, uint64_t after, enum cairn_up_report kind,
                      struct cairn_up_due_save *ret) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (save->entry <= after || !tells(save, kind)) continue;
-        if (kind == CAIRN_UP_TELL_BEGIN && waits_for_earlier(up, save)) continue;
+        if (save->entry <= after || !is_due(save, kind)) continue;
+        if (kind == CAIRN_UP_REPORT_BEGIN && waits_for_earlier(up, save)) continue;
         cairn_up_due_fill(save, ret);
         return true;
     }
@@ -87,29 +88,29 @@ static bool next_due(struct cairn_up *up, uint64_t after, enum cairn_up_tell kin
 }
 
 static void gather(struct cairn_up *up, const struct cairn_up_due_save *due,
-                   enum cairn_up_tell kind, struct cairn_up_batch *batch) {
+                   enum cairn_up_report kind, struct cairn_up_batch *batch) {
     CAIRN_HOLD(&up->lock);
     batch->count = 0;
     const struct cairn_up_save *save = cairn_up_save_find_locked(up, due->entry);
-    if (save && kind == CAIRN_UP_TELL_BEGIN) gather_begins(up, save->attempt, batch);
-    if (save && kind == CAIRN_UP_TELL_SHARDS) gather_version(up, due->version, batch);
+    if (save && kind == CAIRN_UP_REPORT_BEGIN) gather_begins(up, save->attempt, batch);
+    if (save && kind == CAIRN_UP_REPORT_SHARDS) gather_version(up, due->version, batch);
 }
 
-static enum cairn_code tell(struct cairn_up_batch *batch, enum cairn_up_tell kind,
-                            struct cairn_error *err) {
-    return kind == CAIRN_UP_TELL_BEGIN  ? cairn_up_tell_begins(batch, err)
-           : kind == CAIRN_UP_TELL_FAIL ? cairn_up_tell_fail(batch, err)
-                                        : cairn_up_tell_shards(batch, err);
+static enum cairn_code report(struct cairn_up_batch *batch, enum cairn_up_report kind,
+                              struct cairn_error *err) {
+    return kind == CAIRN_UP_REPORT_BEGIN  ? cairn_up_report_begins(batch, err)
+           : kind == CAIRN_UP_REPORT_FAIL ? cairn_up_report_fail(batch, err)
+                                          : cairn_up_report_shards(batch, err);
 }
 
 /* CAIRN_OK also when the server failed at it: it has pauses of its own then. */
-static enum cairn_code tell_alone(const struct cairn_up_batch *batch, uint64_t entry,
-                                  enum cairn_up_tell kind, bool *ret_unreachable,
-                                  struct cairn_error *err) {
+static enum cairn_code report_alone(const struct cairn_up_batch *batch, uint64_t entry,
+                                    enum cairn_up_report kind, bool *ret_unreachable,
+                                    struct cairn_error *err) {
     struct cairn_up_batch single = {
         .up = batch->up, .rest = batch->rest, .due = batch->due, .entries = {entry}, .count = 1};
     struct cairn_error why = {0};
-    enum cairn_code code = tell(&single, kind, &why);
+    enum cairn_code code = report(&single, kind, &why);
     *ret_unreachable = code != CAIRN_OK && single.unreachable;
     CAIRN_HOLD(&batch->up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, entry);
@@ -123,19 +124,19 @@ static enum cairn_code tell_alone(const struct cairn_up_batch *batch, uint64_t e
 }
 
 /* trouble.h#1: where the server fails at a batch, that may be for one of its saves. */
-static enum cairn_code tell_batch(struct cairn_up_batch *batch, enum cairn_up_tell kind,
-                                  struct cairn_error *err) {
-    if (kind == CAIRN_UP_TELL_FAIL) /* one save, also where nothing was gathered */
-        return tell_alone(batch, batch->due->entry, kind, &batch->unreachable, err);
+static enum cairn_code report_batch(struct cairn_up_batch *batch, enum cairn_up_report kind,
+                                    struct cairn_error *err) {
+    if (kind == CAIRN_UP_REPORT_FAIL) /* one save, also where nothing was gathered */
+        return report_alone(batch, batch->due->entry, kind, &batch->unreachable, err);
     if (batch->count == 1)
-        return tell_alone(batch, batch->entries[0], kind, &batch->unreachable, err);
-    enum cairn_code result = tell(batch, kind, err);
+        return report_alone(batch, batch->entries[0], kind, &batch->unreachable, err);
+    enum cairn_code result = report(batch, kind, err);
     if (result == CAIRN_OK || !cairn_up_is_trouble(err)) return result;
     result = CAIRN_OK;
     for (size_t i = 0; i < batch->count && !batch->unreachable; i++) {
         struct cairn_error why = {0};
         enum cairn_code code =
-            tell_alone(batch, batch->entries[i], kind, &batch->unreachable, &why);
+            report_alone(batch, batch->entries[i], kind, &batch->unreachable, &why);
         if (code != CAIRN_OK) *err = why;
         if (code != CAIRN_OK) result = code;
     }
@@ -144,7 +145,7 @@ static enum cairn_code tell_batch(struct cairn_up_batch *batch, enum cairn_up_te
 
 /* All of one kind once; a save that was answered is due no more, one that could not be told is
  * passed over until the next pass. */
-static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_tell kind,
+static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_report kind,
                                  bool *ret_did, struct cairn_error *err) {
     struct cairn_up *up = outbox->up;
     struct cairn_up_due_save due = {0};
@@ -155,7 +156,7 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_t
         struct cairn_up_batch batch = {.up = up, .rest = outbox->rest, .due = &due};
         gather(up, &due, kind, &batch);
         struct cairn_error why = {0};
-        enum cairn_code code = tell_batch(&batch, kind, &why);
+        enum cairn_code code = report_batch(&batch, kind, &why);
         if (code != CAIRN_OK && err) *err = why;
         if (code == CAIRN_OK)
             *ret_did = true;
@@ -176,8 +177,8 @@ static bool has_begun(struct cairn_up *up) {
 /* CAIRN_OK: everything that was due was answered. */
 static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
                             struct cairn_error *err) {
-    static const enum cairn_up_tell kinds[] = {CAIRN_UP_TELL_BEGIN, CAIRN_UP_TELL_FAIL,
-                                               CAIRN_UP_TELL_SHARDS};
+    static const enum cairn_up_report kinds[] = {CAIRN_UP_REPORT_BEGIN, CAIRN_UP_REPORT_FAIL,
+                                                 CAIRN_UP_REPORT_SHARDS};
     enum cairn_code result = CAIRN_OK;
     if (!has_begun(outbox->up)) return CAIRN_OK;
     for (size_t i = 0; i < CAIRN_COUNT(kinds); i++) {

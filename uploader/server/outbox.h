@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outbox: tells the server about saves, in order, until each version is over.
+ * outbox: reports saves to the server, in order, until each version is over.
  *
  * Why:     only uploaders talk to the server about saves; a server that is down for an hour must
  *          cost neither a stall nor a save.
@@ -12,7 +12,7 @@
  *          Q16  nothing here is remembered on its own: after a restart all of it is told again.
  * Limits:  256 begins, 4,096 shards and 16 MiB of checksums a request.
  * Threads: one of its own, which waits for struct cairn_up's outbox_work.
- * Next:    uploader/server/watch.h learns how versions end.
+ * Next:    uploader/server/watch.h polls how versions end.
  */
 #pragma once
 

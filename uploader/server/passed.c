@@ -37,7 +37,7 @@ static void note(struct cairn_up_missed *missed, const struct cairn_msg_brief *o
     missed->at[missed->count++].rank = rank;
 }
 
-void cairn_up_passed_untold(uint64_t step, uint32_t n, const struct cairn_error *why) {
+void cairn_up_passed_unreported(uint64_t step, uint32_t n, const struct cairn_error *why) {
     cairn_log(WARN, "session.passed", "step=%" PRIu64 " n=%u cause=\"%s\"", step, n, why->message);
 }
 
@@ -53,7 +53,7 @@ static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
     cairn_log(WARN, "save.missed", "run=%s step=%" PRIu64 " n=%u rank=%u version=%s",
               attempt->run_text, open->step, open->n, counted->rank, open->version);
     if (cairn_up_save_passed_locked(up, &begin, &why, &error) != CAIRN_OK)
-        cairn_up_passed_untold(open->step, open->n, &error);
+        cairn_up_passed_unreported(open->step, open->n, &error);
 }
 
 static void look(struct cairn_up *up, const struct cairn_msg_brief *open,

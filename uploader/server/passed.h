@@ -32,7 +32,7 @@ struct cairn_up_missed {
     size_t count;
 };
 /* A begin that a rank has passed could not be failed for it. */
-void cairn_up_passed_untold(uint64_t step, uint32_t n, const struct cairn_error *why);
+void cairn_up_passed_unreported(uint64_t step, uint32_t n, const struct cairn_error *why);
 /* versions: of the answer; NULL is allowed. */
 void cairn_up_passed_look(struct cairn_up *up, const json_t *versions,
                           struct cairn_up_missed *missed);

@@ -14,8 +14,8 @@
 #include "uploader/server/outcome.h"
 
 #define IDLE_MS 1000 /* a watcher looks by itself, too */
-#define PATIENT_WAIT_MS 2000
-#define TURNS_WAIT_MS 100
+#define OWN_WAIT_MS 2000   /* of a poll while there are watchers enough */
+#define SHARED_WAIT_MS 100 /* while versions take turns */
 #define FAILED_PAUSE_MS 500
 
 /* ---- the versions that wait ---- */
@@ -39,10 +39,10 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
         if (!cairn_up_save_state_awaits_end(&save->state)) continue;
         waiting++;
         if (is_watched(watch, save->place.id.text)) continue;
-        if (!chosen || save->asked_ms < chosen->asked_ms) chosen = save;
+        if (!chosen || save->polled_ms < chosen->polled_ms) chosen = save;
     }
     if (!chosen) return waiting;
-    chosen->asked_ms = cairn_mono_ms();
+    chosen->polled_ms = cairn_mono_ms();
     (void)cairn_text_copy(watcher->version, sizeof(watcher->version), chosen->place.id.text);
     (void)cairn_text_copy(watcher->run_text, sizeof(watcher->run_text), chosen->attempt->run_text);
     return waiting;
@@ -57,15 +57,15 @@ static void unknown_version(struct cairn_up *up, const char *version) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (!strcmp(save->place.id.text, version)) cairn_up_save_tell_again_locked(up, save);
+        if (!strcmp(save->place.id.text, version)) cairn_up_save_report_again_locked(up, save);
     }
     cairn_up_outcome_forgotten_locked(up, version, NULL);
 }
 
-/* ---- asking ---- */
+/* ---- polling ---- */
 
-static enum cairn_code ask(struct cairn_up_watcher *watcher, uint64_t wait_ms,
-                           struct cairn_error *err) {
+static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t wait_ms,
+                                    struct cairn_error *err) {
     struct cairn_up *up = watcher->watch->up;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
@@ -125,8 +125,8 @@ static void *watcher_main(void *argument) {
         failed = false;
         if (!watcher->version[0]) continue;
         struct cairn_error error = {0};
-        bool patient = waiting <= CAIRN_UP_WATCHERS;
-        failed = ask(watcher, patient ? PATIENT_WAIT_MS : TURNS_WAIT_MS, &error) != CAIRN_OK;
+        bool own = waiting <= CAIRN_UP_WATCHERS; /* each version has a watcher */
+        failed = poll_version(watcher, own ? OWN_WAIT_MS : SHARED_WAIT_MS, &error) != CAIRN_OK;
         pause_ms = failed ? FAILED_PAUSE_MS : 0; /* the outbox says that the server is away */
         forget_choice(watcher);
     }

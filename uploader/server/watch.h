@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch: hears from the server how versions end, and tells it that this node lives.
+ * watch: polls the server for the ends of versions, and reports that this node lives.
  *
  * Why:     a trainer wants to know within moments that a checkpoint is committed; the server wants
  *          to know which nodes still work, and says in return what was fenced or given up.

@@ -16,7 +16,7 @@ enum { /* the table's short names */
        VERDICT = CAIRN_UP_DUE_VERDICT,
        ANSWER_FAIL = CAIRN_UP_DUE_ANSWER_FAIL,
        GIVE_UP_SHARDS = CAIRN_UP_DUE_GIVE_UP_SHARDS,
-       TELL_SERVER = CAIRN_UP_DUE_TELL_SERVER,
+       REPORT = CAIRN_UP_DUE_REPORT,
 };
 struct move {
     enum cairn_up_phase from;
@@ -57,7 +57,7 @@ void cairn_up_save_state_recover(uint64_t owner, const struct cairn_up_save_past
 void cairn_up_save_state_ask(uint64_t owner, struct cairn_up_save_state *ret) {
     cairn_up_save_state_init(owner, ret);
     ret->phase = CAIRN_UP_PHASE_ASKING;
-    ret->told = CAIRN_UP_TOLD_SEAL;
+    ret->reported = CAIRN_UP_REPORTED_SEAL;
     ret->unjournaled = ret->durable_said = true;
 }
 
@@ -168,49 +168,51 @@ bool cairn_up_save_state_is_begun(const struct cairn_up_save_state *save) {
            save->phase != CAIRN_UP_PHASE_ASKING && save->phase != CAIRN_UP_PHASE_OVER;
 }
 
-bool cairn_up_save_state_end_is_untold(const struct cairn_up_save_state *save) {
+bool cairn_up_save_state_end_is_unreported(const struct cairn_up_save_state *save) {
     if (!cairn_up_save_state_is_begun(save)) return false;
-    if (must_fail(save->phase)) return save->told != CAIRN_UP_TOLD_FAIL;
-    return save->phase == CAIRN_UP_PHASE_SEALED && save->told < CAIRN_UP_TOLD_SEAL;
+    if (must_fail(save->phase)) return save->reported != CAIRN_UP_REPORTED_FAIL;
+    return save->phase == CAIRN_UP_PHASE_SEALED && save->reported < CAIRN_UP_REPORTED_SEAL;
 }
 
-enum cairn_up_tell cairn_up_save_state_tells(const struct cairn_up_save_state *save) {
-    if (!cairn_up_save_state_is_begun(save)) return CAIRN_UP_TELL_NOTHING;
-    if (save->told == CAIRN_UP_TOLD_NOTHING) return CAIRN_UP_TELL_BEGIN;
+enum cairn_up_report cairn_up_save_state_report_due(const struct cairn_up_save_state *save) {
+    if (!cairn_up_save_state_is_begun(save)) return CAIRN_UP_REPORT_NOTHING;
+    if (save->reported == CAIRN_UP_REPORTED_NOTHING) return CAIRN_UP_REPORT_BEGIN;
     if (must_fail(save->phase))
-        return save->told == CAIRN_UP_TOLD_FAIL ? CAIRN_UP_TELL_NOTHING : CAIRN_UP_TELL_FAIL;
-    if (save->phase != CAIRN_UP_PHASE_SEALED) return CAIRN_UP_TELL_NOTHING;
-    bool all = save->told == CAIRN_UP_TOLD_SEAL && save->registered_count == save->durable_count;
-    return all ? CAIRN_UP_TELL_NOTHING : CAIRN_UP_TELL_SHARDS;
+        return save->reported == CAIRN_UP_REPORTED_FAIL ? CAIRN_UP_REPORT_NOTHING
+                                                        : CAIRN_UP_REPORT_FAIL;
+    if (save->phase != CAIRN_UP_PHASE_SEALED) return CAIRN_UP_REPORT_NOTHING;
+    bool all =
+        save->reported == CAIRN_UP_REPORTED_SEAL && save->registered_count == save->durable_count;
+    return all ? CAIRN_UP_REPORT_NOTHING : CAIRN_UP_REPORT_SHARDS;
 }
 
-bool cairn_up_save_state_owes_end(const struct cairn_up_save_state *save) {
+bool cairn_up_save_state_end_is_unheard(const struct cairn_up_save_state *save) {
     if (save->phase == CAIRN_UP_PHASE_OVER) return false;
-    return must_fail(save->phase) ? save->told != CAIRN_UP_TOLD_FAIL
-                                  : save->told < CAIRN_UP_TOLD_SEAL;
+    return must_fail(save->phase) ? save->reported != CAIRN_UP_REPORTED_FAIL
+                                  : save->reported < CAIRN_UP_REPORTED_SEAL;
 }
 
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save) {
     if (save->phase == CAIRN_UP_PHASE_OVER) return false;
-    if (save->told == CAIRN_UP_TOLD_NOTHING) return true;
-    if (must_fail(save->phase)) return save->told != CAIRN_UP_TOLD_FAIL;
+    if (save->reported == CAIRN_UP_REPORTED_NOTHING) return true;
+    if (must_fail(save->phase)) return save->reported != CAIRN_UP_REPORTED_FAIL;
     bool seals = save->phase == CAIRN_UP_PHASE_SEALING || save->phase == CAIRN_UP_PHASE_SEALED;
-    return seals && save->told < CAIRN_UP_TOLD_SEAL;
+    return seals && save->reported < CAIRN_UP_REPORTED_SEAL;
 }
 
-void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told what) {
-    CAIRN_ASSERT(what != CAIRN_UP_TOLD_NOTHING);
-    CAIRN_ASSERT(what != CAIRN_UP_TOLD_FAIL || must_fail(save->phase) ||
+void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_reported what) {
+    CAIRN_ASSERT(what != CAIRN_UP_REPORTED_NOTHING);
+    CAIRN_ASSERT(what != CAIRN_UP_REPORTED_FAIL || must_fail(save->phase) ||
                  save->phase == CAIRN_UP_PHASE_OVER);
-    bool follows =
-        what == CAIRN_UP_TOLD_FAIL ? save->told >= CAIRN_UP_TOLD_BEGIN : save->told + 1 == what;
-    if (follows) save->told = what;
+    bool follows = what == CAIRN_UP_REPORTED_FAIL ? save->reported >= CAIRN_UP_REPORTED_BEGIN
+                                                  : save->reported + 1 == what;
+    if (follows) save->reported = what;
 }
 
 bool cairn_up_save_state_unknown(struct cairn_up_save_state *save) {
     if (!cairn_up_save_state_is_begun(save)) return false;
-    if (save->told == CAIRN_UP_TOLD_NOTHING) return false;
-    save->told = CAIRN_UP_TOLD_NOTHING;
+    if (save->reported == CAIRN_UP_REPORTED_NOTHING) return false;
+    save->reported = CAIRN_UP_REPORTED_NOTHING;
     bool staging = save->phase == CAIRN_UP_PHASE_OPEN || save->phase == CAIRN_UP_PHASE_SEALING;
     save->look_again |= staging;
     return !staging;
@@ -219,19 +221,19 @@ bool cairn_up_save_state_unknown(struct cairn_up_save_state *save) {
 bool cairn_up_save_state_may_be_committed(const struct cairn_up_save_state *save) {
     if (save->phase == CAIRN_UP_PHASE_ASKING) return true;
     bool sealed = save->phase == CAIRN_UP_PHASE_SEALED || save->phase == CAIRN_UP_PHASE_CANCELLED;
-    return sealed && save->told >= CAIRN_UP_TOLD_SEAL &&
+    return sealed && save->reported >= CAIRN_UP_REPORTED_SEAL &&
            save->registered_count == save->shard_count;
 }
 
 bool cairn_up_save_state_awaits_end(const struct cairn_up_save_state *save) {
-    if (must_fail(save->phase)) return save->told == CAIRN_UP_TOLD_FAIL;
+    if (must_fail(save->phase)) return save->reported == CAIRN_UP_REPORTED_FAIL;
     return cairn_up_save_state_may_be_committed(save);
 }
 
 bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save) {
     /* One that is over is still here while its upload is being aborted. */
     if (save->phase == CAIRN_UP_PHASE_OVER) return true;
-    if (must_fail(save->phase)) return save->told != CAIRN_UP_TOLD_FAIL;
+    if (must_fail(save->phase)) return save->reported != CAIRN_UP_REPORTED_FAIL;
     return save->phase == CAIRN_UP_PHASE_SEALED && !cairn_up_save_state_may_be_committed(save);
 }
 

@@ -49,7 +49,7 @@ enum cairn_up_due {
     CAIRN_UP_DUE_VERDICT = 1 << 6,     /* the trainer hears how it ended */
     CAIRN_UP_DUE_ANSWER_FAIL = 1 << 7, /* the trainer's cancel that waits for the server's word */
     CAIRN_UP_DUE_GIVE_UP_SHARDS = 1 << 8, /* those that are not durable */
-    CAIRN_UP_DUE_TELL_SERVER = 1 << 9,    /* cairn_up_save_state_tells has changed */
+    CAIRN_UP_DUE_REPORT = 1 << 9,         /* cairn_up_save_state_report_due has changed */
     CAIRN_UP_DUE_SAY_DURABLE = 1 << 10,   /* the trainer hears that every shard is durable */
     CAIRN_UP_DUE_FREE_SLAB = 1 << 11,     /* cairn_up_slab_state_give, and the trainer hears it */
     CAIRN_UP_DUE_LOOK_AGAIN = 1 << 14,    /* at every durable shard: its registration is unknown */
@@ -66,17 +66,19 @@ enum cairn_up_staging {
     CAIRN_UP_STAGING_DESCRIBED, /* `stage` was taken */
     CAIRN_UP_STAGING_AGAIN      /* described before a restart: `stage` comes once more, as it was */
 };
-enum cairn_up_told { /* what the server has answered last; the seal may be followed by the fail */
-                     CAIRN_UP_TOLD_NOTHING,
-                     CAIRN_UP_TOLD_BEGIN,
-                     CAIRN_UP_TOLD_SEAL,
-                     CAIRN_UP_TOLD_FAIL
+/* What the server has answered last; the seal may be followed by the fail. */
+enum cairn_up_reported {
+    CAIRN_UP_REPORTED_NOTHING,
+    CAIRN_UP_REPORTED_BEGIN,
+    CAIRN_UP_REPORTED_SEAL,
+    CAIRN_UP_REPORTED_FAIL
 };
-enum cairn_up_tell { /* what the server must hear next */
-                     CAIRN_UP_TELL_NOTHING,
-                     CAIRN_UP_TELL_BEGIN,
-                     CAIRN_UP_TELL_FAIL,
-                     CAIRN_UP_TELL_SHARDS /* the seal, then registrations of durable shards */
+/* What the server must hear next. */
+enum cairn_up_report {
+    CAIRN_UP_REPORT_NOTHING,
+    CAIRN_UP_REPORT_BEGIN,
+    CAIRN_UP_REPORT_FAIL,
+    CAIRN_UP_REPORT_SHARDS /* the seal, then registrations of durable shards */
 };
 enum cairn_up_end {
     CAIRN_UP_OPEN,
@@ -96,7 +98,7 @@ enum cairn_up_shard_phase {
 
 struct cairn_up_save_state {
     enum cairn_up_phase phase;
-    enum cairn_up_told told;
+    enum cairn_up_reported reported;
     enum cairn_up_trainer trainer;
     enum cairn_up_staging staging;
     uint64_t owner;    /* number of the save as an owner of slab generations (Q41); never 0 */
@@ -145,15 +147,15 @@ void cairn_up_save_state_shard_again(struct cairn_up_save_state *save,
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save);
 
 /* ---- the server ---- */
-enum cairn_up_tell cairn_up_save_state_tells(const struct cairn_up_save_state *save);
+enum cairn_up_report cairn_up_save_state_report_due(const struct cairn_up_save_state *save);
 /* Q9: its seal or fail is journaled and not told; younger saves of the rank are begun after it. */
-bool cairn_up_save_state_end_is_untold(const struct cairn_up_save_state *save);
+bool cairn_up_save_state_end_is_unreported(const struct cairn_up_save_state *save);
 /* Q56: the server has heard neither of its seal nor of its fail. */
-bool cairn_up_save_state_owes_end(const struct cairn_up_save_state *save);
+bool cairn_up_save_state_end_is_unheard(const struct cairn_up_save_state *save);
 /* Q3: what a heartbeat counts as unsent. */
 bool cairn_up_save_state_is_unsent(const struct cairn_up_save_state *save);
 /* The server answered it. An answer that unknown or a fail has overtaken changes nothing. */
-void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_told what);
+void cairn_up_save_state_answered(struct cairn_up_save_state *save, enum cairn_up_reported what);
 /* The server does not know the version (Q19): begin again. True: its durable shards are looked at
  * now; those of a save that is being staged are looked at when it is sealed (Q47). */
 bool cairn_up_save_state_unknown(struct cairn_up_save_state *save);

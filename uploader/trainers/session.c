@@ -105,7 +105,7 @@ static void fail_passed(struct cairn_up_session *session, const struct cairn_up_
         passed.conn = 0;
         if (cairn_up_save_count(session->up, &passed, &why, (struct cairn_up_reply){0}, &error) !=
             CAIRN_OK)
-            cairn_up_passed_untold(begin->step, n, &error);
+            cairn_up_passed_unreported(begin->step, n, &error);
     }
 }
 

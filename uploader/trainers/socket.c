@@ -247,11 +247,13 @@ static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
 }
 
 static void end_untold(struct cairn_up_socket *box) {
-    struct cairn_up_untold untold;
-    cairn_up_mail_untold(box->up->mail, &untold);
-    for (struct conn *conn = box->conns; conn && (untold.all || untold.count); conn = conn->next) {
-        bool named = untold.all;
-        for (size_t i = 0; i < untold.count; i++) named |= untold.conns[i] == conn->number;
+    struct cairn_up_undelivered undelivered;
+    cairn_up_mail_undelivered(box->up->mail, &undelivered);
+    for (struct conn *conn = box->conns; conn && (undelivered.all || undelivered.count);
+         conn = conn->next) {
+        bool named = undelivered.all;
+        for (size_t i = 0; i < undelivered.count; i++)
+            named |= undelivered.conns[i] == conn->number;
         if (!named || conn->dead) continue;
         cairn_log(ERROR, "socket.untold", "conn=%" PRIu64 " cause=\"no memory for a message\"",
                   conn->number);
