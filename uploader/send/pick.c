@@ -341,8 +341,8 @@ static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *send
     cairn_up_sending_free(sending);
 }
 
-static void tell_end(struct cairn_up_sender *sender, struct cairn_up_sending *sending,
-                     const struct cairn_error *journal_error) {
+static void report_end(struct cairn_up_sender *sender, struct cairn_up_sending *sending,
+                       const struct cairn_error *journal_error) {
     struct cairn_up_send *send = sender->send;
     struct cairn_up_shard *shard = sending->shard;
     uint64_t entry = shard->entry;
@@ -368,7 +368,7 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
         bool refused = refused_all && remember(sender->send, at, &error) != CAIRN_OK;
         enum cairn_multipart_kind kind = at->action.kind;
         if (kind == CAIRN_MULTIPART_DURABLE || kind == CAIRN_MULTIPART_FAILED) {
-            tell_end(sender, at, refused ? &error : NULL);
+            report_end(sender, at, refused ? &error : NULL);
         } else if (refused && kind != CAIRN_MULTIPART_ABORT) {
             refuse(sender, at, &error);
         } else {

@@ -246,7 +246,7 @@ static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
     if (closed) conn->dead = true;
 }
 
-static void end_untold(struct cairn_up_socket *box) {
+static void end_undelivered(struct cairn_up_socket *box) {
     struct cairn_up_undelivered undelivered;
     cairn_up_mail_undelivered(box->up->mail, &undelivered);
     for (struct conn *conn = box->conns; conn && (undelivered.all || undelivered.count);
@@ -282,7 +282,7 @@ static void read_mail(struct cairn_up_socket *box) {
         else
             carry_out(box, (struct cairn_up_message *)letter, conn);
     }
-    end_untold(box);
+    end_undelivered(box);
 }
 
 /* ---- the name ---- */
