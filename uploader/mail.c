@@ -39,7 +39,7 @@ void cairn_up_message_free(struct cairn_up_message *message) {
     free(message);
 }
 
-/* One that is dropped may post another one. */
+/* Dropping a message may post another one. */
 void cairn_up_mail_drop(struct cairn_up_mail *mail) {
     for (struct cairn_up_letter *letter; (letter = cairn_up_mail_take(mail));) {
         for (struct cairn_up_letter *next; letter; letter = next) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every part may ask of the whole. */
+/* Functions of the whole that every room may call. */
 #include "uploader/up.h"
 
 enum cairn_code cairn_up_admits(struct cairn_up *up, struct cairn_error *err) {

@@ -20,7 +20,7 @@ enum cairn_code cairn_up_scan_records(struct cairn_view file, uint64_t offset, u
     return CAIRN_OK;
 }
 
-/* Whose heads are most of those in the file: the first group, which says it, is damaged. */
+/* The identity in most heads of the file, where the first group, which says it, is damaged. */
 static bool find_id(struct cairn_view file, struct cairn_up_file_id *ret) {
     struct cairn_up_file_id ids[FILES_MAX];
     size_t counts[FILES_MAX] = {0}, known = 0, most = 0;
@@ -47,7 +47,7 @@ struct scan {
     struct cairn_up_scanned *ret;
 };
 
-/* What the group wrote of, for the head of the next one. */
+/* The entries that the group wrote of, for the head of the next group. */
 static void take_head(struct scan *scan, const struct cairn_up_head *head) {
     struct cairn_up_touches *touches = &scan->ret->touches;
     touches->count = 0;

@@ -96,7 +96,7 @@ static bool has_files(const struct cairn_up_past *past) {
     return false;
 }
 
-/* What was begun on the store is looked at, to be finished or to be aborted. */
+/* Uploads that were begun on the store are looked at again, to be finished or aborted. */
 static void queue_shards(struct cairn_up *up, struct cairn_up_save *save,
                          const struct cairn_up_past *past) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
@@ -187,7 +187,7 @@ static void close_unnamed(struct cairn_up *up, const struct cairn_up_past *past)
     cairn_up_journal_note(up->journal, &record, 1);
 }
 
-/* What a damaged session still says was true, and what was lost can only be that it said bye. */
+/* The records left of a damaged session are true; only that it said bye can be among the lost. */
 static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_past *past,
                                    struct cairn_error *err) {
     if (past->begin) return build_save(up, past, err);

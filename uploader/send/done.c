@@ -31,8 +31,8 @@ static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_send
     if (code != CAIRN_OK) cairn_up_shard_give_up(sender->send->queue, sending->shard, &error);
 }
 
-/* What a restart needs to know this part again where a listing shows no checksum. Nobody waits for
- * the disk: a part whose record is lost is sent once more. */
+/* Where a listing shows no checksums, a restart knows an acknowledged part by this record. It is
+ * not waited for: a part whose record is lost is sent once more. */
 static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
     const struct cairn_store_request *request = &sending->request;
     const struct cairn_multipart_action *action = &sending->action;
@@ -48,7 +48,7 @@ static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sendin
     if (message) (void)!cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, NULL);
 }
 
-/* S20: the store says the bytes are not what the checksum says. Who is right? */
+/* S20: the store says that bytes and checksum differ; the source is summed to see which changed. */
 static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
     const struct cairn_store_request *request = &sending->request;
     if (!sending->carries ||
@@ -75,7 +75,7 @@ static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sendi
     }
 }
 
-/* The store's own retries are behind it; ours only keep a dead store from spinning. */
+/* The store's client has retried already; this pause keeps a dead store from a loop of requests. */
 static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
     if (code == CAIRN_OK || code == CAIRN_NOT_FOUND || code == CAIRN_PRECONDITION) {
         shard->queue.failures = 0;

@@ -59,7 +59,7 @@ static bool take_parts(const struct cairn_up_shard *shard,
     return true;
 }
 
-/* One object at a time is read back by each sender; false: another one is. */
+/* A sender reads back one object at a time; false: it reads another one now. */
 static bool take_read(struct cairn_up_sender *sender, const struct cairn_multipart_action *action,
                       struct cairn_up_sending *sending) {
     if (action->kind != CAIRN_MULTIPART_READ) return true;

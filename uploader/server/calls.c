@@ -234,7 +234,7 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
         unknown_all(batch);
         return CAIRN_OK;
     case CAIRN_UP_ENDED:
-        fail_told(batch, NULL); /* the watchers ask how it ended */
+        fail_told(batch, NULL); /* the watchers poll how it ended */
         return ask_end(batch, err);
     case CAIRN_UP_OVER_STALE:
     case CAIRN_UP_OVER_RUN:
@@ -248,7 +248,7 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
 
 /* ---- seals and registrations ---- */
 
-struct listing {            /* what one request tells */
+struct listing {            /* the body of one request */
     json_t *shards, *seals; /* borrowed */
     size_t block_bytes;
     struct {

@@ -29,8 +29,8 @@ static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *at
     return count;
 }
 
-/* Where nothing is sent for now, whoever looks at the nodes must see why; and where the journal
- * cannot be written, since it keeps nothing over a restart then. */
+/* The node's row says why nothing is sent for now, and why the journal cannot be written: nothing
+ * of this node outlives a restart then. */
 static json_t *uploader_of(const struct cairn_up *up) {
     struct cairn_error broken = {0};
     (void)!cairn_up_journal_post(up->journal, NULL, 0, NULL, NULL, &broken);

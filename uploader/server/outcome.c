@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One table for refusals, one for states. */
+/* Two tables: what each refusal means, and what each state of a version means. */
 #include "uploader/server/outcome.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watchers share the list of versions that wait for their end; each takes the one that was asked
- * about the longest time ago. */
+/* Watchers share the list of versions that wait for their end; each takes the one that was polled
+ * the longest time ago. */
 #include "uploader/server/watch.h"
 
 #include <inttypes.h>

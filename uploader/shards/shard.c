@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to one shard from outside of the senders. */
+/* The operations on one shard of everyone but the senders. */
 #include "uploader/shards/shard.h"
 
 #include <inttypes.h>

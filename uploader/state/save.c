@@ -231,7 +231,7 @@ bool cairn_up_save_state_awaits_end(const struct cairn_up_save_state *save) {
 }
 
 bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save) {
-    /* One that is over is still here while its upload is being aborted. */
+    /* A save that is over stays while its upload is being aborted. */
     if (save->phase == CAIRN_UP_PHASE_OVER) return true;
     if (must_fail(save->phase)) return save->reported != CAIRN_UP_REPORTED_FAIL;
     return save->phase == CAIRN_UP_PHASE_SEALED && !cairn_up_save_state_may_be_committed(save);

@@ -268,7 +268,7 @@ static struct cairn_up_attempt_batch *batch_new(const struct cairn_up_attempt_ca
     return NULL;
 }
 
-/* What came meanwhile joins the chain; with none left the call is over. */
+/* Calls that were queued during the last request join the chain; without any the batch ends. */
 static bool gather_calls(struct cairn_up *up, struct cairn_up_attempt_batch *batch) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_attempt_call **end = &batch->chain;

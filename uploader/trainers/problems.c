@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank should know although nothing of it has failed. */
+/* Problems that have failed nothing, told to the ranks that wait because of them. */
 #include <inttypes.h>
 
 #include "api/messages.h"

@@ -13,7 +13,7 @@
 #include "uploader/tasks.h"
 #include "uploader/trainers/session.h"
 
-/* One question on its way through a helper. */
+/* One request that a helper works on. */
 struct pending {
     struct cairn_up *up;
     struct cairn_up_letter letter;

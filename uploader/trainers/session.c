@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which message goes where, and the short handlers. */
+/* The handlers by message, and the short ones among them. */
 #include "uploader/trainers/session.h"
 
 #include <inttypes.h>
@@ -162,7 +162,7 @@ static enum cairn_code on_staged(struct cairn_up_session *session,
                                  const struct cairn_up_request *request, struct cairn_error *err) {
     enum cairn_code code = cairn_up_save_staged(session->up, session->conn, request->frame->message,
                                                 cairn_buf_view(&request->frame->blob), err);
-    /* It has no answer that could carry an error. */
+    /* `staged` has no answer that could carry an error. */
     if (code != CAIRN_OK) return cairn_fail(err, CAIRN_PROTOCOL, "staged is wrong");
     return CAIRN_OK;
 }

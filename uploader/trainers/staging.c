@@ -382,7 +382,7 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
         save->seal_reply = reply;
         cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_SEAL);
     } else if (code != CAIRN_PROTOCOL && err) {
-        /* What was marked as told to the journal was not: it cannot be sealed any more. */
+        /* Blocks marked as journaled were not: the save cannot be sealed any more. */
         cairn_up_save_fail_for_locked(up, save, err);
     }
     return code;
