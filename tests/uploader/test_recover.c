@@ -374,55 +374,55 @@ static void die_at(const char *point) {
     expect_clean(&world, &trainer);
 }
 
-TEST(a_death_at_the_begin_record) {
+TEST(a_kill_at_the_begin_record_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.begin.journaled");
 }
-TEST(a_death_when_the_server_has_heard_the_begin) {
+TEST(a_kill_when_the_server_has_heard_the_begin_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.begin.told");
 }
-TEST(a_death_at_the_first_intent) {
+TEST(a_kill_at_the_first_intent_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.send.journaled");
 }
-TEST(a_death_at_a_later_record_of_the_senders) {
+TEST(a_kill_at_a_later_record_of_the_senders_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.send.journaled:3");
 }
-TEST(a_death_between_create_and_its_record) {
+TEST(a_kill_between_create_and_its_record_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.create.done");
 }
-TEST(a_death_after_the_record_of_create) {
+TEST(a_kill_after_the_record_of_create_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.upload.journaled");
 }
-TEST(a_death_after_the_first_part) {
+TEST(a_kill_after_the_first_part_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.part.done");
 }
-TEST(a_death_after_the_third_part) {
+TEST(a_kill_after_the_third_part_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.part.done:3");
 }
-TEST(a_death_at_the_seal_record) {
+TEST(a_kill_at_the_seal_record_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.seal.journaled");
 }
-TEST(a_death_after_complete) {
+TEST(a_kill_after_complete_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.complete.done");
 }
-TEST(a_death_before_the_registration) {
+TEST(a_kill_before_the_registration_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.shards.before_told");
 }
-TEST(a_death_when_the_server_has_heard_the_registration) {
+TEST(a_kill_when_the_server_has_heard_the_registration_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.shards.told");
 }
-TEST(a_death_before_the_entry_is_closed) {
+TEST(a_kill_before_the_entry_is_closed_ends_the_save_alike_for_all) {
     NEEDS_POINTS();
     die_at("uploader.over.before_close");
 }

@@ -383,7 +383,7 @@ TEST(a_resume_is_restored_while_the_server_is_away) {
     EXPECT(holds(&next, &whole));
 }
 
-TEST(the_list_is_the_servers) {
+TEST(a_list_over_the_socket_has_the_items_of_the_server) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     CAIRN_AUTO(trainer) reader = {0};

@@ -573,7 +573,7 @@ TEST(what_a_drain_cannot_finish_goes_on_with_the_next_start) /* K06 */
     EXPECT(world_await_state(&world, save.version, "committed", 10000));
 }
 
-TEST(a_stranger_to_the_store_refuses_to_work) {
+TEST(an_uploader_that_finds_another_store_than_its_journal_names_ends) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
