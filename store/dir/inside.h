@@ -57,7 +57,9 @@ struct cairn_store_dir_job {
     char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES]; /* removed with the job unless "" */
     uint64_t moved_bytes;
     uint32_t crc32c; /* of what was moved */
-    void *scratch;   /* UPLOAD_PARTS: one step's bytes */
+    void *scratch;    /* what is read back: one step's bytes */
+    size_t hole_part; /* UPLOAD_COMPLETE: the part that is read back, up to hole_end */
+    uint64_t hole_end;
     size_t deletion; /* DELETE_MANY: the one that is next */
 };
 struct cairn_store_dir_worker {

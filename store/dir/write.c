@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -169,6 +170,10 @@ enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *wor
     }
     cairn_store_dir_temporary(uuid, temporary);
     CAIRN_TRY(create_temporary(worker, job, &place, temporary, request->length, err));
+    /* The whole length at once: what lies behind the end of a file is written by one thread at a
+     * time, and parts are written by several. */
+    if (ftruncate(job->file.fd, (off_t)request->length) != 0)
+        return cairn_fail_errno(err, "give the object its length");
     CAIRN_CRASHPOINT("store.dir.created");
     memcpy(request->upload_id, uuid, sizeof uuid);
     return CAIRN_OK;
@@ -178,16 +183,16 @@ enum cairn_code cairn_store_dir_upload_create(struct cairn_store_dir_worker *wor
 static enum cairn_code open_upload(struct cairn_store_dir_worker *worker,
                                    struct cairn_store_dir_job *job,
                                    const struct cairn_store_dir_place *place,
-                                   char ret_temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES],
                                    struct cairn_error *err) {
+    char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
     const char *id = job->request->upload_id_in;
     if (!id || !cairn_uuid_text_valid(cairn_view_of(id))) {
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
     }
-    cairn_store_dir_temporary(id, ret_temporary);
+    cairn_store_dir_temporary(id, temporary);
     CAIRN_TRY(
         cairn_store_dir_folder(cairn_store_dir_of(worker), place->folder, &job->folder_fd, err));
-    return cairn_store_dir_open_file(job->folder_fd, ret_temporary, true, &job->file, err);
+    return cairn_store_dir_open_file(job->folder_fd, temporary, true, &job->file, err);
 }
 
 enum cairn_code cairn_store_dir_upload_part(struct cairn_store_dir_worker *worker,
@@ -196,9 +201,8 @@ enum cairn_code cairn_store_dir_upload_part(struct cairn_store_dir_worker *worke
     struct cairn_store_request *request = job->request;
     if (!job->begun) {
         struct cairn_store_dir_place place;
-        char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
         CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
-        CAIRN_TRY(open_upload(worker, job, &place, temporary, err));
+        CAIRN_TRY(open_upload(worker, job, &place, err));
     }
     CAIRN_TRY(write_step(job, ret_more, err));
     if (!*ret_more) CAIRN_CRASHPOINT("store.dir.part");
@@ -235,6 +239,40 @@ static enum cairn_code check_parts(const struct cairn_store_dir_job *job, struct
     return CAIRN_OK;
 }
 
+/* The part with the next hole, where a file system tells of holes; false: there is none. */
+static bool find_hole(struct cairn_store_dir_job *job) {
+    const struct cairn_store_request *request = job->request;
+    off_t hole = lseek(job->file.fd, (off_t)job->moved_bytes, SEEK_HOLE);
+    if (hole < 0 || (uint64_t)hole >= request->length) return false;
+    uint64_t begin = 0;
+    for (job->hole_part = 0; job->hole_part < request->part_count; job->hole_part++) {
+        job->hole_end = begin + request->parts[job->hole_part].size_bytes;
+        if ((uint64_t)hole < job->hole_end) break;
+        begin = job->hole_end;
+    }
+    job->moved_bytes = begin;
+    job->crc32c = 0;
+    return job->hole_part < request->part_count;
+}
+
+/* The file has its length before its bytes, so a part that never arrived is a hole. But zeros that
+ * did arrive are holes too where a file system keeps none, so the part is read back. */
+static enum cairn_code check_holes(struct cairn_store_dir_job *job, bool *ret_more,
+                                   struct cairn_error *err) {
+    *ret_more = job->moved_bytes < job->hole_end || find_hole(job);
+    if (!*ret_more) return CAIRN_OK;
+    if (!job->scratch) job->scratch = aligned_alloc(CAIRN_FILE_ALIGN, CAIRN_STORE_DIR_STEP_BYTES);
+    if (!job->scratch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read a part");
+    const struct cairn_store_part *part = &job->request->parts[job->hole_part];
+    uint64_t left = job->hole_end - job->moved_bytes;
+    size_t size = (size_t)cairn_min_u64(left, CAIRN_STORE_DIR_STEP_BYTES);
+    CAIRN_TRY(cairn_file_read_at(&job->file, job->scratch, size, job->moved_bytes, err));
+    job->crc32c = cairn_crc32c(job->crc32c, job->scratch, size);
+    job->moved_bytes += size;
+    if (size < left || !part->has_crc32c || job->crc32c == part->crc32c) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "part %" PRIu32 " has not arrived", part->number);
+}
+
 enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *worker,
                                                 struct cairn_store_dir_job *job, bool *ret_more,
                                                 struct cairn_error *err) {
@@ -243,8 +281,13 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
     char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
     *ret_more = false;
     CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
-    CAIRN_TRY(open_upload(worker, job, &place, temporary, err));
-    CAIRN_TRY(check_parts(job, err));
+    if (!job->begun) {
+        CAIRN_TRY(open_upload(worker, job, &place, err));
+        CAIRN_TRY(check_parts(job, err));
+    }
+    CAIRN_TRY(check_holes(job, ret_more, err));
+    if (*ret_more) return CAIRN_OK;
+    cairn_store_dir_temporary(request->upload_id_in, temporary);
     set_attributes(job->file.fd, request->token ? request->token : request->upload_id_in,
                    request->has_crc32c, request->crc32c);
     enum cairn_code synced = sync_file(&job->file, err);

@@ -297,6 +297,31 @@ TEST(complete_refuses_missing_bytes_wrong_parts_and_an_existing_name) {
     EXPECT_CODE(upload_part(&place, KEY, data, &parts[0], 0, &err), CAIRN_NOT_FOUND);
 }
 
+TEST(a_part_that_never_arrived_is_missed_between_others_and_zeros_are_not) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place, false));
+    size_t part = 9 * CAIRN_MIB, size = 3 * part; /* longer than a step */
+    CAIRN_AUTO_HEAP uint8_t *data = random_bytes(size, 6);
+    struct cairn_store_part parts[3] = {
+        {1, part, false, 0, ""}, {2, part, false, 0, ""}, {3, part, false, 0, ""}};
+    REQUIRE_OK(upload_create(&place, KEY, size, &err));
+    REQUIRE_OK(upload_part(&place, KEY, data, &parts[0], 0, &err));
+    REQUIRE_OK(upload_part(&place, KEY, data, &parts[2], 2 * part, &err));
+    parts[1].crc32c = cairn_crc32c(0, data + part, part);
+    parts[1].has_crc32c = true;
+    struct cairn_store_request complete = complete_of(KEY, parts, 3, data, size);
+    EXPECT_CODE(cairn_store_perform(place.worker, &complete, &err), CAIRN_INVALID);
+    EXPECT(!exists(&place, KEY));
+    memset(data + part, 0, part); /* the hole's bytes are right now */
+    parts[1].crc32c = cairn_crc32c(0, data + part, part);
+    complete = complete_of(KEY, parts, 3, data, size);
+    REQUIRE_OK(cairn_store_perform(place.worker, &complete, &err));
+    CAIRN_AUTO(buf) back = {.limit = 64 * CAIRN_MIB};
+    REQUIRE_OK(cairn_store_get_small(place.worker, KEY, &back, &err));
+    EXPECT(back.size == size && memcmp(back.data, data, size) == 0);
+}
+
 TEST(v26_bytes_that_changed_after_staging_are_not_accepted) { /* inside.h#4, P4, Q42 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
