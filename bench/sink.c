@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_sink --listen HOST:PORT [--serve BYTES] [--tls CERT KEY]
+ * bench_sink --listen HOST:PORT [--serve BYTES] [--keep] [--tls CERT KEY]
  *
  * One thread per connection: with the 2 to 64 connections of a bench that is the cheapest way, and
  * a paced or late connection stops nobody else. Bodies are read in pieces that stay in the L2 cache
@@ -29,6 +29,7 @@
 
 /* A paced connection waits when it is this far ahead: fewer wake-ups than once a piece. */
 #define PACE_US 16000
+#define LINE_BYTES 1024 /* of a chunk's head or a trailer */
 
 struct sink_state sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static SSL_CTX *tls;
@@ -84,43 +85,95 @@ static void reset_connection(struct sink_connection *connection) {
     connection->closing = true;
 }
 
-bool sink_read_body(struct sink_connection *connection, const struct sink_request *request,
-                    bool is_part, uint32_t *ret_crc32c, struct cairn_buf *kept) {
-    uint64_t left = request->content_length, total = left;
-    uint32_t every = sink.faults.reset_every, crc32c = 0;
-    bool cut =
-        is_part && every &&
-        atomic_load(&sink.part_counter) % every == every / 3; /* sink.h#2: apart from the 503s */
-    if (request->expects_continue && left) {
-        if (!sink_send(connection, "HTTP/1.1 100 Continue\r\n\r\n", 25)) return false;
+struct intake { /* of one body */
+    struct sink_connection *connection;
+    uint64_t done, total;
+    uint8_t *into; /* NULL: not kept */
+    uint32_t crc32c;
+    bool is_part, cut; /* cut: a reset in its middle */
+};
+
+static bool take_piece(struct intake *intake, uint64_t left) {
+    struct sink_connection *connection = intake->connection;
+    uint8_t *bytes = intake->into ? intake->into + intake->done : connection->chunk;
+    size_t buffered = connection->head_size - connection->head_used;
+    size_t wanted = (size_t)cairn_min_u64(left, SINK_CHUNK_BYTES);
+    ssize_t got = (ssize_t)cairn_min_u64(buffered, wanted);
+    if (got) {
+        memcpy(bytes, connection->head + connection->head_used, (size_t)got);
+        connection->head_used += (size_t)got;
+    } else {
+        got = take_bytes(connection, bytes, wanted, sink.faults.bytes_per_second);
     }
-    connection->next_us = cairn_max_u64(connection->next_us, cairn_mono_us());
-    while (left) {
-        const uint8_t *bytes = connection->chunk;
-        size_t buffered = connection->head_size - connection->head_used;
-        size_t wanted = (size_t)cairn_min_u64(left, SINK_CHUNK_BYTES);
-        ssize_t got = (ssize_t)cairn_min_u64(buffered, wanted);
-        if (got) {
-            bytes = (uint8_t *)connection->head + connection->head_used;
-            connection->head_used += (size_t)got;
-        } else {
-            got = take_bytes(connection, connection->chunk, wanted, sink.faults.bytes_per_second);
-        }
-        if (got <= 0) return false;
-        crc32c = cairn_crc32c(crc32c, bytes, (size_t)got);
-        if (kept && cairn_buf_append(kept, bytes, (size_t)got, NULL) != CAIRN_OK) return false;
-        left -= (uint64_t)got;
-        if (is_part) atomic_fetch_add(&sink.counters.body_bytes, (uint64_t)got);
-        pace(connection, (size_t)got);
-        if (cut && left < total / 2) {
-            atomic_fetch_add(&sink.part_counter, 1);
-            atomic_fetch_add(&sink.counters.reset, 1);
-            reset_connection(connection);
-            return false;
-        }
-    }
-    *ret_crc32c = crc32c;
+    if (got <= 0) return false;
+    intake->crc32c = cairn_crc32c(intake->crc32c, bytes, (size_t)got);
+    intake->done += (uint64_t)got;
+    if (intake->is_part) atomic_fetch_add(&sink.counters.body_bytes, (uint64_t)got);
+    pace(connection, (size_t)got);
+    if (!intake->cut || intake->done <= intake->total / 2) return true;
+    atomic_fetch_add(&sink.part_counter, 1);
+    atomic_fetch_add(&sink.counters.reset, 1);
+    reset_connection(connection);
+    return false;
+}
+
+static bool take_plain(struct intake *intake, uint64_t size) {
+    uint64_t end = intake->done + size;
+    if (end > intake->total) return false;
+    while (intake->done < end)
+        if (!take_piece(intake, end - intake->done)) return false;
     return true;
+}
+
+/* Up to the line's end, which is not kept. What came with it waits in head. */
+static bool take_line(struct sink_connection *connection, char *line, size_t size) {
+    for (size_t used = 0;; used++) {
+        if (connection->head_used == connection->head_size) {
+            ssize_t got = take_bytes(connection, connection->head, LINE_BYTES, false);
+            if (got <= 0) return false;
+            connection->head_used = 0;
+            connection->head_size = (size_t)got;
+        }
+        char byte = connection->head[connection->head_used++];
+        line[cairn_min_u64(used, size - 1)] = byte == '\r' || byte == '\n' ? 0 : byte;
+        if (byte == '\n') return true;
+    }
+}
+
+/* aws-chunked without signatures: length, bytes, ..., 0, trailers. */
+static bool take_chunks(struct intake *intake) {
+    char line[LINE_BYTES];
+    for (;;) {
+        if (!take_line(intake->connection, line, sizeof line)) return false;
+        uint64_t size = strtoull(line, NULL, 16);
+        if (!size) break;
+        if (!take_plain(intake, size)) return false;
+        if (!take_line(intake->connection, line, sizeof line) || line[0]) return false;
+    }
+    do
+        if (!take_line(intake->connection, line, sizeof line)) return false;
+    while (line[0]);
+    return intake->done == intake->total;
+}
+
+bool sink_read_body(struct sink_connection *connection, const struct sink_request *request,
+                    bool is_part, uint32_t *ret_crc32c, uint8_t *into) {
+    uint32_t every = sink.faults.reset_every;
+    struct intake intake = {
+        .connection = connection,
+        .total = request->content_length,
+        .into = into,
+        .is_part = is_part,
+        .cut = is_part && every &&
+               atomic_load(&sink.part_counter) % every == every / 3, /* #2: apart from the 503s */
+    };
+    if (request->expects_continue && intake.total &&
+        !sink_send(connection, "HTTP/1.1 100 Continue\r\n\r\n", 25))
+        return false;
+    connection->next_us = cairn_max_u64(connection->next_us, cairn_mono_us());
+    bool whole = request->chunked ? take_chunks(&intake) : take_plain(&intake, intake.total);
+    *ret_crc32c = intake.crc32c;
+    return whole;
 }
 
 /* ---- one request's header ---- */
@@ -129,8 +182,17 @@ static void take_header(struct sink_request *request, const char *name, const ch
     if (!strcasecmp(name, "content-length")) request->content_length = strtoull(value, NULL, 10);
     if (!strcasecmp(name, "expect")) request->expects_continue = true;
     if (!strcasecmp(name, "transfer-encoding")) request->unreadable = true;
-    if (!strcasecmp(name, "x-amz-content-sha256") && !strncmp(value, "STREAMING", 9))
-        request->unreadable = true;
+    if (!strcasecmp(name, "x-amz-content-sha256") && !strncmp(value, "STREAMING", 9)) {
+        request->chunked = true;
+        request->unreadable |= strcmp(value, "STREAMING-UNSIGNED-PAYLOAD-TRAILER") != 0;
+    }
+    if (!strcasecmp(name, "x-amz-decoded-content-length"))
+        request->decoded_length = strtoull(value, NULL, 10);
+    if (!strcasecmp(name, "if-none-match")) request->only_new = true;
+    if (!strcasecmp(name, "if-match"))
+        snprintf(request->if_match, sizeof request->if_match, "%s", value);
+    if (!strcasecmp(name, "x-amz-copy-source")) /* with or without its slash */
+        snprintf(request->copied, sizeof request->copied, "%s%s", *value == '/' ? "" : "/", value);
     if (!strcasecmp(name, "range")) snprintf(request->range, sizeof request->range, "%s", value);
     size_t used = strlen(request->meta);
     if (!strncasecmp(name, "x-amz-meta-", 11))
@@ -141,6 +203,13 @@ static void take_header(struct sink_request *request, const char *name, const ch
     if (cairn_base64_decode(text, &bytes, NULL) != CAIRN_OK || bytes.size != 4) return;
     request->has_crc32c = true;
     request->crc32c = __builtin_bswap32(cairn_load_u32le(bytes.data));
+}
+
+/* "%2F" and the like, in place of the text of that size. */
+static void decode(char *text, size_t size) {
+    CAIRN_AUTO(buf) plain = {0};
+    if (cairn_percent_decode(cairn_view_of(text), &plain, NULL) == CAIRN_OK)
+        snprintf(text, size, "%s", plain.size ? plain.data : "");
 }
 
 static bool parse(char *head, struct sink_request *request) {
@@ -162,6 +231,9 @@ static bool parse(char *head, struct sink_request *request) {
         take_header(request, line, colon + 1 + strspn(colon + 1, " "));
         line = end + 2;
     }
+    if (request->chunked) request->content_length = request->decoded_length;
+    decode(request->path, sizeof request->path);
+    decode(request->copied, sizeof request->copied);
     return true;
 }
 
@@ -248,6 +320,8 @@ static enum cairn_code prepare(int count, char **values, const char **ret_listen
             *ret_listen = values[++i];
         } else if (!strcmp(values[i], "--serve") && i + 1 < count) {
             bytes = strtoull(values[++i], NULL, 10);
+        } else if (!strcmp(values[i], "--keep")) {
+            sink.keeps_all = true;
         } else if (!strcmp(values[i], "--tls") && i + 2 < count) {
             tls = SSL_CTX_new(TLS_server_method());
             if (!tls || SSL_CTX_use_certificate_chain_file(tls, values[i + 1]) != 1 ||
@@ -264,6 +338,9 @@ static enum cairn_code prepare(int count, char **values, const char **ret_listen
     bench_pattern(sink.served.data, bytes);
     sink.served_bytes = bytes;
     sink.served_crc32c = cairn_crc32c(0, sink.served.data, bytes);
+    sink.served_body = sink_body_new(1);
+    if (!sink.served_body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a body");
+    *sink.served_body->pieces = (struct sink_piece){bytes, sink.served.data};
     return CAIRN_OK;
 }
 

@@ -9,11 +9,13 @@
  *              its parts in the order of Complete, so every byte of every run is checked.
  *          2   faults (a rate per connection, late answers, 503, resets) come by count, not by
  *              chance: the same number in each run.
- * Limits:  1024 connections, one thread each; 256 uploads and 1024 objects between two resets.
- *          Signatures are not looked at; bodies larger than 64 KiB are not kept.
+ *          3   with --keep every body is kept in memory until its object is replaced or deleted,
+ *              and given back as it came; a GET under way keeps the bytes that it began with.
+ * Limits:  1024 connections, one thread each; 256 open uploads and 1024 objects. Signatures are not
+ *          looked at; without --keep, bodies larger than 64 KiB are not kept.
  * Threads: struct sink_state is locked by its mutex; a struct sink_connection belongs to its
  *          thread.
- * Next:    sink.c (bytes), sink_s3.c (answers), bench/run.
+ * Next:    sink.c (bytes), sink_s3.c (answers), sink_table.c (what is kept), sink_list.c, bench/run.
  */
 #pragma once
 
@@ -38,16 +40,26 @@ struct sink_part {
     uint64_t size_bytes;
     uint32_t crc32c;
     bool there;
+    uint8_t *data; /* NULL: not kept */
 };
 struct sink_upload {
     char key[256], meta[512];
+    uint64_t id;
     struct sink_part *parts; /* SINK_PARTS_MAX, NULL: free */
+};
+struct sink_body {  /* the bytes of an object, in the pieces in which they came */
+    uint32_t users; /* the object, and each GET that sends it */
+    size_t piece_count;
+    struct sink_piece {
+        uint64_t size_bytes;
+        uint8_t *data;
+    } pieces[];
 };
 struct sink_object {
     char key[256], meta[512];
     uint64_t size_bytes;
     uint32_t crc32c;
-    struct cairn_buf kept;
+    struct sink_body *body; /* NULL: not kept */
 };
 struct sink_counters {
     atomic_uint_fast64_t body_bytes, parts, parts_again, objects, wrong, refused, late, busy, reset,
@@ -58,12 +70,15 @@ struct sink_state {
     struct sink_faults faults;
     struct sink_upload uploads[SINK_UPLOADS_MAX];
     struct sink_object objects[SINK_OBJECTS_MAX];
-    uint32_t upload_count, object_count;
+    uint32_t object_count;
+    uint64_t upload_ids; /* given so far */
+    bool keeps_all;
     atomic_uint_fast64_t part_counter;
     struct sink_counters counters;
     struct cairn_slab served;
     uint64_t served_bytes;
     uint32_t served_crc32c;
+    struct sink_body *served_body; /* one piece, which is the slab */
 };
 extern struct sink_state sink;
 
@@ -77,18 +92,39 @@ struct sink_connection {
     bool closing;
 };
 struct sink_request {
-    char method[16], path[1024], query[2048], meta[512], range[64];
-    uint64_t content_length;
-    bool has_crc32c, expects_continue, unreadable;
+    char method[16], path[1024], query[2048], meta[512], range[64], copied[1024], if_match[128];
+    uint64_t content_length, decoded_length; /* the first is the body's without its chunk heads */
+    bool has_crc32c, expects_continue, chunked, unreadable, only_new;
     uint32_t crc32c;
 };
 
 /* ---- sink.c ---- */
-/* The body; kept may be NULL. false: the connection is gone. */
+/* The body; into is NULL or has room for it. false: the connection is gone. */
 bool sink_read_body(struct sink_connection *connection, const struct sink_request *request,
-                    bool is_part, uint32_t *ret_crc32c, struct cairn_buf *kept);
+                    bool is_part, uint32_t *ret_crc32c, uint8_t *into);
 bool sink_send(struct sink_connection *connection, const void *bytes, size_t size);
 
+/* ---- sink_table.c: all but the first with the lock held ---- */
+/* Memory for a body that is to be kept, on huge pages where it is large. */
+uint8_t *sink_room(uint64_t bytes);
+struct sink_body *sink_body_new(size_t piece_count);
+void sink_body_leave(struct sink_body *body); /* NULL is fine */
+struct sink_object *sink_object_find(const char *key);
+struct sink_object *sink_object_make(const char *key); /* empty; NULL: there are too many */
+void sink_object_drop(struct sink_object *object);
+struct sink_upload *sink_upload_find(uint64_t id);
+struct sink_upload *sink_upload_make(void);
+void sink_upload_drop(struct sink_upload *upload);
+
+/* ---- sink_list.c: pages of a listing, as XML ---- */
+enum cairn_code sink_list_objects(const struct sink_request *request, struct cairn_buf *ret);
+enum cairn_code sink_list_uploads(const struct sink_request *request, struct cairn_buf *ret);
+enum cairn_code sink_list_parts(const struct sink_upload *upload, struct cairn_buf *ret);
+
 /* ---- sink_s3.c ---- */
+#define SINK_XML "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+uint64_t sink_query_number(const struct sink_request *request, const char *name, uint64_t fallback);
+bool sink_query_has(const struct sink_request *request, const char *name);
+void sink_crc_text(uint32_t crc32c, char ret_text[16]); /* as S3 writes it */
 /* Answer one request whose header was read; false: close. */
 bool sink_answer(struct sink_connection *connection, const struct sink_request *request);

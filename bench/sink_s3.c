@@ -9,7 +9,7 @@
 #include "common/crc32c.h"
 #include "common/encode.h"
 
-#define XML "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+#define LIST_BYTES_MAX (4 * CAIRN_MIB) /* of Complete */
 
 static bool reply(struct sink_connection *connection, const struct sink_request *request,
                   const char *status, const char *headers, const char *body) {
@@ -29,11 +29,11 @@ static bool fail(struct sink_connection *connection, const struct sink_request *
     char body[256];
     if (strncmp(status, "404", 3) && strncmp(status, "503", 3))
         atomic_fetch_add(&sink.counters.refused, 1);
-    snprintf(body, sizeof body, XML "<Error><Code>%s</Code><Message>no</Message></Error>", code);
+    snprintf(body, sizeof body, SINK_XML "<Error><Code>%s</Code><Message>no</Message></Error>", code);
     return reply(connection, request, status, "Content-Type: application/xml\r\n", body);
 }
 
-static void crc_text(uint32_t crc32c, char ret_text[16]) {
+void sink_crc_text(uint32_t crc32c, char ret_text[16]) {
     CAIRN_AUTO(buf) text = {0};
     uint32_t big = __builtin_bswap32(crc32c);
     ret_text[0] = 0;
@@ -41,7 +41,7 @@ static void crc_text(uint32_t crc32c, char ret_text[16]) {
         snprintf(ret_text, 16, "%s", text.data);
 }
 
-static uint64_t query_number(const struct sink_request *request, const char *name,
+uint64_t sink_query_number(const struct sink_request *request, const char *name,
                              uint64_t fallback) {
     size_t size = strlen(name);
     for (const char *at = request->query; at && *at; at = strchr(at, '&')) {
@@ -51,7 +51,7 @@ static uint64_t query_number(const struct sink_request *request, const char *nam
     return fallback;
 }
 
-static bool query_has(const struct sink_request *request, const char *name) {
+bool sink_query_has(const struct sink_request *request, const char *name) {
     size_t size = strlen(name);
     for (const char *at = request->query; at && *at; at = strchr(at, '&')) {
         if (*at == '&') at++;
@@ -61,34 +61,13 @@ static bool query_has(const struct sink_request *request, const char *name) {
     return false;
 }
 
-/* ---- objects, with the lock held ---- */
-
-static struct sink_object *find_object(const char *key) {
-    for (uint32_t i = 0; i < sink.object_count; i++)
-        if (!strcmp(sink.objects[i].key, key)) return &sink.objects[i];
-    return NULL;
-}
-
-static struct sink_object *make_object(const char *key) {
-    struct sink_object *object = find_object(key);
-    if (!object && sink.object_count < SINK_OBJECTS_MAX)
-        object = &sink.objects[sink.object_count++];
-    if (!object) return NULL;
-    cairn_buf_release(&object->kept);
-    *object = (struct sink_object){0};
-    snprintf(object->key, sizeof object->key, "%s", key);
-    return object;
-}
-
 static struct sink_upload *find_upload(const struct sink_request *request) {
-    uint64_t number = query_number(request, "uploadId", 0);
-    bool there = number && number <= sink.upload_count && sink.uploads[number - 1].parts;
-    return there ? &sink.uploads[number - 1] : NULL;
+    return sink_upload_find(sink_query_number(request, "uploadId", 0));
 }
 
-static void drop_upload(struct sink_upload *upload) {
-    free(upload->parts);
-    *upload = (struct sink_upload){0};
+/* If-None-Match; with the lock held. */
+static bool may_replace(const struct sink_request *request) {
+    return !request->only_new || !sink_object_find(request->path);
 }
 
 /* ---- multipart ---- */
@@ -96,20 +75,19 @@ static void drop_upload(struct sink_upload *upload) {
 static bool create_upload(struct sink_connection *connection, const struct sink_request *request) {
     char body[512];
     pthread_mutex_lock(&sink.lock);
-    uint32_t number = 0;
-    if (sink.upload_count < SINK_UPLOADS_MAX) {
-        struct sink_upload *upload = &sink.uploads[sink.upload_count];
-        upload->parts = calloc(SINK_PARTS_MAX, sizeof *upload->parts);
-        if (upload->parts) number = ++sink.upload_count;
+    uint64_t number = 0;
+    struct sink_upload *upload = sink_upload_make();
+    if (upload) {
+        number = upload->id;
         snprintf(upload->key, sizeof upload->key, "%.255s", request->path);
         snprintf(upload->meta, sizeof upload->meta, "%s", request->meta);
     }
     pthread_mutex_unlock(&sink.lock);
     if (!number) return fail(connection, request, "507 Full", "TooManyUploads");
     snprintf(body, sizeof body,
-             XML "<InitiateMultipartUploadResult><Bucket>bench</Bucket><Key>k</Key>"
-                 "<UploadId>%u</UploadId></InitiateMultipartUploadResult>",
-             number);
+             SINK_XML "<InitiateMultipartUploadResult><Bucket>bench</Bucket><Key>k</Key>"
+                 "<UploadId>%llu</UploadId></InitiateMultipartUploadResult>",
+             (unsigned long long)number);
     return reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body);
 }
 
@@ -118,9 +96,8 @@ static bool hits(uint64_t counter, uint32_t every, uint32_t phase) {
     return every && counter % every == phase % every;
 }
 
-static bool take_part(struct sink_connection *connection, const struct sink_request *request) {
-    uint32_t crc32c = 0;
-    if (!sink_read_body(connection, request, true, &crc32c, NULL)) return false;
+static bool answer_part(struct sink_connection *connection, const struct sink_request *request,
+                        uint32_t crc32c, uint8_t **data) {
     const struct sink_faults *faults = &sink.faults;
     uint64_t counter = atomic_fetch_add(&sink.part_counter, 1);
     if (hits(counter, faults->busy_every, faults->busy_every / 2)) {
@@ -131,14 +108,16 @@ static bool take_part(struct sink_connection *connection, const struct sink_requ
         atomic_fetch_add(&sink.counters.wrong, 1);
         return fail(connection, request, "400 Bad Request", "BadDigest");
     }
-    uint64_t number = query_number(request, "partNumber", 0);
+    uint64_t number = sink_query_number(request, "partNumber", 0);
     pthread_mutex_lock(&sink.lock);
     struct sink_upload *upload = find_upload(request);
     bool good = upload && number >= 1 && number <= SINK_PARTS_MAX;
     if (good) {
         struct sink_part *part = &upload->parts[number - 1];
         atomic_fetch_add(part->there ? &sink.counters.parts_again : &sink.counters.parts, 1);
-        *part = (struct sink_part){request->content_length, crc32c, true};
+        free(part->data);
+        *part = (struct sink_part){request->content_length, crc32c, true, *data};
+        *data = NULL;
     }
     pthread_mutex_unlock(&sink.lock);
     if (!good) return fail(connection, request, "404 Not Found", "NoSuchUpload");
@@ -148,65 +127,91 @@ static bool take_part(struct sink_connection *connection, const struct sink_requ
         nanosleep(&pause, NULL);
     }
     char headers[256], text[16];
-    crc_text(crc32c, text);
+    sink_crc_text(crc32c, text);
     snprintf(headers, sizeof headers, "ETag: \"%08x\"\r\n%s%s%s", crc32c,
              request->has_crc32c ? "x-amz-checksum-crc32c: " : "", request->has_crc32c ? text : "",
              request->has_crc32c ? "\r\n" : "");
     return reply(connection, request, "200 OK", headers, "");
 }
 
-/* The parts that Complete names; combined in that order. false: one of them is not there. */
-static bool combine(const struct sink_upload *upload, const char *list, uint64_t *ret_bytes,
-                    uint32_t *ret_crc32c) {
-    uint64_t bytes = 0;
+static bool take_part(struct sink_connection *connection, const struct sink_request *request) {
     uint32_t crc32c = 0;
-    for (const char *at = list; (at = strstr(at, "<PartNumber>")); at++) {
-        uint64_t number = strtoull(at + strlen("<PartNumber>"), NULL, 10);
-        if (number < 1 || number > SINK_PARTS_MAX || !upload->parts[number - 1].there) return false;
-        const struct sink_part *part = &upload->parts[number - 1];
-        crc32c = cairn_crc32c_combine(crc32c, part->crc32c, part->size_bytes);
-        bytes += part->size_bytes;
+    uint8_t *data = sink.keeps_all ? sink_room(request->content_length) : NULL;
+    bool good = (data || !sink.keeps_all) &&
+                sink_read_body(connection, request, true, &crc32c, data) &&
+                answer_part(connection, request, crc32c, &data);
+    free(data);
+    return good;
+}
+
+/* The next part that Complete names; NULL: it names no more, or one that is not there. */
+static struct sink_part *next_part(const struct sink_upload *upload, const char **at) {
+    *at = strstr(*at, "<PartNumber>");
+    if (!*at) return NULL;
+    *at += strlen("<PartNumber>");
+    uint64_t number = strtoull(*at, NULL, 10);
+    bool there = number >= 1 && number <= SINK_PARTS_MAX && upload->parts[number - 1].there;
+    return there ? &upload->parts[number - 1] : NULL;
+}
+
+/* Combined in the order of Complete, and their bytes with them. false: a part is not there. */
+static bool combine(const struct sink_upload *upload, const char *list, struct sink_object *ret) {
+    size_t count = 0, taken = 0;
+    const char *at = list;
+    struct sink_part *part;
+    while ((part = next_part(upload, &at))) {
+        ret->crc32c = cairn_crc32c_combine(ret->crc32c, part->crc32c, part->size_bytes);
+        ret->size_bytes += part->size_bytes;
+        count++;
     }
-    *ret_bytes = bytes;
-    *ret_crc32c = crc32c;
-    return bytes > 0;
+    if (at || !count) return false;
+    ret->body = sink.keeps_all ? sink_body_new(count) : NULL;
+    for (at = list; ret->body && (part = next_part(upload, &at)); taken++)
+        ret->body->pieces[taken] = (struct sink_piece){part->size_bytes, CAIRN_TAKE(part->data)};
+    return true;
 }
 
 static const char *complete_locked(const struct sink_request *request, const char *list,
                                    uint32_t *ret_crc32c) {
     struct sink_upload *upload = find_upload(request);
-    uint64_t bytes = 0;
-    uint32_t crc32c = 0;
+    struct sink_object whole = {0};
     if (!upload) return "NoSuchUpload";
-    if (!combine(upload, list, &bytes, &crc32c)) return "InvalidPart";
-    if (request->has_crc32c && request->crc32c != crc32c) {
+    if (!may_replace(request)) return "PreconditionFailed";
+    if (!combine(upload, list, &whole)) return "InvalidPart";
+    struct sink_object *object = NULL;
+    if (!request->has_crc32c || request->crc32c == whole.crc32c)
+        object = sink_object_make(upload->key);
+    else
         atomic_fetch_add(&sink.counters.wrong, 1);
-        return "BadDigest";
-    }
-    struct sink_object *object = make_object(upload->key);
-    if (!object) return "TooManyObjects";
+    if (!object) sink_body_leave(whole.body);
+    if (!object) return "BadDigest";
     snprintf(object->meta, sizeof object->meta, "%s", upload->meta);
-    object->size_bytes = bytes;
-    object->crc32c = *ret_crc32c = crc32c;
-    drop_upload(upload);
+    object->size_bytes = whole.size_bytes;
+    object->crc32c = *ret_crc32c = whole.crc32c;
+    object->body = whole.body;
+    sink_upload_drop(upload);
     atomic_fetch_add(&sink.counters.objects, 1);
     return NULL;
 }
 
 static bool complete(struct sink_connection *connection, const struct sink_request *request) {
-    CAIRN_AUTO(buf) list = {.limit = 4 * CAIRN_MIB};
+    CAIRN_AUTO_HEAP uint8_t *list = NULL;
     uint32_t crc32c = 0;
-    if (!sink_read_body(connection, request, false, &crc32c, &list)) return false;
+    if (request->content_length > LIST_BYTES_MAX) return false;
+    list = calloc(1, request->content_length + 1);
+    if (!list || !sink_read_body(connection, request, false, &crc32c, list)) return false;
     pthread_mutex_lock(&sink.lock);
-    const char *problem = complete_locked(request, list.size ? list.data : "", &crc32c);
+    const char *problem = complete_locked(request, (const char *)list, &crc32c);
     pthread_mutex_unlock(&sink.lock);
     if (problem && !strcmp(problem, "NoSuchUpload"))
         return fail(connection, request, "404 Not Found", problem);
+    if (problem && !strcmp(problem, "PreconditionFailed"))
+        return fail(connection, request, "412 Precondition Failed", problem);
     if (problem) return fail(connection, request, "400 Bad Request", problem);
     char body[512], text[16];
-    crc_text(crc32c, text);
+    sink_crc_text(crc32c, text);
     snprintf(body, sizeof body,
-             XML "<CompleteMultipartUploadResult><ETag>\"%08x-n\"</ETag><ChecksumCRC32C>%s"
+             SINK_XML "<CompleteMultipartUploadResult><ETag>\"%08x-n\"</ETag><ChecksumCRC32C>%s"
                  "</ChecksumCRC32C><ChecksumType>FULL_OBJECT</ChecksumType>"
                  "</CompleteMultipartUploadResult>",
              crc32c, text);
@@ -217,49 +222,73 @@ static bool list_parts(struct sink_connection *connection, const struct sink_req
     CAIRN_AUTO(buf) body = {0};
     pthread_mutex_lock(&sink.lock);
     const struct sink_upload *upload = find_upload(request);
-    enum cairn_code code =
-        cairn_buf_append_text(&body, XML "<ListPartsResult><IsTruncated>false</IsTruncated>", NULL);
-    for (uint32_t i = 0; upload && code == CAIRN_OK && i < SINK_PARTS_MAX; i++)
-        if (upload->parts[i].there)
-            code = cairn_buf_printf(&body, NULL,
-                                    "<Part><PartNumber>%u</PartNumber><ETag>\"%08x\"</ETag>"
-                                    "<Size>%llu</Size></Part>",
-                                    i + 1, upload->parts[i].crc32c,
-                                    (unsigned long long)upload->parts[i].size_bytes);
+    enum cairn_code code = upload ? sink_list_parts(upload, &body) : CAIRN_OK;
     pthread_mutex_unlock(&sink.lock);
     if (!upload) return fail(connection, request, "404 Not Found", "NoSuchUpload");
-    if (code != CAIRN_OK || cairn_buf_append_text(&body, "</ListPartsResult>", NULL) != CAIRN_OK)
-        return false;
-    return reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body.data);
+    return code == CAIRN_OK &&
+           reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body.data);
 }
 
 /* ---- whole objects ---- */
 
-static bool put_object(struct sink_connection *connection, const struct sink_request *request) {
-    struct cairn_buf kept = {.limit = SINK_KEPT_BYTES};
-    uint32_t crc32c = 0;
-    bool keep = request->content_length <= SINK_KEPT_BYTES;
-    if (!sink_read_body(connection, request, !keep, &crc32c, keep ? &kept : NULL)) {
-        cairn_buf_release(&kept);
-        return false;
-    }
-    bool good = !request->has_crc32c || request->crc32c == crc32c;
-    if (!good) atomic_fetch_add(&sink.counters.wrong, 1);
+static bool answer_object(struct sink_connection *connection, const struct sink_request *request,
+                          uint32_t crc32c, uint8_t **data) {
+    bool right = !request->has_crc32c || request->crc32c == crc32c;
+    if (!right) atomic_fetch_add(&sink.counters.wrong, 1);
+    if (!right) return fail(connection, request, "400 Bad Request", "BadDigest");
     pthread_mutex_lock(&sink.lock);
-    struct sink_object *object = good ? make_object(request->path) : NULL;
+    bool may = may_replace(request);
+    struct sink_object *object = may ? sink_object_make(request->path) : NULL;
     if (object) {
         object->size_bytes = request->content_length;
         object->crc32c = crc32c;
-        object->kept = kept;
         snprintf(object->meta, sizeof object->meta, "%s", request->meta);
-    } else {
-        cairn_buf_release(&kept);
+        object->body = *data ? sink_body_new(1) : NULL;
+        if (object->body)
+            *object->body->pieces =
+                (struct sink_piece){request->content_length, CAIRN_TAKE(*data)};
     }
     pthread_mutex_unlock(&sink.lock);
-    if (!good || !object) return fail(connection, request, "400 Bad Request", "BadDigest");
-    char headers[128];
-    snprintf(headers, sizeof headers, "ETag: \"%08x\"\r\n", crc32c);
+    if (!may) return fail(connection, request, "412 Precondition Failed", "PreconditionFailed");
+    if (!object) return fail(connection, request, "507 Full", "TooManyObjects");
+    char headers[160], text[16];
+    sink_crc_text(crc32c, text);
+    snprintf(headers, sizeof headers, "ETag: \"%08x\"\r\nx-amz-checksum-crc32c: %s\r\n", crc32c,
+             text);
     return reply(connection, request, "200 OK", headers, "");
+}
+
+static bool put_object(struct sink_connection *connection, const struct sink_request *request) {
+    uint32_t crc32c = 0;
+    bool keep = sink.keeps_all || request->content_length <= SINK_KEPT_BYTES;
+    uint8_t *data = keep ? sink_room(request->content_length) : NULL;
+    bool good = (data || !keep) && sink_read_body(connection, request, !keep, &crc32c, data) &&
+                answer_object(connection, request, crc32c, &data);
+    free(data);
+    return good;
+}
+
+/* The bytes are shared with the object that was copied. */
+static bool copy_object(struct sink_connection *connection, const struct sink_request *request) {
+    pthread_mutex_lock(&sink.lock);
+    const struct sink_object *found = sink_object_find(request->copied);
+    struct sink_object copy = found ? *found : (struct sink_object){0};
+    if (copy.body) copy.body->users++;
+    struct sink_object *object = found ? sink_object_make(request->path) : NULL;
+    if (object) {
+        memcpy(copy.key, object->key, sizeof copy.key);
+        *object = copy;
+    } else {
+        sink_body_leave(copy.body);
+    }
+    pthread_mutex_unlock(&sink.lock);
+    if (!object) return fail(connection, request, "404 Not Found", "NoSuchKey");
+    char body[256];
+    snprintf(body, sizeof body,
+             SINK_XML "<CopyObjectResult><LastModified>2026-03-02T10:14:07.000Z</LastModified>"
+                      "<ETag>\"%08x\"</ETag></CopyObjectResult>",
+             copy.crc32c);
+    return reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body);
 }
 
 /* "bytes=A-B", "bytes=A-", "bytes=-N"; false: not satisfiable. */
@@ -282,17 +311,32 @@ static bool range_of(const struct sink_request *request, uint64_t size, uint64_t
     return *ret_first < size;
 }
 
+/* Bytes that are not kept cannot be sent: the connection ends. */
+static bool send_pieces(struct sink_connection *connection, const struct sink_body *body,
+                        uint64_t first, uint64_t end) {
+    uint64_t begin = 0;
+    for (size_t i = 0; body && i < body->piece_count && begin < end; i++) {
+        const struct sink_piece *piece = &body->pieces[i];
+        uint64_t from = cairn_max_u64(first, begin);
+        uint64_t until = cairn_min_u64(end, begin + piece->size_bytes);
+        if (from < until && !sink_send(connection, piece->data + (from - begin), until - from))
+            return false;
+        begin += piece->size_bytes;
+    }
+    return body && begin >= end;
+}
+
 static bool send_object(struct sink_connection *connection, const struct sink_request *request,
-                        const struct sink_object *object, const uint8_t *data) {
+                        const struct sink_object *object) {
     uint64_t first, end, size = object->size_bytes;
     char headers[1024], text[16], range[128] = "";
     if (!range_of(request, size, &first, &end))
         return fail(connection, request, "416 Range Not Satisfiable", "InvalidRange");
-    bool partial = request->range[0] || query_has(request, "partNumber");
+    bool partial = request->range[0] || sink_query_has(request, "partNumber");
     if (partial)
         snprintf(range, sizeof range, "Content-Range: bytes %llu-%llu/%llu\r\n",
                  (unsigned long long)first, (unsigned long long)end - 1, (unsigned long long)size);
-    crc_text(object->crc32c, text);
+    sink_crc_text(object->crc32c, text);
     snprintf(headers, sizeof headers,
              "ETag: \"%08x\"\r\nAccept-Ranges: bytes\r\nContent-Length: %llu\r\n"
              "Last-Modified: Mon, 02 Mar 2026 10:14:07 GMT\r\n"
@@ -300,37 +344,40 @@ static bool send_object(struct sink_connection *connection, const struct sink_re
              object->crc32c, (unsigned long long)(end - first), text, range, object->meta);
     if (!reply(connection, request, partial ? "206 Partial Content" : "200 OK", headers, ""))
         return false;
-    return !strcmp(request->method, "HEAD") ||
-           (data && sink_send(connection, data + first, end - first));
+    return !strcmp(request->method, "HEAD") || send_pieces(connection, object->body, first, end);
 }
 
 static bool get_object(struct sink_connection *connection, const struct sink_request *request) {
-    struct sink_object object = {.size_bytes = sink.served_bytes, .crc32c = sink.served_crc32c};
-    CAIRN_AUTO(buf) copy = {0};
-    const uint8_t *data = sink.served.data;
-    if (strncmp(request->path, "/bench/served", 13)) {
-        pthread_mutex_lock(&sink.lock);
-        const struct sink_object *found = find_object(request->path);
-        bool there =
-            found && cairn_buf_append(&copy, found->kept.data, found->kept.size, NULL) == CAIRN_OK;
-        if (there) object = *found;
-        pthread_mutex_unlock(&sink.lock);
-        if (!there) return fail(connection, request, "404 Not Found", "NoSuchKey");
-        data = copy.size == object.size_bytes ? (const uint8_t *)copy.data : NULL;
-    }
-    return send_object(connection, request, &object, data);
+    struct sink_object object = {0};
+    pthread_mutex_lock(&sink.lock);
+    bool served = !strncmp(request->path, "/bench/served", 13) && sink.served_body;
+    const struct sink_object *found = served ? NULL : sink_object_find(request->path);
+    if (found) object = *found;
+    if (served)
+        object = (struct sink_object){.size_bytes = sink.served_bytes,
+                                      .crc32c = sink.served_crc32c,
+                                      .body = sink.served_body};
+    if (object.body) object.body->users++;
+    pthread_mutex_unlock(&sink.lock);
+    if (!found && !served) return fail(connection, request, "404 Not Found", "NoSuchKey");
+    char etag[16];
+    snprintf(etag, sizeof etag, "\"%08x\"", object.crc32c);
+    bool other = request->if_match[0] && strcmp(request->if_match, etag) != 0;
+    bool good =
+        other ? fail(connection, request, "412 Precondition Failed", "PreconditionFailed")
+              : send_object(connection, request, &object);
+    pthread_mutex_lock(&sink.lock);
+    sink_body_leave(object.body);
+    pthread_mutex_unlock(&sink.lock);
+    return good;
 }
 
 static bool delete_object(struct sink_connection *connection, const struct sink_request *request) {
     pthread_mutex_lock(&sink.lock);
     struct sink_upload *upload = find_upload(request);
-    struct sink_object *object = upload ? NULL : find_object(request->path);
-    if (upload) drop_upload(upload);
-    if (object) {
-        cairn_buf_release(&object->kept);
-        *object = sink.objects[--sink.object_count];
-        sink.objects[sink.object_count] = (struct sink_object){0};
-    }
+    struct sink_object *object = upload ? NULL : sink_object_find(request->path);
+    if (upload) sink_upload_drop(upload);
+    if (object) sink_object_drop(object);
     pthread_mutex_unlock(&sink.lock);
     return reply(connection, request, "204 No Content", "", "");
 }
@@ -339,10 +386,8 @@ static bool delete_object(struct sink_connection *connection, const struct sink_
 
 static void forget(void) {
     pthread_mutex_lock(&sink.lock);
-    for (uint32_t i = 0; i < sink.upload_count; i++) drop_upload(&sink.uploads[i]);
-    for (uint32_t i = 0; i < sink.object_count; i++) cairn_buf_release(&sink.objects[i].kept);
-    memset(sink.objects, 0, sizeof sink.objects);
-    sink.upload_count = sink.object_count = 0;
+    for (uint32_t i = 0; i < SINK_UPLOADS_MAX; i++) sink_upload_drop(&sink.uploads[i]);
+    while (sink.object_count) sink_object_drop(&sink.objects[sink.object_count - 1]);
     pthread_mutex_unlock(&sink.lock);
     uint64_t connected = atomic_load(&sink.counters.connected);
     memset(&sink.counters, 0, sizeof sink.counters);
@@ -353,11 +398,11 @@ static void forget(void) {
 
 static void set_faults(const struct sink_request *request) {
     sink.faults = (struct sink_faults){
-        .bytes_per_second = query_number(request, "rate", 0),
-        .late_every = (uint32_t)query_number(request, "late_every", 0),
-        .late_ms = (uint32_t)query_number(request, "late_ms", 5000),
-        .busy_every = (uint32_t)query_number(request, "busy_every", 0),
-        .reset_every = (uint32_t)query_number(request, "reset_every", 0),
+        .bytes_per_second = sink_query_number(request, "rate", 0),
+        .late_every = (uint32_t)sink_query_number(request, "late_every", 0),
+        .late_ms = (uint32_t)sink_query_number(request, "late_ms", 5000),
+        .busy_every = (uint32_t)sink_query_number(request, "busy_every", 0),
+        .reset_every = (uint32_t)sink_query_number(request, "reset_every", 0),
     };
 }
 
@@ -390,12 +435,13 @@ static bool control(struct sink_connection *connection, const struct sink_reques
 }
 
 static bool list(struct sink_connection *connection, const struct sink_request *request) {
-    const char *name =
-        query_has(request, "uploads") ? "ListMultipartUploadsResult" : "ListBucketResult";
-    char body[256];
-    snprintf(body, sizeof body,
-             XML "<%s><IsTruncated>false</IsTruncated><KeyCount>0</KeyCount></%s>", name, name);
-    return reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body);
+    CAIRN_AUTO(buf) body = {0};
+    pthread_mutex_lock(&sink.lock);
+    enum cairn_code code = sink_query_has(request, "uploads") ? sink_list_uploads(request, &body)
+                                                              : sink_list_objects(request, &body);
+    pthread_mutex_unlock(&sink.lock);
+    return code == CAIRN_OK &&
+           reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body.data);
 }
 
 static bool is_bucket(const struct sink_request *request) {
@@ -409,14 +455,17 @@ bool sink_answer(struct sink_connection *connection, const struct sink_request *
         (void)fail(connection, request, "501 Not Implemented", "NotImplemented");
         return false;
     }
-    bool upload = query_has(request, "uploadId"), put = !strcmp(request->method, "PUT");
+    bool upload = sink_query_has(request, "uploadId"), put = !strcmp(request->method, "PUT");
     bool post = !strcmp(request->method, "POST");
     if (!strncmp(request->path, "/-/", 3)) return control(connection, request);
     if (put && upload) return take_part(connection, request);
     if (put && is_bucket(request)) return reply(connection, request, "200 OK", "", "");
+    if (put && request->copied[0]) return copy_object(connection, request);
     if (put) return put_object(connection, request);
-    if (post && query_has(request, "uploads")) return create_upload(connection, request);
+    if (post && sink_query_has(request, "uploads")) return create_upload(connection, request);
     if (post && upload) return complete(connection, request);
+    if (post && sink_query_has(request, "delete"))
+        return fail(connection, request, "501 Not Implemented", "NotImplemented");
     if (!strcmp(request->method, "DELETE")) return delete_object(connection, request);
     if (!strcmp(request->method, "HEAD") && is_bucket(request))
         return reply(connection, request, "200 OK", "", "");

