@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/table.h"
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
 
@@ -209,4 +210,84 @@ TEST(v33_a_foreign_grant_ends_its_saves_loudly_and_the_others_go_on) /* Q49 */
     (void)world_await(never, NULL, 1000);
     world_uploader_kill(&world);
     EXPECT_EQ_U64(world_open_entries(&world), 2); /* the two sessions */
+}
+
+static bool seal_with_table(struct cairn_trainer *trainer, const struct trainer_save *save) {
+    CAIRN_AUTO_PTR(table_builder) builder = NULL;
+    CAIRN_AUTO(buf) table = {0};
+    CAIRN_AUTO(frame) frame = {0};
+    uint64_t count = save->shards[0].bytes / 4;
+    struct cairn_table_shard shard = {cairn_view_of(save->shards[0].name), count * 4, false};
+    struct cairn_tensor tensor = {.name = CAIRN_VIEW("w"),
+                                  .dtype = CAIRN_DTYPE_F32,
+                                  .dimension_count = 1,
+                                  .shape = {count},
+                                  .kind = CAIRN_TENSOR_SHARDED};
+    struct cairn_fragment whole = {
+        .form = CAIRN_FRAGMENT_FLAT, .count = {count}, .size_bytes = count * 4};
+    return !cairn_table_builder_new(trainer->rank, &builder, &trainer->err) &&
+           !cairn_table_add_shard(builder, &shard, &whole.shard, &trainer->err) &&
+           !cairn_table_add_tensor(builder, &tensor, &whole, 1, &trainer->err) &&
+           !cairn_table_finish(builder, &table, &trainer->err) &&
+           !trainer_ask(trainer,
+                        json_pack("{s:s, s:I, s:[]}", "t", "seal", "save",
+                                  (json_int_t)save->number, "replicated"),
+                        cairn_buf_view(&table), NULL, 0, &frame);
+}
+
+/* The server was never told of the table, and its trainer is gone. */
+TEST(v21_a_seal_whose_table_only_the_journal_has_is_committed_with_it) /* Q16, Q33 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct trainer_save save;
+    char path[200];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    {
+        CAIRN_AUTO(trainer) trainer = {0};
+        struct trainer_options options = options_of(&world);
+        REQUIRE(trainer_open(&trainer, &options));
+        world_server_kill(&world);
+        REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+        REQUIRE(trainer_stage(&trainer, &save, 0, 1, 4000));
+        REQUIRE(seal_with_table(&trainer, &save));
+        CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, 10000);
+        REQUIRE(durable != NULL);
+        world_uploader_kill(&world);
+    }
+    REQUIRE(world_server_start(&world));
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    EXPECT(world_await_state(&world, save.version, "committed", 20000));
+    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s/tensors", save.version);
+    CAIRN_AUTO_JSON json_t *tensors = world_get(&world, path);
+    EXPECT_EQ_U64(json_array_size(json_object_get(tensors, "items")), 1);
+}
+
+/* What was deleted meanwhile must not be committed without its bytes. */
+TEST(v16_what_another_catalog_generation_asks_for_and_is_gone_fails_its_save) /* Q19 */
+{
+    static const char *const often[] = {"--heartbeat=100ms", NULL};
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char state[32], path[800];
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = often}));
+    struct trainer_options options = options_of(&world);
+    options.world_size = 2; /* the version stays open until the other rank comes */
+    REQUIRE(trainer_open(&trainer, &options));
+    REQUIRE(trainer_save(&trainer, 1, 0, 2, 1000, &save));
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, 10000);
+    REQUIRE(durable != NULL);
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 500, state), "none");
+    world_server_kill(&world);
+    snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/data/%s", world.store_path, 1, save.version,
+             save.shards[1].name);
+    REQUIRE(unlink(path) == 0);
+    REQUIRE(world_server_start(&world));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "failed");
+    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", save.version);
+    CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
+    const char *reason = json_string_value(json_object_get(version, "reason"));
+    printf("  reason: %s\n", reason ? reason : "none");
+    EXPECT(reason && strstr(reason, save.shards[1].name) && strstr(reason, "not in the store any"));
 }

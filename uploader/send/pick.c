@@ -189,8 +189,10 @@ static void want_source(struct cairn_up_sender *sender, struct cairn_up_shard *s
     if (wait == CAIRN_UP_SOURCE_FOREVER) return;
     if (wait == CAIRN_UP_SOURCE_OFFERED && !sender->send->queue->locked.offers_over) return;
     struct cairn_error why = {0};
-    cairn_fail(&why, CAIRN_SOURCE_GONE,
-               "the uploader restarted and nobody brought its bytes again");
+    cairn_fail(&why, CAIRN_SOURCE_GONE, "%s",
+               wait == CAIRN_UP_SOURCE_GIVEN_BACK
+                   ? "it was durable, is not in the store any more, and its memory was given back"
+                   : "the uploader restarted and nobody brought its bytes again");
     shard->queue.giving_up = true;
     cairn_multipart_give_up(&shard->queue.mp, &why);
 }

@@ -204,7 +204,7 @@ bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *s
     if (possible) {
         shard->queue.ended = shard->queue.durable = false;
         shard->queue.data = NULL; /* its slab may hold other bytes by now */
-        shard->queue.source_wait = CAIRN_UP_SOURCE_GONE;
+        shard->queue.source_wait = CAIRN_UP_SOURCE_GIVEN_BACK;
     }
     cairn_lock_give(&queue->lock);
     if (possible) cairn_up_queue_add(queue, shard);

@@ -25,7 +25,8 @@
 enum cairn_up_source_wait {
     CAIRN_UP_SOURCE_FOREVER, /* it is connected and brings them */
     CAIRN_UP_SOURCE_OFFERED, /* until offers are awaited no longer (Q17) */
-    CAIRN_UP_SOURCE_GONE
+    CAIRN_UP_SOURCE_GONE,
+    CAIRN_UP_SOURCE_GIVEN_BACK /* it was durable, so its memory is another save's by now (Q19) */
 };
 
 struct cairn_up_shard {
