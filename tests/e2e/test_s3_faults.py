@@ -223,6 +223,28 @@ class Faults(unittest.TestCase):
         wait_until(lambda: not [k for k in self.s3.keys("") if "/000000000001/" in k])
         self.world.cairn("verify", "f/run@2")
 
+    def commit_of_a_shard_that_shrinks(self, rules):
+        """Behind its registration, while the commit waits; a later save is committed."""
+        points = self.folder / "points"
+        self.start(env={"CAIRN_CRASH_AT": "server.commit.before_proof:1:delay=4000",
+                        "CAIRN_CRASH_LIST": str(points)})
+        self.s3.rules(rules)
+        putting = self.put_in_background(self.source(1))
+        wait_until(lambda: points.exists() and "commit.before_proof" in points.read_text())
+        put_object(self.s3, self.shard_key(), b"short")
+        _, err = putting.communicate(timeout=60)
+        self.assertNotEqual(putting.returncode, 0)
+        self.assertRegex(err, r"1 of 1 shard: not as registered; the first: node node-0 registered "
+                              r"shard \S*model\.bin of rank 0 with 1048593 bytes, the store has 5")
+        self.finish(self.put_in_background(self.source(1), "f/run@2"))
+        self.check("f/run@2")
+
+    def test_a_shard_that_shrinks_before_the_commit_commits_nothing(self):  # A, P2
+        self.commit_of_a_shard_that_shrinks("")
+
+    def test_a_shard_that_shrinks_is_seen_also_where_keys_may_not_be_listed(self):  # A, P2
+        self.commit_of_a_shard_that_shrinks("op=list|uploads : status=403/AccessDenied")
+
     def test_store_json_whose_reply_is_lost(self):
         self.s3 = S3Fault(self.folder)
         self.s3.rules("op=put key=*store.json nth=1 : lose-reply")
