@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The catalog's file: who may write to it, and what happens when it is locked, full or damaged
  * (D01-D05). */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -8,6 +9,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <sqlite3.h>
 
 #include "common/clock.h"
 #include "common/file.h"
@@ -328,6 +331,110 @@ TEST(a_save_goes_on_from_whatever_page_the_catalog_ran_out_at) /* D05, K09 */
     }
     printf("    %zu of 60 met it\n", refused);
     EXPECT(refused > 5);
+}
+
+/* The disk under the catalog: from the n-th write on it gives nothing but this error. */
+static struct {
+    int error; /* 0: it works */
+    unsigned after, failed;
+    ssize_t (*write)(int, const void *, size_t, off_t);
+} disk;
+
+static ssize_t write_or_fail(int fd, const void *from, size_t size, off_t at) {
+    if (!disk.error || disk.after) {
+        disk.after -= disk.after > 0;
+        return disk.write(fd, from, size, at);
+    }
+    disk.failed++;
+    errno = disk.error;
+    return -1;
+}
+
+/* The name that SQLite calls it by depends on how it was built. */
+static const char *name_of_pwrite(sqlite3_vfs *vfs) {
+    static const char *const names[] = {"pwrite64", "pwrite"};
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++)
+        if (vfs->xGetSystemCall(vfs, names[i])) return names[i];
+    return NULL;
+}
+
+/* One save, as far as it gets: attempt, begin, registration, commit. Its shard is put once. */
+static enum cairn_code save_on(struct cairn_hand *hand, const char *job, uint64_t after,
+                               uint64_t step, struct cairn_hand_save *save, json_t **shard) {
+    struct cairn_world *world = hand->world;
+    CAIRN_TRY(cairn_hand_open(world, hand, job, after, "latest", 1));
+    CAIRN_TRY(begin_with(hand, step, 3000, save));
+    if (!*shard) *shard = cairn_hand_shard(save, "x", 0, CAIRN_VIEW("1234"));
+    enum cairn_code code = cairn_hand_send(
+        save, json_pack("[O]", *shard), json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL);
+    cairn_inside_round(&world->inside);
+    return code;
+}
+
+static void expect_latest(struct cairn_world *world, const char *version, bool or_later) {
+    CAIRN_AUTO_JSON json_t *latest = NULL;
+    EXPECT(!cairn_world_call(world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
+    EXPECT(or_later || !strcmp(cairn_world_text(latest, "version"), version));
+    EXPECT_EQ_TEXT(cairn_world_text(latest, "state"), "committed");
+}
+
+TEST(a_catalog_whose_disk_fails_at_any_write_refuses_by_name_reads_and_loses_nothing) /* D05, K09 */
+{
+    NEED_SQLITE;
+    CAIRN_AUTO(world) world = {.inside = {.on_disk = true}};
+    struct cairn_hand hand = {.world = &world};
+    struct cairn_hand_save save;
+    uint64_t after = 0, step = 1;
+    unsigned met = 0;
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    const char *name = name_of_pwrite(vfs);
+    REQUIRE(name != NULL);
+    *(sqlite3_syscall_ptr *)&disk.write = vfs->xGetSystemCall(vfs, name);
+    REQUIRE(vfs->xSetSystemCall(vfs, name, (sqlite3_syscall_ptr)write_or_fail) == SQLITE_OK);
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    CAIRN_AUTO_JSON json_t *first = NULL;
+    REQUIRE_OK(save_on(&hand, "job-0", after, step, &save, &first));
+    after = hand.attempt;
+    expect_latest(&world, save.id.text, false);
+    do {
+        CAIRN_AUTO_JSON json_t *shard = NULL;
+        char job[32], before[48];
+        snprintf(job, sizeof(job), "job-%llu", (unsigned long long)++step);
+        snprintf(before, sizeof(before), "%s", save.id.text);
+        disk.failed = 0;
+        disk.after = met;
+        disk.error = met % 2 ? EIO : EROFS;
+        enum cairn_code code = save_on(&hand, job, after, step, &save, &shard);
+        EXPECT(code == CAIRN_OK || code == CAIRN_IO);
+        if (code) EXPECT(strstr(err.message, "catalog: "));
+        expect_latest(&world, before, !code);
+        disk.error = 0;
+        /* The same calls again, as uploaders repeat them. */
+        REQUIRE_OK(save_on(&hand, job, after, step, &save, &shard));
+        after = hand.attempt;
+        cairn_inside_pass(&world.inside, MINUTE_MS);
+        expect_latest(&world, save.id.text, false);
+    } while (disk.failed && ++met < 200);
+    printf("    %u writes of a save failed\n", met);
+    EXPECT(met > 10);
+    (void)vfs->xSetSystemCall(vfs, name, NULL);
+}
+
+TEST(a_catalog_that_may_not_be_written_any_more_refuses_by_name_and_still_reads) /* D05 */
+{
+    NEED_SQLITE;
+    CAIRN_AUTO(world) world = {.inside = {.on_disk = true}};
+    struct cairn_hand hand = {.world = &world};
+    struct cairn_hand_save save, next;
+    CAIRN_AUTO_JSON json_t *ready = NULL, *shard = NULL;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(save_on(&hand, "job-1", 0, 1, &save, &shard));
+    REQUIRE(cairn_world_sql(&world, "PRAGMA query_only = 1"));
+    EXPECT_CODE(begin_with(&hand, 2, 100, &next), CAIRN_IO);
+    EXPECT(strstr(err.message, "catalog: "));
+    expect_latest(&world, save.id.text, false);
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &ready));
+    EXPECT_EQ_U64(world.inside.status, 503);
 }
 
 #undef err

@@ -57,12 +57,14 @@ static enum cairn_code load_settings(struct cairn_inside *inside, const char *fo
 }
 
 /* In PostgreSQL where the test runs over that: then changes have a thread of their own. */
-static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error *err) {
+static enum cairn_code open_catalog(struct cairn_inside *inside, struct cairn_error *err) {
+    struct cairn_srv_catalog **ret = &inside->server.catalog;
     char url[300];
-    if (!cairn_postgres_wanted()) return cairn_srv_catalog_open_memory(&server->catalog, err);
+    if (inside->on_disk) return cairn_srv_catalog_open(inside->settings.data_dir, ret, err);
+    if (!cairn_postgres_wanted()) return cairn_srv_catalog_open_memory(ret, err);
     if (!cairn_postgres_catalog(url, sizeof(url)))
         return cairn_fail(err, CAIRN_UNAVAILABLE, "no PostgreSQL for this test");
-    return cairn_srv_catalog_open(url, &server->catalog, err);
+    return cairn_srv_catalog_open(url, ret, err);
 }
 
 /* What lives in memory only. */
@@ -113,7 +115,7 @@ enum cairn_code cairn_inside_start(struct cairn_inside *inside, const char *fold
     struct cairn_store_options options = {.url = inside->settings.store};
     CAIRN_TRY(cairn_store_open(&options, &server->store, err));
     CAIRN_TRY(cairn_store_worker_new(server->store, &inside->worker, err));
-    CAIRN_TRY(open_catalog(server, err));
+    CAIRN_TRY(open_catalog(inside, err));
     return wake(inside, err);
 }
 

@@ -5,7 +5,7 @@
  * Why:     rules of hours and days (grace, silence, sweeps, a suspended machine, a wall clock that
  *          jumps) are tested as rules, in milliseconds, and the same way each time.
  * Promise: 1   what runs is the server's own code, from the request's route to the rows; left out
- *              are HTTP, threads and the disk under the catalog.
+ *              are HTTP, threads and, unless on_disk is set, the disk under the catalog.
  *          2   time stands still but for cairn_inside_pass and for a request that waits.
  * Limits:  one thread; a folder store; no streamed reads.
  * Threads: the test's thread only.
@@ -30,6 +30,7 @@ struct cairn_inside {
     struct cairn_inside_clock clock;
     struct cairn_store_worker *worker;
     struct cairn_srv_sweep *sweep;
+    bool on_disk;           /* set before the start: the catalog is a file, with its own thread */
     struct cairn_error err; /* of the last call */
     json_t *extra;          /* further members of the last call's problem; NULL: none */
     int status;             /* of the last call that was answered with CAIRN_OK */
