@@ -2,6 +2,7 @@
 /* kill -9 at every step of a save: what was sealed is committed, everything else is failed by name,
  * and nothing is left over. */
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -331,6 +332,26 @@ TEST(v29_damage_inside_the_journal_fails_its_save_by_name_and_the_others_start) 
     expect_clean(&world, &trainer);
 }
 
+/* While the uploader is dead: what the server calls committed has all its bytes, and before all was
+ * told nothing is. */
+static void look_there(struct cairn_up_world *world, const struct trainer_save *save,
+                       const char *point) {
+    char state[32], path[900];
+    bool told = strstr(point, "shards.told") || strstr(point, "over.before_close");
+    bool committed =
+        save->version[0] && !strcmp(world_state(world, save->version, state), "committed");
+    CAIRN_AUTO_JSON json_t *latest = world_get(world, "/v1/runs/llm/seven/checkpoints/latest");
+    EXPECT(!committed || told);
+    EXPECT(!latest || told);
+    for (size_t i = 0; committed && i < save->shard_count; i++) {
+        struct stat status = {0};
+        snprintf(path, sizeof(path), "%s/llm/seven/%012llu/%s/data/%s", world->store_path,
+                 (unsigned long long)save->step, save->version, save->shards[i].name);
+        EXPECT(!stat(path, &status));
+        EXPECT_EQ_U64((uint64_t)status.st_size, save->shards[i].bytes);
+    }
+}
+
 /* One life that ends at the point, one that repairs. A trainer that heard "sealed" must end with a
  * committed version; one that did not may end either way, but all parties agree. */
 static void die_at(const char *point) {
@@ -346,6 +367,7 @@ static void die_at(const char *point) {
     printf("  %s: begun %d staged %d sealed %d died %d\n", point, begun, staged, sealed, died);
     EXPECT(died);
     world_uploader_kill(&world);
+    look_there(&world, &save, point);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
     char states[1][32] = {"none"}, state[32] = "none";
     REQUIRE(trainer_offer(&trainer, opened(&world), &save, begun ? 1 : 0, sealed, states));
