@@ -23,6 +23,7 @@ class Rank:
     def __init__(self, run, rank, process, keeps):
         self.run, self.rank, self.process, self.keeps = run, rank, process, keeps
         self.begun, self.staged, self.told, self.ended = {}, {}, collections.defaultdict(list), {}
+        self.begun_s = {}  # when, by time.monotonic()
         self.opened, self.done, self.killed, self.stray = None, False, False, []
 
     def read(self):
@@ -34,7 +35,7 @@ class Rank:
         if "open" in line:
             self.opened = f"{line['open']} {line['text']}".strip()
         elif "begin" in line:
-            self.begun[step] = line["begin"]
+            self.begun[step], self.begun_s[step] = line["begin"], line["at"] / 1000
             if line["begin"] != "ok":
                 self.told[step].append((line["begin"], line["text"]))
         elif "stage" in line:

@@ -39,6 +39,7 @@ from world import BIN, wait_until
 NODES = 2
 SETTLE_S = 60
 QUIET_S = 40
+FULL_S = 2  # what was begun later than this after the disk had room again has met no full disk
 STEPS_MIN = 3
 STEPS_AHEAD = 3
 SEED_TIMEOUT_S = 400
@@ -134,7 +135,7 @@ class Scene:
             self.world = StruckFolder(plan.runs, plan.proxied, plan.strikes, clocks,
                                       env={"CAIRN_STORE_FAULT": plan.script()}, **options)
         self.ranks, self.readers, self.notes, self.settled_s = [], [], [], []
-        self.disk = False
+        self.disk, self.full_until = False, 0
 
     def begin(self):
         if self.s3:
@@ -198,6 +199,9 @@ class Scene:
                 self.notes.append(f"disk full for {seconds:.2f} s")
                 kinds["disk full"] += 1
                 self.world.fill_disk(seconds)
+                self.full_until = time.monotonic()
+        if self.full_until:
+            time.sleep(FULL_S + 1)  # and some saves that have no excuse
         if victim in ("trainer", "node"):
             self.kill_ranks(chance.sample(self.ranks, chance.choice((1, 1, 2))))
 
@@ -215,13 +219,17 @@ class Scene:
                 self.world.kinds["kill trainer"] += 1
                 self.notes.append(f"{one.run} rank {one.rank} killed")
 
+    def met_full_disk(self, ranks, step):
+        return self.full_until and any(r.begun_s[step] < self.full_until + FULL_S
+                                       for r in ranks if step in r.begun_s)
+
     def excused(self, ranks, step, committed):
-        """What may be lost, if it is told: after a full disk anything that was being saved; after a
+        """What may be lost, if it is told: what was begun before a full disk had room again; after a
         trainer's death what it had not staged. Where its uploader died with it, its memory is gone
         too: as many saves as it had slabs. These need not be the newest: while one slab waits for
         its store, the other carries one save after another."""
         dead = [r for r in ranks if r.killed]
-        if self.disk or any(not r.has_staged(step) for r in dead):
+        if self.met_full_disk(ranks, step) or any(not r.has_staged(step) for r in dead):
             return True
         lost = [s for s in ranks[0].begun
                 if s not in committed and all(r.has_staged(s) for r in ranks)]

@@ -41,7 +41,7 @@ struct stream {
 
 static uint64_t now_ms(void) {
     struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_MONOTONIC, &now); /* as Python's time.monotonic() */
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
