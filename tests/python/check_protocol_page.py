@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """docs/protocol.md and docs/promises.md against the tree: every file they name is there, every function and test
-they name is in that file, no rule, promise or fault is left out, and every rule says whether it is built."""
+they name is in that file, no rule, promise or fault is left out, every rule says whether it is built, and the tests of a fault bear its number."""
 import pathlib
 import re
 import sys
@@ -11,6 +11,7 @@ PAGE = (ROOT / 'docs' / 'protocol.md').read_text(encoding='utf-8')
 PROMISES = (ROOT / 'docs' / 'promises.md').read_text(encoding='utf-8')
 # Rows of docs/promises.md: letter and the highest number.
 ROWS = {'P': 16, 'R': 10, 'K': 12, 'N': 7, 'T': 2, 'C': 8, 'D': 9}
+RULES, FAULTS = 56, 42  # Q1 to Q56, V1 to V42
 MORE_ROWS = ('P8b', 'M07', 'H4', 'H5', 'H6', 'H7')
 # `server/jobs/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
 NAMED = re.compile(r'`((?:[a-z0-9_]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|py))`((?:\s*\([^)]*\))?)')
@@ -37,7 +38,7 @@ def rules():
 
 def left_out():
     found = rules()
-    for number in range(1, 56):
+    for number in range(1, RULES + 1):
         if number not in found:
             yield 'Q%d has no paragraph' % number
             continue
@@ -46,11 +47,33 @@ def left_out():
             yield 'Q%d does not say whether it is built, partly built or to come' % number
         elif state.group(1) != 'to' and 'Code: ' not in found[number]:
             yield 'Q%d names no code' % number
-    for number in range(1, 41):
+    for number in range(1, FAULTS + 1):
         if not re.search(r'(?m)^\| V%d \|' % number, PAGE):
             yield 'V%d has no row' % number
     if '@@' in PAGE:
         yield 'a mark was left in the page'
+
+
+def bears(path, test, number):
+    """Is the fault's number in the name of the test, or in the comment on it?"""
+    lines = (ROOT / path).read_text(encoding='utf-8').split('\n')
+    at = next(i for i, line in enumerate(lines) if re.search(r'\b%s\b' % re.escape(test), line))
+    first = at
+    while first and lines[first - 1].lstrip().startswith(('/*', '*', '#')):
+        first -= 1
+    words = ' '.join(lines[first:at + 3]).replace('_', ' ')
+    return re.search(r'(?<![A-Za-z0-9])%s(?![0-9])' % number, words, re.I) is not None
+
+
+def faults_without_number(page):
+    """Of the tests that a fault's row names at least one bears its number."""
+    for number, row in re.findall(r'(?m)^\| (V\d+) \|(.*)$', page):
+        tests = [(path, word) for path, brackets in NAMED.findall(row)
+                 for word in WORDS.findall(brackets)]
+        if not tests and 'to come' not in row:
+            yield '%s names no test' % number
+        elif tests and not any(bears(path, test, number) for path, test in tests):
+            yield '%s: no test of its row bears its number' % number
 
 
 def promises_left_out():
@@ -80,6 +103,8 @@ def self_test():
 def main():
     self_test()
     complaints = ['docs/protocol.md: %s' % said for said in (*missing_names(PAGE), *left_out())]
+    if not complaints:
+        complaints += ['docs/protocol.md: %s' % said for said in faults_without_number(PAGE)]
     complaints += ['docs/promises.md: %s' % said
                    for said in (*missing_names(PROMISES), *promises_left_out())]
     print('\n'.join(complaints))

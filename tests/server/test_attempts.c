@@ -115,7 +115,7 @@ TEST(an_older_attempt_can_neither_begin_register_nor_join) /* P6, C01 */
                 CAIRN_UNAUTHORIZED);
 }
 
-TEST(a_rollback_supersedes_what_lies_beyond_and_a_later_save_is_latest) /* C08, P7 */
+TEST(a_rollback_supersedes_what_lies_beyond_and_a_later_save_is_latest) /* C08, P7, V6 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

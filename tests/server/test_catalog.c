@@ -96,7 +96,7 @@ TEST(a_strangers_store_is_refused) {
     EXPECT(strstr(world.err.message, "stranger"));
 }
 
-TEST(a_lost_catalog_is_noticed_and_nothing_is_opened_or_deleted) /* D07, Q36 */
+TEST(a_lost_catalog_is_noticed_and_nothing_is_opened_or_deleted) /* D07, Q36, V4 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

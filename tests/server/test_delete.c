@@ -136,7 +136,8 @@ TEST(a_version_that_stays_open_too_long_is_aborted) /* Q26, P12 */
     EXPECT_EQ_TEXT(cairn_world_text(version, "code"), "timeout");
 }
 
-TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting) /* Q32, Q36, P8 */
+/* Q32, Q36, P8, V17 */
+TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting)
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

@@ -61,7 +61,7 @@ TEST(what_the_newest_attempt_resumed_from_is_kept_although_it_is_gone) {
     EXPECT_EQ_TEXT(next.resumed, save.id.text);
 }
 
-TEST(a_run_without_versions_can_be_removed_and_counts_on_when_it_comes_back) /* Q6 */
+TEST(a_run_without_versions_can_be_removed_and_counts_on_when_it_comes_back) /* Q1, Q6, V4 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand, next;

@@ -354,7 +354,7 @@ static uint64_t uploads_under(struct cairn_world *world, const char *prefix) {
     return count;
 }
 
-TEST(the_sweep_of_a_dead_version_ends_its_uploads) /* P8, S26 */
+TEST(the_sweep_of_a_dead_version_ends_its_uploads) /* P8, S26, V14 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));

@@ -63,7 +63,7 @@ TEST(a_relative_folder_is_taken_from_where_the_program_was_started) {
     EXPECT(strstr(cairn_store_url(store), "objects"));
 }
 
-TEST(put_same_is_content_with_equal_bytes_and_conflicts_with_others) { /* Q22 */
+TEST(put_same_is_content_with_equal_bytes_and_conflicts_with_others) { /* Q22, V11 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     REQUIRE_OK(open_here(&place, &err));

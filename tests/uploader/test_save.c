@@ -464,7 +464,7 @@ TEST(a_budget_that_is_too_small_is_refused_with_the_numbers) /* Q13, R9 */
     EXPECT_EQ_U64(one.slab_count, 1);
 }
 
-TEST(memory_of_a_job_that_ended_is_there_for_the_next) /* Q13, P8b */
+TEST(memory_of_a_job_that_ended_is_there_for_the_next) /* Q13, P8b, V22 */
 {
     CAIRN_AUTO(up_world) world = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
@@ -528,7 +528,7 @@ TEST(a_drain_finishes_what_was_staged) /* K06 */
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 1000, state), "committed");
 }
 
-TEST(a_restarted_server_is_told_everything_again) /* Q19 */
+TEST(a_restarted_server_is_told_everything_again) /* Q19, V16 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) first = {0};

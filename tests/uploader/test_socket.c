@@ -261,7 +261,7 @@ TEST(only_listed_users_may_connect) /* U03 */
     expect_alive(&world, "job-1");
 }
 
-TEST(a_second_uploader_of_the_node_does_not_start) /* Q15 */
+TEST(a_second_uploader_of_the_node_does_not_start) /* Q15, V19 */
 {
     CAIRN_AUTO(up_world) world = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));
