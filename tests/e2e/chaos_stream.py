@@ -317,7 +317,10 @@ class Scene:
         for folder in store.glob("*/*/*/ckpt_*"):
             if not (folder / "committed.json").exists():
                 found += [str(path) for path in folder.rglob("*") if path.is_file()]
-        return found
+        named = {layout_name(json.loads(path.read_text())["layout"])
+                 for path in store.glob("*/*/*/ckpt_*/manifest.json")}
+        return found + [str(path) for path in store.glob("*/*/layouts/*.layout")
+                        if path.name not in named]
 
     def audit_folder(self):
         end, daemons = time.monotonic() + QUIET_S, [self.world.server, *self.world.uploaders]
@@ -350,6 +353,14 @@ class Scene:
                 rank.process.kill()
                 rank.process.wait()
         self.world.end_all()
+
+
+def layout_name(layout):
+    """Of the object that a manifest's layout is in (docs/format.md)."""
+    if not layout:
+        return None
+    writer = layout["writer"].removeprefix("ckpt_").replace("-", "")
+    return f"{layout['digest']}-{writer[:16]}.layout"
 
 
 def state_of(point):
