@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 
 from bench import peers
@@ -57,7 +58,7 @@ class Daemons:
     """Server and uploader over a folder, or over the sink."""
 
     def __init__(self, lab, sink=None):
-        self.folder = lab.folder
+        self.folder = tempfile.mkdtemp(prefix="job-", dir=lab.folder)
         self.store = "s3://bench/cairn" if sink else self.path("store")
         if not sink:
             os.makedirs(self.store)
@@ -97,6 +98,7 @@ class Daemons:
     def close(self):
         for daemon in reversed(self.daemons):
             daemon.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)  # the next figure needs the space
 
 
 # ---- files ----
@@ -211,10 +213,10 @@ class CairnJob:
 
 
 class TorchJob:
-    def __init__(self, lab, kind, width, ranks, sink=None):
+    def __init__(self, lab, kind, width, ranks, within, sink=None):
         self.name = "%s (%s)" % (kind, VERSIONS[kind, bool(sink)]())
         self.sink, name = sink, "%s-%d" % (kind, ranks)
-        folder = os.path.join(lab.folder, name)
+        folder = os.path.join(within, name)
         os.makedirs(folder)
         self.place = "s3://bench/" + name if sink else folder
         self.ranks = lab.keep(Ranks(
@@ -280,7 +282,8 @@ def run_jobs(lab, sink=None):
     kept = len(lab.opened)
     for ranks in (1, 8):
         jobs = [CairnJob(lab, daemons, width, ranks)]
-        jobs += [TorchJob(lab, kind, width, ranks, sink) for kind in ("dcp", "torch", "safetensors")]
+        jobs += [TorchJob(lab, kind, width, ranks, daemons.folder, sink)
+                 for kind in ("dcp", "torch", "safetensors")]
         for job in jobs:
             one_round(job)
         rounds = [[one_round(job) for job in jobs] for _ in range(lab.pairs_wanted)]
