@@ -50,8 +50,9 @@ void sim_rest_check_session(uint32_t rank, struct cairn_session *session) {
     if (sim_check_is_frozen() || !sim_check_is_quiet()) return;
     CAIRN_HOLD(&session->lock);
     cairn_client_saves_sweep(session); /* as with the next event */
-    for (const struct cairn_save *at = session->saves->first; at; at = at->next)
-        if (at->freed && cairn_client_save_over(at) && (at->told || !at->problem.code))
+    const struct cairn_save *at;
+    TAILQ_FOREACH(at, &session->saves->all, place)
+        if (at->freed && cairn_client_save_over(at) && (at->problem_returned || !at->problem.code))
             sim_violation("leak: the session of rank %u keeps step %lu, which is over and told",
                           rank, (unsigned long)at->step);
     for (uint32_t i = 0; i < session->slab_count; i++)
