@@ -31,8 +31,8 @@ CAIRN_DEFINE_AUTO_PTR(fake_uploader);
 /* The next message of that name is met with `what`: "mute", "late" (the usual answer, 400 ms after
  * it was recorded), "deaf" (3 s, in which nothing is read), "drop" (the connection is closed
  * instead of an answer), "ended" (the verdict "aborted", `no-space`, of the save that it names, and
- * behind it the refusal `not-found`), or the slug of a refusal, to which status 507 and a request id
- * belong. */
+ * behind it the refusal `not-found`), or the slug of a refusal, to which status 507 and a request
+ * id belong. */
 void cairn_fake_uploader_script(struct cairn_fake_uploader *fake, const char *name,
                                 const char *what);
 /* What `restore`, `window` and `read` serve, by index of the manifest's shards; borrowed. */
