@@ -104,7 +104,8 @@ static enum cairn_code check_body(struct cairn_srv_exchange *exchange, const cha
     uint64_t size = 0, limit = body_limit(exchange->request.route->id);
     CAIRN_TRY(copy_header(exchange, "Content-Length", text, sizeof(text), err));
     CAIRN_TRY(copy_header(exchange, "Expect", expect, sizeof(expect), err));
-    if (text[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(text), &size, err));
+    enum cairn_code code = text[0] ? cairn_parse_u64(cairn_view_of(text), &size, err) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "Content-Length");
     if (expect[0] && strcasecmp(expect, "100-continue"))
         return cairn_fail(err, CAIRN_INVALID, "Expect: %s is not known", expect);
     if (!size) return CAIRN_OK;
@@ -123,9 +124,11 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
     struct cairn_srv_request *request = &exchange->request;
     struct cairn_view path, query;
     cairn_route_split(cairn_view_of(exchange->target), &path, &query);
-    if (path.size > CAIRN_ROUTE_PATH_BYTES_MAX)
+    if (path.size > CAIRN_ROUTE_PATH_BYTES_MAX) {
+        exchange->status = 414;
         return cairn_fail(err, CAIRN_INVALID, "the path is longer than %d bytes",
                           CAIRN_ROUTE_PATH_BYTES_MAX);
+    }
     request->path = strndup(path.data, path.size);
     if (!request->path) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a path");
     request->head_only = !strcmp(method, "HEAD");

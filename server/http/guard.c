@@ -132,6 +132,7 @@ static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
 
 static void take_out(struct cairn_srv_http *http, struct cairn_srv_guard *guard) {
     cairn_srv_memory_give(http, guard);
+    cairn_srv_exchange_free(guard->arriving);
     {
         CAIRN_HOLD(&http->lock);
         *guard->at = guard->next;

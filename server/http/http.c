@@ -8,11 +8,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "server/handlers/stream.h"
 #include "server/http/inside.h"
 
 #define LOOPS_MAX 4
-#define CONNECTION_MEMORY_BYTES (32 * CAIRN_KIB)
 #define FILES_RESERVED 160 /* catalog, store workers, pools */
 
 /* ---- handlers ---- */
@@ -126,7 +124,7 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
                              const char *version) {
     exchange->begun = true;
     exchange->begun_ms = cairn_mono_ms();
-    cairn_srv_refuse_arrived(exchange);
+    exchange->guard->arriving = NULL;
     exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
     if (exchange->code) return cairn_srv_http_reply(exchange);
     exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
@@ -187,7 +185,10 @@ static void *on_target(void *cls, const char *uri, struct MHD_Connection *connec
     exchange->guard = cairn_srv_guard_of(connection);
     cairn_srv_guard_set(exchange->guard, exchange->http->server->settings->request_timeout_ms);
     cairn_srv_guard_idle(exchange->http, exchange->guard, false);
-    cairn_srv_refuse_arriving(exchange);
+    if (exchange->guard) {
+        cairn_srv_exchange_free(exchange->guard->arriving);
+        exchange->guard->arriving = exchange;
+    }
     return exchange;
 }
 
@@ -203,17 +204,13 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     (void)connection, (void)why;
     *req_cls = NULL;
     if (!exchange) return;
-    cairn_srv_refuse_arrived(exchange);
+    cairn_srv_refuse_working_on(exchange->guard);
+    if (exchange->guard) exchange->guard->arriving = NULL;
     cairn_srv_memory_give(http, exchange->guard);
     cairn_srv_guard_set(exchange->guard, http->server->settings->idle_timeout_ms);
     cairn_srv_guard_idle(http, exchange->guard, true);
     if (exchange->dispatched) atomic_fetch_sub(&http->answering, 1);
-    cairn_buf_release(&exchange->body);
-    cairn_srv_stream_free(exchange->reply.stream);
-    cairn_srv_reply_release(&exchange->reply);
-    free(exchange->request.path);
-    free(exchange->target);
-    free(exchange);
+    cairn_srv_exchange_free(exchange);
 }
 
 static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
@@ -248,7 +245,7 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)cairn_srv_refuse_log, http},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
-        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CAIRN_SRV_CONNECTION_MEMORY_BYTES, NULL},
         /* The door counts; the library gives each loop its share of this. */
         {MHD_OPTION_CONNECTION_LIMIT, (intptr_t)(loops * http->connections_max), NULL},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},

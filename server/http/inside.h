@@ -23,6 +23,11 @@
 
 #define CAIRN_SRV_PEER_BUCKETS 1024
 #define CAIRN_SRV_TARGET_BYTES_MAX (CAIRN_ROUTE_PATH_BYTES_MAX + CAIRN_QUERY_BYTES_MAX + 1)
+#define CAIRN_SRV_CONNECTION_MEMORY_BYTES (32 * CAIRN_KIB)
+#define CAIRN_SRV_TARGET_TOO_LONG "path and query of a request have at most %d bytes here"
+#define CAIRN_SRV_HEAD_TOO_LONG                                                                    \
+    "first line and headers have to fit into 32 KiB, with 64 bytes more for each header: send "    \
+    "fewer or shorter ones"
 
 /* Memory that peers can make the server hold. Heartbeats, shards, seals and ends of saves have a
  * share of their own, so that nobody who sends other bodies keeps them out. */
@@ -48,6 +53,9 @@ struct cairn_srv_guard {
     _Atomic int held_kind;
     _Atomic uint64_t
         moved_ms; /* when its peer last sent or took; UINT64_MAX: nobody waits for it */
+    /* Its first line has come, we were not called; its event loop's. Of what it refuses the
+     * library does not always tell the end. */
+    struct cairn_srv_exchange *arriving;
     /* under the lock */
     struct cairn_srv_guard *next, **at;
     struct cairn_srv_guard *idle_next, **idle_at; /* longest idle first; idle_at NULL: busy */
@@ -74,7 +82,6 @@ struct cairn_srv_http {
     struct cairn_condition work;
     struct {
         struct cairn_srv_guard *guards;
-        struct cairn_srv_exchange *arriving; /* their request line has come, we were not called */
         struct cairn_srv_guard *idle, **idle_end;
         struct cairn_srv_peer *peers[CAIRN_SRV_PEER_BUCKETS];
         bool stopping;
@@ -92,12 +99,11 @@ struct cairn_srv_exchange {
     char *target; /* owned; NULL when it is not one */
     bool begun, dispatched, ready;
     uint64_t begun_ms; /* mono clock; its deadline moves on with what arrives */
-    pthread_t loop;    /* its event loop */
-    struct cairn_srv_exchange *arriving_next, **arriving_at; /* refuse.c; under the lock */
     struct cairn_buf body;
     struct cairn_srv_request request;
     struct cairn_srv_reply reply;
     enum cairn_code code; /* of the handler, or of a refusal before it */
+    unsigned status; /* of a refusal, where HTTP wants another than the code's; 0: the code's */
     struct cairn_error error;
 };
 
@@ -120,8 +126,8 @@ bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_m
                            uint64_t bytes) CAIRN_MUST_USE;
 void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_guard *guard);
 /* refuse.c: what the library refuses before it asks us, answered in our words. */
-void cairn_srv_refuse_arriving(struct cairn_srv_exchange *exchange);
-void cairn_srv_refuse_arrived(struct cairn_srv_exchange *exchange);
+void cairn_srv_refuse_working_on(const struct cairn_srv_guard *guard);
+void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* exchange.c; NULL is fine */
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
 /* reply.c */
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);

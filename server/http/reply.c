@@ -27,7 +27,10 @@ enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     if (problem && reply->hint[0] && json_object_set_new(problem, "hint", json_string(reply->hint)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
-    int status = cairn_code_info(exchange->code)->http_status;
+    int status = (int)exchange->status;
+    if (!status) status = cairn_code_info(exchange->code)->http_status;
+    if (problem && json_object_set_new(problem, "status", json_integer(status)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(problem), err));
     reply->content_type = "application/problem+json";
     if (status == 503 && reply->header_count < CAIRN_COUNT(reply->headers))

@@ -77,10 +77,15 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
                                 "each line, no space before a colon and no folded lines)";
     const char *uri = exchange->uri;
     struct walk walk = {.ok = exchange->target != NULL, .trims = MHD_get_version()[0] != '0'};
-    walk.ok = walk.ok && method + strlen(method) + 1 == uri &&
+    walk.ok = walk.ok && is_token(method, strlen(method)) && method + strlen(method) + 1 == uri &&
               uri + exchange->uri_size + 1 == version && strlen(version) == 8;
     walk.end = version + 8;
     MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, check_line, &walk);
+    if (exchange->uri_size > CAIRN_SRV_TARGET_BYTES_MAX) {
+        exchange->status = 414;
+        return cairn_fail(err, CAIRN_INVALID, CAIRN_SRV_TARGET_TOO_LONG,
+                          CAIRN_SRV_TARGET_BYTES_MAX);
+    }
     if (walk.transfer_encodings)
         return cairn_fail(err, CAIRN_LENGTH_REQUIRED,
                           "Transfer-Encoding is not taken: send Content-Length");

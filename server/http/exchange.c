@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of an exchange: by the library's word that its request is over, or with its connection
+ * where the library has refused it without one. */
+#include <stdlib.h>
+
+#include "server/handlers/stream.h"
+#include "server/http/inside.h"
+
+void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
+    if (!exchange) return;
+    cairn_buf_release(&exchange->body);
+    cairn_srv_stream_free(exchange->reply.stream);
+    cairn_srv_reply_release(&exchange->reply);
+    free(exchange->request.path);
+    free(exchange->target);
+    free(exchange);
+}
