@@ -2,6 +2,7 @@
 /* One row and one object, written and read back now and then; see health.h. */
 #include "server/health.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,20 @@ static enum cairn_code ask_store(struct cairn_store_worker *worker,
     return cairn_store_perform(worker, request, err);
 }
 
+/* What an operator does about it; nothing has to be restarted. */
+static const char *advice(const struct cairn_error *why) {
+    if (why->code == CAIRN_NO_SPACE) return "make room there";
+    if (why->os_errno == EROFS) return "mount it read-write";
+    if (why->os_errno == EIO) return "see to its disk";
+    return "cairn doctor says more";
+}
+
+static enum cairn_code within_store(const struct cairn_store_worker *worker, const char *what,
+                                    enum cairn_code code, struct cairn_error *err) {
+    code = cairn_within(err, code, "%s; %s", what, advice(err));
+    return cairn_within(err, code, "store %s", cairn_store_url(worker->store));
+}
+
 /* Another server of the same store may have put its own between our put and our read. */
 static enum cairn_code look_at_store(struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_key store_json, health;
@@ -77,13 +92,14 @@ static enum cairn_code look_at_store(struct cairn_store_worker *worker, struct c
     struct cairn_store_request get = {
         .op = CAIRN_STORE_GET, .key = health.text, .length = (uint64_t)size, .into = back};
     enum cairn_code code = ask_store(worker, &head, err);
-    if (code) return cairn_within(err, code, "%s", store_json.text);
+    if (code) return within_store(worker, "its .cairn/store.json cannot be read", code, err);
     code = ask_store(worker, &put, err);
-    if (code) return cairn_within(err, code, "it cannot be written");
+    if (code) return within_store(worker, "it cannot be written", code, err);
     code = ask_store(worker, &get, err);
-    if (code) return cairn_within(err, code, "it cannot be read");
+    if (code) return within_store(worker, "it cannot be read", code, err);
     if (!strncmp(back, text, 26)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CORRUPT, "what was just put into it comes back changed");
+    code = cairn_fail(err, CAIRN_CORRUPT, "what was just put into it comes back changed");
+    return within_store(worker, "it is damaged", code, err);
 }
 
 static enum cairn_code look(struct cairn_srv *server, struct cairn_store_worker *worker,

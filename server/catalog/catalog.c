@@ -111,8 +111,10 @@ enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
     CAIRN_HOLD(&catalog->lock);
     const struct cairn_error *trouble = &catalog->locked.trouble;
     if (!trouble->code) return CAIRN_OK;
-    return cairn_fail(err, trouble->code, "it cannot be written (%s): %s",
-                      cairn_code_info(trouble->code)->slug, trouble->message);
+    return cairn_fail(err, trouble->code, "it cannot be written (%s), %s the disk of %s: %s",
+                      cairn_code_info(trouble->code)->slug,
+                      trouble->code == CAIRN_NO_SPACE ? "make room on" : "see to",
+                      catalog->engine->describe(catalog->place), trouble->message);
 }
 
 /* Up to CHANGES_PER_COMMIT from the front of the queue; the lock is held. */

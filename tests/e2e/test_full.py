@@ -6,14 +6,13 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
+import mounted
 from world import BIN, World, wait_until
 
-INSIDE = "CAIRN_TEST_MOUNTED"
 RUN = "full/run"
 MIB = 1 << 20
 STEPS = list(range(1, 5))
@@ -26,7 +25,8 @@ class Full(unittest.TestCase):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-full-"))
         self.store = self.root / "store"
         self.store.mkdir()
-        self.assertTrue(self.mount("tmpfs", "-t", "tmpfs", "-o", "size=96m,mode=0777"))
+        self.assertTrue(mounted.mount(self.store, "tmpfs", "-t", "tmpfs", "-o",
+                                      "size=96m,mode=0777"))
         self.world = World(store=str(self.store), root=self.root,
                            server_arguments=["--sweep-interval", "200ms"],
                            uploader_arguments=["--heartbeat", "200ms"])
@@ -36,15 +36,11 @@ class Full(unittest.TestCase):
     def close(self):
         if self.trainer and self.trainer.poll() is None:
             self.trainer.kill()
-        self.mount("none", "-o", "remount,rw")
+        mounted.mount(self.store, "none", "-o", "remount,rw")
         try:
             self.world.close()
         finally:
-            subprocess.run(["umount", "-l", str(self.store)], check=False)
-
-    def mount(self, what, *flags):
-        return subprocess.run(["mount", *flags, what, str(self.store)], check=False,
-                              capture_output=True).returncode == 0
+            mounted.unmount(self.store)
 
     def start_job(self):
         env = {**os.environ, "CAIRN_JOB": "full", "TRAINER_ROWS": "4", "TRAINER_AHEAD": "4000",
@@ -73,11 +69,7 @@ class Full(unittest.TestCase):
         self.world.cairn("verify", f"{RUN}@{STEPS[-1]}")
 
     def test_a_save_outlives_a_folder_that_is_full_for_a_moment(self):
-        filler = self.store / "somebody-elses"
-        room = os.statvfs(self.store)
-        with open(filler, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0,
-                               room.f_bavail * room.f_bsize - LEFT_OVER_BYTES)
+        filler = mounted.fill(self.store, LEFT_OVER_BYTES)
         self.start_job()
         self.wait_for_refusals()
         self.assertNotIn("committed", self.states().values())
@@ -87,25 +79,11 @@ class Full(unittest.TestCase):
     def test_a_save_outlives_a_folder_that_is_read_only_for_a_moment(self):
         self.start_job()
         wait_until(lambda: self.states())
-        wait_until(lambda: self.mount("none", "-o", "remount,ro"))  # between two writers
+        wait_until(lambda: mounted.mount(self.store, "none", "-o", "remount,ro"))  # between two writers
         self.wait_for_refusals()
-        self.assertTrue(self.mount("none", "-o", "remount,rw"))
+        self.assertTrue(mounted.mount(self.store, "none", "-o", "remount,rw"))
         self.ends_well()
 
 
-def enter_namespace():
-    """This program again, where it may mount; 77: nobody may here."""
-    flags = ["-m"] if os.geteuid() == 0 else ["-r", "-m"]
-    probe = subprocess.run(["unshare", *flags, "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
-                           capture_output=True, check=False)
-    if probe.returncode:
-        print("nothing can be mounted here: skipped")
-        sys.exit(77)
-    os.execvpe("unshare", ["unshare", *flags, sys.executable, *sys.argv],
-               {**os.environ, INSIDE: "1"})
-
-
 if __name__ == "__main__":
-    if os.environ.get(INSIDE) != "1":
-        enter_namespace()
-    unittest.main(verbosity=2)
+    mounted.main()
