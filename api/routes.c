@@ -12,8 +12,8 @@
 #define SEGMENTS_MAX 64
 
 static const struct cairn_route routes[] = {
-#define ROUTE(id, handler, method, template_text)                                                  \
-    [CAIRN_ROUTE_##id] = {CAIRN_ROUTE_##id, method, template_text, #handler},
+#define ROUTE(id, handler, method, template_text, query)                                           \
+    [CAIRN_ROUTE_##id] = {CAIRN_ROUTE_##id, method, template_text, query, #handler},
 #include "api/routes.def"
 #undef ROUTE
 };
@@ -201,10 +201,7 @@ static enum cairn_code name_read(const char *what, const char *segment,
                                  char ret[CAIRN_NAME_BYTES_MAX + 1], struct cairn_error *err) {
     if (!segment) return CAIRN_OK;
     if (!cairn_name_valid(cairn_view_of(segment))) {
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%s name: want [A-Za-z0-9][A-Za-z0-9._-]*, at most %d bytes, without "
-                          "\"..\"",
-                          what, CAIRN_NAME_BYTES_MAX);
+        return cairn_fail(err, CAIRN_INVALID, "%s name: " CAIRN_NAME_WANTED, what);
     }
     cairn_text_copy(ret, CAIRN_NAME_BYTES_MAX + 1, segment);
     return CAIRN_OK;
@@ -271,7 +268,8 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
     struct places places = {0};
     CAIRN_TRY(path_decode(raw_path, &segments, err));
     size_t best = best_fit(&segments), found = CAIRN_ROUTE_COUNT;
-    if (best == CAIRN_ROUTE_COUNT) return cairn_fail(err, CAIRN_NOT_FOUND, "no such path");
+    if (best == CAIRN_ROUTE_COUNT)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no such path: GET /openapi.yaml lists them");
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         if (strcmp(routes[i].template_text, routes[best].template_text) != 0) continue;
         if (!strcmp(routes[i].method, method)) found = i;
@@ -312,10 +310,18 @@ static const char *param_read(struct cairn_query *query, size_t *used, struct ca
     problem = decode(rest, value, &size);
     if (problem) return problem;
     *used += size + 1;
-    if (cairn_query_get(query, name)) return "a name twice";
     query->params[query->count].name = name;
     query->params[query->count++].value = value;
     return NULL;
+}
+
+static enum cairn_code check_twice(const struct cairn_query *query, struct cairn_error *err) {
+    for (size_t i = 1; i < query->count; i++) {
+        const char *name = query->params[i].name;
+        if (cairn_query_get(query, name) != query->params[i].value)
+            return cairn_fail(err, CAIRN_INVALID, "the query has \"%.64s\" twice", name);
+    }
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_query *ret,
@@ -337,7 +343,7 @@ enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_quer
         from = to + 1;
     }
     if (problem) return cairn_fail(err, CAIRN_INVALID, "the query has %s", problem);
-    return CAIRN_OK;
+    return check_twice(ret, err);
 }
 
 const char *cairn_query_get(const struct cairn_query *query, const char *name) {
@@ -347,14 +353,22 @@ const char *cairn_query_get(const struct cairn_query *query, const char *name) {
     return NULL;
 }
 
-enum cairn_code cairn_query_only(const struct cairn_query *query, const char *const *names,
-                                 size_t count, struct cairn_error *err) {
+static bool is_listed(const char *names, const char *name) {
+    for (const char *at = names; *at; at += strspn(at, ", ")) {
+        size_t size = strcspn(at, ",");
+        if (size == strlen(name) && !memcmp(at, name, size)) return true;
+        at += size;
+    }
+    return false;
+}
+
+enum cairn_code cairn_query_only(const struct cairn_query *query, const char *names,
+                                 struct cairn_error *err) {
     for (size_t i = 0; i < query->count; i++) {
-        size_t k = 0;
-        while (k < count && strcmp(query->params[i].name, names[k]) != 0) k++;
-        if (k < count) continue;
-        return cairn_fail(err, CAIRN_INVALID, "unknown query parameter \"%.64s\"",
-                          query->params[i].name);
+        const char *name = query->params[i].name;
+        if (is_listed(names, name)) continue;
+        return cairn_fail(err, CAIRN_INVALID, "unknown query parameter \"%.64s\": %s%s", name,
+                          names[0] ? "there are " : "this path has none", names);
     }
     return CAIRN_OK;
 }

@@ -23,9 +23,11 @@
 #define CAIRN_WAIT_MS_MAX 60000 /* Q51: no call waits for longer; who wants more asks again */
 #define CAIRN_QUERY_PARAMS_MAX 32
 #define CAIRN_REF_BYTES_MAX 128
+#define CAIRN_NAME_WANTED /* cairn_name_valid, for people */                                       \
+    "want [A-Za-z0-9][A-Za-z0-9._-]*, at most 128 bytes, without \"..\""
 
 enum cairn_route_id {
-#define ROUTE(id, handler, method, template_text) CAIRN_ROUTE_##id,
+#define ROUTE(id, handler, method, template_text, query) CAIRN_ROUTE_##id,
 #include "api/routes.def"
 #undef ROUTE
     CAIRN_ROUTE_COUNT
@@ -34,6 +36,7 @@ struct cairn_route {
     enum cairn_route_id id;
     const char *method;
     const char *template_text;
+    const char *query; /* names with commas between them */
     const char *name; /* of the handler; for logs and metrics too */
 };
 /* "" where the route has no such parameter. */
@@ -69,6 +72,6 @@ enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_quer
                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* NULL when absent. */
 const char *cairn_query_get(const struct cairn_query *query, const char *name);
-/* Refuses every name that is not in the list, by name. */
-enum cairn_code cairn_query_only(const struct cairn_query *query, const char *const *names,
-                                 size_t count, struct cairn_error *err) CAIRN_MUST_USE;
+/* Refuses every name that is not in the list ("limit, cursor"), by name. */
+enum cairn_code cairn_query_only(const struct cairn_query *query, const char *names,
+                                 struct cairn_error *err) CAIRN_MUST_USE;

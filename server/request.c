@@ -85,7 +85,8 @@ enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, u
                                       struct cairn_error *err) {
     const char *text = cairn_query_get(&request->query, "limit");
     uint64_t limit = 100;
-    if (text) CAIRN_TRY(cairn_parse_u64(cairn_view_of(text), &limit, err));
+    enum cairn_code code = text ? cairn_parse_u64(cairn_view_of(text), &limit, err) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "limit");
     if (limit < 1 || limit > 1000)
         return cairn_fail(err, CAIRN_INVALID, "limit must be 1 to 1000, not %s", text);
     *ret = limit;

@@ -57,7 +57,7 @@ struct cairn_srv_reply {
 void cairn_srv_reply_release(struct cairn_srv_reply *reply);
 
 /* Every row of api/routes.def has its handler. */
-#define ROUTE(id, handler, method, template_text)                                                  \
+#define ROUTE(id, handler, method, template_text, query)                                           \
     enum cairn_code cairn_srv_on_##handler(struct cairn_srv_request *request,                      \
                                            struct cairn_srv_reply *reply,                          \
                                            struct cairn_error *err);

@@ -62,11 +62,13 @@ static enum cairn_code parse(const json_t *body, struct ask *ask, struct cairn_e
     if (!ask->told.world_size)
         return cairn_fail(err, CAIRN_INVALID, "/world_size must be at least 1");
     if (!cairn_name_valid(cairn_view_of(ask->told.node)))
-        return cairn_fail(err, CAIRN_INVALID, "/node is not a valid name");
+        return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
     if (!resume_valid(ask->told.resume))
         return cairn_fail(err, CAIRN_INVALID,
                           "/resume must be latest, none, keep, a step or a version id");
-    CAIRN_TRY(cairn_parse_duration(cairn_view_of(ask->told.wait_staged), &ask->wait_ms, err));
+    enum cairn_code code =
+        cairn_parse_duration(cairn_view_of(ask->told.wait_staged), &ask->wait_ms, err);
+    if (code) return cairn_within(err, code, "/wait_staged");
     if (!CAIRN_RULE(Q51)) ask->wait_ms = cairn_min_u64(ask->wait_ms, CAIRN_WAIT_MS_MAX);
     return cairn_srv_members_check(ask->told.ranks, ask->told.ended, ask->told.world_size, err);
 }

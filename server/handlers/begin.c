@@ -388,7 +388,7 @@ enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_msg_granted_read(body, "", &asker, err));
     batch.node = asker.node;
     if (!cairn_name_valid(cairn_view_of(batch.node)))
-        return cairn_fail(err, CAIRN_INVALID, "/node is not a valid name");
+        return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
     CAIRN_TRY(cairn_srv_grant_read(request, asker.grant, &batch.grant, err));
     enum cairn_code code = parse_all(body, told.begins, &batch, err);
     if (!code) code = cairn_srv_catalog_write(request->server->catalog, begin_all, &batch, err);

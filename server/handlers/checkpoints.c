@@ -31,14 +31,14 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 static enum cairn_code must_wait(const struct cairn_srv_request *request,
                                  const struct cairn_srv_version *version, uint64_t *ret_until_ms,
                                  struct cairn_error *err) {
-    static const char *const names[] = {"wait", "for"};
-    CAIRN_TRY(cairn_query_only(&request->query, names, CAIRN_COUNT(names), err));
     const char *wait = cairn_query_get(&request->query, "wait");
     const char *what = cairn_query_get(&request->query, "for");
     if (what && strcmp(what, "committed"))
         return cairn_fail(err, CAIRN_INVALID, "for=%s: only committed can be waited for", what);
     uint64_t wait_ms = 0;
-    if (wait) CAIRN_TRY(cairn_parse_duration(cairn_view_of(wait), &wait_ms, err));
+    enum cairn_code code =
+        wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "wait");
     if (cairn_srv_version_shown(version) != CAIRN_STATE_OPEN) return CAIRN_OK;
     uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
     if (wait_ms && cairn_srv_mono_ms(request->server) < until_ms) *ret_until_ms = until_ms;
@@ -147,9 +147,7 @@ static enum cairn_code parse_cursor(struct list *list, struct cairn_error *err) 
 }
 
 static enum cairn_code parse_list(struct list *list, struct cairn_error *err) {
-    static const char *const names[] = {"state", "limit", "cursor", "order"};
     const struct cairn_query *query = &list->request->query;
-    CAIRN_TRY(cairn_query_only(query, names, CAIRN_COUNT(names), err));
     CAIRN_TRY(cairn_srv_query_limit(list->request, &list->limit, err));
     const char *order = cairn_query_get(query, "order"), *state = cairn_query_get(query, "state");
     if (order && strcmp(order, "-step") && strcmp(order, "step"))
@@ -157,7 +155,9 @@ static enum cairn_code parse_list(struct list *list, struct cairn_error *err) {
     list->rising = order && order[0] != '-';
     enum cairn_state value = CAIRN_STATE_OPEN;
     if (state && !cairn_state_parse(cairn_view_of(state), &value))
-        return cairn_fail(err, CAIRN_INVALID, "there is no state %s", state);
+        return cairn_fail(err, CAIRN_INVALID,
+                          "state must be open, committed, deleting, aborting or gone, not \"%s\"",
+                          state);
     list->state = state ? (int64_t)value : -1;
     return parse_cursor(list, err);
 }

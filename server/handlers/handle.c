@@ -10,7 +10,8 @@
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err);
 static handler_function *const handlers[CAIRN_ROUTE_COUNT] = {
-#define ROUTE(id, handler, method, template_text) [CAIRN_ROUTE_##id] = cairn_srv_on_##handler,
+#define ROUTE(id, handler, method, template_text, query)                                           \
+    [CAIRN_ROUTE_##id] = cairn_srv_on_##handler,
 #include "api/routes.def"
 #undef ROUTE
 };

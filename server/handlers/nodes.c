@@ -302,8 +302,6 @@ static enum cairn_code list_nodes(struct cairn_srv_tx *tx, void *argument,
 
 enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
-    static const char *const allowed[] = {"limit", "cursor"};
-    CAIRN_TRY(cairn_query_only(&request->query, allowed, CAIRN_COUNT(allowed), err));
     struct list list = {.request = request};
     CAIRN_TRY(cairn_srv_query_limit(request, &list.limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, list.after, sizeof(list.after), err));

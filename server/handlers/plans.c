@@ -56,7 +56,6 @@ static enum cairn_code check_list(const json_t *list, const char *name, struct c
 /* No body, like {}, means all shards. */
 static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
     struct cairn_msg_restore_plan wanted = {0};
-    CAIRN_TRY(cairn_query_only(&plan->request->query, NULL, 0, err));
     if (!plan->request->body.size) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_body(plan->request, BODY_NODES_MAX, &plan->body, err));
     CAIRN_TRY(cairn_msg_restore_plan_read(plan->body, "", &wanted, err));

@@ -194,7 +194,7 @@ enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_msg_register_read(body, "", &told, err));
     batch.node = told.node;
     if (!cairn_name_valid(cairn_view_of(batch.node)))
-        return cairn_fail(err, CAIRN_INVALID, "/node is not a valid name");
+        return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
     CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &batch.grant, err));
     enum cairn_code code = parse_lists(&batch, told.shards, told.seals, err);
     if (!code) code = serve(&batch, reply, err);

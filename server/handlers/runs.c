@@ -197,14 +197,12 @@ static enum cairn_code read_cursor(struct ask *ask, struct cairn_error *err) {
 enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    static const char *const allowed[] = {"project", "limit", "cursor"};
-    CAIRN_TRY(cairn_query_only(&request->query, allowed, CAIRN_COUNT(allowed), err));
     struct ask ask = {.request = request};
     CAIRN_TRY(cairn_srv_query_limit(request, &ask.limit, err));
     CAIRN_TRY(read_cursor(&ask, err));
     const char *project = cairn_query_get(&request->query, "project");
     if (project && !cairn_name_valid(cairn_view_of(project)))
-        return cairn_fail(err, CAIRN_INVALID, "project is not a valid name");
+        return cairn_fail(err, CAIRN_INVALID, "project: " CAIRN_NAME_WANTED);
     snprintf(ask.project, sizeof(ask.project), "%s", project ? project : "");
     ask.json = json_array();
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_runs, &ask, err);

@@ -147,14 +147,13 @@ static void release(struct find *find) {
 }
 
 static enum cairn_code read_filters(struct find *find, struct cairn_error *err) {
-    static const char *const allowed[] = {"limit", "cursor", "rank"};
     const struct cairn_srv_request *request = find->request;
-    CAIRN_TRY(cairn_query_only(&request->query, allowed, CAIRN_COUNT(allowed), err));
     CAIRN_TRY(cairn_srv_query_limit(request, &find->limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, find->after, sizeof(find->after), err));
     const char *rank = cairn_query_get(&request->query, "rank");
     find->by_rank = rank != NULL;
-    return rank ? cairn_parse_u64(cairn_view_of(rank), &find->rank, err) : CAIRN_OK;
+    if (!rank) return CAIRN_OK;
+    return cairn_within(err, cairn_parse_u64(cairn_view_of(rank), &find->rank, err), "rank");
 }
 
 enum cairn_code cairn_srv_on_shard_list(struct cairn_srv_request *request,

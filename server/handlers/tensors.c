@@ -15,8 +15,6 @@ struct page {
 
 static enum cairn_code read_page(const struct cairn_srv_request *request, struct page *ret,
                                  struct cairn_error *err) {
-    static const char *const allowed[] = {"limit", "cursor", "q"};
-    CAIRN_TRY(cairn_query_only(&request->query, allowed, CAIRN_COUNT(allowed), err));
     CAIRN_TRY(cairn_srv_query_limit(request, &ret->limit, err));
     char cursor[32];
     CAIRN_TRY(cairn_srv_cursor_read(request, cursor, sizeof(cursor), err));

@@ -135,6 +135,7 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
     CAIRN_TRY(cairn_srv_site_check(exchange, method, err));
     CAIRN_TRY(match(exchange, method, path, err));
     if (query.data) CAIRN_TRY(cairn_query_parse(query, &request->query, err));
+    CAIRN_TRY(cairn_query_only(&request->query, request->route->query, err));
     CAIRN_TRY(copy_headers(exchange, err));
     return check_body(exchange, method, err);
 }

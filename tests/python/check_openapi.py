@@ -171,7 +171,7 @@ def stumbles(node, where):
     return problems + [p for key, one in node.items() for p in stumbles(one, f"{where}/{key}")]
 
 
-def check(document, routes, codes):
+def check(document, routes, queries, codes):
     problems = []
     listed = {(method, path): operation["operationId"] for method, path, _, operation in operations(document)}
     for key in routes.keys() | listed.keys():
@@ -180,6 +180,9 @@ def check(document, routes, codes):
     for method, path, item, operation in operations(document):
         parameters = [resolve(document, p) for p in item.get("parameters", []) + operation.get("parameters", [])]
         named = {p["name"] for p in parameters if p["in"] == "path"}
+        asked = {p["name"] for p in parameters if p["in"] == "query"}
+        if asked != queries.get((method, path)):
+            problems.append(f"{method} {path}: query {asked}, {queries.get((method, path))} in routes.def")
         wanted = {part[1:-1] for part in path.split("/") if part.startswith("{")}
         if named != wanted:
             problems.append(f"{method} {path}: describes {named}, takes {wanted}")
@@ -198,10 +201,11 @@ def main():
     text = subprocess.run([sys.argv[1]], check=True, capture_output=True, text=True).stdout
     rows = [line.split() for line in text.splitlines()]
     routes = {(row[1], row[2]): row[3] for row in rows if row[0] == "route"}
+    queries = {(row[1], row[2]): {name.strip(",") for name in row[4:]} for row in rows if row[0] == "route"}
     codes = {row[1] for row in rows if row[0] == "code"}
     document = load(sys.argv[2])
     forms = read_forms(rows)
-    problems = check(document, routes, codes) + list(check_messages(document, forms))
+    problems = check(document, routes, queries, codes) + list(check_messages(document, forms))
     try:
         from openapi_spec_validator import validate
     except ImportError:

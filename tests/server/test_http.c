@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/routes.h"
 #include "common/clock.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
+
+#define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 struct shape {
     const char *what;
@@ -293,6 +296,72 @@ TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
                          "%d wanted, %d got: %.60s", refused[i].status, status, refused[i].request);
         EXPECT(reply.data && strstr(reply.data, "application/problem+json"));
         EXPECT(reply.data && !strstr(reply.data, "100 Continue"));
+    }
+}
+
+/* A path of the route's form. */
+static void path_of(const struct cairn_route *route, char ret[256]) {
+    static const char *const places[][2] = {
+        {"{project}", "a"}, {"{run}", "b"},  {"{ref}", "1"},
+        {"{node}", "n"},    {"{name}", "x"}, {"{digest}", DIGEST},
+    };
+    size_t used = 0;
+    for (const char *at = route->template_text; *at;) {
+        size_t i = 0;
+        while (i < CAIRN_COUNT(places) && strncmp(at, places[i][0], strlen(places[i][0])) != 0) i++;
+        bool place = i < CAIRN_COUNT(places);
+        used += (size_t)snprintf(ret + used, 256 - used, "%.*s", place ? 100 : 1,
+                                 place ? places[i][1] : at);
+        at += place ? strlen(places[i][0]) : 1;
+    }
+}
+
+TEST(every_route_refuses_a_query_name_that_it_does_not_have) /* B04 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    for (int i = 0; i < CAIRN_ROUTE_COUNT; i++) {
+        const struct cairn_route *route = cairn_route_at((enum cairn_route_id)i);
+        CAIRN_AUTO(buf) reply = {0};
+        char path[256], text[512];
+        path_of(route, path);
+        snprintf(text, sizeof(text),
+                 "%s %s?dry_run=1 HTTP/1.1\r\nHost: localhost\r\nX-Cairn: 1\r\n"
+                 "Connection: close\r\n\r\n",
+                 route->method, path);
+        CAIRN_AUTO(raw) raw = {0};
+        REQUIRE(cairn_raw_open(&raw, world.server.port));
+        REQUIRE(cairn_raw_text(&raw, text));
+        while (cairn_raw_more(&raw, 3000, &reply)) continue;
+        bool head = !strcmp(route->method, "HEAD");
+        cairn_test_check(reply.data && !strncmp(reply.data, "HTTP/1.1 400", 12) &&
+                             (head || strstr(reply.data, "dry_run")),
+                         __FILE__, __LINE__, "%s: %.200s", text, reply.data ? reply.data : "");
+    }
+}
+
+/* A value that is none is told with its name. */
+static const char *const named[][2] = {
+    {"/v1/runs?limit=-1", "limit: "},
+    {"/v1/runs?limit=1001", "limit must be 1 to 1000"},
+    {"/v1/runs?limit=1&limit=2", "\\\"limit\\\" twice"},
+    {"/v1/runs?project=..", "project: want"},
+    {"/v1/runs/a/b/checkpoints?state=x", "state must be open, committed"},
+    {"/v1/runs/a/b/checkpoints?order=x", "order must be step or -step"},
+    {"/v1/runs/a/b/checkpoints/1/shards?rank=x", "rank: "},
+    {"/nothing", "GET /openapi.yaml"},
+};
+
+TEST(what_is_wrong_in_a_query_is_told_with_its_name) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    for (size_t i = 0; i < CAIRN_COUNT(named); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        char text[256];
+        snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", named[i][0]);
+        EXPECT(cairn_raw_ask(world.server.port, text, strlen(text), &reply) >= 400);
+        cairn_test_check(reply.data && strstr(reply.data, named[i][1]), __FILE__, __LINE__,
+                         "%s: %s is not said", named[i][0], named[i][1]);
     }
 }
 
