@@ -4,6 +4,7 @@ sentence that names the store and what to do, and 200 again when that is over. E
 system, in a mount namespace of this test's."""
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -82,6 +83,16 @@ class Ready(unittest.TestCase):
         self.expect_trouble("Input/output error", "see to its disk")
         filler.unlink()
         self.says("ok", 200)
+
+    def test_cairn_nodes_shows_what_an_uploader_waits_for(self):
+        self.start()
+        uploader, empty = self.world.make_uploader(0), self.root / "not-mounted"
+        empty.mkdir()
+        uploader.command[uploader.command.index("--store") + 1] = str(empty)
+        uploader.command += ["--heartbeat", "200ms"]
+        self.world.uploaders.append(uploader)
+        uploader.start()
+        wait_until(lambda: re.search(f"node-0 .*{empty}.*store.json", self.world.cairn("nodes").stdout))
 
 
 if __name__ == "__main__":
