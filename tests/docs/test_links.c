@@ -9,7 +9,9 @@
 #include "tests/harness.h"
 
 struct pages {
-    size_t count, links, names;
+    size_t count, links, names, sources, functions;
+    struct cairn_buf tree; /* "/path" of each file, a line each */
+    struct cairn_buf code; /* of the product */
 };
 
 static bool exists(const char *folder, int folder_size, const char *target, int target_size) {
@@ -68,6 +70,69 @@ static void check_names(const char *path, const char *text, struct pages *pages)
     }
 }
 
+/* ---- sources and functions ---- */
+
+static bool is_source(const char *name, size_t size) {
+    static const char *const ends[] = {".c", ".h", ".def", ".py"};
+    for (size_t i = 0; i < CAIRN_COUNT(ends); i++) {
+        size_t end = strlen(ends[i]);
+        if (size > end && !strncmp(name + size - end, ends[i], end)) return true;
+    }
+    return false;
+}
+
+/* `file.c` is a file of the tree; `room/file.c` one of the page's folder, of the root or of
+ * include/, which C sources leave out. */
+static bool leads_to_source(const struct pages *pages, const char *page, int folder_size,
+                            const char *name, int size) {
+    char end[256];
+    snprintf(end, sizeof end, "/%.*s\n", size, name);
+    if (!memchr(name, '/', (size_t)size)) return strstr(pages->tree.data, end) != NULL;
+    return exists(page, folder_size, name, size) || exists("", 0, name, size) ||
+           exists("include", 7, name, size);
+}
+
+static void check_sources(const char *path, const char *text, struct pages *pages) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
+    const char *slash = strrchr(path, '/');
+    int folder_size = slash ? (int)(slash - path) : 0;
+    for (const char *at = text; (at = strchr(at, '`')); at++) {
+        const char *name = at + 1;
+        size_t size = strspn(name, letters);
+        if (name[size] != '`' || !is_source(name, size)) continue;
+        pages->sources++;
+        cairn_test_check(leads_to_source(pages, path, folder_size, name, (int)size), __FILE__,
+                         __LINE__, "%s: there is no %.*s", path, (int)size, name);
+    }
+}
+
+/* `cairn_x` and `cairn_x()` stand in some source. */
+static void check_functions(const char *path, const char *text, struct pages *pages) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    for (const char *at = text; (at = strstr(at, "`cairn_")); at++) {
+        size_t size = strspn(at + 1, letters);
+        const char *after = at + 1 + size;
+        if (after[0] != '`' && strncmp(after, "()`", 3) != 0) continue;
+        if (after[-1] == '_') continue; /* how names begin */
+        pages->functions++;
+        const char *in = pages->code.data, *end = in + pages->code.size;
+        while ((in = memmem(in, (size_t)(end - in), at + 1, size)) && strchr(letters, in[size]))
+            in += size;
+        cairn_test_check(in != NULL, __FILE__, __LINE__, "%s: no source has %.*s", path, (int)size,
+                         at + 1);
+    }
+}
+
+static void note_path(const char *path, void *owner) {
+    struct pages *pages = owner;
+    cairn_docs_add(&pages->tree, "/%s\n", path);
+    CAIRN_AUTO(buf) text = {0};
+    if (cairn_text_starts(path, "tests/") || !is_source(path, strlen(path))) return;
+    if (!cairn_docs_load(path, &text)) return;
+    REQUIRE(cairn_buf_append(&pages->code, text.data, text.size, NULL) == CAIRN_OK);
+}
+
 static void check_page(const char *path, void *owner) {
     struct pages *pages = owner;
     CAIRN_AUTO(buf) text = {0};
@@ -75,11 +140,17 @@ static void check_page(const char *path, void *owner) {
     blank_listings(text.data);
     check_links(path, text.data, pages);
     check_names(path, text.data, pages);
+    check_sources(path, text.data, pages);
+    check_functions(path, text.data, pages);
     pages->count++;
 }
 
-TEST(every_link_of_every_page_leads_somewhere) {
-    struct pages pages = {0};
+TEST(every_link_file_and_function_of_every_page_leads_somewhere) {
+    struct pages pages = {.tree.limit = 4 * CAIRN_MIB, .code.limit = 64 * CAIRN_MIB};
+    cairn_docs_walk("", "", note_path, &pages);
     cairn_docs_walk("", ".md", check_page, &pages);
     EXPECT(pages.count > 8 && pages.links > 20 && pages.names > 20);
+    EXPECT(pages.sources > 200 && pages.functions > 20);
+    cairn_buf_release(&pages.tree);
+    cairn_buf_release(&pages.code);
 }
