@@ -37,7 +37,7 @@ struct cairn_srv_joining {
     json_t *ranks;           /* [{rank, proc}] */
     json_t *ended;           /* [rank] of this node, or NULL */
 };
-/* ranks and ended of a call, against the attempt's world size. */
+/* ranks of a call, against the attempt's world size, and ended, which are of the attempt before. */
 enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended,
                                         uint64_t world_size,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -74,6 +74,22 @@ TEST(a_call_that_lists_ranks_takes_all_of_them_or_none) /* Q2, Q54 */
     EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM attempt_ranks"), 2);
 }
 
+TEST(ended_ranks_of_a_larger_world_are_taken_by_the_call_of_a_smaller_one) /* Q54 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    const char *path = WORLD_RUN "/attempts";
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, body_of("j", 0, "latest", 4, 3, "p"), NULL));
+    json_t *smaller = body_of("k", 1, "latest", 1, 0, "q");
+    json_object_set_new(smaller, "ended", json_pack("[i, i]", 3, -1));
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, smaller, NULL), CAIRN_INVALID);
+    smaller = body_of("k", 1, "latest", 1, 0, "q");
+    json_object_set_new(smaller, "ended", json_pack("[i]", 3));
+    CAIRN_AUTO_JSON json_t *opened = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, smaller, &opened));
+    EXPECT_EQ_U64(cairn_world_number(opened, "attempt"), 2);
+}
+
 TEST(a_delayed_call_of_a_dead_job_does_not_fence_the_living_one) /* V5 */
 {
     CAIRN_AUTO(world) world = {0};
