@@ -183,8 +183,12 @@ static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call 
     const char *title = text_field(rest->problem, "title");
     const char *detail = text_field(rest->problem, "detail");
     const char *hint = text_field(rest->problem, "hint");
-    cairn_fail(err, code, "%s%s%s%s%s%s", title[0] ? title : "the server refused",
-               detail[0] ? " " : "", detail, hint[0] ? " (" : "", hint, hint[0] ? ")" : "");
+    /* Their details name what is wrong or missing, and the title repeats it in general. */
+    if (detail[0] && (code == CAIRN_INVALID || code == CAIRN_NOT_FOUND))
+        cairn_fail(err, code, "%s%s%s%s", detail, hint[0] ? " (" : "", hint, hint[0] ? ")" : "");
+    else
+        cairn_fail(err, code, "%s%s%s%s%s%s", title[0] ? title : "the server refused",
+                   detail[0] ? " " : "", detail, hint[0] ? " (" : "", hint, hint[0] ? ")" : "");
     if (!err) return code;
     err->http_status = status;
     cairn_error_request_id(err, text_field(rest->problem, "request_id"));

@@ -56,11 +56,15 @@ static enum cairn_code wait_ready(struct cairn_cli_daemon *daemon, uint32_t time
     uint64_t deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
     int status = 0;
     while (access(daemon->ready_file, F_OK)) {
-        if (cairn_cli_daemon_ended(daemon, &status))
-            return cairn_fail(err, CAIRN_UNAVAILABLE, "%s ended at once (status %d); see above",
-                              daemon->name, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+        if (cairn_cli_daemon_ended(daemon, &status)) {
+            int exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+            bool usage = exit_status == cairn_code_info(CAIRN_INVALID)->exit_status;
+            return cairn_fail(err, usage ? CAIRN_INVALID : CAIRN_UNAVAILABLE,
+                              "%s did not start (status %d); its last line above says why",
+                              daemon->name, exit_status);
+        }
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline))
-            return cairn_fail(err, CAIRN_TIMEOUT, "%s is not ready after %u ms", daemon->name,
+            return cairn_fail(err, CAIRN_TIMEOUT, "%s was started and is not ready after %u ms", daemon->name,
                               timeout_ms);
         pause_ms(POLL_MS);
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cli/output.h"
+#include "cli/store.h"
 #include "common/array.h"
 #include "common/text.h"
 
@@ -343,14 +344,7 @@ static void tell_lost(const struct history *history, const struct version *chose
 
 static enum cairn_code nothing(struct history *history, const char *asked,
                                struct cairn_error *err) {
-    struct cairn_key key;
-    cairn_key_store_json(&key);
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
-    enum cairn_code code = cairn_store_perform(history->worker, &head, err);
-    if (code == CAIRN_NOT_FOUND)
-        return cairn_fail(err, CAIRN_UNAVAILABLE,
-                          "the store has no .cairn/store.json: is it mounted?");
-    CAIRN_TRY(code);
+    CAIRN_TRY(cairn_cli_store_check(history->worker, err));
     if (!*asked)
         return cairn_fail(err, CAIRN_NOT_FOUND, "the store has no run %s/%s",
                           history->name->project, history->name->run);

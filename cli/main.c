@@ -104,6 +104,7 @@ int main(int argc, char **argv) {
         const struct cairn_cli_verb *asked = argc > 2 ? find_verb(argv[2]) : NULL;
         struct cairn_error help_error = {0};
         if (asked) return cairn_cli_help(asked, &help_error) == CAIRN_OK ? 0 : 1;
+        if (argc > 2 && argv[2][0] != '-') return unknown_verb(argv[2]);
         usage(stdout);
         return 0;
     }

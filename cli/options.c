@@ -106,6 +106,11 @@ static enum cairn_code set_flag(const struct cairn_cli_flag *flag, const char *v
     case CAIRN_CLI_NUMBER:
         code = cairn_parse_u64(text, (uint64_t *)field, err);
         break;
+    case CAIRN_CLI_COUNT:
+        code = cairn_parse_u64(text, (uint64_t *)field, err);
+        if (code == CAIRN_OK && !*(uint64_t *)field)
+            code = cairn_fail(err, CAIRN_INVALID, "at least 1 is needed");
+        break;
     case CAIRN_CLI_SIZE:
         code = cairn_parse_size(text, (uint64_t *)field, err);
         break;
@@ -183,7 +188,10 @@ enum cairn_code cairn_cli_parse(const struct cairn_cli_verb *verb, int argc, cha
     }
     CAIRN_TRY(pick_forms(cli, err));
     if (!cli->help && cli->argument_count < verb->arguments_min)
-        return cairn_fail(err, CAIRN_INVALID, "usage: %s", verb->synopsis);
+        return cairn_fail(err, CAIRN_INVALID, "%s; usage: %s",
+                          verb->arguments_min - cli->argument_count > 1 ? "arguments are missing"
+                                                                        : "an argument is missing",
+                          verb->synopsis);
     return CAIRN_OK;
 }
 
@@ -221,7 +229,8 @@ enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest
                                   struct cairn_error *err) {
     const char *token_file = cli->token_file ? cli->token_file : getenv("CAIRN_TOKEN_FILE");
     CAIRN_AUTO(buf) token = {.limit = 4096};
-    if (token_file) CAIRN_TRY(cairn_file_load_line(token_file, &token, err));
+    if (token_file && cairn_file_load_line(token_file, &token, err) != CAIRN_OK)
+        return cairn_within(err, CAIRN_INVALID, "the token file");
     struct cairn_rest_options options = {
         .url = cairn_cli_server_url(cli),
         .token = token.size ? token.data : NULL,

@@ -22,18 +22,32 @@ enum cairn_code cairn_cli_ref_parse(const char *text, struct cairn_cli_ref *ret,
         return cairn_fail(err, CAIRN_INVALID, "\"%.60s...\" is too long for project/run", text);
     memcpy(name, text, name_bytes);
     struct cairn_error why = {0};
+    if (!strchr(name, '/'))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%.80s\" has no slash: a run is project/run, a checkpoint of it "
+                          "project/run@step",
+                          text);
     if (cairn_run_name_parse(name, &ref.name, &why) != CAIRN_OK)
-        return cairn_fail(err, CAIRN_INVALID, "%s; want project/run or project/run@step",
+        return cairn_fail(err, CAIRN_INVALID, "%s (wanted: project/run or project/run@step)",
                           why.message);
     if (at) {
         if (!cairn_text_copy(ref.version, sizeof ref.version, at + 1) ||
             !version_valid(ref.version))
             return cairn_fail(err, CAIRN_INVALID,
-                              "\"%.60s\" names no checkpoint: want a step, latest, or ckpt_...",
+                              "\"%.60s\" after @ names no checkpoint: it is a step, latest, or an "
+                              "id (ckpt_ and 36 characters)",
                               at + 1);
     }
     *ret = ref;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_ref_run(const char *verb, const char *text, struct cairn_cli_ref *ret,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(cairn_cli_ref_parse(text, ret, err));
+    if (!ret->version[0]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%s takes a run without @: %s/%s", verb,
+                      ret->name.project, ret->name.run);
 }
 
 enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail,

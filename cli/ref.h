@@ -18,6 +18,9 @@ struct cairn_cli_ref {
 };
 enum cairn_code cairn_cli_ref_parse(const char *text, struct cairn_cli_ref *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* A reference without @, for a verb that takes a whole run. */
+enum cairn_code cairn_cli_ref_run(const char *verb, const char *text, struct cairn_cli_ref *ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* "/v1/runs/p/r" tail; ref "" leaves out the checkpoint. tail begins with "/" or "?" or is "". */
 enum cairn_code cairn_cli_path(const struct cairn_cli_ref *ref, const char *tail,
                                struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;

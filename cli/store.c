@@ -16,3 +16,14 @@ enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_s
     cairn_store_s3_environment_release(&said);
     return code;
 }
+
+enum cairn_code cairn_cli_store_check(struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(worker, &head, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "the store has no .cairn/store.json: is it mounted, and its path right?");
+    return code;
+}

@@ -16,3 +16,6 @@
 
 enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_store **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* For a store in which nothing was found: CAIRN_UNAVAILABLE where it is none of Cairn's. */
+enum cairn_code cairn_cli_store_check(struct cairn_store_worker *worker,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

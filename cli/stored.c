@@ -250,6 +250,7 @@ static enum cairn_code list_runs(struct cairn_store *store, struct names *names,
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
     CAIRN_TRY(list_names(worker, names, err));
+    if (!names->count) return cairn_cli_store_check(worker, err);
     for (size_t i = 0; i < names->count && json_array_size(items) < limit; i++)
         CAIRN_TRY(add_run(worker, &names->items[i], items, err));
     return CAIRN_OK;

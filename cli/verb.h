@@ -46,6 +46,7 @@ struct cairn_cli {
 enum cairn_cli_flag_kind {
     CAIRN_CLI_TEXT,
     CAIRN_CLI_NUMBER,
+    CAIRN_CLI_COUNT, /* a number of at least 1 */
     CAIRN_CLI_SIZE,
     CAIRN_CLI_TIME,
     CAIRN_CLI_SWITCH

@@ -20,9 +20,9 @@
 #define WAIT_MS 600000
 
 static const struct cairn_cli_flag flags[] = {
-    {"ranks", 'n', CAIRN_CLI_NUMBER, CAIRN_CLI_AT(ranks), 0, "N", "Ranks at once; default 4."},
+    {"ranks", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(ranks), 0, "N", "Ranks at once; default 4."},
     {"bytes", 'b', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE", "Per rank; default 256MiB."},
-    {"steps", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(steps), 0, "N", "Saves to make; default 5."},
+    {"steps", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(steps), 0, "N", "Saves to make; default 5."},
 };
 
 struct rank {
@@ -151,7 +151,12 @@ static void *rank_main(void *argument) {
     size_t bytes = (size_t)cairn_round_up(rank->bytes, 2 * CAIRN_MIB);
     uint32_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (memory == MAP_FAILED) abort();
+    if (memory == MAP_FAILED) {
+        rank->code = cairn_fail(&rank->error, CAIRN_NO_MEMORY, "no memory for %llu bytes",
+                                (unsigned long long)bytes);
+        for (uint64_t i = 0; i < rank->steps; i++) pthread_barrier_wait(rank->together);
+        return NULL;
+    }
     if (!rank->restore)
         for (uint64_t i = 0; i < rank->bytes / 4; i++) memory[i] = pattern(rank->index, i);
     rank->code = play(rank, memory, &rank->error);
@@ -215,8 +220,10 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     uint64_t count = cli->ranks ? cli->ranks : 4, steps = cli->steps ? cli->steps : 5;
     if (count > RANKS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "--ranks is at most %d", RANKS_MAX);
-    CAIRN_TRY(cairn_cli_ref_parse(cli->argument_count > 1 ? cli->arguments[1] : "bench/synthetic",
-                                  &ref, err));
+    const char *run_text = cli->argument_count > 1 ? cli->arguments[1] : "bench/synthetic";
+    CAIRN_TRY(cairn_cli_ref_run("bench", run_text, &ref, err));
+    uint64_t bytes = (cli->bytes ? cli->bytes : BYTES_DEFAULT) & ~UINT64_C(3);
+    if (!bytes) return cairn_fail(err, CAIRN_INVALID, "--bytes is at least 4");
     snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
     uint64_t first = (uint64_t)(cairn_clock_real.wall_ms(&cairn_clock_real) / 1000);
     CAIRN_AUTO_HEAP uint64_t *times = calloc(count * steps * 3, sizeof *times);
@@ -228,7 +235,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                                  .run = name,
                                  .index = (uint32_t)r,
                                  .count = (uint32_t)count,
-                                 .bytes = (cli->bytes ? cli->bytes : BYTES_DEFAULT) & ~UINT64_C(3),
+                                 .bytes = bytes,
                                  .first_step = first,
                                  .steps = steps,
                                  .restore = restore,

@@ -19,7 +19,7 @@ static const struct cairn_cli_flag flags[] = {
      "Only the shards that rank N wrote."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Read the store itself, without a server: a folder or s3://bucket/prefix."},
-    {"workers", 'j', CAIRN_CLI_NUMBER, CAIRN_CLI_AT(workers), 0, "N",
+    {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
      "Readers at work at once; default 8."},
 };
 

@@ -10,7 +10,7 @@
 #define LIMIT_DEFAULT 100
 
 static const struct cairn_cli_flag flags[] = {
-    {"limit", 'n', CAIRN_CLI_NUMBER, CAIRN_CLI_AT(limit), 0, "N", "At most N; default 100."},
+    {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N", "At most N; default 100."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "List the store itself, without a server: a folder or s3://bucket/prefix."},
     {"state", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(state), 0, "STATE",
@@ -128,6 +128,9 @@ static enum cairn_code list_versions(const struct cairn_cli *cli, const struct c
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
+    if (!cli->argument_count && cli->state)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--state goes with a run: cairn ls project/run --state %s", cli->state);
     if (!cli->argument_count) {
         CAIRN_TRY(list_runs(cli, limit, items, err));
         return cairn_cli_print(cli, items, &run_table, err);

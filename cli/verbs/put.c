@@ -224,10 +224,15 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_save_status status = {0};
     uint64_t step = 0, tensors = 0;
     char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    if (cairn_cli_ref_parse(cli->arguments[0], &ref, NULL) == CAIRN_OK && ref.version[0] &&
+        access(cli->arguments[0], F_OK) && !access(cli->arguments[1], F_OK))
+        return cairn_fail(err, CAIRN_INVALID, "the path stands first: cairn put %s %s",
+                          cli->arguments[1], cli->arguments[0]);
     CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[1], &ref, err));
     if (cairn_parse_u64(cairn_view_of(ref.version), &step, NULL) != CAIRN_OK)
-        return cairn_fail(err, CAIRN_INVALID, "put wants a step: %s/%s@1000", ref.name.project,
-                          ref.name.run);
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\" names no step to save as: %s/%s@1000, for instance",
+                          cli->arguments[1], ref.name.project, ref.name.run);
     snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
     CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
     CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], cli->follow, &tree, err));
@@ -241,6 +246,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         fprintf(stderr, "\ncairn put: %s\n", err->message);
         cairn_cli_interrupt_exit(now.signal);
     }
+    if (code == CAIRN_STEP_EXISTS)
+        code = cairn_within(err, code, "not saved (--new-version would keep both)");
     if (code == CAIRN_OK) code = report(cli, &tree, &status, tensors, err);
     cairn_cli_tree_release(&tree);
     return code;

@@ -8,16 +8,16 @@
 #define CALLS_MAX 120 /* of at most 30 s each at the server */
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
-    struct cairn_run_name name;
-    char path[2 * CAIRN_NAME_BYTES_MAX + 40];
+    struct cairn_cli_ref ref;
+    CAIRN_AUTO(buf) path = {0};
     CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_TRY(cairn_run_name_parse(cli->arguments[0], &name, err));
+    CAIRN_TRY(cairn_cli_ref_run("reconcile", cli->arguments[0], &ref, err));
+    CAIRN_TRY(cairn_cli_path(&ref, "/reconcile", &path, err));
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
-    snprintf(path, sizeof path, "/v1/runs/%s/%s/reconcile", name.project, name.run);
     for (int i = 0; i < CALLS_MAX; i++) {
         CAIRN_AUTO_JSON json_t *json = NULL;
         struct cairn_msg_reconciled answer = {0};
-        CAIRN_TRY(cairn_rest_call(rest, "POST", path, NULL, CALL_MS, &json, err));
+        CAIRN_TRY(cairn_rest_call(rest, "POST", path.data, NULL, CALL_MS, &json, err));
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_reconciled, json, &answer, err));
         if (!answer.frozen) {
             if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(json, true, err);
@@ -31,7 +31,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                                       : "no reason is given");
     }
     return cairn_fail(err, CAIRN_TIMEOUT, "%s/%s is still frozen; the server's log says why",
-                      name.project, name.run);
+                      ref.name.project, ref.name.run);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_reconcile = {

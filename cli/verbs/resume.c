@@ -34,8 +34,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_error why = {0};
     CAIRN_TRY(cairn_cli_ref_latest(cli, &ref, err));
     if (strcmp(ref.version, "latest") != 0)
-        return cairn_fail(err, CAIRN_INVALID, "resume takes a run without @: %s/%s",
-                          ref.name.project, ref.name.run);
+        return cairn_cli_ref_run("resume", cli->arguments[0], &ref, err);
     enum cairn_code code = cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &json, &why);
     if (code == CAIRN_NOT_FOUND) return print_none(cli, &ref, &why, err);
     if (code && err) *err = why;

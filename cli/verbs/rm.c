@@ -66,6 +66,11 @@ static enum cairn_code run_undelete(struct cairn_cli *cli, struct cairn_error *e
     CAIRN_AUTO_JSON json_t *version = NULL;
     struct cairn_cli_ref ref;
     CAIRN_TRY(read_ref(cli, &ref, err));
+    if (!strcmp(ref.version, "latest"))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "latest is never in the trash: name the step or the id that cairn ls "
+                          "%s/%s --json shows as trashed",
+                          ref.name.project, ref.name.run);
     struct cairn_cli_call undelete = {.method = "POST", .tail = "/undelete"};
     CAIRN_TRY(cairn_cli_call(cli, &ref, undelete, &version, err));
     return print_result(cli, version, "is back", err);

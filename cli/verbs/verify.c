@@ -15,7 +15,7 @@ static const struct cairn_cli_flag flags[] = {
      "Read the N-th of T equal groups of shards, to spread a full check over T days."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Check the store itself, without a server: a folder or s3://bucket/prefix."},
-    {"workers", 'j', CAIRN_CLI_NUMBER, CAIRN_CLI_AT(workers), 0, "N",
+    {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
      "Readers at work at once; default 8."},
 };
 

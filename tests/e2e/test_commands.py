@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people type: help, mistakes, exit statuses, lists, trash, waiting, and `cairn up`."""
+import http.server
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import re
 import signal
 import struct
 import subprocess
+import threading
 import time
 import unittest
 
@@ -53,6 +55,87 @@ class Commands(unittest.TestCase):
         self.world.cairn("get", status=2)
         self.world.cairn("ls", "c/run", "more", status=2)
         self.world.cairn("ls", "--limit", "-1", status=2)
+
+    def test_wrong_input_is_answered_with_what_to_write_instead(self):
+        file, empty = self.world.root / "file", self.world.root / "no-store"
+        empty.mkdir()
+        away = {"CAIRN_SOCKET": str(self.world.root / "no.sock")}
+        for words, status, said in (
+                (("help", "verfiy"), 2, "did you mean verify"),
+                (("put",), 2, "arguments are missing; usage: cairn put"),
+                (("put", file), 2, "an argument is missing; usage: cairn put"),
+                (("put", file, "c/run"), 2, "c/run@1000, for instance"),
+                (("put", file, "c/run@latest"), 2, "c/run@1000, for instance"),
+                (("put", "c/run@7", file), 2, f"the path stands first: cairn put {file} c/run@7"),
+                (("put", file, "c/run@1"), 6, "--new-version would keep both"),
+                (("put", file, "c/run@7", "--store", "ftp://x"), 2, "did not start"),
+                (("ls", "c"), 2, "a run is project/run"),
+                (("ls", "c/a b"), 2, "wanted: project/run or project/run@step"),
+                (("ls", "--state", "open"), 2, "cairn ls project/run --state open"),
+                (("ls", "--limit", "0"), 2, "--limit: at least 1"),
+                (("ls", "--store", empty), 5, "is it mounted"),
+                (("ls", "--token-file", "/nosuch"), 2, "the token file"),
+                (("show", "c/run@"), 2, "it is a step, latest, or an id"),
+                (("show", "c/run@9"), 3, "cairn show: run c/run has no checkpoint 9"),
+                (("get", "c/run@1", "--shard", "nosuch"), 3, "cairn show c/run@1 lists the shards"),
+                (("get", "c/run@1", "-d", self.world.root / ("x" * 5000)), 2, "too long"),
+                (("get", "c/run@1", "--workers", "0"), 2, "--workers: at least 1"),
+                (("verify", "c/run@1", "--read-data-subset", "3/2"), 2, "1 <= N <= T"),
+                (("wait", "c/run@1", "--for", "durable"), 2, "--for takes committed"),
+                (("wait", "c/none@1", "--timeout", "1s"), 8, "there is no checkpoint c/none@1"),
+                (("resume", "c/run@1"), 2, "resume takes a run without @: c/run"),
+                (("rm", "c/run"), 2, "name the checkpoint: c/run@step"),
+                (("undelete", "c/run@latest"), 2, "latest is never in the trash"),
+                (("nodes", "node-0"), 2, "one argument too many"),
+                (("bench", "frob"), 2, "bench takes save or restore"),
+                (("bench", "save", "c/run@1"), 2, "bench takes a run without @: c/run"),
+                (("bench", "save", "--bytes", "1"), 2, "--bytes is at least 4"),
+                (("bench", "save", "--steps", "0"), 2, "--steps: at least 1"),
+                (("doctor",), 2, "name the store to test, or set CAIRN_STORE"),
+                (("reconcile", "c/run@1"), 2, "reconcile takes a run without @: c/run"),
+                (("up", self.world.root / "up", "--store", "ftp://x"), 2, "did not start"),
+                (("up", file), 1, "Not a directory")):
+            with self.subTest(words=words):
+                answer = self.world.cairn(*words, status=status,
+                                          env=away if "--store" in words else None)
+                self.assertIn(said, answer.stderr)
+
+    def test_an_answer_of_another_form_is_a_protocol_error_that_names_the_member(self):
+        version = {"version": "ckpt_00000000-0000-8000-8000-000000000000", "project": "c",
+                   "run": "run", "step": "1", "state": "committed"}
+        answers = {"/v1/runs": {"items": 3}, "/v1/nodes": {"items": [{"node": 7}]},
+                   "/v1/runs/c/run/checkpoints": {"items": [{}]},
+                   "/v1/runs/c/run/checkpoints/latest": version,
+                   "/v1/runs/c/run/reconcile": {"project": "c", "run": "run"}}
+
+        class Server(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = json.dumps(answers[self.path.split("?")[0]]).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            for words, member in ((("ls",), "/items"), (("nodes",), "/node"),
+                                  (("ls", "c/run"), "/version"), (("show", "c/run"), "/step"),
+                                  (("get", "c/run"), "/step"), (("resume", "c/run"), "/step"),
+                                  (("wait", "c/run"), "/step"), (("rm", "c/run@latest"), "/step"),
+                                  (("reconcile", "c/run"), "/frozen")):
+                said = self.world.cairn(*words, "--server", url, status=1).stderr
+                self.assertIn(f"the server's answer: {member}: ", said, words)
+        finally:
+            server.shutdown()
+            server.server_close()
 
     def test_exit_statuses_tell_what_happened(self):
         self.world.cairn("show", "c/run@9", status=3)
