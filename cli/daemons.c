@@ -64,8 +64,8 @@ static enum cairn_code wait_ready(struct cairn_cli_daemon *daemon, uint32_t time
                               daemon->name, exit_status);
         }
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline))
-            return cairn_fail(err, CAIRN_TIMEOUT, "%s was started and is not ready after %u ms", daemon->name,
-                              timeout_ms);
+            return cairn_fail(err, CAIRN_TIMEOUT, "%s was started and is not ready after %u ms",
+                              daemon->name, timeout_ms);
         pause_ms(POLL_MS);
     }
     return CAIRN_OK;

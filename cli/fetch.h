@@ -27,7 +27,7 @@ struct cairn_cli_fetch {
                             size_t size, struct cairn_error *err);
     /* NULL, or: are these bytes there already? memory is room for them. */
     bool (*have)(void *owner, uint32_t shard, uint64_t offset, void *memory, size_t size);
-    /* NULL, or hears of each bad shard once, from any thread, one after the other. */
+    /* NULL, or called once for each bad shard, under a lock, from any thread. */
     void (*bad)(void *owner, uint32_t shard, const char *why);
     void *owner;
     /* By _choose; owned. */

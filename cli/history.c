@@ -17,7 +17,7 @@ struct version {
     uint64_t step, superseded_by; /* by a mark: the newest attempt that one names */
     uint64_t shard_bytes;
     bool has_record, has_manifest, has_content, trashed, superseded;
-    bool loaded, damaged; /* its committed.json was read, and is none */
+    bool loaded, damaged; /* its committed.json was read; it is no record */
     bool order_known;
     uint64_t changed_by; /* the newest attempt that superseded or revived it */
     struct cairn_record record;
@@ -36,7 +36,7 @@ struct history {
     size_t attempt_count, attempt_capacity;
     uint64_t lost_count, lost_newest; /* attempts without a readable record */
     bool by_order;                    /* asked for the newest; not for a version by its id */
-    bool damaged_too;                 /* the answer is to be looked at, whatever is wrong with it */
+    bool damaged_too;                 /* a damaged version is an answer, not an error */
 };
 
 static void release(struct history *history) {
@@ -240,7 +240,7 @@ static bool order_proven(const struct history *history, const struct version *ve
     return strcmp(id.text, version->id.text) == 0;
 }
 
-/* A damaged record's numbers stand in the manifest, too. */
+/* The manifest repeats the numbers of a record that is damaged. */
 static void order_from_manifest(const struct history *history, struct version *version) {
     struct cairn_version_origin origin;
     if (!origin_of(history, version, &origin)) return;
@@ -249,7 +249,7 @@ static void order_from_manifest(const struct history *history, struct version *v
     version->order_known = true;
 }
 
-/* CAIRN_CORRUPT: there is no record of this version under its key, but something else. */
+/* CAIRN_CORRUPT: the object under the record's key is no record of this version. */
 static enum cairn_code read_record(const struct history *history, struct version *version,
                                    struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
@@ -303,7 +303,8 @@ static enum cairn_code choose(struct history *history, bool by_step, uint64_t st
     return CAIRN_OK;
 }
 
-/* Numbers begin with 1 and none is left out. */
+/* The numbers of attempts begin with 1 and have no gap, so those without a readable record are
+ * counted from the newest number that anything names. */
 static void count_lost(struct history *history) {
     uint64_t newest = 0, readable = 0;
     for (size_t i = 0; i < history->version_count; i++) {
@@ -324,7 +325,7 @@ static void count_lost(struct history *history) {
 }
 
 /* An attempt supersedes and revives versions of older attempts only. */
-static void tell_lost(const struct history *history, const struct version *chosen) {
+static void note_lost_attempts(const struct history *history, const struct version *chosen) {
     if (!history->lost_count) return;
     bool certain = chosen && chosen->order_known && chosen->record.attempt >= history->lost_newest;
     fprintf(stderr, "%s: %s/%s lacks the records of %s, the newest of them %llu; ",
@@ -342,8 +343,8 @@ static void tell_lost(const struct history *history, const struct version *chose
         fputs("what it revived is not known: name a version to get it all the same\n", stderr);
 }
 
-static enum cairn_code nothing(struct history *history, const char *asked,
-                               struct cairn_error *err) {
+static enum cairn_code fail_not_found(struct history *history, const char *asked,
+                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_store_check(history->worker, err));
     if (!*asked)
         return cairn_fail(err, CAIRN_NOT_FOUND, "the store has no run %s/%s",
@@ -352,9 +353,9 @@ static enum cairn_code nothing(struct history *history, const char *asked,
                       history->version_count, history->version_count == 1 ? "other" : "others");
 }
 
-/* With the error of its damage, if it has one. */
-static enum cairn_code hand_over(struct history *history, struct version *version,
-                                 struct cairn_version_place *ret, struct cairn_error *err) {
+/* The place of the version; where its documents are damaged, the error that names them. */
+static enum cairn_code give_place(struct history *history, struct version *version,
+                                  struct cairn_version_place *ret, struct cairn_error *err) {
     *ret = (struct cairn_version_place){*history->name, version->step, version->id};
     if (history->damaged_too) return CAIRN_OK;
     struct cairn_error why = {0};
@@ -378,10 +379,10 @@ static enum cairn_code by_name(struct history *history, const char *text,
     cairn_text_copy(id.text, sizeof id.text, text);
     struct version *version = find_version(history, &id);
     bool wanted = version && (is_committed(version) || history->damaged_too);
-    if (wanted) return hand_over(history, version, ret, err);
+    if (wanted) return give_place(history, version, ret, err);
     if (version && version->has_manifest)
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s has no committed.json", text);
-    return nothing(history, text, err);
+    return fail_not_found(history, text, err);
 }
 
 static enum cairn_code list_sorted(struct history *history, struct cairn_error *err) {
@@ -403,8 +404,8 @@ static enum cairn_code find(struct history *history, const char *text,
     replay(history);
     CAIRN_TRY(choose(history, by_step, step, &chosen, err));
     count_lost(history);
-    tell_lost(history, chosen);
-    return chosen ? hand_over(history, chosen, ret, err) : nothing(history, text, err);
+    note_lost_attempts(history, chosen);
+    return chosen ? give_place(history, chosen, ret, err) : fail_not_found(history, text, err);
 }
 
 enum cairn_code cairn_cli_history_find(struct cairn_store_worker *worker,
@@ -447,12 +448,12 @@ static enum cairn_code list_all(struct history *history, struct cairn_cli_histor
     struct version *latest = NULL;
     history->by_order = true;
     CAIRN_TRY(list_sorted(history, err));
-    if (!history->version_count && !history->attempt_count) return nothing(history, "", err);
+    if (!history->version_count && !history->attempt_count) return fail_not_found(history, "", err);
     CAIRN_TRY(load_attempts(history, err));
     replay(history);
     CAIRN_TRY(choose(history, false, 0, &latest, err));
     count_lost(history);
-    tell_lost(history, latest);
+    note_lost_attempts(history, latest);
     struct cairn_cli_history_item *items = calloc(history->version_count + 1, sizeof *items);
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of versions");
     *ret_count = 0;

@@ -34,7 +34,7 @@ struct cairn_cli_history_item {
     struct cairn_record record; /* of a damaged one what is known of it */
     uint64_t bytes;             /* of its shards, as they are listed */
     bool latest, superseded, trashed;
-    bool damaged; /* its committed.json is none */
+    bool damaged; /* its committed.json is no record of it */
 };
 /* All of them, newest first; *ret is the caller's to free. CAIRN_NOT_FOUND: there is no such run
  * in the store. *ret_attempt: the newest attempt that the store knows. */

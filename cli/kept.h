@@ -4,7 +4,7 @@
  *
  * Why:     `put` keeps a tree as it is; shards are bytes and names alone, so the rest stands in the
  *          manifest's meta as "cairn_tree" (docs/format.md), where readers of tensors pass it by.
- * Promise: 1   what is read is checked as if a stranger wrote it: no name leaves the tree, no link
+ * Promise: 1   what is read is checked as input of another user is: no name leaves the tree, no link
  *              points out of it, no mode has more than the permission bits.
  *          2   what was put comes back, less the umask of who gets it.
  * Limits:  64 KiB as canonical JSON, with everything else in meta.
@@ -25,7 +25,8 @@ struct cairn_cli_kept {
     json_t *folders;                 /* array of names: the empty ones */
 };
 void cairn_cli_kept_release(struct cairn_cli_kept *kept);
-/* What is not well-formed is left out with a note: the files come back all the same. */
+/* An entry that is not well-formed leaves all of it out, with a note; the files are restored all
+ * the same. */
 enum cairn_code cairn_cli_kept_read(const char *meta_json, struct cairn_cli_kept *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* The value for meta, a new reference. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output: answers of the API as a table, as JSON, or as names.
+ * output: what the API answered, as a table, as JSON, or as names.
  *
  * Why:     every verb that lists prints the same forms.
  * Promise: 1   JSON forms print what the server said, the same values; only tables are for eyes.
- *          2   what a terminal obeys never reaches it: '?' in text, an escape in JSON.
+ *          2   control characters and marks that turn the direction of writing are printed as '?'
+ *              in text and as an escape in JSON.
  * Limits:  16 columns.
  * Threads: main thread.
  * Next:    cli/verb.h.
@@ -52,8 +53,8 @@ struct cairn_cli_count {
 };
 struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many);
 
-/* What a terminal obeys becomes '?': control bytes, those of two bytes too, and what turns the
- * direction of writing. What a stranger wrote may be printed then. */
+/* Control characters and marks that turn the direction of writing become '?', so that text of
+ * another user cannot steer the terminal. */
 void cairn_cli_clean(char *text);
 /* One line of chatter on standard error, cleaned. */
 void cairn_cli_note(const char *format, ...) CAIRN_PRINTF(1, 2);

@@ -14,7 +14,8 @@
 #include "common/text.h"
 #include "store/documents.h"
 
-/* Of a shard that the server reads before it sends a byte of it. */
+/* The server reads and checks this much of a shard before it sends the first byte of it, so damage
+ * in a shorter range is named in its answer. */
 #define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
 
 struct cairn_cli_reader {
@@ -38,7 +39,7 @@ static enum cairn_code find_by_server(struct cairn_cli_source *source,
     if (!version.manifest_sha256)
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", version.version,
                           place->name.project, place->name.run, version.state);
-    /* From here on by id: "latest" may move while we read. */
+    /* Every later request names the id: "latest" may move meanwhile. */
     place->step = version.step;
     cairn_text_copy(place->id.text, sizeof place->id.text, version.version);
     source->version.has_digest = true;
@@ -67,11 +68,11 @@ static enum cairn_code find(const struct cairn_cli *cli, const struct cairn_cli_
 
 /* ---- its documents ---- */
 
-static void tell_again_of(const char *key, const struct cairn_error *why) {
+static void note_document_retry(const char *key, const struct cairn_error *why) {
     cairn_cli_note("note: %s: %s; reading it once more", key, why->message);
 }
 
-/* The server has proven them, and they are proven again: a proxy may stand between. */
+/* The server has proven them; they are proven again here, since a proxy may stand between. */
 static enum cairn_code get_from_server(void *owner, enum cairn_document document, const char *key,
                                        bool again, struct cairn_buf *ret, struct cairn_error *err) {
     static const char *const tails[CAIRN_DOCUMENT_COUNT] = {
@@ -105,7 +106,7 @@ static enum cairn_code load_documents(struct cairn_cli_source *source,
 static enum cairn_code load_from_store(struct cairn_cli_source *source, struct cairn_error *err) {
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
-    struct cairn_document_source from = cairn_store_documents(worker, tell_again_of);
+    struct cairn_document_source from = cairn_store_documents(worker, note_document_retry);
     CAIRN_TRY(load_documents(source, &from, err));
     return cairn_store_tags_new(source->version.manifest.shard_count, &source->tags, err);
 }
@@ -113,7 +114,7 @@ static enum cairn_code load_from_store(struct cairn_cli_source *source, struct c
 enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct cairn_error *err) {
     if (source->store) return load_from_store(source, err);
     const struct cairn_document_source from = {
-        .get = get_from_server, .tell_again = tell_again_of, .owner = source};
+        .get = get_from_server, .tell_again = note_document_retry, .owner = source};
     return load_documents(source, &from, err);
 }
 
@@ -142,7 +143,7 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
                                       struct cairn_cli_source *ret, struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = open_once(cli, ref, false, ret, &why);
-    /* Which version it is may hang on bytes that came wrong (S17); with a store only. */
+    /* Bytes that were read wrong may have chosen the wrong version (S17); with a store only. */
     if (code == CAIRN_CORRUPT && cli->store) {
         cairn_cli_note("note: %s; reading it once more", why.message);
         why = (struct cairn_error){0};
@@ -252,7 +253,7 @@ static enum cairn_code read_from_store(struct piece *piece, struct cairn_error *
     return cairn_store_range_read(&range, piece->reader->worker, tell_again, piece, err);
 }
 
-static enum cairn_code ask_server(struct piece *piece, struct cairn_error *err) {
+static enum cairn_code request_range(struct piece *piece, struct cairn_error *err) {
     struct cairn_cli_reader *reader = piece->reader;
     CAIRN_TRY(shard_path(reader, piece->shard->name, err));
     CAIRN_TRY(cairn_rest_range(reader->rest, reader->path.data, piece->offset, piece->into,
@@ -261,24 +262,26 @@ static enum cairn_code ask_server(struct piece *piece, struct cairn_error *err) 
     return cairn_store_blocks_check(checksums_of(piece), piece->offset, bytes, err);
 }
 
-/* What the server itself calls damage it has read twice; what only we see came wrong from it. */
-static enum cairn_code ask_twice(struct piece *piece, struct cairn_error *err) {
+/* The server reads damaged blocks twice before it answers with an error. A difference that
+ * only this process sees arose on the way, so the range is read once more, over
+ * another connection. */
+static enum cairn_code request_range_twice(struct piece *piece, struct cairn_error *err) {
     struct cairn_cli_reader *reader = piece->reader;
-    enum cairn_code code = ask_server(piece, err);
+    enum cairn_code code = request_range(piece, err);
     if (code != CAIRN_CORRUPT || err->http_status >= 400) return code;
     struct cairn_rest *other = NULL;
     tell_again(piece, err);
     CAIRN_TRY(cairn_cli_connect(reader->source->cli, &other, err));
     cairn_rest_free(reader->rest);
     reader->rest = other;
-    return ask_server(piece, err);
+    return request_range(piece, err);
 }
 
-/* Damage that the server finds after it has begun to answer breaks the connection; at the begin of
- * an answer it is named. So what broke is asked for once more, chunk by chunk. */
+/* Damage that the server finds after it has begun to answer breaks the connection; before that, its
+ * answer names the damage. So a range whose answer broke is requested once more in short ones. */
 static enum cairn_code read_from_server(struct piece *piece, struct cairn_error *err) {
     struct cairn_error why = {0};
-    enum cairn_code code = ask_twice(piece, &why);
+    enum cairn_code code = request_range_twice(piece, &why);
     bool cut = code == CAIRN_UNAVAILABLE && why.http_status < 400;
     if (cut && piece->size > SERVER_CHUNK_BYTES) {
         code = CAIRN_OK;
@@ -286,7 +289,7 @@ static enum cairn_code read_from_server(struct piece *piece, struct cairn_error 
             size_t size = cairn_min_u64(SERVER_CHUNK_BYTES, piece->size - at);
             struct piece part = {piece->reader, piece->shard, piece->offset + at,
                                  (uint8_t *)piece->into + at, size};
-            code = ask_twice(&part, &why);
+            code = request_range_twice(&part, &why);
         }
     }
     if (code != CAIRN_OK && err) *err = why;

@@ -149,7 +149,7 @@ static enum cairn_code fill_lists(const struct cairn_committed *version,
     return CAIRN_OK;
 }
 
-/* What became of it stands in the run's history; its name alone is enough to read it. */
+/* Whether it is latest, superseded or in the trash stands in the history of its run. */
 static enum cairn_code find_item(struct cairn_store_worker *worker,
                                  const struct cairn_committed *version,
                                  struct cairn_cli_history_item *ret, struct cairn_error *err) {
@@ -192,7 +192,7 @@ struct names {
     size_t count, capacity;
 };
 
-/* "project/run/..."; keys come in their order, so those of a run follow each other. */
+/* "project/run/..."; keys are listed in their order, so those of a run follow each other. */
 static enum cairn_code take_key(struct names *names, const char *key, struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2];
     struct cairn_run_name name = {0};

@@ -165,13 +165,13 @@ static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path,
     tree->root_fd = open(folder.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", folder.data);
     const char *name = slash ? slash + 1 : path;
-    /* What is named on the command line may be a link. */
+    /* stat() has followed it: a link that is named on the command line stands for its file. */
     if (S_ISREG(status.st_mode)) return add(tree, name, &status, err);
     refuse(tree, name, NO_FILE);
     return CAIRN_OK;
 }
 
-/* The mode that most have; the others are named. */
+/* The most frequent mode; meta names the files that have another. */
 static unsigned common_mode(const struct cairn_cli_file *items, size_t count, unsigned otherwise) {
     size_t counts[01000] = {0};
     unsigned best = otherwise;

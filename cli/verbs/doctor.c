@@ -23,7 +23,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (!doctor->for_uploader && strcmp(role, "server") != 0)
         code = cairn_fail(err, CAIRN_INVALID, "--for is server or uploader, not %s", role);
     else if (!doctor->url || !*doctor->url)
-        code = cairn_fail(err, CAIRN_INVALID, "name the store to test, or set CAIRN_STORE: cairn doctor s3://bucket/prefix");
+        code = cairn_fail(err, CAIRN_INVALID,
+                          "name the store to test, or set CAIRN_STORE: cairn doctor STORE");
     if (code == CAIRN_OK) {
         cairn_cli_doctor_store(doctor);
         cairn_cli_doctor_machine(doctor);

@@ -24,8 +24,8 @@ void cairn_cli_doctor_clock(struct cairn_cli_doctor *doctor, struct cairn_store 
 
 /* ---- life cycle ---- */
 
-static void tell_rules(struct cairn_cli_doctor *doctor,
-                       const struct cairn_store_s3_lifecycle *rules, const char *hint) {
+static void report_rules(struct cairn_cli_doctor *doctor,
+                         const struct cairn_store_s3_lifecycle *rules, const char *hint) {
     if (rules->aborts)
         cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "life cycle", "",
                              "incomplete uploads are aborted after %llu days",
@@ -39,8 +39,8 @@ static void tell_rules(struct cairn_cli_doctor *doctor,
             "rule \"%s\" deletes objects below this prefix by age", rules->expiring_rule);
 }
 
-static struct cairn_store_s3_lifecycle look_at_lifecycle(struct cairn_cli_doctor *doctor,
-                                                         struct cairn_store *store) {
+static struct cairn_store_s3_lifecycle check_lifecycle(struct cairn_cli_doctor *doctor,
+                                                       struct cairn_store *store) {
     static const char hint[] = "let the bucket abort incomplete uploads after 1 to 7 days: what a "
                                "lost node began is removed by nobody else";
     struct cairn_store_s3_answer answer = {0};
@@ -53,7 +53,7 @@ static struct cairn_store_s3_lifecycle look_at_lifecycle(struct cairn_cli_doctor
     if (code)
         cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "life cycle", hint, "%s", why.message);
     else if (answer.status == 200 || none)
-        tell_rules(doctor, &rules, hint);
+        report_rules(doctor, &rules, hint);
     else
         cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "life cycle", hint,
                              answer.status == 403 ? "these keys may not ask for it (status %d)"
@@ -65,8 +65,8 @@ static struct cairn_store_s3_lifecycle look_at_lifecycle(struct cairn_cli_doctor
 
 /* ---- what keeps deleted objects ---- */
 
-static void look_at_versioning(struct cairn_cli_doctor *doctor, struct cairn_store *store,
-                               bool removes_noncurrent) {
+static void check_versioning(struct cairn_cli_doctor *doctor, struct cairn_store *store,
+                             bool removes_noncurrent) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_error unused = {0};
     enum cairn_code code = cairn_store_s3_ask(store, "versioning", &answer, &unused);
@@ -83,7 +83,7 @@ static void look_at_versioning(struct cairn_cli_doctor *doctor, struct cairn_sto
     cairn_buf_release(&answer.document);
 }
 
-static void look_at_object_lock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+static void check_object_lock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_error unused = {0};
     enum cairn_code code = cairn_store_s3_ask(store, "object-lock", &answer, &unused);
@@ -100,7 +100,7 @@ static void look_at_object_lock(struct cairn_cli_doctor *doctor, struct cairn_st
 }
 
 void cairn_cli_doctor_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
-    struct cairn_store_s3_lifecycle rules = look_at_lifecycle(doctor, store);
-    look_at_versioning(doctor, store, rules.removes_noncurrent);
-    look_at_object_lock(doctor, store);
+    struct cairn_store_s3_lifecycle rules = check_lifecycle(doctor, store);
+    check_versioning(doctor, store, rules.removes_noncurrent);
+    check_object_lock(doctor, store);
 }

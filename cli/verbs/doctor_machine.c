@@ -13,7 +13,7 @@
 #define FILES_WANTED 4096
 
 /* What /readyz says of itself; a check that fails comes with a 503, and the same body. */
-static void look_at_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *rest) {
+static void report_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *rest) {
     struct cairn_error err = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
     enum cairn_code code = cairn_rest_call(rest, "GET", "/readyz", NULL, 10000, &reply, &err);
@@ -36,7 +36,7 @@ static void look_at_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *r
         cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server's checks", "", "%s", err.message);
 }
 
-static void look_at_server(struct cairn_cli_doctor *doctor) {
+static void check_server(struct cairn_cli_doctor *doctor) {
     struct cairn_error err = {0};
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO_JSON json_t *reply = NULL;
@@ -52,10 +52,10 @@ static void look_at_server(struct cairn_cli_doctor *doctor) {
     }
     cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "server", "", "answers, version %s",
                          program.version);
-    look_at_checks(doctor, rest);
+    report_checks(doctor, rest);
 }
 
-static void look_at_uploader(struct cairn_cli_doctor *doctor) {
+static void check_uploader(struct cairn_cli_doctor *doctor) {
     struct cairn_error err = {0};
     const char *path = cairn_cli_uploader_socket(doctor->cli);
     int fd = -1;
@@ -69,7 +69,7 @@ static void look_at_uploader(struct cairn_cli_doctor *doctor) {
                          err.message);
 }
 
-static void look_at_limits(struct cairn_cli_doctor *doctor) {
+static void report_limits(struct cairn_cli_doctor *doctor) {
     struct rlimit memory, files;
     if (!getrlimit(RLIMIT_MEMLOCK, &memory)) {
         char size[24];
@@ -87,7 +87,7 @@ static void look_at_limits(struct cairn_cli_doctor *doctor) {
 }
 
 /* Slabs are memfds: huge pages come by the setting for shared memory, not by the usual one. */
-static void look_at_pages(struct cairn_cli_doctor *doctor) {
+static void check_huge_pages(struct cairn_cli_doctor *doctor) {
     CAIRN_AUTO(buf) text = {.limit = 4096};
     if (cairn_file_load("/sys/kernel/mm/transparent_hugepage/shmem_enabled", &text, NULL)) {
         cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "huge pages", "",
@@ -107,8 +107,8 @@ static void look_at_pages(struct cairn_cli_doctor *doctor) {
 }
 
 void cairn_cli_doctor_machine(struct cairn_cli_doctor *doctor) {
-    look_at_server(doctor);
-    look_at_uploader(doctor);
-    look_at_limits(doctor);
-    look_at_pages(doctor);
+    check_server(doctor);
+    check_uploader(doctor);
+    report_limits(doctor);
+    check_huge_pages(doctor);
 }

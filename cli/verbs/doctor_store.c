@@ -63,8 +63,8 @@ static bool is_plain_http(const struct trial *trial) {
 }
 
 /* ok, or what went wrong at this level. */
-static bool judge(struct trial *trial, enum cairn_code code, enum cairn_cli_level level,
-                  const char *check, const char *hint, const char *good) {
+static bool report(struct trial *trial, enum cairn_code code, enum cairn_cli_level level,
+                   const char *check, const char *hint, const char *good) {
     bool works = code == CAIRN_OK;
     if (!works && is_plain_http(trial))
         cairn_cli_doctor_say(trial->doctor, level, check,
@@ -79,7 +79,7 @@ static bool judge(struct trial *trial, enum cairn_code code, enum cairn_cli_leve
 
 /* ---- S3: what the engine goes by, in words ---- */
 
-static void tell_check(void *owner, enum cairn_store_s3_check which, bool holds) {
+static void report_check(void *owner, enum cairn_store_s3_check which, bool holds) {
     enum no { FINE, WARN, FAIL, ELSEWHERE };
     static const struct {
         const char *name, *hint;
@@ -102,15 +102,15 @@ static bool probe(struct trial *trial) {
     struct cairn_store_s3_probe_options options = {.by = "doctor",
                                                    .may_list = !trial->doctor->for_uploader,
                                                    .anew = true,
-                                                   .found = tell_check,
+                                                   .found = report_check,
                                                    .owner = trial};
     enum cairn_code code = cairn_store_s3_probe(trial->store, &options, NULL, &trial->err);
     if (code == CAIRN_OK) return true;
-    return judge(trial, code, CAIRN_CLI_FAIL, "requests",
-                 "check endpoint, region, bucket and the rights of these keys", "");
+    return report(trial, code, CAIRN_CLI_FAIL, "requests",
+                  "check endpoint, region, bucket and the rights of these keys", "");
 }
 
-static void look_at_place(struct trial *trial) {
+static void report_endpoint(struct trial *trial) {
     struct cairn_store_s3_place place;
     if (!cairn_store_s3_place(trial->store, &place)) return;
     cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "endpoint", "",
@@ -118,16 +118,16 @@ static void look_at_place(struct trial *trial) {
                          strcmp(place.addressing, "path") ? "host (BUCKET.HOST)" : "path");
 }
 
-static bool look_at_keys(struct trial *trial) {
+static bool check_keys(struct trial *trial) {
     char from[224], text[240] = "", exposed[540];
     enum cairn_code code = cairn_store_keys(trial->store, from, &trial->err);
     if (!code) snprintf(text, sizeof text, "from: %s", from);
     if (!code && cairn_store_keys_exposed(trial->store, exposed))
         cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "keys' file", "chmod 600 that file",
                              "others on this machine may read it: %s", exposed);
-    return judge(trial, code, CAIRN_CLI_FAIL, "keys",
-                 "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or a role",
-                 text);
+    return report(trial, code, CAIRN_CLI_FAIL, "keys",
+                  "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or a role",
+                  text);
 }
 
 /* ---- both kinds of store ---- */
@@ -148,11 +148,11 @@ static enum cairn_code put_and_get(struct trial *trial) {
     return CAIRN_OK;
 }
 
-static void try_folder(struct trial *trial) {
+static void check_folder(struct trial *trial) {
     const struct cairn_store_profile *profile = cairn_store_profile(trial->store);
-    if (!judge(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put and range",
-               "see that this user may write here, and that there is room",
-               "written, synced, and a range of it read"))
+    if (!report(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put and range",
+                "see that this user may write here, and that there is room",
+                "written, synced, and a range of it read"))
         return;
     struct cairn_store_request again = sending(trial, CAIRN_STORE_PUT, CAIRN_VIEW("other"));
     again.create = true;
@@ -160,8 +160,8 @@ static void try_folder(struct trial *trial) {
     enum cairn_code code = cairn_store_perform(trial->worker, &again, &refused);
     if (code == CAIRN_OK)
         code = cairn_fail(&trial->err, CAIRN_STORE, "a second put replaced the first");
-    judge(trial, code == CAIRN_PRECONDITION ? CAIRN_OK : code, CAIRN_CLI_FAIL, "conditional put",
-          "this file system has no link(); use another", "nothing is replaced");
+    report(trial, code == CAIRN_PRECONDITION ? CAIRN_OK : code, CAIRN_CLI_FAIL, "conditional put",
+           "this file system has no link(); use another", "nothing is replaced");
     cairn_cli_doctor_say(
         trial->doctor, profile->head_has_token ? CAIRN_CLI_FINE : CAIRN_CLI_WARN, "attributes",
         profile->head_has_token ? ""
@@ -185,8 +185,8 @@ static enum cairn_code send_part(struct trial *trial, const char *upload_id, uin
 }
 
 /* A restart knows a part again by the checksum that is listed, else by the ETag that was noted. */
-static bool is_known_again(const struct cairn_store_part *sent,
-                           const struct cairn_store_part *found) {
+static bool is_same_part(const struct cairn_store_part *sent,
+                         const struct cairn_store_part *found) {
     if (found->number != sent->number || found->size_bytes != sent->size_bytes) return false;
     if (found->has_crc32c) return found->crc32c == sent->crc32c;
     return sent->etag[0] && !strcmp(found->etag, sent->etag);
@@ -204,7 +204,7 @@ static enum cairn_code list_parts(struct trial *trial, const char *upload_id,
     if (list.part_count < 2)
         return cairn_fail(&trial->err, CAIRN_STORE, "%zu of 2 parts are listed", list.part_count);
     for (size_t i = 0; i < 2; i++)
-        if (!is_known_again(&sent[i], &found[i]))
+        if (!is_same_part(&sent[i], &found[i]))
             return cairn_fail(&trial->err, CAIRN_STORE,
                               "part %zu is listed with neither its checksum nor its ETag", i + 1);
     return CAIRN_OK;
@@ -227,7 +227,7 @@ static void complete(struct trial *trial, const char *upload_id, struct cairn_st
                                          "larger"
                                        : "small parts are taken, too");
     else
-        judge(trial, code, CAIRN_CLI_FAIL, "multipart", "large shards cannot be saved here", "");
+        report(trial, code, CAIRN_CLI_FAIL, "multipart", "large shards cannot be saved here", "");
 }
 
 static enum cairn_code upload(struct trial *trial, char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX]) {
@@ -241,24 +241,24 @@ static enum cairn_code upload(struct trial *trial, char upload_id[CAIRN_UPLOAD_I
     struct cairn_view whole = {bytes, SMALL_PART_BYTES};
     CAIRN_TRY(send_part(trial, upload_id, 1, whole, &parts[0]));
     CAIRN_TRY(send_part(trial, upload_id, 2, CAIRN_VIEW("z"), &parts[1]));
-    judge(trial, list_parts(trial, upload_id, parts), CAIRN_CLI_WARN, "list parts",
-          "allow s3:ListMultipartUploadParts; else a restarted uploader sends all parts again",
-          "finished parts are found again after a restart");
+    report(trial, list_parts(trial, upload_id, parts), CAIRN_CLI_WARN, "list parts",
+           "allow s3:ListMultipartUploadParts; else a restarted uploader sends all parts again",
+           "finished parts are found again after a restart");
     complete(trial, upload_id, parts);
     return CAIRN_OK;
 }
 
-static void try_upload(struct trial *trial) {
+static void check_upload(struct trial *trial) {
     char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX] = "", name[sizeof trial->key];
     memcpy(name, trial->key, sizeof name);
     snprintf(trial->key, sizeof trial->key, "%.80s-parts", name);
-    judge(trial, upload(trial, upload_id), CAIRN_CLI_FAIL, "multipart",
-          "allow s3:PutObject and s3:AbortMultipartUpload", "an upload of two parts");
+    report(trial, upload(trial, upload_id), CAIRN_CLI_FAIL, "multipart",
+           "allow s3:PutObject and s3:AbortMultipartUpload", "an upload of two parts");
     if (*upload_id) {
         struct cairn_store_request stop = request_of(trial, CAIRN_STORE_UPLOAD_ABORT);
         stop.upload_id_in = upload_id;
-        judge(trial, cairn_store_perform(trial->worker, &stop, &trial->err), CAIRN_CLI_FAIL,
-              "abort", "allow s3:AbortMultipartUpload", "uploads can be aborted");
+        report(trial, cairn_store_perform(trial->worker, &stop, &trial->err), CAIRN_CLI_FAIL,
+               "abort", "allow s3:AbortMultipartUpload", "uploads can be aborted");
     }
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
     (void)!cairn_store_perform(trial->worker, &remove, &trial->err);
@@ -268,8 +268,8 @@ static void try_upload(struct trial *trial) {
 /* ---- rights ---- */
 
 /* What the server needs an uploader should not have: whoever takes a node would have it, too. */
-static void tell_right(struct trial *trial, const char *right, const char *policy,
-                       enum cairn_cli_level without, enum cairn_code code) {
+static void report_right(struct trial *trial, const char *right, const char *policy,
+                         enum cairn_cli_level without, enum cairn_code code) {
     bool has = code == CAIRN_OK, uploader = trial->doctor->for_uploader;
     struct cairn_store_s3_place place; /* a folder has no policies */
     bool bad = cairn_store_s3_place(trial->store, &place) && has == uploader;
@@ -286,52 +286,52 @@ static void tell_right(struct trial *trial, const char *right, const char *polic
                          right, hint, has ? "these keys may %s" : "these keys may not %s", right);
 }
 
-static void try_listing(struct trial *trial, enum cairn_store_op op, const char *right,
-                        const char *policy, enum cairn_cli_level without) {
+static void check_listing(struct trial *trial, enum cairn_store_op op, const char *right,
+                          const char *policy, enum cairn_cli_level without) {
     struct cairn_store_listing listing = {0};
     struct cairn_store_request list = request_of(trial, op);
     list.key = ".cairn/doctor/";
     list.listing = &listing;
     enum cairn_code code = cairn_store_perform(trial->worker, &list, &trial->err);
-    tell_right(trial, right, policy, without, code);
+    report_right(trial, right, policy, without, code);
     cairn_store_listing_release(&listing);
 }
 
-static void try_rights(struct trial *trial) {
-    try_listing(trial, CAIRN_STORE_LIST, "list", "s3:ListBucket", CAIRN_CLI_FAIL);
+static void check_rights(struct trial *trial) {
+    check_listing(trial, CAIRN_STORE_LIST, "list", "s3:ListBucket", CAIRN_CLI_FAIL);
     /* Some stores cannot; what is lost with it is only room. */
-    try_listing(trial, CAIRN_STORE_UPLOADS, "list uploads", "s3:ListBucketMultipartUploads",
-                CAIRN_CLI_WARN);
+    check_listing(trial, CAIRN_STORE_UPLOADS, "list uploads", "s3:ListBucketMultipartUploads",
+                  CAIRN_CLI_WARN);
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
     enum cairn_code code = cairn_store_perform(trial->worker, &remove, &trial->err);
-    tell_right(trial, "delete", "s3:DeleteObject", CAIRN_CLI_FAIL, code);
+    report_right(trial, "delete", "s3:DeleteObject", CAIRN_CLI_FAIL, code);
     if (code)
         cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "left behind", "",
                              "small objects below .cairn/doctor/, which the server's sweep removes "
                              "after an hour");
 }
 
-static void try_presigned(struct trial *trial) {
+static void check_presigned(struct trial *trial) {
     CAIRN_AUTO(buf) url = {0};
     uint32_t lives_s = 0;
     enum cairn_code code =
         cairn_store_presign(trial->store, trial->key, 300, &url, &lives_s, &trial->err);
     char text[64];
     snprintf(text, sizeof text, "URLs for one object live %u s", lives_s);
-    judge(trial, code, CAIRN_CLI_WARN, "presigned",
-          "redirects to the store will not work; the server passes the bytes on", text);
+    report(trial, code, CAIRN_CLI_WARN, "presigned",
+           "redirects to the store will not work; the server passes the bytes on", text);
 }
 
 /* What server and uploaders then begin with. */
-static void keep_profile(struct trial *trial) {
+static void save_profile(struct trial *trial) {
     bool written = false;
     if (trial->doctor->for_uploader) return; /* these keys may find out less than there is */
-    judge(trial, cairn_store_profile_save(trial->store, &written, &trial->err), CAIRN_CLI_WARN,
-          "profile", "server and uploaders find out for themselves at each start",
-          "written to .cairn/profile.json, for servers and uploaders that start within a week");
+    report(trial, cairn_store_profile_save(trial->store, &written, &trial->err), CAIRN_CLI_WARN,
+           "profile", "server and uploaders find out for themselves at each start",
+           "written to .cairn/profile.json, for servers and uploaders that start within a week");
 }
 
-static void look_at_degraded(struct trial *trial) {
+static void report_degraded(struct trial *trial) {
     struct cairn_store_health health;
     cairn_store_health(trial->store, &health);
     bool less = health.degraded;
@@ -343,33 +343,33 @@ static void look_at_degraded(struct trial *trial) {
                          less ? health.text : "the store refused nothing that it was asked to do");
 }
 
-static void try_s3(struct trial *trial) {
-    look_at_place(trial);
-    if (!look_at_keys(trial)) return;
+static void check_s3(struct trial *trial) {
+    report_endpoint(trial);
+    if (!check_keys(trial)) return;
     cairn_cli_doctor_clock(trial->doctor, trial->store);
     if (!probe(trial)) return;
-    judge(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
-    try_upload(trial);
-    try_presigned(trial);
+    report(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
+    check_upload(trial);
+    check_presigned(trial);
     cairn_cli_doctor_bucket(trial->doctor, trial->store);
-    try_rights(trial);
-    keep_profile(trial);
-    look_at_degraded(trial);
+    check_rights(trial);
+    save_profile(trial);
+    report_degraded(trial);
 }
 
-static void try_all(struct trial *trial) {
+static void check_store(struct trial *trial) {
     struct cairn_store_s3_place place;
     if (cairn_store_s3_place(trial->store, &place)) {
-        try_s3(trial);
+        check_s3(trial);
         return;
     }
-    try_folder(trial);
-    try_upload(trial);
-    try_rights(trial);
+    check_folder(trial);
+    check_upload(trial);
+    check_rights(trial);
 }
 
 /* A store makes its folder; who asks whether one is well has mistyped it, or it is not mounted. */
-static enum cairn_code look_for_folder(const char *url, struct cairn_error *err) {
+static enum cairn_code require_folder(const char *url, struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
     enum cairn_code code = cairn_store_folder_of(url, &path, err);
     if (code == CAIRN_UNSUPPORTED || (code == CAIRN_OK && !access(path.data, F_OK)))
@@ -386,17 +386,17 @@ void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
     cairn_uuid_random(trial.token);
     snprintf(trial.key, sizeof trial.key, ".cairn/doctor/%s", id);
     enum cairn_code code = cairn_store_s3_environment_load(&said, &trial.err);
-    if (!judge(&trial, code, CAIRN_CLI_FAIL, "settings", "see CAIRN_ variables in docs/s3.md",
-               "the CAIRN_ variables make sense"))
+    if (!report(&trial, code, CAIRN_CLI_FAIL, "settings", "see CAIRN_ variables in docs/s3.md",
+                "the CAIRN_ variables make sense"))
         return;
     said.choice.options.probe_ms = TEST_MS;
     struct cairn_store_options options = {.url = doctor->url, .s3 = &said.choice.options};
-    code = look_for_folder(doctor->url, &trial.err);
+    code = require_folder(doctor->url, &trial.err);
     if (code == CAIRN_OK) code = cairn_store_open(&options, &trial.store, &trial.err);
     if (code == CAIRN_OK) code = cairn_store_worker_new(trial.store, &trial.worker, &trial.err);
-    if (judge(&trial, code, CAIRN_CLI_FAIL, "store", "give a folder that is there, or s3://bucket",
-              trial.store ? cairn_store_url(trial.store) : ""))
-        try_all(&trial);
+    if (report(&trial, code, CAIRN_CLI_FAIL, "store", "give a folder that is there, or s3://bucket",
+               trial.store ? cairn_store_url(trial.store) : ""))
+        check_store(&trial);
     if (trial.worker) cairn_store_worker_free(trial.worker);
     if (trial.store) cairn_store_free(trial.store);
     cairn_store_s3_environment_release(&said);

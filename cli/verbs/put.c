@@ -18,8 +18,8 @@
 #include "common/text.h"
 
 #define WAIT_STEP_MS 200
-#define LOOK_EVERY_MS 50
-#define BUSY_MS 25000 /* an uploader tells the end of a rank for 15 s, and by heartbeats */
+#define POLL_MS 50
+#define BUSY_MS 25000 /* an uploader reports the end of a rank within 15 s */
 #define BUSY_EVERY_MS 500
 #define GIVE_UP_MS 15000 /* for an interrupted save, before the command ends without it */
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
@@ -40,15 +40,15 @@ static const struct cairn_cli_flag flags[] = {
      "Return when the node's uploader has the files open; it goes on. See cairn wait."},
 };
 
-/* Ctrl-C gives the save up, so that the same command can be given again at once. While nothing was
- * begun the thread of the signals ends the command itself, since the main one may wait for long. */
+/* A signal gives the save up, so that the same command can be given again at once. Before the save
+ * has begun the thread of the signals ends the command, since the main thread may wait for long. */
 static struct {
     _Atomic int signal;
     _Atomic bool saving;
     struct cairn_cli_own_uploader own;
-} now;
+} put;
 
-static bool again(void) {
+static bool second_signal_waits(void) {
     sigset_t waiting;
     return !sigpending(&waiting) &&
            (sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM));
@@ -56,20 +56,20 @@ static bool again(void) {
 
 static void take_signal(void *owner, int signal) {
     (void)owner;
-    now.signal = signal;
-    for (int i = 0; now.saving && i < GIVE_UP_MS / LOOK_EVERY_MS && !again(); i++)
-        (void)poll(NULL, 0, LOOK_EVERY_MS);
-    fputs(now.saving ? "\ncairn put: interrupted; whether the save is given up cairn show tells\n"
+    put.signal = signal;
+    for (int i = 0; put.saving && i < GIVE_UP_MS / POLL_MS && !second_signal_waits(); i++)
+        (void)poll(NULL, 0, POLL_MS);
+    fputs(put.saving ? "\ncairn put: interrupted; whether the save is given up cairn show tells\n"
                      : "\ncairn put: interrupted; nothing was begun\n",
           stderr);
-    cairn_cli_own_uploader_stop(&now.own);
+    cairn_cli_own_uploader_stop(&put.own);
     cairn_cli_interrupt_exit(signal);
 }
 static struct cairn_cli_interrupt interrupt = {.take = take_signal};
 
 static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli_tree *tree,
                                  struct cairn_error *err) {
-    for (size_t i = 0; i < tree->count && !now.signal; i++) {
+    for (size_t i = 0; i < tree->count && !put.signal; i++) {
         CAIRN_AUTO_FD fd = -1;
         CAIRN_TRY(cairn_cli_tree_file(tree, i, &fd, err));
         CAIRN_TRY(cairn_save_file(save, tree->files[i].name, fd, tree->files[i].bytes, err));
@@ -79,15 +79,15 @@ static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli
 
 static enum cairn_code wait_committed(const struct cairn_cli *cli, struct cairn_save *save,
                                       struct cairn_cli_meter *meter, struct cairn_error *err) {
-    uint64_t patience = cli->timeout_ms ? cli->timeout_ms : WAIT_DEFAULT_MS;
-    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, patience);
+    uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : WAIT_DEFAULT_MS;
+    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
     for (;;) {
         enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, WAIT_STEP_MS, err);
         struct cairn_save_status status;
         cairn_save_status(save, &status);
         cairn_cli_meter_set(meter, status.durable_bytes,
                             status.reached >= CAIRN_DURABLE ? "committing" : NULL);
-        if (code != CAIRN_TIMEOUT || now.signal) return code;
+        if (code != CAIRN_TIMEOUT || put.signal) return code;
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline)) return code;
     }
 }
@@ -139,10 +139,10 @@ static enum cairn_code put_tree(const struct cairn_cli *cli, struct cairn_sessio
     cairn_cli_meter_init(&meter, cli, job, tree->total_bytes, 0);
     enum cairn_code code = add_files(save, tree, err);
     if (code == CAIRN_OK) code = cairn_cli_describe_tensors(save, tree, ret_tensors, err);
-    if (code == CAIRN_OK && !now.signal) code = cairn_save_stage(save, err);
-    bool staged = code == CAIRN_OK && !now.signal;
+    if (code == CAIRN_OK && !put.signal) code = cairn_save_stage(save, err);
+    bool staged = code == CAIRN_OK && !put.signal;
     if (staged && !cli->detach) code = wait_committed(cli, save, &meter, err);
-    if (now.signal && !(staged && (cli->detach || code == CAIRN_OK)))
+    if (put.signal && !(staged && (cli->detach || code == CAIRN_OK)))
         code = give_up(cli, save, err);
     else if (!staged)
         (void)cairn_save_fail(save, err ? err->message : "put failed", NULL);
@@ -180,17 +180,18 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     return CAIRN_OK;
 }
 
-/* A put that was killed before it could say so counts as a writer for a while. */
-static enum cairn_code open_patiently(const struct cairn_open_options *options,
+/* The server counts a killed put as a writer of its run until its uploader reports the end, so a
+ * run that is busy is tried again for 25 s. */
+static enum cairn_code open_when_free(const struct cairn_open_options *options,
                                       struct cairn_session **ret, struct cairn_error *err) {
     uint64_t deadline = cairn_deadline_in(&cairn_clock_real, BUSY_MS);
     for (bool told = false;; told = true) {
         struct cairn_resume resume;
         enum cairn_code code = cairn_open(options, ret, &resume, err);
-        if (code != CAIRN_RUN_BUSY || now.signal ||
+        if (code != CAIRN_RUN_BUSY || put.signal ||
             !cairn_deadline_left_ms(&cairn_clock_real, deadline))
             return code;
-        if (!told) fprintf(stderr, "note: %s; looking again for 25 s\n", err->message);
+        if (!told) fprintf(stderr, "note: %s; trying again for 25 s\n", err->message);
         (void)poll(NULL, 0, BUSY_EVERY_MS);
     }
 }
@@ -201,7 +202,7 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
     const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
     struct cairn_open_options options = {
         .run = run, .resume = "keep", .socket = cairn_cli_uploader_socket(cli)};
-    enum cairn_code code = open_patiently(&options, ret, err);
+    enum cairn_code code = open_when_free(&options, ret, err);
     if (code != CAIRN_UPLOADER_GONE) return code;
     if (cli->detach)
         return cairn_fail(err, CAIRN_UPLOADER_GONE,
@@ -212,9 +213,9 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
                           "no uploader listens on %s; start one, or give --store so that this "
                           "command brings its own",
                           cairn_cli_uploader_socket(cli));
-    CAIRN_TRY(cairn_cli_own_uploader_start(cli, store, &now.own, err));
-    options.socket = now.own.socket;
-    return open_patiently(&options, ret, err);
+    CAIRN_TRY(cairn_cli_own_uploader_start(cli, store, &put.own, err));
+    options.socket = put.own.socket;
+    return open_when_free(&options, ret, err);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
@@ -237,14 +238,14 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
     CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], cli->follow, &tree, err));
     enum cairn_code code = open_session(cli, name, &session, err);
-    now.saving = code == CAIRN_OK;
-    while (now.signal && !now.saving) (void)poll(NULL, 0, LOOK_EVERY_MS); /* it ends by itself */
+    put.saving = code == CAIRN_OK;
+    while (put.signal && !put.saving) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */
     if (code == CAIRN_OK) code = put_tree(cli, session, &tree, step, &status, &tensors, err);
     (void)cairn_close(session, NULL);
-    cairn_cli_own_uploader_stop(&now.own);
+    cairn_cli_own_uploader_stop(&put.own);
     if (code == CAIRN_INTERRUPTED) {
         fprintf(stderr, "\ncairn put: %s\n", err->message);
-        cairn_cli_interrupt_exit(now.signal);
+        cairn_cli_interrupt_exit(put.signal);
     }
     if (code == CAIRN_STEP_EXISTS)
         code = cairn_within(err, code, "not saved (--new-version would keep both)");
