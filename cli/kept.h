@@ -4,7 +4,7 @@
  *
  * Why:     `put` keeps a tree as it is; shards are bytes and names alone, so the rest stands in the
  *          manifest's meta as "cairn_tree" (docs/format.md), where readers of tensors pass it by.
- * Promise: 1   what is read is checked as input of another user is: no name leaves the tree, no link
+ * Promise: 1   what is read is checked as another user's input is: no name leaves the tree, no link
  *              points out of it, no mode has more than the permission bits.
  *          2   what was put comes back, less the umask of who gets it.
  * Limits:  64 KiB as canonical JSON, with everything else in meta.

@@ -46,7 +46,7 @@ class Commands(unittest.TestCase):
             after = text.split("Examples:\n")[1].split("\nUsage:")[0]
             self.assertEqual(after.count(f"cairn {verb}"), 3, (verb, after))
 
-    def test_mistakes_are_answered_with_the_nearest_word_and_status_2(self):
+    def test_a_mistyped_verb_or_flag_is_status_2_and_names_the_nearest_one(self):
         self.assertIn("did you mean verify", self.world.cairn("verfiy", status=2).stderr)
         self.assertIn("did you mean --limit", self.world.cairn("ls", "--limt", "3", status=2).stderr)
         self.world.cairn("ls", "--output", "xml", status=2)
@@ -137,13 +137,13 @@ class Commands(unittest.TestCase):
             server.shutdown()
             server.server_close()
 
-    def test_exit_statuses_tell_what_happened(self):
+    def test_a_missing_checkpoint_or_run_is_status_3_and_a_server_that_is_away_status_5(self):
         self.world.cairn("show", "c/run@9", status=3)
         self.world.cairn("show", "c/nowhere", status=3)
         self.world.cairn("ls", "c/nowhere", status=3)
         self.world.cairn("ls", status=5, env={"CAIRN_URL": "http://127.0.0.1:9"})
 
-    def test_lists_in_every_form(self):
+    def test_a_list_has_the_same_items_as_table_json_jsonl_and_name(self):
         table = self.world.cairn("ls", "c/run").stdout
         self.assertIn("latest", table.splitlines()[1])
         items = json.loads(self.world.cairn("ls", "c/run", "--json").stdout)
@@ -159,7 +159,7 @@ class Commands(unittest.TestCase):
         self.assertIn("committed", shown)
         self.assertIn("file", shown)
 
-    def test_ls_and_show_read_a_store_as_the_server_lists_it(self):
+    def test_ls_and_show_of_a_store_print_what_they_print_of_its_server(self):
         for step in (1, 2, 3):
             self.world.cairn("put", self.model(), f"s/run@{step}")
         self.world.cairn("rm", "s/run@3")
@@ -218,7 +218,7 @@ class Commands(unittest.TestCase):
             (folder / "bytes.bin").write_bytes(b"b" * 1000)
         return folder
 
-    def test_json_has_the_shapes_of_the_page_of_the_command(self):
+    def test_json_answers_have_exactly_the_fields_that_the_page_of_the_command_lists(self):
         shown = shapes()
         self.world.cairn("put", self.model(), "shape/run@1")
 
@@ -269,7 +269,7 @@ class Commands(unittest.TestCase):
         plain = self.world.cairn("show", "c/run@9", status=3).stderr
         self.assertTrue(plain.startswith("cairn show: "), plain)
 
-    def test_resume_tells_a_first_run_from_a_mistyped_name(self):
+    def test_resume_of_a_run_without_a_checkpoint_is_status_0_only_in_a_known_project(self):
         self.assertEqual(self.world.cairn("resume", "c/run", "--or-none").stdout, "3\n")
         self.world.cairn("resume", "c/first", status=3)
         said = self.world.cairn("resume", "c/first", "--or-none")
@@ -282,7 +282,7 @@ class Commands(unittest.TestCase):
                          env={"CAIRN_URL": "http://127.0.0.1:9"})
         self.world.cairn("resume", "c/run@2", status=2)
 
-    def test_what_a_terminal_obeys_is_not_printed(self):
+    def test_control_characters_of_names_and_labels_are_not_printed(self):
         source = self.world.root / "escapes"
         source.mkdir()
         name = "\x1b[31mred\x07\u009b2J\u202etxt"
@@ -326,7 +326,7 @@ class Commands(unittest.TestCase):
             self.assertIn("sub is a link or no folder", said.stderr)
             self.assertEqual(list(outside.iterdir()), [])
 
-    def test_one_is_not_many(self):
+    def test_one_file_shard_rank_or_tensor_is_counted_in_the_singular(self):
         source = self.world.root / "single"
         source.mkdir()
         safetensors(source / "one.safetensors", 1)
@@ -353,7 +353,7 @@ class Commands(unittest.TestCase):
         words = ("put", source, "c/tmp@2", "--store", self.world.store)
         self.world.cairn(*words, env={**away, "TMPDIR": "/" + 90 * "t"})  # no path for a socket
 
-    def test_trash_and_back(self):
+    def test_a_checkpoint_in_the_trash_is_not_resumed_from_and_undelete_brings_it_back(self):
         source = self.world.root / "trash"
         source.write_bytes(b"t" * 10)
         version = json.loads(self.world.cairn("put", source, "c/trash@1", "--json").stdout)["version"]
@@ -396,16 +396,16 @@ class Commands(unittest.TestCase):
         self.world.cairn("wait", "c/run@77", "--timeout", "1s", status=8)
         self.assertLess(time.monotonic() - started, 10)
 
-    def test_progress_in_a_log_is_whole_lines(self):
+    def test_plain_progress_is_whole_lines_without_carriage_returns(self):
         out = self.world.root / "progress"
         said = self.world.cairn("get", "c/run@1", "-d", out, env={"CAIRN_PROGRESS": "plain"})
         self.assertIn("pct=100", said.stderr)
         self.assertNotIn("\r", said.stderr)
 
-    def test_nodes_are_listed(self):
+    def test_a_node_is_listed_once_its_uploader_was_heard(self):
         wait_until(lambda: "node-0" in self.world.cairn("nodes").stdout)
 
-    def test_bench_saves_and_restores(self):
+    def test_bench_prints_a_line_for_each_save_and_restores_what_it_saved(self):
         said = self.world.cairn("bench", "save", "--ranks", "2", "--bytes", "8MiB", "--steps", "2")
         rows = [json.loads(line) for line in said.stdout.splitlines()]
         self.assertEqual(len(rows), 2)
@@ -460,7 +460,7 @@ class Up(unittest.TestCase):
         finally:
             world.close()
 
-    def test_a_port_that_is_taken_is_said_plainly(self):
+    def test_up_on_a_port_that_is_taken_names_the_port(self):
         world = World(nodes=0)
         try:
             said = world.cairn("up", world.root / "up", "--listen", f"127.0.0.1:{world.port}",

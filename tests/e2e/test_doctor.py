@@ -122,7 +122,7 @@ class Doctor(unittest.TestCase):
         found = self.ask(self.store("alluploads"))
         self.expect(found, {"listing": "ok", "uploads by prefix": "WARN", "profile": "ok"})
 
-    def test_clocks(self):
+    def test_doctor_names_a_clock_that_is_off_as_warning_or_failure(self):
         for seconds, level, way in ((0, "ok", ""), (300, "WARN", "ahead"), (-300, "WARN", "behind"),
                                     (1200, "FAIL", "ahead"), (-1200, "FAIL", "behind")):
             with self.subTest(seconds):
@@ -132,7 +132,7 @@ class Doctor(unittest.TestCase):
                 self.expect(found, {"clock": level, "put": "ok"})
                 self.assertIn(way, found["clock"][1])
 
-    def test_life_cycles(self):
+    def test_doctor_names_a_life_cycle_that_keeps_uploads_or_expires_objects(self):
         rows = [(rules_of(rule(ABORT)), "ok", None),
                 (rules_of(rule(ABORT, "<Filter></Filter>")), "ok", None),
                 (rules_of(rule(ABORT, filtered("cairn/"))), "ok", None),
@@ -162,7 +162,7 @@ class Doctor(unittest.TestCase):
         self.expect(found, {"life cycle": "ok"})
         self.assertIn("may not ask", found["life cycle"][1])
 
-    def test_versioning_and_object_lock(self):
+    def test_doctor_warns_of_versioning_and_object_lock_that_keep_deleted_objects(self):
         lock = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>{}" \
                "</ObjectLockConfiguration>"
         held = "<Rule><DefaultRetention><Mode>GOVERNANCE</Mode><Days>30</Days>" \
@@ -181,7 +181,7 @@ class Doctor(unittest.TestCase):
         s3.ask("lifecycle", rules_of(rule(older)))
         self.expect(self.ask(s3), {"versioning": "ok"})
 
-    def test_keys_that_others_may_read(self):
+    def test_doctor_warns_of_a_file_of_keys_that_others_may_read(self):
         s3 = self.store()
         file = self.folder / "credentials"
         file.write_text(f"[lab]\naws_access_key_id={ACCESS}\naws_secret_access_key={SECRET}\n"
@@ -194,7 +194,7 @@ class Doctor(unittest.TestCase):
             self.expect(found, {"keys": "ok", "keys' file": level})
             self.assertIn("profile", found["keys"][1])
 
-    def test_rights(self):
+    def test_doctor_names_the_rights_that_the_keys_of_a_role_lack_or_have_too_much(self):
         names = ("list", "list uploads", "delete")
         for role, rules, level in (("server", "", "ok"), ("server", NO_RIGHTS, "FAIL"),
                                    ("uploader", "", "WARN"), ("uploader", NO_RIGHTS, "ok")):
@@ -225,7 +225,7 @@ class Doctor(unittest.TestCase):
                  "<Size>1</Size></Part></ListPartsResult>")
         self.expect(self.ask(s3), {"list parts": "WARN"})
 
-    def test_a_port_that_speaks_plain_http(self):  # S28
+    def test_doctor_names_a_port_that_speaks_plain_http(self):  # S28
         s3 = self.store()
         found = self.ask(s3, env={"AWS_ENDPOINT_URL": s3.url.replace("http:", "https:")})
         self.expect(found, {"requests": "FAIL", "put": None})

@@ -118,7 +118,7 @@ class OnMoto(unittest.TestCase):
         self.assertEqual((len(match), differ, missing), (2, [], []))
         self.cairn("verify", f"p/run@{step}")
 
-    def test_up_put_get_and_verify(self):
+    def test_a_store_that_misstates_checksums_is_named_and_saves_and_restores(self):
         self.start()
         self.save_and_restore(1)
         self.assertIn("checksums that the store states are wrong", self.log())
@@ -127,12 +127,12 @@ class OnMoto(unittest.TestCase):
         self.save_and_restore(2)
         self.cairn("get", "p/run@latest", "--store", self.store, "-d", self.home / "alone")
 
-    def test_untested_the_first_upload_finds_it(self):
+    def test_without_a_test_at_the_start_the_first_upload_finds_misstated_checksums(self):
         self.start(CAIRN_TEST_STORE="false")
         self.save_and_restore(1)
         self.assertEqual(self.log().count("store.misstates"), 1, self.log())
 
-    def test_doctor_names_it(self):
+    def test_doctor_warns_of_misstated_checksums_and_of_lists_of_parts(self):
         said = self.cairn("doctor", self.store, env=self.env).stdout
         self.assertRegex(said, r"WARN +stated checksums")
         self.assertRegex(said, r"WARN +list parts .*ListPartsResponse")

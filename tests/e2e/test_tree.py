@@ -49,7 +49,7 @@ class Tree(unittest.TestCase):
         (tree / "link-to-file").symlink_to("odd")
         return tree
 
-    def test_any_tree_comes_back_the_same(self):
+    def test_a_tree_that_was_put_is_the_same_after_get(self):
         tree = self.make_tree()
         said = self.world.cairn("put", tree, "t/tree@1", "--json")
         version = json.loads(said.stdout)
@@ -88,7 +88,7 @@ class Tree(unittest.TestCase):
         (tree / "later").symlink_to("not-there-yet")
         return tree
 
-    def test_modes_links_and_empty_folders_come_back(self):
+    def test_modes_links_and_empty_folders_are_the_same_after_get(self):
         tree = self.make_shaped("shaped")
         self.world.cairn("put", tree, "t/shaped@1")
         for number, flags in enumerate(((), ("--store", self.world.store))):
@@ -170,7 +170,7 @@ class Tree(unittest.TestCase):
         self.assertIn("no folder", said.stdout)
         self.assertFalse(nowhere.exists())
 
-    def test_one_file_and_one_shard(self):
+    def test_one_file_is_put_and_its_shard_is_got_into_a_folder_and_to_standard_output(self):
         source = self.folder("one") / "weights.bin"
         source.write_bytes(os.urandom(1234567))
         self.world.cairn("put", source, "t/one@1")
