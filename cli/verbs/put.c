@@ -22,6 +22,7 @@
 #define BUSY_MS 25000 /* an uploader reports the end of a rank within 15 s */
 #define BUSY_EVERY_MS 500
 #define GIVE_UP_MS 15000 /* for an interrupted save, before the command ends without it */
+#define WAIT_STAGED_MS 30000 /* with --timeout at most; libcairn's default */
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
 
 static const struct cairn_cli_flag flags[] = {
@@ -201,7 +202,11 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
                                     struct cairn_session **ret, struct cairn_error *err) {
     const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
     struct cairn_open_options options = {
-        .run = run, .resume = "keep", .socket = cairn_cli_uploader_socket(cli)};
+        .run = run,
+        .resume = "keep",
+        .socket = cairn_cli_uploader_socket(cli),
+        .timeout_ms = (uint32_t)cairn_min_u64(cli->timeout_ms, UINT32_MAX),
+        .wait_staged_ms = (uint32_t)cairn_min_u64(cli->timeout_ms, WAIT_STAGED_MS)};
     enum cairn_code code = open_when_free(&options, ret, err);
     if (code != CAIRN_UPLOADER_GONE) return code;
     if (cli->detach)

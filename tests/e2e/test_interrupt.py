@@ -145,6 +145,15 @@ class Interrupt(unittest.TestCase):
             self.stop_world(signal.SIGCONT)
         self.world.cairn("put", self.tree, "i/run@1")
 
+    def test_a_put_ends_after_its_timeout_while_the_server_is_silent(self):
+        self.stop_world()
+        try:
+            begun = time.monotonic()
+            said = self.world.cairn("put", self.tree, "i/run@1", "--timeout", "2s", status=8)
+            self.assertLess(time.monotonic() - begun, 30, said.stderr)
+        finally:
+            self.stop_world(signal.SIGCONT)
+
     def test_an_interrupted_put_takes_its_own_uploader_and_journal_with_it(self):
         none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock")}
         for how, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
