@@ -184,7 +184,7 @@ enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const cha
                                       struct cairn_error *err) {
     const struct cairn_manifest *manifest = &target->source->version.manifest;
     target->root_fd = target->part_fd = -1;
-    CAIRN_TRY(cairn_cli_kept_read(manifest->meta_json, &target->kept, err));
+    CAIRN_TRY(cairn_cli_tree_meta_read(manifest->meta_json, &target->meta, err));
     target->in_place = calloc(manifest->shard_count + 1, sizeof *target->in_place);
     if (!target->in_place) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of files");
     CAIRN_TRY(cairn_dir_make(folder, 0777, err));
@@ -212,7 +212,7 @@ static enum cairn_code move_file(struct cairn_cli_target *target, uint32_t index
     part_name(index, part);
     CAIRN_AUTO_FD fd = openat(target->part_fd, part, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return cairn_fail_errno(err, "%s", name);
-    unsigned mode = cairn_cli_kept_mode(&target->kept, name, false) & ~mask;
+    unsigned mode = cairn_cli_tree_meta_mode(&target->meta, name, false) & ~mask;
     if (ftruncate(fd, (off_t)shard_at(target, index)->size_bytes) || fchmod(fd, mode))
         return cairn_fail_errno(err, "%s", name);
     if (fdatasync(fd) && errno != EINVAL) return cairn_fail_errno(err, "%s", name);
@@ -263,10 +263,10 @@ static enum cairn_code set_folder_modes(struct cairn_cli_target *target, const c
         const char *last = NULL;
         if (!slash) return CAIRN_OK;
         *slash = '\0';
-        if (!json_object_get(target->kept.modes, path)) continue;
+        if (!json_object_get(target->meta.modes, path)) continue;
         CAIRN_AUTO_FD parent_fd = -1;
         CAIRN_TRY(open_parent(target, path, false, &parent_fd, &last, err));
-        unsigned mode = cairn_cli_kept_mode(&target->kept, path, true) & ~mask;
+        unsigned mode = cairn_cli_tree_meta_mode(&target->meta, path, true) & ~mask;
         if (fchmodat(parent_fd, last, mode, 0)) return cairn_fail_errno(err, "folder %s", path);
     }
 }
@@ -276,15 +276,15 @@ static enum cairn_code make_rest(struct cairn_cli_target *target, unsigned mask,
     size_t index = 0;
     json_t *value = NULL;
     const char *name = NULL;
-    if (!target->whole || !target->kept.there) return CAIRN_OK;
-    json_array_foreach(target->kept.folders, index, value)
+    if (!target->whole || !target->meta.there) return CAIRN_OK;
+    json_array_foreach(target->meta.folders, index, value)
         CAIRN_TRY(make_folder(target, json_string_value(value), err));
-    json_object_foreach(target->kept.links, name, value)
+    json_object_foreach(target->meta.links, name, value)
         CAIRN_TRY(make_link(target, name, json_string_value(value), err));
     for (size_t i = target->shard_count; i > 0; i--)
         CAIRN_TRY(set_folder_modes(target, shard_at(target, target->shards[i - 1])->name, false,
                                    mask, err));
-    json_array_foreach(target->kept.folders, index, value)
+    json_array_foreach(target->meta.folders, index, value)
         CAIRN_TRY(set_folder_modes(target, json_string_value(value), true, mask, err));
     return CAIRN_OK;
 }
@@ -307,5 +307,5 @@ void cairn_cli_target_close(struct cairn_cli_target *target, bool keep) {
     if (target->part_fd >= 0) close(target->part_fd);
     if (target->root_fd >= 0) close(target->root_fd);
     free(target->in_place);
-    cairn_cli_kept_release(&target->kept);
+    cairn_cli_tree_meta_release(&target->meta);
 }

@@ -11,11 +11,11 @@
  *          3   below the folder no symbolic link is followed; links are made last.
  * Limits:  one `get` of a version into a folder at a time.
  * Threads: have and write from any; the others one owner.
- * Next:    cli/verbs/get.c, cli/kept.h.
+ * Next:    cli/verbs/get.c, cli/tree_meta.h.
  */
 #pragma once
 
-#include "cli/kept.h"
+#include "cli/tree_meta.h"
 #include "cli/source.h"
 
 struct cairn_cli_target {
@@ -27,7 +27,7 @@ struct cairn_cli_target {
     char part_name[64];
     bool resumed;   /* an earlier get left something */
     bool *in_place; /* by number in the manifest: its final name is there, with these bytes */
-    struct cairn_cli_kept kept;
+    struct cairn_cli_tree_meta meta;
 };
 enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const char *folder,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -84,7 +84,7 @@ static enum cairn_code take_link(struct cairn_cli_tree *tree, const char *name, 
     target[size] = '\0';
     if (cairn_utf8_valid(cairn_view_of(target)) && cairn_cli_link_stays(name, target)) {
         if (!can_be_kept(tree, name)) return CAIRN_OK;
-        if (json_object_set_new(tree->kept.links, name, json_string(target)))
+        if (json_object_set_new(tree->meta.links, name, json_string(target)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of links");
         return CAIRN_OK;
     }
@@ -137,7 +137,7 @@ static enum cairn_code walk(struct cairn_cli_tree *tree, const char *folder, uns
     }
     closedir(stream);
     if (entries || !*folder || code != CAIRN_OK || !can_be_kept(tree, folder)) return code;
-    if (json_array_append_new(tree->kept.folders, json_string(folder)))
+    if (json_array_append_new(tree->meta.folders, json_string(folder)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of folders");
     return CAIRN_OK;
 }
@@ -180,29 +180,30 @@ static unsigned common_mode(const struct cairn_cli_file *items, size_t count, un
     return best;
 }
 
-static enum cairn_code note_modes(struct cairn_cli_kept *kept, const struct cairn_cli_file *items,
-                                  size_t count, unsigned common, struct cairn_error *err) {
+static enum cairn_code note_modes(struct cairn_cli_tree_meta *meta,
+                                  const struct cairn_cli_file *items, size_t count, unsigned common,
+                                  struct cairn_error *err) {
     for (size_t i = 0; i < count; i++) {
         if (items[i].mode == common) continue;
-        if (json_object_set_new(kept->modes, items[i].name,
+        if (json_object_set_new(meta->modes, items[i].name,
                                 json_integer((json_int_t)items[i].mode)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of modes");
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code finish_kept(struct cairn_cli_tree *tree, struct cairn_error *err) {
-    struct cairn_cli_kept *kept = &tree->kept;
-    kept->file_mode = common_mode(tree->files, tree->count, 0644);
-    kept->folder_mode = common_mode(tree->folders, tree->folder_count, 0755);
-    CAIRN_TRY(note_modes(kept, tree->files, tree->count, kept->file_mode, err));
-    return note_modes(kept, tree->folders, tree->folder_count, kept->folder_mode, err);
+static enum cairn_code finish_meta(struct cairn_cli_tree *tree, struct cairn_error *err) {
+    struct cairn_cli_tree_meta *meta = &tree->meta;
+    meta->file_mode = common_mode(tree->files, tree->count, 0644);
+    meta->folder_mode = common_mode(tree->folders, tree->folder_count, 0755);
+    CAIRN_TRY(note_modes(meta, tree->files, tree->count, meta->file_mode, err));
+    return note_modes(meta, tree->folders, tree->folder_count, meta->folder_mode, err);
 }
 
 enum cairn_code cairn_cli_tree_open(const char *path, bool follow, struct cairn_cli_tree *ret,
                                     struct cairn_error *err) {
     *ret = (struct cairn_cli_tree){.root_fd = -1, .follow = follow};
-    ret->kept = (struct cairn_cli_kept){
+    ret->meta = (struct cairn_cli_tree_meta){
         .there = true, .modes = json_object(), .links = json_object(), .folders = json_array()};
     enum cairn_code code = open_root(ret, path, err);
     if (code == CAIRN_OK && ret->refused)
@@ -212,7 +213,7 @@ enum cairn_code cairn_cli_tree_open(const char *path, bool follow, struct cairn_
                        cairn_cli_counted(ret->refused, "name", "names").text);
     if (code == CAIRN_OK && !ret->count)
         code = cairn_fail(err, CAIRN_INVALID, "%s holds no file", path);
-    if (code == CAIRN_OK) code = finish_kept(ret, err);
+    if (code == CAIRN_OK) code = finish_meta(ret, err);
     if (code != CAIRN_OK) {
         cairn_cli_tree_release(ret);
         return code;
@@ -226,7 +227,7 @@ void cairn_cli_tree_release(struct cairn_cli_tree *tree) {
     for (size_t i = 0; i < tree->folder_count; i++) free(tree->folders[i].name);
     free(tree->files);
     free(tree->folders);
-    cairn_cli_kept_release(&tree->kept);
+    cairn_cli_tree_meta_release(&tree->meta);
     if (tree->root_fd >= 0) close(tree->root_fd);
     *tree = (struct cairn_cli_tree){.root_fd = -1};
 }

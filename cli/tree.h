@@ -5,8 +5,8 @@
  * Why:     `put` must know every name and refuse the impossible ones before it sends a byte.
  * Promise: 1   every name that cannot be kept is listed, with the reason, not only the first.
  *          2   files are found in the order of their names; modes, links and empty folders are
- *              noted (cli/kept.h). A link that points out of the tree is refused by name, or with
- *              follow kept as what it points to; devices, sockets and pipes are refused.
+ *              noted (cli/tree_meta.h). A link that points out of the tree is refused by name, or
+ *              with follow kept as what it points to; devices, sockets and pipes are refused.
  * Limits:  1,048,576 files; 64 folders deep.
  * Threads: one owner.
  * Next:    cli/verbs/put.c.
@@ -15,7 +15,7 @@
 
 #include <cairn/cairn.h>
 
-#include "cli/kept.h"
+#include "cli/tree_meta.h"
 #include "common/buf.h"
 
 struct cairn_cli_file {
@@ -32,7 +32,7 @@ struct cairn_cli_tree {
     bool follow;
     struct cairn_cli_file *folders; /* with their modes, bytes unused */
     size_t folder_count, folder_capacity;
-    struct cairn_cli_kept kept;
+    struct cairn_cli_tree_meta meta;
 };
 /* path: a folder, or one file (then it is the only one, under its own name). CAIRN_INVALID after
  * listing every refused name on standard error. */

@@ -97,7 +97,7 @@ static enum cairn_code wait_committed(const struct cairn_cli *cli, struct cairn_
 static enum cairn_code describe_tree(const struct cairn_cli_tree *tree, struct cairn_buf *ret,
                                      struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *meta =
-        json_pack("{s:o}", CAIRN_CLI_KEPT, cairn_cli_kept_write(&tree->kept));
+        json_pack("{s:o}", CAIRN_CLI_TREE_META, cairn_cli_tree_meta_write(&tree->meta));
     if (!meta) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
     CAIRN_TRY(cairn_json_dump(meta, ret, err));
     if (ret->size <= CAIRN_META_BYTES_MAX) return CAIRN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "cairn_tree" of a manifest's meta; see kept.h. */
-#include "cli/kept.h"
+/* "cairn_tree" of a manifest's meta; see tree_meta.h. */
+#include "cli/tree_meta.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +11,11 @@
 #define MODE_MAX 0777
 #define TARGET_BYTES_MAX 1024
 
-void cairn_cli_kept_release(struct cairn_cli_kept *kept) {
-    json_decref(kept->modes);
-    json_decref(kept->links);
-    json_decref(kept->folders);
-    *kept = (struct cairn_cli_kept){0};
+void cairn_cli_tree_meta_release(struct cairn_cli_tree_meta *meta) {
+    json_decref(meta->modes);
+    json_decref(meta->links);
+    json_decref(meta->folders);
+    *meta = (struct cairn_cli_tree_meta){0};
 }
 
 static bool name_good(const char *name) {
@@ -48,7 +48,7 @@ static bool mode_of(const char *text, unsigned *ret) {
     return end && !*end && value <= MODE_MAX;
 }
 
-static bool read_modes(const json_t *json, struct cairn_cli_kept *ret) {
+static bool read_modes(const json_t *json, struct cairn_cli_tree_meta *ret) {
     const char *text = NULL;
     json_t *names = NULL, *name = NULL;
     size_t index = 0;
@@ -65,7 +65,7 @@ static bool read_modes(const json_t *json, struct cairn_cli_kept *ret) {
     return true;
 }
 
-static bool read_links(const json_t *json, struct cairn_cli_kept *ret) {
+static bool read_links(const json_t *json, struct cairn_cli_tree_meta *ret) {
     const char *name = NULL;
     json_t *target = NULL;
     json_object_foreach((json_t *)(uintptr_t)json, name, target) {
@@ -77,7 +77,7 @@ static bool read_links(const json_t *json, struct cairn_cli_kept *ret) {
     return true;
 }
 
-static bool read_folders(const json_t *json, struct cairn_cli_kept *ret) {
+static bool read_folders(const json_t *json, struct cairn_cli_tree_meta *ret) {
     json_t *name = NULL;
     size_t index = 0;
     json_array_foreach((json_t *)(uintptr_t)json, index, name) {
@@ -87,7 +87,7 @@ static bool read_folders(const json_t *json, struct cairn_cli_kept *ret) {
     return true;
 }
 
-static bool read_tree(const json_t *tree, struct cairn_cli_kept *ret) {
+static bool read_tree(const json_t *tree, struct cairn_cli_tree_meta *ret) {
     ret->modes = json_object();
     ret->links = json_object();
     ret->folders = json_array();
@@ -100,33 +100,34 @@ static bool read_tree(const json_t *tree, struct cairn_cli_kept *ret) {
            read_folders(json_object_get(tree, "folders"), ret);
 }
 
-enum cairn_code cairn_cli_kept_read(const char *meta_json, struct cairn_cli_kept *ret,
-                                    struct cairn_error *err) {
+enum cairn_code cairn_cli_tree_meta_read(const char *meta_json, struct cairn_cli_tree_meta *ret,
+                                         struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *meta = NULL;
-    *ret = (struct cairn_cli_kept){.file_mode = 0666, .folder_mode = 0777};
+    *ret = (struct cairn_cli_tree_meta){.file_mode = 0666, .folder_mode = 0777};
     struct cairn_json_limits limits = {CAIRN_MIB, 1000000};
     CAIRN_TRY(cairn_json_parse(cairn_view_of(meta_json), limits, &meta, err));
-    const json_t *tree = json_object_get(meta, CAIRN_CLI_KEPT);
+    const json_t *tree = json_object_get(meta, CAIRN_CLI_TREE_META);
     if (!tree || read_tree(tree, ret)) return CAIRN_OK;
     fputs("note: the modes and links of this tree are not understood and left out\n", stderr);
-    cairn_cli_kept_release(ret);
-    *ret = (struct cairn_cli_kept){.file_mode = 0666, .folder_mode = 0777};
+    cairn_cli_tree_meta_release(ret);
+    *ret = (struct cairn_cli_tree_meta){.file_mode = 0666, .folder_mode = 0777};
     return CAIRN_OK;
 }
 
-unsigned cairn_cli_kept_mode(const struct cairn_cli_kept *kept, const char *name, bool folder) {
-    const json_t *mode = kept->there ? json_object_get(kept->modes, name) : NULL;
+unsigned cairn_cli_tree_meta_mode(const struct cairn_cli_tree_meta *meta, const char *name,
+                                  bool folder) {
+    const json_t *mode = meta->there ? json_object_get(meta->modes, name) : NULL;
     if (mode) return (unsigned)json_integer_value(mode);
-    return folder ? kept->folder_mode : kept->file_mode;
+    return folder ? meta->folder_mode : meta->file_mode;
 }
 
 /* ---- writing ---- */
 
-json_t *cairn_cli_kept_write(const struct cairn_cli_kept *kept) {
+json_t *cairn_cli_tree_meta_write(const struct cairn_cli_tree_meta *meta) {
     char text[16], folder[16];
     json_t *modes = json_object(), *mode = NULL;
     const char *name = NULL;
-    json_object_foreach(kept->modes, name, mode) {
+    json_object_foreach(meta->modes, name, mode) {
         snprintf(text, sizeof text, "%o", (unsigned)json_integer_value(mode));
         json_t *names = json_object_get(modes, text);
         if (!names && !json_object_set_new(modes, text, json_array()))
@@ -136,8 +137,8 @@ json_t *cairn_cli_kept_write(const struct cairn_cli_kept *kept) {
             return NULL;
         }
     }
-    snprintf(text, sizeof text, "%o", kept->file_mode);
-    snprintf(folder, sizeof folder, "%o", kept->folder_mode);
+    snprintf(text, sizeof text, "%o", meta->file_mode);
+    snprintf(folder, sizeof folder, "%o", meta->folder_mode);
     return json_pack("{s:s, s:s, s:o, s:O, s:O}", "file_mode", text, "folder_mode", folder, "modes",
-                     modes, "links", kept->links, "folders", kept->folders);
+                     modes, "links", meta->links, "folders", meta->folders);
 }
