@@ -454,7 +454,7 @@ class Up(unittest.TestCase):
             process.wait()
             for child in children:
                 wait_until(lambda pid=child: not os.path.exists(f"/proc/{pid}") or
-                           "Z" in open(f"/proc/{pid}/stat").read().split()[2], 40)
+                           "Z" in pathlib.Path(f"/proc/{pid}/stat").read_text().split()[2], 40)
             process.stdout.close()
             process.stderr.close()
         finally:

@@ -21,13 +21,14 @@ for i in range(256):
     CRC[i] = crc
 
 def crc32c(data):
+    """CRC-32C (Castagnoli) of bytes, an integer below 2^32."""
     crc, table = 0xFFFFFFFF, CRC
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ 0xFFFFFFFF
 
 class Damage(Exception):
-    pass
+    """A document, block or tensor is missing or is not what proves it says: exit status 7."""
 
 def must(good, what):
     if not good:
@@ -48,6 +49,7 @@ def document(path, kind):
 # ---- which version ----
 
 def attempt_numbers(run):
+    """Numbers of the attempts of which a record or its copy is there."""
     names = (re.fullmatch(r"([0-9]{12})(\.copy)?\.json", p.name) for p in run.glob("attempts/*"))
     return {int(name[1]) for name in names if name}
 
@@ -66,7 +68,7 @@ def attempt_records(run):
     return records
 
 def superseded(run, records):
-    """Ids of the versions that do not count: the attempts in their order, then the marks."""
+    """Ids of the superseded versions: the attempts are replayed by number, then the marks."""
     gone, changed = set(), collections.Counter()
     for number, record in sorted(records.items()):
         for version in record["superseded"]:
@@ -81,6 +83,7 @@ def superseded(run, records):
     return gone
 
 def id_of(project, run, attempt, nonce, step, n):
+    """The version id that these hash to (docs/format.md): a UUID of version 8 after ckpt_."""
     text = f"cairn-version-1\n{project}\n{run}\n{attempt}\n{nonce}\n{step}\n{n}\n"
     digest = bytearray(hashlib.sha256(text.encode()).digest()[:16])
     digest[6], digest[8] = digest[6] & 0x0F | 0x80, digest[8] & 0x3F | 0x80
@@ -107,12 +110,13 @@ def order(folder, records):
         return None, None
 
 def committed(run):
-    """Folders of the committed versions: with a record, and not only that."""
+    """Folders of the committed versions; a record without manifest and data is a deletion's rest."""
     return [p.parent for p in run.glob("*/ckpt_*/committed.json")
             if (p.parent / "manifest.json").exists() or (p.parent / "checksums.bin").exists()
             or (p.parent / "data").exists()]
 
 def tell_lost(records, orders, marks, best):
+    """Warns of attempts without a readable record that may have superseded or revived `best`."""
     newest = max([0, *records, *marks, *(o[0] for o in orders if o)])
     lost = [k for k in range(1, newest + 1) if k not in records]
     if lost and not (best and best[0] >= lost[-1]):
@@ -170,11 +174,12 @@ def versions(store):
 # ---- its bytes ----
 
 def read(path):
+    """The bytes of a file; Damage where it is missing."""
     must(path.is_file(), f"{path} is missing")
     return path.read_bytes()
 
 def shards(manifest, folder):
-    """Every shard's bytes, each block checked."""
+    """(name, bytes) of every shard; Damage where a size or a block's CRC-32C differs."""
     sums, block = read(folder / "checksums.bin"), manifest["block_bytes"]
     must(hashlib.sha256(sums).hexdigest() == manifest["checksums_sha256"], "checksums.bin: digest")
     for shard in manifest["shards"]:
@@ -187,7 +192,11 @@ def shards(manifest, folder):
         yield shard["name"], data
 
 def table_rows(table):
-    """(rank, tensors) of a rank table; a tensor is (name, alias, kind, dtype, shape, fragments)."""
+    """(rank, tensors) of the bytes of a rank table.
+
+    A tensor is (name, alias or None, kind, index in DTYPES, shape in elements, fragments); a
+    fragment is (shard, offset in bytes, size in bytes, form, start, count), whose start and count
+    are elements for each dimension, or of form 1 a start in elements of the flattened tensor."""
     must(table[:8] == b"cairnRT1", "rank table format")
     rank, n_shard, n_tensor, n_fragment, n_pool, n_string, _, _ = struct.unpack_from("<8I", table, 8)
     at = 40 + 16 * n_shard
@@ -210,6 +219,7 @@ def table_rows(table):
     return rank, tensors
 
 def tables(manifest, run_folder):
+    """table_rows of each rank, in the order of the layout, whose digest is checked."""
     digest, writer = manifest["layout"]["digest"], manifest["layout"]["writer"]
     layout = read(run_folder / f"layouts/{digest}-{writer[5:].replace('-', '')[:16]}.layout")
     must(layout[:8] == b"cairnLY1", "layout format")
@@ -223,7 +233,8 @@ def tables(manifest, run_folder):
     return rows
 
 def place(out, bits, shape, fragment, data):
-    """Copy a fragment's bytes to where they belong in the whole tensor; returns how many."""
+    """Copies the bytes of a fragment to their place in `out`, the whole tensor in row-major order
+    with `bits` an element; returns how many bytes."""
     shard, offset, size, form, start, count = fragment
     piece = data[shard][offset:offset + size]
     if form == 1:
@@ -239,7 +250,7 @@ def place(out, bits, shape, fragment, data):
     return size
 
 def replica(name, count):
-    """Which of the ranks that hold a whole copy is read: FNV-1a of the name, mixed."""
+    """Index, below count, of the rank whose copy is read: FNV-1a of the name, mixed (docs/format.md)."""
     mask, value = (1 << 64) - 1, 0xCBF29CE484222325
     for byte in name.encode():
         value = (value ^ byte) * 0x100000001B3 & mask
@@ -247,7 +258,10 @@ def replica(name, count):
     return (value >> 33) % count
 
 def tensors(rows, data):
-    """name -> (dtype, shape, bytes); local ones as name@rank; aliases as their targets."""
+    """name -> (name of the dtype, shape in elements, bytes) of every tensor.
+
+    A local tensor is name@rank, an alias has what its target has; Damage where fragments do not
+    cover a tensor exactly or an alias has no target."""
     whole, filled, aliases, copies = {}, {}, {}, {}
     for rank, listed in rows:
         for row in listed:
@@ -278,6 +292,7 @@ def tensors(rows, data):
     return whole
 
 def write_out(manifest, folder, out):
+    """Writes shards/NAME, tensors/NUMBER.bin and tensors.json: {name: file, dtype, shape}."""
     data = dict(shards(manifest, folder))
     for name, content in data.items():
         (out / "shards" / name).parent.mkdir(parents=True, exist_ok=True)
