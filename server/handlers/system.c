@@ -2,10 +2,6 @@
 /* /livez, /readyz, /version and /openapi.yaml: what machines and people ask about the server. */
 #include <cairn/cairn.h>
 
-#include <stdatomic.h>
-#include <time.h>
-
-#include "common/log.h"
 #include "server/health.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
@@ -22,28 +18,6 @@ __asm__(".section .rodata\n"
         ".byte 0\n"
         ".previous\n");
 extern const char cairn_srv_openapi_begin[], cairn_srv_openapi_end[];
-
-int64_t cairn_srv_wall_ms(const struct cairn_srv *server) {
-    return server->clock->wall_ms(server->clock);
-}
-
-uint64_t cairn_srv_mono_ms(const struct cairn_srv *server) {
-    return server->clock->mono_ms(server->clock);
-}
-
-void cairn_srv_freeze(struct cairn_srv *server, const char *why) {
-    if (atomic_exchange(&server->frozen, true)) return;
-    cairn_log(ERROR, "catalog.behind",
-              "cause=\"%s\" effect=\"attempts, lists, begins, commits and "
-              "sweeps are refused until an operator has reconciled\"",
-              why);
-}
-
-enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) {
-    if (!server->frozen) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CATALOG_BEHIND,
-                      "the catalog is behind its store; the server's log says why");
-}
 
 enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                    struct cairn_error *err) {

@@ -14,8 +14,8 @@
 static const struct {
     const char *folder;
     unsigned sources;
-} folders[] = {{"api/", 0},  {"cli/", 0},     {"client/", 0}, {"common/", 0},  {"formats/", 0},
-               {"plan/", 0}, {"server/", 14}, {"store/", 0}, {"uploader/", 0}};
+} folders[] = {{"api/", 0},  {"cli/", 0},    {"client/", 0}, {"common/", 0},  {"formats/", 0},
+               {"plan/", 0}, {"server/", 0}, {"store/", 0},  {"uploader/", 0}};
 
 struct name {
     const char *text; /* in the code of its source, NULL: a free place */
