@@ -16,9 +16,11 @@
 #include "server/cache.h"
 #include "server/health.h"
 #include "server/http/http.h"
+#include "server/jobs/commit.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
+#include "server/jobs/sweep.h"
 #include "server/nodes.h"
 #include "server/places.h"
 #include "server/pool.h"
@@ -77,7 +79,9 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
     CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
-    CAIRN_TRY(cairn_srv_jobs_new(server, &server->jobs, err));
+    CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
+    struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run};
+    CAIRN_TRY(cairn_srv_jobs_new(server, &work, &server->jobs, err));
     return cairn_srv_health_new(server, &server->health, err);
 }
 
@@ -127,6 +131,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_http_stop(server->http);
     cairn_srv_health_free(server->health);
     cairn_srv_jobs_free(server->jobs);
+    cairn_srv_sweep_free(server->sweep);
     cairn_srv_pool_free(server->requests);
     cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);

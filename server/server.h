@@ -26,6 +26,7 @@ struct cairn_srv_nodes;
 struct cairn_srv_cache;
 struct cairn_srv_http;
 struct cairn_srv_jobs;
+struct cairn_srv_sweep;
 struct cairn_srv_compared;
 struct cairn_srv_places;
 struct cairn_srv_health;
@@ -46,7 +47,8 @@ struct cairn_srv {
     struct cairn_srv_waiters *waiters;
     struct cairn_srv_nodes *nodes;
     struct cairn_srv_cache *cache;
-    struct cairn_srv_jobs *jobs; /* commits and sweeps */
+    struct cairn_srv_jobs *jobs;   /* commits and sweeps */
+    struct cairn_srv_sweep *sweep; /* what the sweeping thread remembers; nobody else reads it */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
     char taker[CAIRN_UUID_TEXT_BYTES]; /* this life, in the numbers of generations that it takes */

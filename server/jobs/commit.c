@@ -3,6 +3,8 @@
  * manifest.json, one transaction; the record after it is record.c's. Every step may be repeated:
  * what is written is a pure function of the version's rows, and a writer that finds it there
  * compares it. */
+#include "server/jobs/commit.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

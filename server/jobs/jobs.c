@@ -33,7 +33,7 @@ struct cairn_srv_jobs {
     struct cairn_srv *server;
     struct cairn_srv_pool *commits;
     struct cairn_store_worker *sweeper;
-    struct cairn_srv_sweep *sweep;
+    struct cairn_srv_work work;
     struct cairn_thread thread; /* of the sweep */
     struct cairn_lock lock;
     struct {
@@ -90,7 +90,7 @@ static void settle(struct job *job, enum cairn_code code) {
 static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
     struct job *job = (struct job *)task;
     struct cairn_error err = {0};
-    enum cairn_code code = cairn_srv_commit_run(job->server, worker, job->id, &err);
+    enum cairn_code code = job->server->jobs->work.commit(job->server, worker, job->id, &err);
     if (code == CAIRN_CONFLICT && code != job->last)
         cairn_log(ERROR, "commit.manifest_differs", "version=%s cause=\"%s\"", job->id,
                   err.message);
@@ -165,28 +165,28 @@ static void sweep_loop(struct cairn_thread *thread, void *owner) {
     uint64_t round_ms = cairn_min_u64(jobs->server->settings->sweep_interval_ms, ROUND_MS_MAX);
     bool soon = false;
     do {
-        soon = cairn_srv_sweep_run(jobs->sweep, jobs->sweeper);
+        soon = jobs->work.sweep(jobs->server->sweep, jobs->sweeper);
     } while (cairn_thread_wait(thread, cairn_mono_ms() + (soon ? AGAIN_MS : round_ms)));
 }
 
-enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, struct cairn_srv_jobs **ret,
-                                        struct cairn_error *err) {
+enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, const struct cairn_srv_work *work,
+                                        struct cairn_srv_jobs **ret, struct cairn_error *err) {
     struct cairn_srv_jobs *jobs = calloc(1, sizeof(*jobs));
     if (!jobs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for jobs");
     jobs->server = server;
+    jobs->work = *work;
     cairn_lock_init(&jobs->lock, CAIRN_LOCK_server_jobs);
     *ret = jobs;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jobs **ret,
-                                   struct cairn_error *err) {
+enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, const struct cairn_srv_work *work,
+                                   struct cairn_srv_jobs **ret, struct cairn_error *err) {
     struct cairn_srv_jobs *jobs = NULL;
-    CAIRN_TRY(cairn_srv_jobs_new_idle(server, &jobs, err));
+    CAIRN_TRY(cairn_srv_jobs_new_idle(server, work, &jobs, err));
     struct cairn_srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit"};
     enum cairn_code code = cairn_srv_pool_new(&options, &jobs->commits, err);
     if (!code) code = cairn_store_worker_new(server->store, &jobs->sweeper, err);
-    if (!code) code = cairn_srv_sweep_new(server, &jobs->sweep, err);
     *ret = jobs;
     server->jobs = jobs;
     jobs->thread = (struct cairn_thread){.name = "cairn-sweep", .run = sweep_loop, .owner = jobs};
@@ -207,7 +207,6 @@ void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
         free(job);
     }
     if (jobs->sweeper) cairn_store_worker_free(jobs->sweeper);
-    cairn_srv_sweep_free(jobs->sweep);
     cairn_lock_release(&jobs->lock);
     free(jobs);
 }

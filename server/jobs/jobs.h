@@ -15,10 +15,21 @@
 
 #include "server/server.h"
 
-enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, struct cairn_srv_jobs **ret,
+/* What the threads run: cairn_srv_commit_run and cairn_srv_sweep_run. They are handed in, since a
+ * commit asks for a sweep and a sweep for commits. */
+struct cairn_srv_work {
+    enum cairn_code (*commit)(struct cairn_srv *server, struct cairn_store_worker *worker,
+                              const char *version_id, struct cairn_error *err);
+    bool (*sweep)(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);
+};
+/* *ret is server->jobs: its own threads find it there. */
+enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, const struct cairn_srv_work *work,
+                                   struct cairn_srv_jobs **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
-/* The same without a thread: cairn_srv_jobs_step runs what is due, on the calling thread. */
-enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, struct cairn_srv_jobs **ret,
+/* The same without a thread: cairn_srv_jobs_step runs the commits that are due, on the calling
+ * thread, and sweeps are the caller's. */
+enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, const struct cairn_srv_work *work,
+                                        struct cairn_srv_jobs **ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* How many commits it ran; of an idle one only. */
 size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worker *worker);
@@ -31,18 +42,3 @@ void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id);
 size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_BYTES]);
 /* Sweep now instead of at the next interval. */
 void cairn_srv_jobs_sweep(struct cairn_srv *server);
-
-/* ---- the work itself ---- */
-
-/* Q22, Q23 and the record, for one version; CAIRN_OK also when there was nothing to do. */
-enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                     const char *version_id,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* What one sweeping thread remembers from round to round. */
-struct cairn_srv_sweep;
-enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep); /* NULL is fine */
-/* One round: ticks, what was left over, silence, trash, sweeps, tables and layouts. True: it met a
- * run that was being compared with the store, and is to be repeated soon. */
-bool cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);

@@ -12,7 +12,6 @@
 #include "server/catalog/frozen.h"
 #include "server/catalog/values.h"
 #include "server/jobs/identity.h"
-#include "server/jobs/jobs.h"
 #include "server/jobs/mend.h"
 #include "server/waiters.h"
 #include "store/presence.h"

@@ -2,6 +2,8 @@
 /* One round of what nobody asks for: catalog time, commits and records that were left over,
  * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
  * which order, is in sweep_objects.c. */
+#include "server/jobs/sweep.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,8 +162,8 @@ static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_er
 
 /* ---- Q35: the generation ---- */
 
-/* Before the first deletion of a round it is raised, by compare-and-set: a copy of this catalog
- * that is put back later is then behind. Before the later ones it is compared. */
+/* sweep.h#2: the first deletion of a round raises it, by compare-and-set: a copy of this catalog
+ * that is put back later is then behind. Each later one compares it. */
 static enum cairn_code raise_once(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker,
                                   struct cairn_error *err) {
     if (sweep->raised) return cairn_srv_identity_compare(sweep->server, worker, err);
@@ -212,7 +214,7 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
 
 /* ---- objects ---- */
 
-/* One that cannot be swept keeps none of the others; the first failure is told. */
+/* sweep.h#1; the first failure is returned. */
 static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
     enum cairn_code first = CAIRN_OK;

@@ -9,8 +9,11 @@
 #include "common/id.h"
 #include "common/text.h"
 #include "server/cache.h"
+#include "server/jobs/commit.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/identity.h"
+#include "server/jobs/jobs.h"
+#include "server/jobs/sweep.h"
 #include "server/nodes.h"
 #include "server/places.h"
 #include "server/waiters.h"
@@ -77,20 +80,21 @@ static enum cairn_code wake(struct cairn_inside *inside, struct cairn_error *err
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     CAIRN_TRY(cairn_srv_places_new(server->settings->streams_max, &server->places, err));
-    CAIRN_TRY(cairn_srv_jobs_new_idle(server, &server->jobs, err));
-    return cairn_srv_sweep_new(server, &inside->sweep, err);
+    CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
+    struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run};
+    return cairn_srv_jobs_new_idle(server, &work, &server->jobs, err);
 }
 
 static void forget(struct cairn_inside *inside) {
     struct cairn_srv *server = &inside->server;
-    cairn_srv_sweep_free(inside->sweep);
     cairn_srv_jobs_free(server->jobs);
+    cairn_srv_sweep_free(server->sweep);
     cairn_srv_places_free(server->places);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
     cairn_srv_compared_free(server->compared);
-    inside->sweep = NULL;
+    server->sweep = NULL;
     server->jobs = NULL;
     server->waiters = NULL;
     server->places = NULL;
@@ -141,7 +145,7 @@ void cairn_inside_commit(struct cairn_inside *inside) {
 }
 
 void cairn_inside_round(struct cairn_inside *inside) {
-    cairn_srv_sweep_run(inside->sweep, inside->worker);
+    cairn_srv_sweep_run(inside->server.sweep, inside->worker);
     cairn_inside_commit(inside);
 }
 

@@ -14,7 +14,6 @@
 #pragma once
 
 #include "common/json.h"
-#include "server/jobs/jobs.h"
 #include "server/request.h"
 
 struct cairn_inside_clock {
@@ -29,7 +28,6 @@ struct cairn_inside {
     struct cairn_srv_settings settings;
     struct cairn_inside_clock clock;
     struct cairn_store_worker *worker;
-    struct cairn_srv_sweep *sweep;
     bool on_disk;           /* set before the start: the catalog is a file, with its own thread */
     struct cairn_error err; /* of the last call */
     json_t *extra;          /* further members of the last call's problem; NULL: none */
