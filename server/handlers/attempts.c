@@ -18,6 +18,7 @@
 #include "server/catalog/members.h"
 #include "server/catalog/node_rows.h"
 #include "server/catalog/version_lists.h"
+#include "server/handlers/request.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
@@ -25,7 +26,6 @@
 #include "server/jobs/record.h"
 #include "server/nodes.h"
 #include "server/pool.h"
-#include "server/request.h"
 #include "server/waiters.h"
 
 #define BUSY_MS (10 * 60000) /* Q7 */

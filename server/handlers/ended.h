@@ -18,7 +18,7 @@
 #pragma once
 
 #include "server/catalog/members.h"
-#include "server/request.h"
+#include "server/handlers/request.h"
 
 struct cairn_srv_ended {
     struct cairn_grant grant;

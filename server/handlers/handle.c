@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which handler answers which route, and what holds for all of them; see request.h. */
+/* Which handler answers which route, and what holds for all of them; see handle.h. */
+#include "server/handlers/handle.h"
 
 #include "server/catalog/versions.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/freeze.h"
-#include "server/request.h"
 #include "server/waiters.h"
 
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,

@@ -13,10 +13,10 @@
 #include "server/catalog/node_rows.h"
 #include "server/catalog/version_lists.h"
 #include "server/handlers/ended.h"
+#include "server/handlers/request.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/compare.h"
 #include "server/nodes.h"
-#include "server/request.h"
 #include "server/waiters.h"
 
 #define RUNS_MAX 4096

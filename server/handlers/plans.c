@@ -12,9 +12,9 @@
 #include "plan/ranges.h"
 #include "plan/reads.h"
 #include "server/cache.h"
+#include "server/handlers/request.h"
 #include "server/handlers/shards.h"
 #include "server/handlers/urls.h"
-#include "server/request.h"
 
 #define NAMES_MAX 4096 /* shards or tensors of one body */
 #define OBJECTS_MAX 4096

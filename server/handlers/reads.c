@@ -5,10 +5,10 @@
 
 #include "server/cache.h"
 #include "server/handlers/range.h"
+#include "server/handlers/request.h"
 #include "server/handlers/shards.h"
 #include "server/handlers/stream.h"
 #include "server/handlers/urls.h"
-#include "server/request.h"
 #include "server/waiters.h"
 
 #define PLACE_WAIT_MS 20000

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {R}/reconcile: asks for it, waits while it goes on, and tells how it stands. */
 #include "server/catalog/frozen.h"
+#include "server/handlers/request.h"
 #include "server/jobs/jobs.h"
-#include "server/request.h"
 #include "server/waiters.h"
 
 struct wish {

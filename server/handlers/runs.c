@@ -10,8 +10,8 @@
 #include "server/catalog/frozen.h"
 #include "server/catalog/members.h"
 #include "server/catalog/versions.h"
+#include "server/handlers/request.h"
 #include "server/nodes.h"
-#include "server/request.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 

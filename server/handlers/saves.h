@@ -12,7 +12,7 @@
 #pragma once
 
 #include "server/catalog/versions.h"
-#include "server/request.h"
+#include "server/handlers/request.h"
 
 /* The version that a write's path names: by id, of this run. */
 enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,

@@ -13,7 +13,7 @@
 #pragma once
 
 #include "server/catalog/versions.h"
-#include "server/request.h"
+#include "server/handlers/request.h"
 
 /* The version of the path, whose bytes may be read. */
 enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cairn_srv_version *ret,

@@ -2,11 +2,11 @@
 /* /livez, /readyz, /version and /openapi.yaml: what machines and people ask about the server. */
 #include <cairn/cairn.h>
 
+#include "server/handlers/request.h"
 #include "server/health.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
 #include "server/nodes.h"
-#include "server/request.h"
 
 /* The hand-written API document, as it was at build time. */
 __asm__(".section .rodata\n"

@@ -5,8 +5,8 @@
 #include "api/listing.h"
 #include "common/text.h"
 #include "server/cache.h"
+#include "server/handlers/request.h"
 #include "server/handlers/shards.h"
-#include "server/request.h"
 
 struct page {
     uint64_t limit, from;

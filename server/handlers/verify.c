@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 #include "common/log.h"
+#include "server/handlers/request.h"
 #include "server/handlers/shards.h"
 #include "server/jobs/record.h"
-#include "server/request.h"
 #include "store/audit.h"
 
 #define FINDINGS_MAX 1000 /* of one answer; all are counted */

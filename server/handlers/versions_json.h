@@ -12,7 +12,6 @@
 
 #include "common/json.h"
 #include "server/catalog/versions.h"
-#include "server/handlers/versions_json.h"
 
 enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version, json_t **ret,

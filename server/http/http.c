@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "server/handlers/handle.h"
 #include "server/http/inside.h"
 
 #define LOOPS_MAX 4

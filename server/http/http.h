@@ -23,7 +23,7 @@
  * Threads: event loops, one per core and at most 4; one thread for deadlines and one that
  *          accepts; handlers run on the requests pool.
  * Next:    server/http/door.c (who comes in), server/http/shape.c (the proof), server/http/guard.c
- *          (deadlines), server/request.h.
+ *          (deadlines), server/handlers/request.h.
  */
 #pragma once
 

@@ -16,9 +16,9 @@
 #include <stdarg.h>
 
 #include "common/lock.h"
+#include "server/handlers/request.h"
 #include "server/http/http.h"
 #include "server/pool.h"
-#include "server/request.h"
 #include "server/waiters.h"
 
 #define CAIRN_SRV_PEER_BUCKETS 1024

@@ -9,6 +9,7 @@
 #include "common/id.h"
 #include "common/text.h"
 #include "server/cache.h"
+#include "server/handlers/handle.h"
 #include "server/jobs/commit.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/identity.h"

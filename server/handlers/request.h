@@ -12,7 +12,7 @@
  *              limit of its route.
  * Limits:  8 reply headers of 511 bytes.
  * Threads: one pool thread at a time.
- * Next:    api/routes.def for which handler takes what; server/http/http.h.
+ * Next:    api/routes.def for which handler takes what; server/handlers/handle.h.
  */
 #pragma once
 
@@ -63,12 +63,6 @@ void cairn_srv_reply_release(struct cairn_srv_reply *reply);
                                            struct cairn_error *err);
 #include "api/routes.def"
 #undef ROUTE
-
-/* request.h#1, request.h#2 for any caller: run the handler of request->route and nothing of HTTP.
- * *reply is zeroed or from the run before; a higher attempt than the catalog knows freezes the
- * server (Q6, Q36). */
-enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- helpers of handlers ---- */
 

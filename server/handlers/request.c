@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What handlers share: bodies, problems, cursors, grants; see request.h. */
-#include "server/request.h"
+#include "server/handlers/request.h"
 
 #include <stdarg.h>
 #include <stdio.h>
