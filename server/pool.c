@@ -7,21 +7,23 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/lock.h"
+#include "common/thread.h"
 
+/* Whichever is free takes the next task: all wait on the pool's condition, none on its own bell. */
+struct pool_thread {
+    struct cairn_thread thread;
+    struct cairn_srv_pool *pool;
+    struct cairn_store_worker *worker;
+};
 struct cairn_srv_pool {
-    struct cairn_store *store;
     char name[16];
-    pthread_t *threads;
-    struct cairn_store_worker **workers;
+    struct pool_thread *threads;
     uint32_t count;
-    bool joined; /* stop's caller only */
     struct cairn_lock lock;
     struct cairn_condition work;
     struct {
         struct cairn_srv_task *first, **last;
         struct cairn_srv_task *delayed;
-        uint32_t started;
         bool stopping;
     } locked;
 };
@@ -64,19 +66,10 @@ static struct cairn_srv_task *next_task(struct cairn_srv_pool *pool) {
     }
 }
 
-static void *pool_loop(void *argument) {
-    struct cairn_srv_pool *pool = argument;
-    struct cairn_store_worker *worker = NULL;
-    {
-        CAIRN_HOLD(&pool->lock);
-        worker = pool->workers[pool->locked.started++];
-    }
-    pthread_setname_np(pthread_self(), pool->name);
-    for (;;) {
-        struct cairn_srv_task *task = next_task(pool);
-        if (!task) return NULL;
-        task->run(task, worker);
-    }
+static void pool_loop(struct cairn_thread *thread, void *owner) {
+    const struct pool_thread *own = owner;
+    (void)thread;
+    for (struct cairn_srv_task *task; (task = next_task(own->pool));) task->run(task, own->worker);
 }
 
 bool cairn_srv_pool_push(struct cairn_srv_pool *pool, struct cairn_srv_task *task) {
@@ -96,36 +89,28 @@ enum cairn_code cairn_srv_pool_new(const struct cairn_srv_pool_options *options,
                                    struct cairn_srv_pool **ret, struct cairn_error *err) {
     struct cairn_srv_pool *pool = calloc(1, sizeof(*pool));
     if (!pool) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a thread pool");
-    pool->store = options->store;
     snprintf(pool->name, sizeof(pool->name), "cairn-%.9s", options->name);
     pool->locked.last = &pool->locked.first;
     cairn_lock_init(&pool->lock, CAIRN_LOCK_server_jobs);
     cairn_condition_init(&pool->work);
     pool->threads = calloc(options->threads, sizeof(*pool->threads));
-    pool->workers = calloc(options->threads, sizeof(*pool->workers));
     enum cairn_code code = CAIRN_OK;
-    if (!pool->threads || !pool->workers)
-        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a thread pool");
+    if (!pool->threads) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a thread pool");
     while (!code && pool->count < options->threads) {
-        code = cairn_store_worker_new(pool->store, &pool->workers[pool->count], err);
-        if (code) break;
-        if (pthread_create(&pool->threads[pool->count], NULL, pool_loop, pool)) {
-            cairn_store_worker_free(pool->workers[pool->count]);
-            code = cairn_fail(err, CAIRN_NO_MEMORY, "no thread for the pool %s", pool->name);
-            break;
-        }
-        pool->count++;
+        struct pool_thread *own = &pool->threads[pool->count++];
+        own->pool = pool;
+        own->thread = (struct cairn_thread){.name = pool->name, .run = pool_loop, .owner = own};
+        code = cairn_store_worker_new(options->store, &own->worker, err);
+        if (!code) code = cairn_thread_start(&own->thread, err);
     }
-    if (code) {
+    if (code)
         cairn_srv_pool_free(pool);
-        return code;
-    }
-    *ret = pool;
-    return CAIRN_OK;
+    else
+        *ret = pool;
+    return code;
 }
 
 void cairn_srv_pool_stop(struct cairn_srv_pool *pool) {
-    if (pool->joined) return;
     struct cairn_srv_task *delayed = NULL;
     {
         CAIRN_HOLD(&pool->lock);
@@ -138,16 +123,14 @@ void cairn_srv_pool_stop(struct cairn_srv_pool *pool) {
         delayed = task->next;
         if (task->drop) task->drop(task);
     }
-    for (uint32_t i = 0; i < pool->count; i++) pthread_join(pool->threads[i], NULL);
-    pool->joined = true;
+    for (uint32_t i = 0; i < pool->count; i++) cairn_thread_stop(&pool->threads[i].thread);
 }
 
 void cairn_srv_pool_free(struct cairn_srv_pool *pool) {
     if (!pool) return;
     cairn_srv_pool_stop(pool);
-    for (uint32_t i = 0; i < pool->count; i++) cairn_store_worker_free(pool->workers[i]);
+    for (uint32_t i = 0; i < pool->count; i++) cairn_store_worker_free(pool->threads[i].worker);
     free(pool->threads);
-    free(pool->workers);
     cairn_condition_release(&pool->work);
     cairn_lock_release(&pool->lock);
     free(pool);

@@ -8,15 +8,14 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/lock.h"
+#include "common/thread.h"
 
 #define BUCKETS 1024
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 
 struct cairn_srv_waiters {
-    pthread_t thread;
+    struct cairn_thread thread; /* wakes who is due by time */
     struct cairn_lock lock;
-    struct cairn_condition work;
     struct {
         struct {
             struct cairn_srv_waiter *first;
@@ -78,38 +77,39 @@ static struct cairn_srv_waiter *take_due(struct cairn_srv_waiters *waiters, uint
     return due;
 }
 
-static void *wait_loop(void *argument) {
-    struct cairn_srv_waiters *waiters = argument;
-    pthread_setname_np(pthread_self(), "cairn-waiters");
-    for (bool stopping = false; !stopping;) {
-        struct cairn_srv_waiter *due = NULL;
-        {
-            CAIRN_HOLD(&waiters->lock);
-            if (!waiters->locked.stopping)
-                (void)cairn_condition_wait(&waiters->work, &waiters->lock,
-                                           waiters->locked.earliest_ms);
-            stopping = waiters->locked.stopping;
-            uint64_t now_ms = cairn_mono_ms();
-            if (stopping || waiters->locked.earliest_ms <= now_ms)
-                due = take_due(waiters, stopping ? UINT64_MAX : now_ms);
-        }
-        wake_all(due);
+/* Wakes who is due by then; returns when the next one will be. */
+static uint64_t wake_due(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
+    struct cairn_srv_waiter *due = NULL;
+    uint64_t earliest_ms = UINT64_MAX;
+    {
+        CAIRN_HOLD(&waiters->lock);
+        if (waiters->locked.earliest_ms <= now_ms) due = take_due(waiters, now_ms);
+        earliest_ms = waiters->locked.earliest_ms;
     }
-    return NULL;
+    wake_all(due);
+    return earliest_ms;
+}
+
+static void wait_loop(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_waiters *waiters = owner;
+    uint64_t next_ms = UINT64_MAX;
+    while (cairn_thread_wait(thread, next_ms)) next_ms = wake_due(waiters, cairn_mono_ms());
+    (void)wake_due(waiters, UINT64_MAX);
 }
 
 enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret, struct cairn_error *err) {
     struct cairn_srv_waiters *waiters = calloc(1, sizeof(*waiters));
     if (!waiters) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for waiting requests");
     cairn_lock_init(&waiters->lock, CAIRN_LOCK_server_waiters);
-    cairn_condition_init(&waiters->work);
     waiters->locked.earliest_ms = UINT64_MAX;
-    if (pthread_create(&waiters->thread, NULL, wait_loop, waiters)) {
-        free(waiters);
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no thread for waiting requests");
-    }
-    *ret = waiters;
-    return CAIRN_OK;
+    waiters->thread =
+        (struct cairn_thread){.name = "cairn-waiters", .run = wait_loop, .owner = waiters};
+    enum cairn_code code = cairn_thread_start(&waiters->thread, err);
+    if (code)
+        cairn_srv_waiters_free(waiters);
+    else
+        *ret = waiters;
+    return code;
 }
 
 uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters) {
@@ -129,7 +129,7 @@ static bool park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *wai
     waiters->locked.buckets[bucket].first = waiter;
     if (waiter->wake_ms < waiters->locked.earliest_ms) {
         waiters->locked.earliest_ms = waiter->wake_ms;
-        cairn_condition_signal(&waiters->work);
+        cairn_thread_wake(&waiters->thread); /* under the lock: the thread has not ended yet */
     }
     return true;
 }
@@ -177,17 +177,14 @@ void cairn_srv_waiters_tell_version(struct cairn_srv_waiters *waiters,
 void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters) {
     {
         CAIRN_HOLD(&waiters->lock);
-        if (waiters->locked.stopping) return;
         waiters->locked.stopping = true;
-        cairn_condition_signal(&waiters->work);
     }
-    pthread_join(waiters->thread, NULL);
+    cairn_thread_stop(&waiters->thread);
 }
 
 void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters) {
     if (!waiters) return;
     cairn_srv_waiters_stop(waiters);
-    cairn_condition_release(&waiters->work);
     cairn_lock_release(&waiters->lock);
     free(waiters);
 }

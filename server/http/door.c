@@ -82,10 +82,11 @@ static bool wait_for_room(struct cairn_srv_http *http) {
     return true;
 }
 
-static void *door_main(void *argument) {
-    struct cairn_srv_http *http = argument;
+/* It waits for callers, in poll, so what stops it is an eventfd and not the bell of its thread. */
+static void door_loop(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_http *http = owner;
     uint64_t say_ms = 0;
-    pthread_setname_np(pthread_self(), "cairn-door");
+    (void)thread;
     while (wait_for_room(http) && stay(http, true, -1)) {
         int fd = -1;
         struct cairn_error error = {0};
@@ -99,25 +100,21 @@ static void *door_main(void *argument) {
         }
         (void)stay(http, false, CAIRN_NET_ACCEPT_PAUSE_MS);
     }
-    return NULL;
 }
 
 enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http, struct cairn_error *err) {
     http->door_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (http->door_wake_fd < 0) return cairn_fail_errno(err, "an eventfd");
-    if (pthread_create(&http->door_thread, NULL, door_main, http))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no thread that accepts connections");
-    http->door_is_open = true;
-    return CAIRN_OK;
+    http->door_thread =
+        (struct cairn_thread){.name = "cairn-door", .run = door_loop, .owner = http};
+    return cairn_thread_start(&http->door_thread, err);
 }
 
 void cairn_srv_door_close(struct cairn_srv_http *http) {
     CAIRN_ASSERT(http->stopping);
-    if (http->door_is_open) {
-        (void)eventfd_write(http->door_wake_fd, 1);
-        pthread_join(http->door_thread, NULL);
-    }
-    if (http->door_wake_fd >= 0) close(http->door_wake_fd);
-    http->door_is_open = false;
+    if (http->door_wake_fd < 0) return;
+    (void)eventfd_write(http->door_wake_fd, 1);
+    cairn_thread_stop(&http->door_thread);
+    close(http->door_wake_fd);
     http->door_wake_fd = -1;
 }

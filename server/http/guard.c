@@ -166,43 +166,34 @@ void cairn_srv_guard_notify(void *cls, struct MHD_Connection *connection, void *
     if (what == MHD_CONNECTION_NOTIFY_CLOSED && *socket_context) take_out(http, *socket_context);
 }
 
-static void *guard_loop(void *argument) {
-    struct cairn_srv_http *http = argument;
-    pthread_setname_np(pthread_self(), "cairn-guard");
-    for (;;) {
-        size_t count = 0;
+static size_t reset_overdue(struct cairn_srv_http *http) {
+    size_t count = 0;
+    CAIRN_HOLD(&http->lock);
+    uint64_t now_ms = cairn_mono_ms();
+    for (struct cairn_srv_guard *one = http->locked.guards; one; one = one->next) {
+        if (one->deadline_ms > now_ms) continue;
+        cairn_srv_guard_reset(http, one);
+        count++;
+    }
+    return count;
+}
+
+static void guard_loop(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_http *http = owner;
+    do {
         cairn_srv_nodes_awake(http->server);
         cairn_srv_places_look(http->server->places);
-        {
-            CAIRN_HOLD(&http->lock);
-            if (http->locked.stopping) return NULL;
-            uint64_t now_ms = cairn_mono_ms();
-            for (struct cairn_srv_guard *one = http->locked.guards; one; one = one->next) {
-                if (one->deadline_ms > now_ms) continue;
-                cairn_srv_guard_reset(http, one);
-                count++;
-            }
-            if (!count)
-                (void)cairn_condition_wait(&http->work, &http->lock, now_ms + LOOK_EVERY_MS);
-        }
+        size_t count = reset_overdue(http);
         if (count) cairn_log(DEBUG, "http.cut", "connections=%zu", count);
-    }
+    } while (cairn_thread_wait(thread, cairn_mono_ms() + LOOK_EVERY_MS));
 }
 
 enum cairn_code cairn_srv_guard_start(struct cairn_srv_http *http, struct cairn_error *err) {
-    if (pthread_create(&http->guard_thread, NULL, guard_loop, http))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no thread for deadlines");
-    http->guarded = true;
-    return CAIRN_OK;
+    http->guard_thread =
+        (struct cairn_thread){.name = "cairn-guard", .run = guard_loop, .owner = http};
+    return cairn_thread_start(&http->guard_thread, err);
 }
 
 void cairn_srv_guard_stop(struct cairn_srv_http *http) {
-    if (!http->guarded) return;
-    {
-        CAIRN_HOLD(&http->lock);
-        http->locked.stopping = true;
-        cairn_condition_signal(&http->work);
-    }
-    pthread_join(http->guard_thread, NULL);
-    http->guarded = false;
+    cairn_thread_stop(&http->guard_thread);
 }

@@ -274,7 +274,6 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     http->locked.idle_end = &http->locked.idle;
     cairn_srv_site_learn(http);
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
-    cairn_condition_init(&http->work);
     enum cairn_code code =
         cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
     if (!code) code = cairn_srv_guard_start(http, err);
@@ -309,7 +308,6 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     if (http->daemon) MHD_stop_daemon(http->daemon);
     cairn_srv_guard_stop(http);
     if (http->listen_fd >= 0) close(http->listen_fd);
-    cairn_condition_release(&http->work);
     cairn_lock_release(&http->lock);
     free(http);
 }

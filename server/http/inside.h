@@ -15,7 +15,7 @@
 #include <microhttpd.h>
 #include <stdarg.h>
 
-#include "common/lock.h"
+#include "common/thread.h"
 #include "server/handlers/request.h"
 #include "server/http/http.h"
 #include "server/pool.h"
@@ -71,20 +71,15 @@ struct cairn_srv_http {
     _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections; memory.c */
     _Atomic uint32_t answering;                      /* requests that came whole, until answered */
     char hostname[256];                              /* this machine's own name */
-    pthread_t guard_thread;
-    bool guarded;
-    pthread_t door_thread;
+    struct cairn_thread guard_thread, door_thread;
     int door_wake_fd; /* an eventfd: the door is to be closed */
-    bool door_is_open;
     uint32_t connections_max;
     _Atomic uint32_t connections; /* that were handed to the library and have not ended */
     struct cairn_lock lock;
-    struct cairn_condition work;
     struct {
         struct cairn_srv_guard *guards;
         struct cairn_srv_guard *idle, **idle_end;
         struct cairn_srv_peer *peers[CAIRN_SRV_PEER_BUCKETS];
-        bool stopping;
     } locked;
 };
 
