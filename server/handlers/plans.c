@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
+#include "common/array.h"
 #include "common/encode.h"
 #include "common/utf8.h"
 #include "plan/holdings.h"
@@ -84,13 +85,8 @@ static enum cairn_code add_span(struct plan *plan, uint32_t shard, uint64_t begi
         last->end = cairn_max_u64(last->end, end);
         return CAIRN_OK;
     }
-    if (plan->span_count == plan->span_capacity) {
-        size_t capacity = plan->span_capacity ? plan->span_capacity * 2 : 64;
-        struct span *grown = realloc(plan->spans, capacity * sizeof(*grown));
-        if (!grown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a plan");
-        plan->spans = grown;
-        plan->span_capacity = capacity;
-    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(plan->spans, plan->span_count, plan->span_capacity, PIECES_MAX,
+                               "pieces of a plan", err));
     plan->spans[plan->span_count++] = (struct span){shard, begin, end};
     return CAIRN_OK;
 }

@@ -11,6 +11,7 @@
 
 #include "api/manifest.h"
 #include "api/table.h"
+#include "common/array.h"
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/hash.h"
@@ -28,6 +29,9 @@
 #include "server/jobs/replicas.h"
 #include "server/waiters.h"
 
+/* A manifest of far fewer shards is above CAIRN_MANIFEST_BYTES_MAX, which ends its version. */
+#define SHARDS_MAX (CAIRN_MANIFEST_BYTES_MAX / 8)
+
 struct rank_table {
     uint32_t rank;
     uint8_t digest[32];
@@ -42,7 +46,7 @@ struct work {
     struct cairn_manifest manifest;
     struct cairn_buf text; /* of the manifest */
     char **nodes;          /* by shard: who registered it */
-    size_t shard_capacity;
+    size_t shard_capacity, node_capacity;
     struct cairn_buf checksums;
     struct rank_table *tables; /* by rank */
     size_t table_count;
@@ -71,24 +75,14 @@ static void release_work(struct work *work) {
 
 /* ---- reading the rows ---- */
 
-static enum cairn_code make_room(struct work *work, struct cairn_error *err) {
-    struct cairn_manifest *manifest = &work->manifest;
-    if (manifest->shard_count < work->shard_capacity) return CAIRN_OK;
-    size_t wanted = work->shard_capacity ? 2 * work->shard_capacity : 64;
-    void *shards = reallocarray(manifest->shards, wanted, sizeof(*manifest->shards));
-    if (shards) manifest->shards = shards;
-    void *nodes = shards ? reallocarray(work->nodes, wanted, sizeof(*work->nodes)) : NULL;
-    if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
-    work->nodes = nodes;
-    work->shard_capacity = wanted;
-    return CAIRN_OK;
-}
-
 static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_row *row,
                                  struct cairn_error *err) {
     struct work *work = argument;
     struct cairn_manifest *manifest = &work->manifest;
-    CAIRN_TRY(make_room(work, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(manifest->shards, manifest->shard_count, work->shard_capacity,
+                               SHARDS_MAX, "shards", err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(work->nodes, manifest->shard_count, work->node_capacity, SHARDS_MAX,
+                               "nodes of shards", err));
     struct cairn_manifest_shard shard = {.name = strdup(row->name),
                                          .rank = (uint32_t)row->rank,
                                          .size_bytes = row->size,
