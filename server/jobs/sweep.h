@@ -2,7 +2,7 @@
 /*
  * sweep: what falls due by time: silent nodes, the trash, objects of ended versions, old rows.
  *
- * Why:     a save whose node is gone must end, and what nobody refers to must go, without a request.
+ * Why:     a save whose node is gone must end, and unused objects must go, without a request.
  * Promise: 1   a version that cannot be swept keeps no other one from being swept.
  *          2   no object of a version is deleted before the generation was raised or compared in
  *              this round (Q35).

@@ -60,7 +60,7 @@ static bool whole(const struct cairn_buf *reply) {
 
 /* Number of bytes; 0 at the end; -1 when nothing came in time. */
 static ssize_t append_next(struct cairn_raw *raw, uint64_t deadline_ms, struct cairn_buf *ret) {
-    char piece[4096];
+    char piece[64 * 1024];
     if (!readable(raw, deadline_ms)) return -1;
     ssize_t got = recv(raw->fd, piece, sizeof(piece), 0);
     if (got <= 0) return 0;
@@ -96,5 +96,5 @@ int cairn_raw_ask(uint16_t port, const void *request, size_t size, struct cairn_
     CAIRN_AUTO(raw) raw = {0};
     if (!cairn_raw_open(&raw, port)) return -1;
     (void)cairn_raw_send(&raw, request, size);
-    return cairn_raw_reply(&raw, 5000, ret);
+    return cairn_raw_reply(&raw, 30000, ret);
 }
