@@ -81,7 +81,7 @@ static struct cairn_srv_held *find(struct cairn_srv_cache *cache, const char *ke
     return held;
 }
 
-/* Keep what was loaded, or take what somebody else kept meanwhile. */
+/* Keeps what was loaded, or takes what another thread has kept meanwhile. */
 static struct cairn_srv_held *keep(struct cairn_srv_cache *cache, struct cairn_srv_held *fresh) {
     struct cairn_srv_held *known = find(cache, fresh->key);
     if (known) {
@@ -109,7 +109,7 @@ void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held)
 
 /* ---- loading ---- */
 
-void cairn_srv_read_tell_again(const char *key, const struct cairn_error *why) {
+void cairn_srv_read_log_retry(const char *key, const struct cairn_error *why) {
     cairn_log(WARN, "read.again", "key=%s cause=\"%s\"", key, why->message);
 }
 
@@ -151,7 +151,7 @@ static enum cairn_code load(struct cairn_store_worker *worker,
     struct cairn_srv_held *held = calloc(1, sizeof(*held));
     if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
     (void)cairn_text_copy(held->key, sizeof(held->key), key);
-    struct cairn_document_source source = cairn_store_documents(worker, cairn_srv_read_tell_again);
+    struct cairn_document_source source = cairn_store_documents(worker, cairn_srv_read_log_retry);
     enum cairn_code code = is_layout ? load_layout(&source, version, held, err)
                                      : load_manifest(&source, version, held, err);
     if (code) {

@@ -8,7 +8,7 @@
  *              transaction kept, and its checksums' the one that the manifest names; a missing or
  *              different one is CAIRN_CORRUPT naming run and step.
  *          2   what was handed out stays until it is given back, also when the cache forgets it.
- * Limits:  64 entries and 512 MiB that nobody holds.
+ * Limits:  64 entries and 512 MiB that are not held.
  * Threads: locked by server_cache; what is handed out is immutable.
  * Next:    server/handlers/reads.c, server/handlers/stream.c.
  */
@@ -46,5 +46,5 @@ enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_st
                                        struct cairn_srv_held **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* What came wrong is read once more (S17). */
-void cairn_srv_read_tell_again(const char *key, const struct cairn_error *why);
+void cairn_srv_read_log_retry(const char *key, const struct cairn_error *why);
 void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held); /* NULL is fine */

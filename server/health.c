@@ -58,8 +58,8 @@ static enum cairn_code look_at_catalog(struct cairn_srv *server, struct cairn_er
     return cairn_fail(err, CAIRN_CORRUPT, "a row that was just committed is not there");
 }
 
-static enum cairn_code ask_store(struct cairn_store_worker *worker,
-                                 struct cairn_store_request *request, struct cairn_error *err) {
+static enum cairn_code store_request(struct cairn_store_worker *worker,
+                                     struct cairn_store_request *request, struct cairn_error *err) {
     request->deadline_ms = cairn_mono_ms() + REQUEST_MS;
     return cairn_store_perform(worker, request, err);
 }
@@ -91,11 +91,11 @@ static enum cairn_code look_at_store(struct cairn_store_worker *worker, struct c
         .op = CAIRN_STORE_PUT, .key = health.text, .body = {text, (size_t)size}};
     struct cairn_store_request get = {
         .op = CAIRN_STORE_GET, .key = health.text, .length = (uint64_t)size, .into = back};
-    enum cairn_code code = ask_store(worker, &head, err);
+    enum cairn_code code = store_request(worker, &head, err);
     if (code) return within_store(worker, "its .cairn/store.json cannot be read", code, err);
-    code = ask_store(worker, &put, err);
+    code = store_request(worker, &put, err);
     if (code) return within_store(worker, "it cannot be written", code, err);
-    code = ask_store(worker, &get, err);
+    code = store_request(worker, &get, err);
     if (code) return within_store(worker, "it cannot be read", code, err);
     if (!strncmp(back, text, 26)) return CAIRN_OK;
     code = cairn_fail(err, CAIRN_CORRUPT, "what was just put into it comes back changed");
@@ -168,7 +168,7 @@ void cairn_srv_health_free(struct cairn_srv_health *health) {
 
 /* ---- what is answered ---- */
 
-static void tell(const struct look *found, uint64_t late_ms, struct cairn_srv_found *ret) {
+static void describe(const struct look *found, uint64_t late_ms, struct cairn_srv_found *ret) {
     ret->age_ms = cairn_mono_ms() - found->at_ms;
     ret->ok = !found->code && ret->age_ms <= late_ms;
     (void)cairn_text_copy(ret->text, sizeof(ret->text), found->code ? found->why.message : "ok");
@@ -177,8 +177,8 @@ static void tell(const struct look *found, uint64_t late_ms, struct cairn_srv_fo
              ret->age_ms / 1000);
 }
 
-void cairn_srv_health_ask(struct cairn_srv *server, struct cairn_store_worker *worker,
-                          struct cairn_srv_found ret[CAIRN_SRV_CHECKS]) {
+void cairn_srv_health_last(struct cairn_srv *server, struct cairn_store_worker *worker,
+                           struct cairn_srv_found ret[CAIRN_SRV_CHECKS]) {
     for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
         struct look found = {0};
         if (server->health) {
@@ -188,6 +188,6 @@ void cairn_srv_health_ask(struct cairn_srv *server, struct cairn_store_worker *w
             found.code = look(server, worker, (enum cairn_srv_check)i, &found.why);
             found.at_ms = cairn_mono_ms();
         }
-        tell(&found, server->settings->check_interval_ms + LATE_MS, &ret[i]);
+        describe(&found, server->settings->check_interval_ms + LATE_MS, &ret[i]);
     }
 }

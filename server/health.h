@@ -2,12 +2,12 @@
 /*
  * health: can catalog and store really be written and read now?
  *
- * Why:     a full disk, a read-only mount and an I/O error let every question through that asks for
- *          nothing new; the server called itself ready while no save could be committed.
+ * Why:     a full disk, a read-only mount and an I/O error let every read through; the server
+ *          called itself ready while no save could be committed.
  * Promise: 1    what is said is of a row that was committed and read back, and of an object that
  *              was put and read back, both made for this; the store's own store.json comes first,
  *              so that nothing is written where a mount is gone.
- *          2    who asks waits for no disk and no store: the answer is the last look's, with its
+ *          2    a caller waits for no disk and no store: the answer is the last look's, with its
  *              age; a look that does not end is a failure once it is late.
  * Limits:  one look at a time, one each setting check-interval, requests of at most 5 s.
  * Threads: one of its own; locked by server_health.
@@ -29,5 +29,5 @@ enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_health_free(struct cairn_srv_health *health); /* NULL is fine */
 /* What the last looks found. Without a thread (server->health is NULL) it looks now, by worker. */
-void cairn_srv_health_ask(struct cairn_srv *server, struct cairn_store_worker *worker,
-                          struct cairn_srv_found ret[CAIRN_SRV_CHECKS]);
+void cairn_srv_health_last(struct cairn_srv *server, struct cairn_store_worker *worker,
+                           struct cairn_srv_found ret[CAIRN_SRV_CHECKS]);

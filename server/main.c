@@ -95,7 +95,7 @@ static enum cairn_code announce(const struct cairn_srv *server, uint16_t port,
     return cairn_file_replace(server->settings->port_file, cairn_view_of(text), 0644, err);
 }
 
-/* Nobody comes in and who waits is told so; answers that have begun end within http_drain. */
+/* No connection is accepted, parked requests get 503; answers that have begun have http_drain. */
 static void drain(struct cairn_srv *server, const sigset_t *signals) {
     const struct timespec look = {.tv_nsec = DRAIN_LOOK_MS * 1000000L};
     uint64_t until_ms = cairn_mono_ms() + server->settings->http_drain_ms;

@@ -15,7 +15,7 @@
 #define NODES_MAX 65536
 #define STRANGERS_MAX 1024
 #define ROW_EVERY_MS 60000
-#define TWINS_TOLD_MS 60000
+#define TWINS_LOG_MS 60000
 
 struct node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
@@ -30,8 +30,8 @@ struct node {
     uint32_t row_crc32c; /* of what the row says of the uploader */
     bool left;           /* it said good-bye: nothing of it is waited for until it is heard again */
     size_t version_count;
-    struct cairn_srv_told *told; /* owned */
-    size_t told_count;
+    struct cairn_srv_run_report *reports; /* owned */
+    size_t report_count;
     struct node *next;
 };
 #define BUCKETS 4096
@@ -63,7 +63,7 @@ void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
             struct node *node = nodes->locked.buckets[i];
             nodes->locked.buckets[i] = node->next;
             free(node->uploader);
-            free(node->told);
+            free(node->reports);
             free(node);
         }
     }
@@ -102,7 +102,7 @@ static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
     *at = node->next;
     unlink_kind(nodes, node);
     free(node->uploader);
-    free(node->told);
+    free(node->reports);
     free(node);
 }
 
@@ -115,7 +115,7 @@ static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms
     return true;
 }
 
-/* Who was known stays so. */
+/* A known node stays known. */
 static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, bool known,
                               uint64_t now_ms) {
     struct node *node = find_node(nodes, name);
@@ -141,11 +141,11 @@ static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, b
 static bool is_twin(struct node *node, const char *uuid, uint64_t now_ms) {
     if (!uuid[0] || !strcmp(uuid, node->uuid)) return false;
     bool back = !strcmp(uuid, node->uuid_before);
-    bool told = node->twins_ms && now_ms - node->twins_ms < TWINS_TOLD_MS;
+    bool logged = node->twins_ms && now_ms - node->twins_ms < TWINS_LOG_MS;
     memcpy(node->uuid_before, node->uuid, sizeof(node->uuid));
     (void)cairn_text_copy(node->uuid, sizeof(node->uuid), uuid);
     if (back) node->twins_ms = now_ms;
-    return back && !told;
+    return back && !logged;
 }
 
 static bool is_run(const struct cairn_run_name *one, const struct cairn_run_name *other) {
@@ -169,7 +169,7 @@ static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat
 }
 
 bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *beat) {
-    struct cairn_srv_told *old = NULL;
+    struct cairn_srv_run_report *old = NULL;
     bool write_row = false, twins = false;
     {
         CAIRN_HOLD(&server->nodes->lock);
@@ -182,9 +182,9 @@ bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *
         node->heard_ms = now_ms;
         node->left = beat->leaving;
         node->version_count = beat->version_count;
-        old = node->told;
-        node->told = CAIRN_TAKE(beat->take_told);
-        node->told_count = beat->told_count;
+        old = node->reports;
+        node->reports = CAIRN_TAKE(beat->take_reports);
+        node->report_count = beat->report_count;
         unlink_kind(server->nodes, node);
         link_kind(server->nodes, node, node->known);
     }
@@ -199,7 +199,7 @@ bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *
 
 /* False: in none, or not heard for a while. The lock is held. */
 static bool describe(const struct node *node, uint64_t now_ms, char *ret, size_t capacity) {
-    bool twins = node->twins_ms && now_ms - node->twins_ms < TWINS_TOLD_MS;
+    bool twins = node->twins_ms && now_ms - node->twins_ms < TWINS_LOG_MS;
     ret[0] = '\0';
     if (node->left || now_ms - node->heard_ms >= CAIRN_SRV_SILENT_MS) return false;
     if (!twins && !node->trouble[0]) return false;
@@ -329,8 +329,8 @@ bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
         CAIRN_HOLD(&server->nodes->lock);
         const struct node *node = find_node(server->nodes, name);
         left = node && node->left;
-        for (size_t i = 0; node && i < node->told_count; i++) {
-            if (is_run(&node->told[i].run, run)) unsent += node->told[i].unsent;
+        for (size_t i = 0; node && i < node->report_count; i++) {
+            if (is_run(&node->reports[i].run, run)) unsent += node->reports[i].unsent;
         }
         if (node) heard_ms = node->heard_ms;
     }
@@ -344,8 +344,8 @@ bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
                            const struct cairn_run_name *run, uint64_t attempt) {
     CAIRN_HOLD(&server->nodes->lock);
     const struct node *node = find_node(server->nodes, name);
-    for (size_t i = 0; node && !node->left && i < node->told_count; i++) {
-        if (node->told[i].attempt == attempt && is_run(&node->told[i].run, run)) return true;
+    for (size_t i = 0; node && !node->left && i < node->report_count; i++) {
+        if (node->reports[i].attempt == attempt && is_run(&node->reports[i].run, run)) return true;
     }
     return false;
 }

@@ -2,19 +2,19 @@
 /*
  * nodes: what heartbeats said, and which nodes are worth waiting for.
  *
- * Why:     a resume must not throw away what a node has staged and not yet told (Q3), and a save
- *          must not stay open for a node that is gone (Q26).
+ * Why:     a resume must not throw away what a node has staged and not reported yet (Q3), and a
+ *          save must not stay open for a node that is gone (Q26).
  * Promise: 1   a node counts as silent since its last heartbeat, or since this server listens (it
  *              started, or went on after a pause), whichever is later; one that never sent a
  *              heartbeat in the catalog's life is no uploader and is never waited for.
- *          2   "sent all" is believed only from a heartbeat that came after the asking moment.
+ *          2   "sent all" counts only from a heartbeat that arrived after the attempt call.
  *          3   a node that proves nothing (no grant of ours, no row) is a stranger: it takes no row
  *              and keeps no known node out. Where a table is full the node that is silent for
  *              longest goes, and where none is silent the newcomer is not taken.
  *          4   two uploaders that take turns under one name are noticed by their uuids.
  * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs a node.
  * Threads: locked by server_nodes.
- * Next:    server/handlers/nodes.c hears them; server/handlers/attempts.c, server/jobs/sweep.c ask.
+ * Next:    server/handlers/nodes.c writes; server/handlers/attempts.c, server/jobs/sweep.c read.
  */
 #pragma once
 
@@ -27,15 +27,15 @@ enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes); /* NULL is fine */
 /* What one node said about one run. */
-struct cairn_srv_told {
+struct cairn_srv_run_report {
     struct cairn_run_name run;
     uint64_t attempt, unsent;
 };
 struct cairn_srv_heartbeat {
     const char *node;
-    struct cairn_view uploader;       /* what the row says of it: JSON */
-    struct cairn_srv_told *take_told; /* owned; NULL afterwards when it was taken */
-    size_t told_count, version_count;
+    struct cairn_view uploader;                /* what the row says of it: JSON */
+    struct cairn_srv_run_report *take_reports; /* owned; NULL afterwards when it was taken */
+    size_t report_count, version_count;
     const char *uuid;    /* of the uploader; "" when it says none */
     const char *trouble; /* what it says is wrong; "" */
     bool known;          /* it has shown a grant of ours, or has a row */

@@ -72,7 +72,7 @@ static bool borrow(struct cairn_srv_places *places) {
     return false;
 }
 
-/* places.h#2: whoever has lent a place comes first. */
+/* places.h#2: owners that have lent a place come first. */
 static void serve_waiting(struct cairn_srv_places *places) {
     for (struct cairn_srv_place *first; (first = places->locked.waiting);) {
         if (places->locked.held == places->capacity && !borrow(places)) return;

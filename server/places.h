@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * places: who may hold the memory of a read now, and who waits for it.
+ * places: which reads may hold memory now, and which wait for it.
  *
  * Why:     reads through the server are bounded in memory, not in number: more readers than places
- *          take turns, and a reader that takes nothing keeps nobody else out (stream.h#3).
+ *          take turns, and one that takes nothing keeps no other out (stream.h#3).
  * Promise: 1    no more places are held at once than there are.
- *          2    a holder that lends its place gets one back, in the order of asking, before any
- *               newcomer does.
+ *          2    a holder that lends its place gets one back, in the order of want(), before
+ *               any newcomer does.
  *          3    got() is called exactly once for each want() that the owner does not take back by
  *               leave(), and never after leave() has returned.
  * Limits:  as many holders as settings say; who waits is bounded by connections.
@@ -19,8 +19,8 @@
 
 struct cairn_srv_places;
 struct cairn_srv_place {
-    /* Somebody else needs it: if the owner can do without for now, free what it stands for and
-     * return true. */
+    /* Another reader needs it: an owner that can do without for now frees its memory and returns
+     * true. */
     bool (*lend)(struct cairn_srv_place *place);
     void (*got)(struct cairn_srv_place *place); /* after want(): it is held again */
     struct cairn_srv_place *next, **at;         /* of places.c */
@@ -29,8 +29,8 @@ struct cairn_srv_place {
 
 enum cairn_code cairn_srv_places_new(size_t capacity, struct cairn_srv_places **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_places_free(struct cairn_srv_places *places); /* NULL is fine; nobody holds one */
-/* A newcomer's: false when all are held and nobody lends one, or others wait already. */
+void cairn_srv_places_free(struct cairn_srv_places *places); /* NULL is fine; none is held */
+/* A newcomer's: false when all are held and no holder lends one, or others wait already. */
 bool cairn_srv_places_take(struct cairn_srv_places *places,
                            struct cairn_srv_place *place) CAIRN_MUST_USE;
 /* An owner that has lent its place needs one again: true when it was not lent after all; otherwise

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clocks that rules of time ask, and the freeze of a whole catalog; see server.h. */
+/* The clocks that rules of time read, and the freeze of a whole catalog; see server.h. */
 #include "server/server.h"
 
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
  * Why:     no globals; who needs the store or the catalog is handed this.
  * Promise: 1   fields are set before the first request and not changed after it, but for the
  *              atomic ones.
- *          2   every rule of time asks the injected clock; only threads that wait ask the system's.
+ *          2   rules of time read the injected clock; only threads that wait read the system's.
  *          3   frozen never goes back while the process lives; it is the whole catalog that is
  *              behind its store (Q36). A single run is frozen by a row: jobs/freeze.h.
  * Limits:  one store, one catalog.
@@ -39,7 +39,7 @@ struct cairn_srv {
     struct cairn_srv_catalog *catalog;
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
-    uint64_t generation;             /* of this start: what uploaders are told (Q19) */
+    uint64_t generation;             /* of this start; in answers to uploaders (Q19) */
     _Atomic uint64_t listening_ms;   /* clock's mono: since when it has heard what was sent */
     struct cairn_srv_pool *requests; /* handlers of what changes something */
     struct cairn_srv_pool *looks;    /* handlers of GET and HEAD: no change is in their way */
@@ -48,7 +48,7 @@ struct cairn_srv {
     struct cairn_srv_nodes *nodes;
     struct cairn_srv_cache *cache;
     struct cairn_srv_jobs *jobs;   /* commits and sweeps */
-    struct cairn_srv_sweep *sweep; /* what the sweeping thread remembers; nobody else reads it */
+    struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
     char taker[CAIRN_UUID_TEXT_BYTES]; /* this life, in the numbers of generations that it takes */
@@ -57,8 +57,8 @@ struct cairn_srv {
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs;    /* rows of frozen_runs */
     struct cairn_srv_places *places; /* of shards that are being read */
-    struct cairn_srv_health *health; /* NULL: nobody looks now and then (tests) */
-    _Atomic bool copies_owed;        /* some attempt's, perhaps; true at the start (Q5) */
+    struct cairn_srv_health *health; /* NULL: no thread checks now and then (tests) */
+    _Atomic bool copies_missing;     /* some attempt's, perhaps; true at the start (Q5) */
 };
 
 /* Q36: all of the catalog is older than the store. Logged once. One run: jobs/freeze.h. */

@@ -140,7 +140,7 @@ void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_
     if (!park(waiters, waiter)) waiter->wake(waiter);
 }
 
-void cairn_srv_waiters_tell(struct cairn_srv_waiters *waiters, const char *text) {
+void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text) {
     uint64_t key = cairn_srv_key_of(text);
     struct cairn_srv_waiter *woken = NULL;
     {
@@ -160,18 +160,18 @@ void cairn_srv_waiters_tell(struct cairn_srv_waiters *waiters, const char *text)
     wake_all(woken);
 }
 
-void cairn_srv_waiters_tell_run(struct cairn_srv_waiters *waiters,
+void cairn_srv_waiters_wake_run(struct cairn_srv_waiters *waiters,
                                 const struct cairn_run_name *name) {
     char text[RUN_TEXT_BYTES];
     run_text(name, text);
-    cairn_srv_waiters_tell(waiters, text);
+    cairn_srv_waiters_wake(waiters, text);
 }
 
-void cairn_srv_waiters_tell_version(struct cairn_srv_waiters *waiters,
+void cairn_srv_waiters_wake_version(struct cairn_srv_waiters *waiters,
                                     const struct cairn_version_id *id,
                                     const struct cairn_run_name *name) {
-    cairn_srv_waiters_tell(waiters, id->text);
-    cairn_srv_waiters_tell_run(waiters, name);
+    cairn_srv_waiters_wake(waiters, id->text);
+    cairn_srv_waiters_wake_run(waiters, name);
 }
 
 void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters) {

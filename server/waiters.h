@@ -4,12 +4,12 @@
  *
  * Why:     a thousand clients wait for one commit; they are parked and woken by its change, or by
  *          their deadline, whichever comes first.
- * Promise: 1   a change that is told after look() was called wakes whoever parks with that look's
- *              answer, also when the change came before the parking.
- *          2   a parked waiter's wake() is called exactly once, on the thread that told, or on the
- *              waiters' own thread at its deadline or at stop.
- *          3   nobody stays for longer than CAIRN_WAIT_MS_MAX, since a suspended connection notices
- *              nothing.
+ * Promise: 1   a change after look() wakes every waiter that parks with that look's answer, also
+ *              when the change came before the parking.
+ *          2   a parked waiter's wake() is called exactly once, on the thread that changed its key,
+ *              or on the waiters' own thread at its deadline or at stop.
+ *          3   no waiter stays for longer than CAIRN_WAIT_MS_MAX, since a suspended connection does
+ *              not notice that its peer is gone.
  * Limits:  bounded by the connections that may be open.
  * Threads: any thread.
  * Next:    server/http/http.h.
@@ -34,13 +34,14 @@ enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,
 uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters);
 /* May call wake() before it returns. */
 void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter);
-void cairn_srv_waiters_tell(struct cairn_srv_waiters *waiters, const char *text);
-void cairn_srv_waiters_tell_run(struct cairn_srv_waiters *waiters,
+/* What the text names has changed. */
+void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text);
+void cairn_srv_waiters_wake_run(struct cairn_srv_waiters *waiters,
                                 const struct cairn_run_name *name);
-/* A version changed: whoever waits for it or for its run. After the transaction. */
-void cairn_srv_waiters_tell_version(struct cairn_srv_waiters *waiters,
+/* A version has changed: wakes those that wait for it or for its run. After the transaction. */
+void cairn_srv_waiters_wake_version(struct cairn_srv_waiters *waiters,
                                     const struct cairn_version_id *id,
                                     const struct cairn_run_name *name);
-/* Wakes everybody, and from now on whoever parks at once. */
+/* Wakes all waiters, and from now on each that parks. */
 void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters);
 void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters); /* stops; NULL is fine */

@@ -95,8 +95,9 @@ enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t 
                              SQL_I(state));
 }
 
-enum cairn_code cairn_srv_attempt_copy_owed(struct cairn_srv_tx *tx, bool *ret_found,
-                                            struct cairn_run_name *ret, struct cairn_error *err) {
+enum cairn_code cairn_srv_attempt_copy_missing(struct cairn_srv_tx *tx, bool *ret_found,
+                                               struct cairn_run_name *ret,
+                                               struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_copy_owed)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));

@@ -40,9 +40,9 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
 enum cairn_srv_recorded { /* the record of an attempt, in the store */
-                          CAIRN_SRV_RECORD_OWED = 0,
+                          CAIRN_SRV_RECORD_MISSING = 0,
                           CAIRN_SRV_RECORD_THERE = 1,
-                          CAIRN_SRV_RECORD_COPY_OWED = 2 /* only its copy is not there yet */
+                          CAIRN_SRV_RECORD_COPY_MISSING = 2 /* only its copy is not there yet */
 };
 /* The oldest attempt of a run of which that is known. */
 enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
@@ -53,10 +53,10 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_attempt_set_recorded(struct cairn_srv_tx *tx, int64_t run_id,
                                                uint64_t number, enum cairn_srv_recorded state,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Some run with an attempt whose copy is owed. Reads all attempts. */
-enum cairn_code cairn_srv_attempt_copy_owed(struct cairn_srv_tx *tx, bool *ret_found,
-                                            struct cairn_run_name *ret,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Some run with an attempt whose copy is missing. Reads all attempts. */
+enum cairn_code cairn_srv_attempt_copy_missing(struct cairn_srv_tx *tx, bool *ret_found,
+                                               struct cairn_run_name *ret,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* Of all runs; only name, attempt and nonce are filled. */
 enum cairn_code cairn_srv_attempt_newest_recorded(struct cairn_srv_tx *tx, bool *ret_found,
                                                   struct cairn_attempt_record *ret,

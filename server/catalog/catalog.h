@@ -34,7 +34,7 @@ enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catal
 enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
                                               struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog); /* no caller may be inside */
-/* The schema's number: what --version and /version tell. */
+/* The schema's number, in --version and /version. */
 unsigned cairn_srv_catalog_schema(void);
 
 /* Run change() on the writing thread; a code other than CAIRN_OK undoes what it did. It must not

@@ -59,10 +59,10 @@ enum cairn_code cairn_srv_frozen_first(struct cairn_srv_tx *tx, bool *ret_found,
 
 /* ---- reconciles ---- */
 
-enum cairn_code cairn_srv_frozen_ask(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_frozen,
-                                     char ret_cause[CAIRN_SRV_CAUSE_BYTES],
-                                     char ret_note[CAIRN_SRV_CAUSE_BYTES],
-                                     struct cairn_error *err) {
+enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_frozen,
+                                         char ret_cause[CAIRN_SRV_CAUSE_BYTES],
+                                         char ret_note[CAIRN_SRV_CAUSE_BYTES],
+                                         struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(frozen_ask), SQL_I(run_id)));
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_note), SQL_I(run_id)));
@@ -84,16 +84,17 @@ enum cairn_code cairn_srv_frozen_drop(struct cairn_srv_tx *tx, int64_t run_id,
     return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_drop), SQL_I(run_id));
 }
 
-enum cairn_code cairn_srv_frozen_asked(struct cairn_srv_tx *tx,
-                                       struct cairn_srv_asked ret[CAIRN_SRV_ASKED_MAX],
-                                       size_t *ret_count, struct cairn_error *err) {
+enum cairn_code
+cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
+                          struct cairn_srv_reconcile_request ret[CAIRN_SRV_RECONCILES_MAX],
+                          size_t *ret_count, struct cairn_error *err) {
     *ret_count = 0;
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_asked)));
-    for (bool more = true; *ret_count < CAIRN_SRV_ASKED_MAX; ++*ret_count) {
+    for (bool more = true; *ret_count < CAIRN_SRV_RECONCILES_MAX; ++*ret_count) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
-        struct cairn_srv_asked *one = &ret[*ret_count];
+        struct cairn_srv_reconcile_request *one = &ret[*ret_count];
         struct cairn_run_name *name = &one->name;
         (void)cairn_text_copy(name->project, sizeof(name->project), cairn_srv_rows_text(&rows, 0));
         (void)cairn_text_copy(name->run, sizeof(name->run), cairn_srv_rows_text(&rows, 1));

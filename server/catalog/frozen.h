@@ -3,7 +3,7 @@
  * frozen: rows of runs of which the store knows more than the catalog, and of objects that a
  * reconcile has set aside.
  *
- * Why:     a run that is frozen stays so over restarts, until a reconcile has asked the store.
+ * Why:     a run that is frozen stays so over restarts, until a reconcile has read the store.
  * Promise: Q36  a run has one row at most; what is done in a run looks for it in its own
  *               transaction.
  * Limits:  causes and notes of CAIRN_SRV_CAUSE_BYTES.
@@ -18,7 +18,7 @@
 
 enum cairn_code cairn_srv_frozen_count(struct cairn_srv_tx *tx, uint64_t *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* asked: it is to be reconciled without anybody asking. *ret_made is false when it was frozen. */
+/* asked: its reconcile is requested with it. *ret_made is false when it was frozen already. */
 enum cairn_code cairn_srv_frozen_put(struct cairn_srv_tx *tx, int64_t run_id, const char *cause,
                                      int64_t wall_ms, bool asked, bool *ret_made,
                                      struct cairn_error *err) CAIRN_MUST_USE;
@@ -33,29 +33,30 @@ enum cairn_code cairn_srv_frozen_first(struct cairn_srv_tx *tx, bool *ret_found,
                                        struct cairn_run_name *ret,
                                        char ret_cause[CAIRN_SRV_CAUSE_BYTES],
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Somebody asks for its reconcile; *ret_frozen is false when it needs none. */
-enum cairn_code cairn_srv_frozen_ask(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_frozen,
-                                     char ret_cause[CAIRN_SRV_CAUSE_BYTES],
-                                     char ret_note[CAIRN_SRV_CAUSE_BYTES],
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Requests its reconcile; *ret_frozen is false when it needs none. */
+enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_frozen,
+                                         char ret_cause[CAIRN_SRV_CAUSE_BYTES],
+                                         char ret_note[CAIRN_SRV_CAUSE_BYTES],
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* How a reconcile goes, for people, and when it may read the store (catalog tick; 0: not known). */
 enum cairn_code cairn_srv_frozen_set_note(struct cairn_srv_tx *tx, int64_t run_id, const char *note,
                                           uint64_t due_tick,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_frozen_drop(struct cairn_srv_tx *tx, int64_t run_id,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Those whose reconcile was asked for, the longest frozen first. */
-#define CAIRN_SRV_ASKED_MAX 16
-struct cairn_srv_asked {
+/* Those whose reconcile was requested, the longest frozen first. */
+#define CAIRN_SRV_RECONCILES_MAX 16
+struct cairn_srv_reconcile_request {
     struct cairn_run_name name;
     int64_t run_id;
     uint64_t due_tick;
 };
-enum cairn_code cairn_srv_frozen_asked(struct cairn_srv_tx *tx,
-                                       struct cairn_srv_asked ret[CAIRN_SRV_ASKED_MAX],
-                                       size_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
+                          struct cairn_srv_reconcile_request ret[CAIRN_SRV_RECONCILES_MAX],
+                          size_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Objects of the store that a reconcile has set aside: they are no news any more. */
+/* Objects of the store that a reconcile has set aside: a comparison passes over them. */
 enum cairn_code cairn_srv_aside_there(struct cairn_srv_tx *tx, const char *key, bool *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_aside_put(struct cairn_srv_tx *tx, const char *key, const char *cause,

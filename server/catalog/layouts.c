@@ -108,7 +108,7 @@ enum cairn_code cairn_srv_layout_written_by(struct cairn_srv_tx *tx, int64_t run
     return cairn_srv_sql_found(tx, ret, err, SQL(layout_of_writer), SQL_I(run_id), SQL_T(version));
 }
 
-/* ---- what nobody refers to ---- */
+/* ---- unused layouts ---- */
 
 /* Rows are only touched when that changes. */
 static enum cairn_code mark_unused(struct cairn_srv_tx *tx, uint64_t tick,

@@ -52,7 +52,7 @@ enum cairn_code cairn_srv_layout_there(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_layout_swept(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_layout *layout, bool *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Its object may be there; nobody refers to it yet. */
+/* Its object may be there; no version refers to it yet. */
 enum cairn_code cairn_srv_layout_add(struct cairn_srv_tx *tx, const struct cairn_srv_layout *layout,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* A committed version refers to it. */
@@ -68,7 +68,7 @@ enum cairn_code cairn_srv_layout_written_by(struct cairn_srv_tx *tx, int64_t run
                                             struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Marks what is named by no version any more, drops unused tables, and lists the layouts that were
- * unused for unused_ms: from here on nobody refers to them. */
+ * unused for unused_ms: from here on no version refers to them. */
 enum cairn_code cairn_srv_layouts_retire(struct cairn_srv_tx *tx, uint64_t unused_ms,
                                          struct cairn_srv_layout ret[CAIRN_SRV_LAYOUTS_MAX],
                                          size_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;

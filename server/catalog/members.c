@@ -15,14 +15,14 @@ enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended
         return cairn_fail(err, CAIRN_INVALID, "/ranks must name 1 to %d ranks, /ended at most that",
                           CAIRN_SRV_RANKS_MAX);
     for (size_t i = 0; i < count; i++) {
-        struct cairn_msg_attempt_rank told = {0};
+        struct cairn_msg_attempt_rank msg = {0};
         char pointer[32];
         snprintf(pointer, sizeof(pointer), "/ranks/%zu", i);
-        CAIRN_TRY(cairn_msg_attempt_rank_read(json_array_get(ranks, i), pointer, &told, err));
-        if (told.rank >= world_size)
+        CAIRN_TRY(cairn_msg_attempt_rank_read(json_array_get(ranks, i), pointer, &msg, err));
+        if (msg.rank >= world_size)
             return cairn_fail(err, CAIRN_INVALID, "%s: rank %u of a world of %" PRIu64, pointer,
-                              told.rank, world_size);
-        if (!told.proc[0]) return cairn_fail(err, CAIRN_INVALID, "%s/proc is empty", pointer);
+                              msg.rank, world_size);
+        if (!msg.proc[0]) return cairn_fail(err, CAIRN_INVALID, "%s/proc is empty", pointer);
     }
     for (size_t i = 0; i < json_array_size(ended); i++) {
         const json_t *rank = json_array_get(ended, i);

@@ -3,12 +3,12 @@
  * members: which processes are the ranks of an attempt, and whom it takes in later.
  *
  * Why:     one job string used by two incarnations of a job would mix their bytes in one checkpoint
- *          (V2, V38); the processes are what tells them apart.
+ *          (V2, V38); their processes differ.
  * Promise: Q2   a known rank with another process is CAIRN_JOB_REUSED; the same again is no change.
  *          Q54  an unknown process is CAIRN_JOB_REUSED once a known one of the attempt was reported
  *               ended by its own node. Where all carry an incarnation that alone decides: the same
  *               one is taken whoever has ended, another one never.
- *          Q56  a version that needs a rank of which nothing can come any more is told apart.
+ *          Q56  a version that needs a rank of which nothing can come any more is named.
  * Limits:  65,536 ranks a call; an incarnation of 128 bytes. Without incarnations a process whose
  *          end nobody has reported yet counts as alive.
  * Threads: inside a transaction.
@@ -26,7 +26,7 @@
 enum cairn_srv_end {
     CAIRN_SRV_END_NONE,   /* as far as anybody knows it lives */
     CAIRN_SRV_END_SEEN,   /* its process has ended */
-    CAIRN_SRV_END_SETTLED /* and whatever its node holds of it was told */
+    CAIRN_SRV_END_SETTLED /* and its node has reported all that it held of it */
 };
 
 struct cairn_srv_joining {

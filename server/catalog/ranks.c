@@ -28,7 +28,7 @@ enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *versio
     CAIRN_TRY(
         cairn_srv_sql_open(tx, &rows, err, SQL(group_get), SQL_T(version), SQL_T(said->name)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
-    CAIRN_ASSERT(found); /* put in above, or by whoever was first */
+    CAIRN_ASSERT(found); /* put in above, or by an earlier begin */
     *ret_differs = strcmp(cairn_srv_rows_text(&rows, 0), said->digest) != 0;
     *ret_first = cairn_srv_rows_u64(&rows, 1);
     return CAIRN_OK;

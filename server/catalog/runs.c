@@ -99,8 +99,8 @@ enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_i
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_run_owes_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                          struct cairn_error *err) {
+enum cairn_code cairn_srv_run_misses_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                            struct cairn_error *err) {
     return cairn_srv_sql_found(tx, ret, err, SQL(run_owes_record), SQL_I(run_id));
 }
 

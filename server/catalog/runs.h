@@ -51,8 +51,8 @@ enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_i
                                           const char *nonce,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Q52: has the run a committed version that lacks its record? */
-enum cairn_code cairn_srv_run_owes_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_run_misses_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Q3 (a): has the run a version with all ranks sealed, or one whose record is being written? */
 enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;

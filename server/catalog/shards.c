@@ -29,21 +29,21 @@ enum cairn_code cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *versi
 static enum cairn_code compare_shard(const struct cairn_srv_rows *rows,
                                      const struct cairn_srv_shard_said *shard,
                                      struct cairn_error *err) {
-    if (cairn_srv_rows_u64(rows, 0) != shard->told.rank)
+    if (cairn_srv_rows_u64(rows, 0) != shard->msg.rank)
         return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                           "shard \"%s\" is rank %" PRIu64 "'s, not rank %" PRIu64 "'s",
-                          shard->told.name, cairn_srv_rows_u64(rows, 0), shard->told.rank);
-    if (cairn_srv_rows_u64(rows, 2) != shard->told.size)
+                          shard->msg.name, cairn_srv_rows_u64(rows, 0), shard->msg.rank);
+    if (cairn_srv_rows_u64(rows, 2) != shard->msg.size)
         return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                           "shard \"%s\" was said to have %" PRIu64 " bytes, now %" PRIu64,
-                          shard->told.name, cairn_srv_rows_u64(rows, 2), shard->told.size);
+                          shard->msg.name, cairn_srv_rows_u64(rows, 2), shard->msg.size);
     if (!cairn_srv_rows_i64(rows, 1)) return CAIRN_OK;
     struct cairn_view blocks = cairn_srv_rows_blob(rows, 4);
     if (cairn_srv_rows_u64(rows, 3) != shard->crc32c || blocks.size != shard->blocks.size ||
         (blocks.size && memcmp(blocks.data, shard->blocks.data, blocks.size)))
         return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                           "shard \"%s\" was registered with checksum %08x, now %08x",
-                          shard->told.name, (unsigned)cairn_srv_rows_u64(rows, 3), shard->crc32c);
+                          shard->msg.name, (unsigned)cairn_srv_rows_u64(rows, 3), shard->crc32c);
     return CAIRN_OK;
 }
 
@@ -81,28 +81,28 @@ static enum cairn_code register_shard(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_shard_said *shard,
                                       struct cairn_error *err) {
     const char *version = batch->version->id.text;
-    CAIRN_TRY(check_rank(batch, shard->told.rank, err));
+    CAIRN_TRY(check_rank(batch, shard->msg.rank, err));
     bool known = false;
     {
         CAIRN_AUTO(srv_rows) rows = {0};
         CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shard_get), SQL_T(version),
-                                     SQL_T(shard->told.name)));
+                                     SQL_T(shard->msg.name)));
         CAIRN_TRY(cairn_srv_rows_next(&rows, &known, err));
         if (known) CAIRN_TRY(compare_shard(&rows, shard, err));
     }
-    if (!known) CAIRN_TRY(stands_alone(tx, version, shard->told.name, err));
+    if (!known) CAIRN_TRY(stands_alone(tx, version, shard->msg.name, err));
     bool sealed = false;
-    CAIRN_TRY(cairn_srv_rank_sealed(tx, version, shard->told.rank, &sealed, err));
+    CAIRN_TRY(cairn_srv_rank_sealed(tx, version, shard->msg.rank, &sealed, err));
     if (!known && sealed)
         return cairn_fail(err, CAIRN_SHARD_CONFLICT,
-                          "shard \"%s\" is not in the seal of rank %" PRIu64, shard->told.name,
-                          shard->told.rank);
+                          "shard \"%s\" is not in the seal of rank %" PRIu64, shard->msg.name,
+                          shard->msg.rank);
     struct cairn_view blocks = cairn_buf_view(&shard->blocks);
     if (!blocks.data) blocks = CAIRN_VIEW("");
-    return cairn_srv_sql_run(
-        tx, NULL, err, SQL(shard_register), SQL_T(version), SQL_T(shard->told.name),
-        SQL_I(shard->told.rank), SQL_I(shard->told.size), SQL_I(shard->crc32c), SQL_B(blocks),
-        SQL_I(shard->told.part_bytes), SQL_T(shard->told.token), SQL_T(batch->node));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(shard_register), SQL_T(version),
+                             SQL_T(shard->msg.name), SQL_I(shard->msg.rank), SQL_I(shard->msg.size),
+                             SQL_I(shard->crc32c), SQL_B(blocks), SQL_I(shard->msg.part_bytes),
+                             SQL_T(shard->msg.token), SQL_T(batch->node));
 }
 
 /* ---- one seal ---- */
@@ -112,24 +112,24 @@ static enum cairn_code seal_shard(struct cairn_srv_tx *tx,
                                   const struct cairn_srv_seal_said *seal, const json_t *item,
                                   struct cairn_error *err) {
     struct cairn_srv_shard_said shard = {
-        .told = {.name = json_string_value(json_object_get(item, "name")),
-                 .rank = seal->told.rank,
-                 .size = (uint64_t)json_integer_value(json_object_get(item, "size"))}};
+        .msg = {.name = json_string_value(json_object_get(item, "name")),
+                .rank = seal->msg.rank,
+                .size = (uint64_t)json_integer_value(json_object_get(item, "size"))}};
     bool known = false;
     {
         CAIRN_AUTO(srv_rows) rows = {0};
         CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shard_get_seal),
-                                     SQL_T(batch->version->id.text), SQL_T(shard.told.name)));
+                                     SQL_T(batch->version->id.text), SQL_T(shard.msg.name)));
         CAIRN_TRY(cairn_srv_rows_next(&rows, &known, err));
         if (known) CAIRN_TRY(compare_shard(&rows, &shard, err));
         if (known && cairn_srv_rows_i64(&rows, 3))
             return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                               "the seal of rank %" PRIu64 " names shard \"%s\" twice",
-                              seal->told.rank, shard.told.name);
+                              seal->msg.rank, shard.msg.name);
     }
-    if (!known) CAIRN_TRY(stands_alone(tx, batch->version->id.text, shard.told.name, err));
+    if (!known) CAIRN_TRY(stands_alone(tx, batch->version->id.text, shard.msg.name, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(shard_seal), SQL_T(batch->version->id.text),
-                             SQL_T(shard.told.name), SQL_I(shard.told.rank), SQL_I(shard.told.size),
+                             SQL_T(shard.msg.name), SQL_I(shard.msg.rank), SQL_I(shard.msg.size),
                              SQL_T(batch->node));
 }
 
@@ -139,13 +139,13 @@ static enum cairn_code no_strangers(struct cairn_srv_tx *tx,
                                     struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shard_unsealed),
-                                 SQL_T(batch->version->id.text), SQL_I(seal->told.rank)));
+                                 SQL_T(batch->version->id.text), SQL_I(seal->msg.rank)));
     bool more = false;
     CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
     if (!more) return CAIRN_OK;
     return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                       "shard \"%s\" was registered and is not in the seal of rank %" PRIu64,
-                      cairn_srv_rows_text(&rows, 0), seal->told.rank);
+                      cairn_srv_rows_text(&rows, 0), seal->msg.rank);
 }
 
 /* The table's shards must be sealed by this rank with the table's sizes. */
@@ -155,9 +155,9 @@ static enum cairn_code check_table(struct cairn_srv_tx *tx,
                                    struct cairn_error *err) {
     struct cairn_table table;
     CAIRN_TRY(cairn_table_open(bytes, &table, err));
-    if (table.rank != seal->told.rank)
+    if (table.rank != seal->msg.rank)
         return cairn_fail(err, CAIRN_TABLE_INVALID,
-                          "the table of rank %" PRIu64 "'s seal is rank %u's", seal->told.rank,
+                          "the table of rank %" PRIu64 "'s seal is rank %u's", seal->msg.rank,
                           table.rank);
     for (uint32_t i = 0; i < table.shard_count; i++) {
         struct cairn_table_shard shard;
@@ -168,11 +168,11 @@ static enum cairn_code check_table(struct cairn_srv_tx *tx,
         int64_t size = 0;
         CAIRN_TRY(cairn_srv_sql_number(tx, &found, &size, err, SQL(shard_sealed_size),
                                        SQL_T(batch->version->id.text), SQL_T(name),
-                                       SQL_I(seal->told.rank)));
+                                       SQL_I(seal->msg.rank)));
         if (!found)
             return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                               "the table of rank %" PRIu64 " names shard \"%s\", its seal does not",
-                              seal->told.rank, name);
+                              seal->msg.rank, name);
         if ((uint64_t)size != shard.size_bytes)
             return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                               "shard \"%s\" has %" PRIu64 " bytes in the table, %" PRId64
@@ -193,7 +193,7 @@ static enum cairn_code take_table(struct cairn_srv_tx *tx,
         return cairn_fail(err, CAIRN_TABLE_UNKNOWN,
                           "the table %s of rank %" PRIu64
                           " is not here: PUT .../tables/%s, then seal again",
-                          seal->told.table, seal->told.rank, seal->told.table);
+                          seal->msg.table, seal->msg.rank, seal->msg.table);
     CAIRN_TRY(check_table(tx, batch, seal, cairn_buf_view(&bytes), err));
     return cairn_srv_table_use(tx, seal->table, err);
 }
@@ -203,20 +203,20 @@ static enum cairn_code repeated_shards(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_seal_said *seal, bool *ret_same,
                                        struct cairn_error *err) {
     *ret_same = false;
-    for (size_t i = 0; i < json_array_size(seal->told.shards); i++) {
-        const json_t *item = json_array_get(seal->told.shards, i);
+    for (size_t i = 0; i < json_array_size(seal->msg.shards); i++) {
+        const json_t *item = json_array_get(seal->msg.shards, i);
         bool found = false;
         int64_t size = 0;
         CAIRN_TRY(cairn_srv_sql_number(
             tx, &found, &size, err, SQL(shard_sealed_size), SQL_T(batch->version->id.text),
-            SQL_T(json_string_value(json_object_get(item, "name"))), SQL_I(seal->told.rank)));
+            SQL_T(json_string_value(json_object_get(item, "name"))), SQL_I(seal->msg.rank)));
         if (!found || size != json_integer_value(json_object_get(item, "size"))) return CAIRN_OK;
     }
     bool found = false;
     int64_t count = 0;
     CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(shards_count_of_rank),
-                                   SQL_T(batch->version->id.text), SQL_I(seal->told.rank)));
-    *ret_same = (size_t)count == json_array_size(seal->told.shards);
+                                   SQL_T(batch->version->id.text), SQL_I(seal->msg.rank)));
+    *ret_same = (size_t)count == json_array_size(seal->msg.shards);
     return CAIRN_OK;
 }
 
@@ -227,36 +227,36 @@ static enum cairn_code repeated(struct cairn_srv_tx *tx, const struct cairn_srv_
     {
         CAIRN_AUTO(srv_rows) rows = {0};
         CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(rank_digest),
-                                     SQL_T(batch->version->id.text), SQL_I(seal->told.rank)));
+                                     SQL_T(batch->version->id.text), SQL_I(seal->msg.rank)));
         bool more = false;
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         struct cairn_view digest = cairn_srv_rows_blob(&rows, 0);
-        same = digest.size == 32 && seal->told.table ? !memcmp(digest.data, seal->table, 32)
-                                                     : !digest.size == !seal->told.table;
+        same = digest.size == 32 && seal->msg.table ? !memcmp(digest.data, seal->table, 32)
+                                                    : !digest.size == !seal->msg.table;
     }
     if (same) CAIRN_TRY(repeated_shards(tx, batch, seal, &same, err));
     if (same) return CAIRN_OK;
     return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                       "rank %" PRIu64 " has sealed already, with another table or other shards",
-                      seal->told.rank);
+                      seal->msg.rank);
 }
 
 static enum cairn_code register_seal(struct cairn_srv_tx *tx,
                                      const struct cairn_srv_registration *batch,
                                      const struct cairn_srv_seal_said *seal,
                                      struct cairn_error *err) {
-    CAIRN_TRY(check_rank(batch, seal->told.rank, err));
+    CAIRN_TRY(check_rank(batch, seal->msg.rank, err));
     bool sealed = false;
-    CAIRN_TRY(cairn_srv_rank_sealed(tx, batch->version->id.text, seal->told.rank, &sealed, err));
+    CAIRN_TRY(cairn_srv_rank_sealed(tx, batch->version->id.text, seal->msg.rank, &sealed, err));
     if (sealed) return repeated(tx, batch, seal, err);
-    for (size_t i = 0; i < json_array_size(seal->told.shards); i++)
-        CAIRN_TRY(seal_shard(tx, batch, seal, json_array_get(seal->told.shards, i), err));
+    for (size_t i = 0; i < json_array_size(seal->msg.shards); i++)
+        CAIRN_TRY(seal_shard(tx, batch, seal, json_array_get(seal->msg.shards, i), err));
     CAIRN_TRY(no_strangers(tx, batch, seal, err));
-    if (seal->told.table) CAIRN_TRY(take_table(tx, batch, seal, err));
+    if (seal->msg.table) CAIRN_TRY(take_table(tx, batch, seal, err));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(rank_seal), SQL_T(batch->version->id.text),
-                                SQL_I(seal->told.rank), SQL_T(batch->node),
-                                SQL_D(seal->told.table ? seal->table : NULL),
-                                SQL_I(seal->told.bytes), SQL_T(seal->replicated_text.data)));
+                                SQL_I(seal->msg.rank), SQL_T(batch->node),
+                                SQL_D(seal->msg.table ? seal->table : NULL), SQL_I(seal->msg.bytes),
+                                SQL_T(seal->replicated_text.data)));
     uint64_t counted = 0;
     CAIRN_TRY(cairn_srv_sql_run(tx, &counted, err, SQL(version_count_seal),
                                 SQL_T(batch->version->id.text)));

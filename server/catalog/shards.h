@@ -19,12 +19,12 @@
 
 /* As a node says it; the texts live as long as the call's body. */
 struct cairn_srv_shard_said {
-    struct cairn_msg_registration told;
+    struct cairn_msg_registration msg;
     uint32_t crc32c;
     struct cairn_buf blocks;
 };
 struct cairn_srv_seal_said {
-    struct cairn_msg_rank_seal told; /* table NULL: no tensors */
+    struct cairn_msg_rank_seal msg; /* table NULL: no tensors */
     uint8_t table[32];
     struct cairn_buf replicated_text;
 };

@@ -41,7 +41,7 @@ enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv
                                          uint64_t tick_ms, size_t limit, struct cairn_srv_ids *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-/* Gone for good at that time: no sweep of them is due any more, and nobody is told of them. */
+/* Gone for good at that time: no sweep of them is due any more, and no answer names them. */
 enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
                                         struct cairn_srv_ids *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -22,7 +22,7 @@
 #define BEGINS_MAX 4096
 
 struct begin {
-    struct cairn_msg_begin_save told;
+    struct cairn_msg_begin_save msg;
     struct cairn_msg_begin_split split; /* group NULL: none */
     enum cairn_srv_on_exists on_exists;
     struct cairn_buf labels_text, meta_text;
@@ -53,8 +53,8 @@ static void release_begins(struct batch *batch) {
 /* ---- reading ---- */
 
 static enum cairn_code parse_split(struct begin *begin, struct cairn_error *err) {
-    if (!begin->told.split) return CAIRN_OK;
-    CAIRN_TRY(cairn_msg_begin_split_read(begin->told.split, "/split", &begin->split, err));
+    if (!begin->msg.split) return CAIRN_OK;
+    CAIRN_TRY(cairn_msg_begin_split_read(begin->msg.split, "/split", &begin->split, err));
     uint8_t digest[32];
     return cairn_hex_decode(cairn_view_of(begin->split.digest), digest, sizeof(digest), err);
 }
@@ -64,14 +64,14 @@ static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
     static const char *const choices[] = {"error", "new-version", "supersede"};
     for (size_t i = 0; i < CAIRN_COUNT(choices); i++) {
         begin->on_exists = (enum cairn_srv_on_exists)i;
-        if (!strcmp(begin->told.on_exists, choices[i])) return CAIRN_OK;
+        if (!strcmp(begin->msg.on_exists, choices[i])) return CAIRN_OK;
     }
     begin->on_exists = CAIRN_SRV_EXISTS_ERROR;
     return cairn_fail(err, CAIRN_INVALID, "%s/on_exists must be error, new-version or supersede",
                       pointer);
 }
 
-/* Which rank of which version begins: what a refusal needs to be told to the others (Q50). */
+/* Which rank of which version begins: what the other ranks need to get the same refusal (Q50). */
 static enum cairn_code parse_place(const json_t *item, const char *pointer, struct begin *begin,
                                    struct cairn_error *err) {
     struct cairn_msg_begin_place place = {0};
@@ -81,12 +81,12 @@ static enum cairn_code parse_place(const json_t *item, const char *pointer, stru
                           "%s: n and world_size count from 1, rank %" PRIu64
                           " must be below the world size %" PRIu64,
                           pointer, place.rank, place.world_size);
-    begin->told = (struct cairn_msg_begin_save){.step = place.step,
-                                                .n = place.n,
-                                                .rank = place.rank,
-                                                .world_size = place.world_size,
-                                                .on_exists = "error",
-                                                .format = ""};
+    begin->msg = (struct cairn_msg_begin_save){.step = place.step,
+                                               .n = place.n,
+                                               .rank = place.rank,
+                                               .world_size = place.world_size,
+                                               .on_exists = "error",
+                                               .format = ""};
     begin->placed = true;
     return CAIRN_OK;
 }
@@ -94,15 +94,15 @@ static enum cairn_code parse_place(const json_t *item, const char *pointer, stru
 static enum cairn_code parse_begin(const json_t *item, const char *pointer, struct begin *begin,
                                    struct cairn_error *err) {
     char labels[48], meta[48];
-    struct cairn_msg_begin_save *told = &begin->told;
+    struct cairn_msg_begin_save *msg = &begin->msg;
     CAIRN_TRY(parse_place(item, pointer, begin, err));
-    CAIRN_TRY(cairn_msg_begin_save_read(item, pointer, told, err));
+    CAIRN_TRY(cairn_msg_begin_save_read(item, pointer, msg, err));
     CAIRN_TRY(parse_exists(begin, pointer, err));
     CAIRN_TRY(parse_split(begin, err));
     snprintf(labels, sizeof(labels), "%s/labels", pointer);
     snprintf(meta, sizeof(meta), "%s/meta", pointer);
-    CAIRN_TRY(cairn_meta_check(told->labels, labels, true, &begin->labels_text, err));
-    return cairn_meta_check(told->meta, meta, false, &begin->meta_text, err);
+    CAIRN_TRY(cairn_meta_check(msg->labels, labels, true, &begin->labels_text, err));
+    return cairn_meta_check(msg->meta, meta, false, &begin->meta_text, err);
 }
 
 /* ---- comparing with the first (Q10) ---- */
@@ -112,7 +112,7 @@ static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, cons
                               uint64_t first_rank, struct cairn_error *err) {
     char reason[CAIRN_SRV_REASON_BYTES];
     snprintf(reason, sizeof(reason), "rank %" PRIu64 " and rank %" PRIu64 " differ in %s",
-             first_rank, begin->told.rank, what);
+             first_rank, begin->msg.rank, what);
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_BEGIN_DIFFERS, reason};
     begin->changed = true;
     return cairn_srv_version_move(tx, &begin->version, &move, err);
@@ -121,21 +121,21 @@ static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, cons
 static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *begin,
                                       struct cairn_error *err) {
     const struct cairn_srv_version *version = &begin->version;
-    const char *what = version->world_size != begin->told.world_size ? "world_size"
-                       : version->on_exists != begin->on_exists      ? "on_exists"
-                       : version->skip != begin->told.skip           ? "skip"
-                       : strcmp(version->format, begin->told.format) ? "format"
-                                                                     : NULL;
+    const char *what = version->world_size != begin->msg.world_size ? "world_size"
+                       : version->on_exists != begin->on_exists     ? "on_exists"
+                       : version->skip != begin->msg.skip           ? "skip"
+                       : strcmp(version->format, begin->msg.format) ? "format"
+                                                                    : NULL;
     if (!what) return CAIRN_OK;
     uint64_t other = 0;
-    CAIRN_TRY(cairn_srv_rank_other(tx, begin->version.id.text, begin->told.rank, &other, err));
+    CAIRN_TRY(cairn_srv_rank_other(tx, begin->version.id.text, begin->msg.rank, &other, err));
     return differ(tx, begin, what, other, err);
 }
 
 static enum cairn_code compare_group(struct cairn_srv_tx *tx, struct begin *begin,
                                      struct cairn_error *err) {
     if (!begin->split.group || begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    struct cairn_srv_group_said said = {begin->split.group, begin->split.digest, begin->told.rank};
+    struct cairn_srv_group_said said = {begin->split.group, begin->split.digest, begin->msg.rank};
     uint64_t other = 0;
     bool differs = false;
     CAIRN_TRY(cairn_srv_group_join(tx, begin->version.id.text, &said, &differs, &other, err));
@@ -150,8 +150,8 @@ static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, 
     CAIRN_TRY(compare_group(tx, begin, err));
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     const char *id = begin->version.id.text;
-    CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->told.rank, batch->node, err));
-    if (begin->told.rank != 0) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->msg.rank, batch->node, err));
+    if (begin->msg.rank != 0) return CAIRN_OK;
     /* Labels and meta are rank 0's; it has begun before it seals, so they are there in time. */
     return cairn_srv_version_set_meta(tx, id, begin->labels_text.data, begin->meta_text.data, err);
 }
@@ -164,15 +164,14 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
     char reason[CAIRN_SRV_REASON_BYTES];
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_OK, reason};
     if (begin->on_exists == CAIRN_SRV_EXISTS_ERROR) {
-        CAIRN_TRY(
-            cairn_srv_version_at_step(tx, run->id, begin->told.step, begin->told.n, &by, err));
+        CAIRN_TRY(cairn_srv_version_at_step(tx, run->id, begin->msg.step, begin->msg.n, &by, err));
         if (by.text[0]) {
             move.code = CAIRN_STEP_EXISTS;
             snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s",
-                     begin->told.step, by.text);
+                     begin->msg.step, by.text);
         }
     }
-    if (!move.code && begin->told.skip) {
+    if (!move.code && begin->msg.skip) {
         const char *id = begin->version.id.text;
         CAIRN_TRY(cairn_srv_version_unfinished(tx, run->id, run->attempt, id, &by, err));
         if (by.text[0]) {
@@ -190,12 +189,12 @@ static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch
                               const struct cairn_version_id *id, struct cairn_error *err) {
     struct cairn_srv_version_new opened = {.id = *id,
                                            .run = run,
-                                           .step = begin->told.step,
-                                           .n = begin->told.n,
-                                           .world_size = begin->told.world_size,
+                                           .step = begin->msg.step,
+                                           .n = begin->msg.n,
+                                           .world_size = begin->msg.world_size,
                                            .on_exists = begin->on_exists,
-                                           .skip = begin->told.skip,
-                                           .format = begin->told.format,
+                                           .skip = begin->msg.skip,
+                                           .format = begin->msg.format,
                                            .wall_ms = cairn_srv_wall_ms(batch->request->server)};
     return cairn_srv_version_insert(tx, &opened, err);
 }
@@ -206,7 +205,7 @@ static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     char reason[CAIRN_SRV_REASON_BYTES];
     snprintf(reason, sizeof(reason), "rank %" PRIu64 "'s begin was refused: %.400s",
-             begin->told.rank, begin->error.message);
+             begin->msg.rank, begin->error.message);
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, begin->code, reason};
     begin->changed = true;
     return cairn_srv_version_move(tx, &begin->version, &move, err);
@@ -239,8 +238,8 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *ba
                                  struct cairn_error *err) {
     struct cairn_version_origin origin = {.name = run->name,
                                           .attempt = run->attempt,
-                                          .step = begin->told.step,
-                                          .n = (uint32_t)begin->told.n};
+                                          .step = begin->msg.step,
+                                          .n = (uint32_t)begin->msg.n};
     (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), run->nonce);
     struct cairn_version_id id;
     cairn_version_id_make(&origin, &id);
@@ -290,7 +289,7 @@ static enum cairn_code refusal(const struct begin *begin, struct cairn_error *er
 }
 
 static json_t *result_of(const struct batch *batch, const struct begin *begin) {
-    if (!begin->version.id.text[0]) /* nobody knows which version it was of */
+    if (!begin->version.id.text[0]) /* its version is not known */
         return json_pack("{s:n, s:i, s:n, s:o}", "version", "status",
                          cairn_code_info(begin->code)->http_status, "state", "problem",
                          cairn_srv_problem(begin->code, &begin->error, batch->request->path));
@@ -363,13 +362,13 @@ static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batc
     return CAIRN_OK;
 }
 
-static void tell(const struct batch *batch) {
+static void announce(const struct batch *batch) {
     for (size_t i = 0; i < batch->count; i++) {
         const struct begin *begin = &batch->begins[i];
         if (!begin->changed) continue;
         cairn_log(INFO, "save.refused", "version=%s code=%s reason=\"%s\"", begin->version.id.text,
                   cairn_code_info(begin->version.code)->slug, begin->version.reason);
-        cairn_srv_waiters_tell_version(batch->request->server->waiters, &begin->version.id,
+        cairn_srv_waiters_wake_version(batch->request->server->waiters, &begin->version.id,
                                        &begin->version.name);
         cairn_srv_jobs_sweep(batch->request->server);
     }
@@ -382,19 +381,19 @@ enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 400000, &body, err));
     struct batch batch = {.request = request};
-    struct cairn_msg_granted asker = {0};
-    struct cairn_msg_begins told = {0};
-    if (json_object_get(body, "begins")) CAIRN_TRY(cairn_msg_begins_read(body, "", &told, err));
-    CAIRN_TRY(cairn_msg_granted_read(body, "", &asker, err));
-    batch.node = asker.node;
+    struct cairn_msg_granted granted = {0};
+    struct cairn_msg_begins msg = {0};
+    if (json_object_get(body, "begins")) CAIRN_TRY(cairn_msg_begins_read(body, "", &msg, err));
+    CAIRN_TRY(cairn_msg_granted_read(body, "", &granted, err));
+    batch.node = granted.node;
     if (!cairn_name_valid(cairn_view_of(batch.node)))
         return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
-    CAIRN_TRY(cairn_srv_grant_read(request, asker.grant, &batch.grant, err));
-    enum cairn_code code = parse_all(body, told.begins, &batch, err);
+    CAIRN_TRY(cairn_srv_grant_read(request, granted.grant, &batch.grant, err));
+    enum cairn_code code = parse_all(body, msg.begins, &batch, err);
     if (!code) code = cairn_srv_catalog_write(request->server->catalog, begin_all, &batch, err);
     if (!code) {
-        tell(&batch);
-        code = told.begins ? answer_batch(&batch, reply, err) : answer_single(&batch, reply, err);
+        announce(&batch);
+        code = msg.begins ? answer_batch(&batch, reply, err) : answer_single(&batch, reply, err);
     }
     release_begins(&batch);
     return code;

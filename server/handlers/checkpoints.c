@@ -51,7 +51,7 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
         CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look, shown, err));
-    /* Q24: whoever is asked about a version writes the record that is missing. */
+    /* Q24: a question about a version has its missing record written. */
     if (shown->version.state == CAIRN_STATE_COMMITTED && !shown->version.recorded)
         cairn_srv_jobs_commit(request->server, shown->version.id.text);
     uint64_t until_ms = 0;

@@ -59,7 +59,7 @@ void cairn_srv_ends_release(struct cairn_srv_ends *ends) {
 struct look {
     struct cairn_srv_ends *ends;
     json_t *fenced;
-    bool news;
+    bool unwritten; /* an end that the row does not have */
 };
 
 static enum cairn_code name_fenced(const struct cairn_grant *grant, json_t *fenced,
@@ -110,7 +110,7 @@ static enum cairn_code look_at_one(struct cairn_srv_tx *tx, struct look *look,
     if (known && end >= one->end)
         one->possible = false;
     else
-        look->news = true;
+        look->unwritten = true;
     one->taken = known && end == CAIRN_SRV_END_SETTLED;
     return CAIRN_OK;
 }
@@ -174,7 +174,7 @@ static enum cairn_code write_all(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-/* ---- telling ---- */
+/* ---- log and waiters ---- */
 
 static enum cairn_code read_closed(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
@@ -184,14 +184,14 @@ static enum cairn_code read_closed(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_version_get(tx, id, version, err);
 }
 
-static void tell_closed(struct cairn_srv_ends *ends) {
+static void announce_closed(struct cairn_srv_ends *ends) {
     struct cairn_srv *server = ends->request->server;
     for (size_t i = 0; i < ends->closed.count; i++) {
         CAIRN_AUTO(srv_version) version = {.id = ends->closed.ids[i]};
         if (cairn_srv_catalog_read(server->catalog, read_closed, &version, NULL)) continue;
         cairn_log(WARN, "save.ended", "version=%s step=%" PRIu64 " reason=\"%s\"", version.id.text,
                   version.step, version.reason);
-        cairn_srv_waiters_tell_version(server->waiters, &version.id, &version.name);
+        cairn_srv_waiters_wake_version(server->waiters, &version.id, &version.name);
     }
     if (ends->closed.count) cairn_srv_jobs_sweep(server);
 }
@@ -202,10 +202,10 @@ enum cairn_code cairn_srv_ends_take(struct cairn_srv_ends *ends, json_t *taken, 
     struct look look = {.ends = ends, .fenced = fenced};
     if (!ends->count || server->frozen) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_all, &look, err));
-    if (look.news) {
+    if (look.unwritten) {
         compare_runs(ends);
         CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_all, ends, err));
-        tell_closed(ends);
+        announce_closed(ends);
     }
     for (size_t i = 0; i < ends->count; i++) {
         const struct cairn_srv_ended *one = &ends->items[i];

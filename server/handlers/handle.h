@@ -2,8 +2,8 @@
 /*
  * handle: one request to its handler, and what holds before and after every handler.
  *
- * Why:     a run must be compared with its store before the first answer about it, whoever asks,
- *          over HTTP or in a test.
+ * Why:     a run must be compared with its store before the first answer about it, over HTTP and in
+ *          a test without it.
  * Promise: Q35  no handler of a run's route runs before that run was compared with its store.
  *          Q36  a frozen run answers reconciles and reads by version id, nothing else.
  * Limits:  those of the route.

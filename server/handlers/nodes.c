@@ -27,9 +27,9 @@ struct beat {
     struct cairn_srv_request *request;
     struct cairn_msg_node_put said;
     struct cairn_buf uploader_text;
-    struct cairn_grant *grants;  /* those that are ours (Q49) */
-    struct cairn_srv_told *told; /* one for each of them */
-    size_t told_count;
+    struct cairn_grant *grants;           /* those that are ours (Q49) */
+    struct cairn_srv_run_report *reports; /* one for each of them */
+    size_t report_count;
     struct cairn_srv_ends ends;
     bool has_row, write_row;
     json_t *fenced, *states, *unknown, *foreign, *taken; /* the answer */
@@ -38,8 +38,8 @@ struct beat {
 /* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
 static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
     struct cairn_msg_node_attempt said = {0};
-    struct cairn_srv_told *told = &beat->told[beat->told_count];
-    struct cairn_grant *grant = &beat->grants[beat->told_count];
+    struct cairn_srv_run_report *report = &beat->reports[beat->report_count];
+    struct cairn_grant *grant = &beat->grants[beat->report_count];
     CAIRN_TRY(cairn_msg_node_attempt_read(json_array_get(beat->said.attempts, index), "/attempts",
                                           &said, err));
     struct cairn_error why = {0};
@@ -51,10 +51,10 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
         if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    told->unsent = said.unsent;
-    told->run = grant->name;
-    told->attempt = grant->attempt;
-    beat->told_count++;
+    report->unsent = said.unsent;
+    report->run = grant->name;
+    report->attempt = grant->attempt;
+    beat->report_count++;
     return CAIRN_OK;
 }
 
@@ -62,16 +62,16 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     size_t count = json_array_size(beat->said.attempts);
     if (count > RUNS_MAX || json_array_size(beat->said.versions) > RUNS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
-    beat->told = calloc(count + 1, sizeof(*beat->told));
+    beat->reports = calloc(count + 1, sizeof(*beat->reports));
     beat->grants = calloc(count + 1, sizeof(*beat->grants));
-    if (!beat->told || !beat->grants)
+    if (!beat->reports || !beat->grants)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
     return CAIRN_OK;
 }
 
-static enum cairn_code tell_fenced(struct beat *beat, const struct cairn_grant *grant,
-                                   struct cairn_error *err) {
+static enum cairn_code add_fenced(struct beat *beat, const struct cairn_grant *grant,
+                                  struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2];
     snprintf(text, sizeof(text), "%s/%s", grant->name.project, grant->name.run);
     if (json_array_append_new(beat->fenced,
@@ -81,8 +81,8 @@ static enum cairn_code tell_fenced(struct beat *beat, const struct cairn_grant *
 }
 
 /* Q12: every open version of the grant's attempt is named, asked for or not. */
-static enum cairn_code tell_open(struct cairn_srv_tx *tx, void *argument,
-                                 const struct cairn_srv_version *version, struct cairn_error *err) {
+static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
+                                const struct cairn_srv_version *version, struct cairn_error *err) {
     struct beat *beat = argument;
     (void)tx;
     json_t *brief = cairn_srv_version_brief(version);
@@ -93,21 +93,21 @@ static enum cairn_code tell_open(struct cairn_srv_tx *tx, void *argument,
 
 /* A run that is ahead in its store, or was not compared with it yet, has no open versions to name:
  * what this catalog calls open there may be committed (Q35, Q36). */
-static enum cairn_code tell_grant(struct cairn_srv_tx *tx, struct beat *beat,
-                                  const struct cairn_grant *grant, struct cairn_error *err) {
+static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat,
+                                    const struct cairn_grant *grant, struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
     struct cairn_error ignored = {0};
     enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
-    if (code == CAIRN_STALE_ATTEMPT) return tell_fenced(beat, grant, err);
+    if (code == CAIRN_STALE_ATTEMPT) return add_fenced(beat, grant, err);
     if (code || cairn_srv_tx_run_thawed(tx, run.id, &ignored)) return CAIRN_OK;
     if (beat->request->server->frozen) return CAIRN_OK;
     if (!cairn_srv_is_compared(beat->request->server, &grant->name)) return CAIRN_OK;
-    return cairn_srv_versions_open_of_attempt(tx, &grant->name, grant->attempt, tell_open, beat,
+    return cairn_srv_versions_open_of_attempt(tx, &grant->name, grant->attempt, add_open, beat,
                                               err);
 }
 
-static enum cairn_code tell_version(struct cairn_srv_tx *tx, struct beat *beat, const json_t *item,
-                                    struct cairn_error *err) {
+static enum cairn_code add_version(struct cairn_srv_tx *tx, struct beat *beat, const json_t *item,
+                                   struct cairn_error *err) {
     const char *id = json_string_value(json_object_get(item, "version"));
     if (!id || !cairn_version_id_valid(cairn_view_of(id)))
         return cairn_fail(err, CAIRN_INVALID, "/versions: a version id is needed");
@@ -128,10 +128,10 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct beat *beat = argument;
     CAIRN_TRY(cairn_srv_node_there(tx, beat->request->params.node, &beat->has_row, err));
-    for (size_t i = 0; i < beat->told_count; i++)
-        CAIRN_TRY(tell_grant(tx, beat, &beat->grants[i], err));
+    for (size_t i = 0; i < beat->report_count; i++)
+        CAIRN_TRY(answer_grant(tx, beat, &beat->grants[i], err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
-        CAIRN_TRY(tell_version(tx, beat, json_array_get(beat->said.versions, i), err));
+        CAIRN_TRY(add_version(tx, beat, json_array_get(beat->said.versions, i), err));
     return CAIRN_OK;
 }
 
@@ -159,7 +159,7 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
                                 err);
 }
 
-/* The catalog of which the node was told last. */
+/* Was it this catalog that answered the node last? */
 static enum cairn_code is_ours(const struct cairn_srv *server, const json_t *heard, bool *ret,
                                struct cairn_error *err) {
     struct cairn_msg_node_heard said = {0};
@@ -195,17 +195,17 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
     struct cairn_srv_heartbeat heard_now = {.node = beat->request->params.node,
                                             .uploader = cairn_buf_view(&beat->uploader_text),
-                                            .take_told = CAIRN_TAKE(beat->told),
-                                            .told_count = beat->told_count,
+                                            .take_reports = CAIRN_TAKE(beat->reports),
+                                            .report_count = beat->report_count,
                                             .version_count = json_array_size(beat->said.versions),
                                             .uuid = word_of(beat, "uuid"),
                                             .trouble = trouble_of(beat),
-                                            .known = beat->told_count || beat->has_row,
+                                            .known = beat->report_count || beat->has_row,
                                             .leaving = beat->said.leaving};
     beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
-    beat->told = heard_now.take_told;
-    for (size_t i = 0; i < beat->told_count; i++)
-        cairn_srv_waiters_tell_run(server->waiters, &beat->grants[i].name);
+    beat->reports = heard_now.take_reports;
+    for (size_t i = 0; i < beat->report_count; i++)
+        cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     CAIRN_TRY(cairn_srv_ends_take(&beat->ends, beat->taken, beat->fenced, err));
     if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
     return reply_to(beat, reply, err);
@@ -224,7 +224,7 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
                         .ends.request = request};
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
-    free(beat.told);
+    free(beat.reports);
     json_decref(beat.fenced);
     json_decref(beat.states);
     json_decref(beat.unknown);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one byte range that a request may ask for; see range.h. */
+/* The one byte range that a request may name; see range.h. */
 #include "server/handlers/range.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * range: the one byte range that a request may ask for.
+ * range: the one byte range that a request may name.
  *
  * Why:     every server that got Range wrong got it wrong in arithmetic (B06).
  * Promise: B06  exactly one range, "bytes=a-b", "bytes=a-" or "bytes=-n"; several, none that can be

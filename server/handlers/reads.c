@@ -123,8 +123,8 @@ static enum cairn_code wants_redirect(const struct cairn_srv_request *request, b
     return CAIRN_OK;
 }
 
-/* More readers than places take turns (stream.h#3). Who reads nothing is noticed by time alone, so
- * it is looked at now and then. The error of a reader that must not wait any longer is in *err. */
+/* More readers than places take turns (stream.h#3). A reader that takes nothing is noticed by
+ * time alone, so a parked request looks again every 500 ms. *err is why it may not wait longer. */
 static enum cairn_code wait_for_place(struct read *read, struct cairn_error *err) {
     const struct cairn_srv_request *request = read->request;
     uint64_t now_ms = cairn_srv_mono_ms(request->server);

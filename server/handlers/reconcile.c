@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST {R}/reconcile: asks for it, waits while it goes on, and tells how it stands. */
+/* POST {R}/reconcile: requests it, waits while it goes on, and answers how it stands. */
 #include "server/catalog/frozen.h"
 #include "server/handlers/request.h"
 #include "server/jobs/jobs.h"
@@ -15,7 +15,7 @@ static enum cairn_code wish_for(struct cairn_srv_tx *tx, void *argument, struct 
     struct wish *wish = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, wish->name, &run, err));
-    return cairn_srv_frozen_ask(tx, run.id, &wish->frozen, wish->cause, wish->note, err);
+    return cairn_srv_frozen_request(tx, run.id, &wish->frozen, wish->cause, wish->note, err);
 }
 
 enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,

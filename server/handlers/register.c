@@ -57,9 +57,9 @@ static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const ch
                                     struct cairn_error *err) {
     shard->blocks.limit = 32 * CAIRN_MIB;
     enum cairn_code code =
-        cairn_base64_decode(cairn_view_of(shard->told.blocks), &shard->blocks, err);
+        cairn_base64_decode(cairn_view_of(shard->msg.blocks), &shard->blocks, err);
     if (code) return cairn_within(err, CAIRN_INVALID, "%s/blocks", pointer);
-    uint64_t count = cairn_block_count(shard->told.size);
+    uint64_t count = cairn_block_count(shard->msg.size);
     if (shard->blocks.size % 4 || shard->blocks.size / 4 != count)
         return cairn_fail(err, CAIRN_INVALID,
                           "%s/blocks holds %zu bytes; %" PRIu64 " blocks of 4 are due", pointer,
@@ -67,7 +67,7 @@ static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const ch
     CAIRN_AUTO_HEAP uint32_t *blocks = calloc((size_t)count + 1, sizeof(*blocks));
     if (!blocks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for block checksums");
     for (size_t i = 0; i < count; i++) blocks[i] = cairn_load_u32le(shard->blocks.data + 4 * i);
-    uint32_t combined = cairn_blocks_combine(blocks, shard->told.size);
+    uint32_t combined = cairn_blocks_combine(blocks, shard->msg.size);
     if (combined != shard->crc32c)
         return cairn_fail(err, CAIRN_INVALID, "%s/crc32c is %08x, its blocks combine to %08x",
                           pointer, shard->crc32c, combined);
@@ -76,22 +76,22 @@ static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const ch
 
 static enum cairn_code parse_shard(const json_t *item, const char *pointer,
                                    struct cairn_srv_shard_said *shard, struct cairn_error *err) {
-    CAIRN_TRY(cairn_msg_registration_read(item, pointer, &shard->told, err));
-    enum cairn_code code = cairn_shard_name_check(cairn_view_of(shard->told.name), err);
+    CAIRN_TRY(cairn_msg_registration_read(item, pointer, &shard->msg, err));
+    enum cairn_code code = cairn_shard_name_check(cairn_view_of(shard->msg.name), err);
     if (code) return cairn_within(err, CAIRN_INVALID, "%s/name", pointer);
-    if (!cairn_uuid_text_valid(cairn_view_of(shard->told.token)))
+    if (!cairn_uuid_text_valid(cairn_view_of(shard->msg.token)))
         return cairn_fail(err, CAIRN_INVALID, "%s/token is not a UUID", pointer);
-    CAIRN_TRY(parse_crc(shard->told.crc32c, pointer, &shard->crc32c, err));
+    CAIRN_TRY(parse_crc(shard->msg.crc32c, pointer, &shard->crc32c, err));
     return parse_blocks(shard, pointer, err);
 }
 
 static enum cairn_code parse_replicated(const json_t *replicated, const char *pointer,
                                         struct cairn_error *err) {
     for (size_t i = 0; i < json_array_size(replicated); i++) {
-        struct cairn_msg_replicated told = {0};
+        struct cairn_msg_replicated msg = {0};
         uint32_t value = 0;
-        CAIRN_TRY(cairn_msg_replicated_read(json_array_get(replicated, i), pointer, &told, err));
-        CAIRN_TRY(parse_crc(told.crc32c, pointer, &value, err));
+        CAIRN_TRY(cairn_msg_replicated_read(json_array_get(replicated, i), pointer, &msg, err));
+        CAIRN_TRY(parse_crc(msg.crc32c, pointer, &value, err));
     }
     return CAIRN_OK;
 }
@@ -118,17 +118,17 @@ static enum cairn_code parse_sealed(const struct cairn_msg_rank_seal *seal, cons
 
 static enum cairn_code parse_seal(const json_t *item, const char *pointer,
                                   struct cairn_srv_seal_said *seal, struct cairn_error *err) {
-    const struct cairn_msg_rank_seal *told = &seal->told;
-    CAIRN_TRY(cairn_msg_rank_seal_read(item, pointer, &seal->told, err));
-    if (told->table) {
-        enum cairn_code code = cairn_hex_decode(cairn_view_of(told->table), seal->table, 32, err);
+    const struct cairn_msg_rank_seal *msg = &seal->msg;
+    CAIRN_TRY(cairn_msg_rank_seal_read(item, pointer, &seal->msg, err));
+    if (msg->table) {
+        enum cairn_code code = cairn_hex_decode(cairn_view_of(msg->table), seal->table, 32, err);
         if (code) return cairn_within(err, CAIRN_INVALID, "%s/table", pointer);
     }
-    CAIRN_TRY(parse_sealed(told, pointer, err));
-    CAIRN_TRY(parse_replicated(told->replicated, pointer, err));
+    CAIRN_TRY(parse_sealed(msg, pointer, err));
+    CAIRN_TRY(parse_replicated(msg->replicated, pointer, err));
     seal->replicated_text.limit = 32 * CAIRN_MIB;
-    if (!told->replicated) return cairn_buf_append_text(&seal->replicated_text, "[]", err);
-    return cairn_json_dump(told->replicated, &seal->replicated_text, err);
+    if (!msg->replicated) return cairn_buf_append_text(&seal->replicated_text, "[]", err);
+    return cairn_json_dump(msg->replicated, &seal->replicated_text, err);
 }
 
 static enum cairn_code parse_lists(struct batch *batch, const json_t *shards, const json_t *seals,
@@ -190,13 +190,13 @@ enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 600000, &body, err));
     struct batch batch = {.request = request};
-    struct cairn_msg_register told = {0};
-    CAIRN_TRY(cairn_msg_register_read(body, "", &told, err));
-    batch.node = told.node;
+    struct cairn_msg_register msg = {0};
+    CAIRN_TRY(cairn_msg_register_read(body, "", &msg, err));
+    batch.node = msg.node;
     if (!cairn_name_valid(cairn_view_of(batch.node)))
         return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
-    CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &batch.grant, err));
-    enum cairn_code code = parse_lists(&batch, told.shards, told.seals, err);
+    CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &batch.grant, err));
+    enum cairn_code code = parse_lists(&batch, msg.shards, msg.seals, err);
     if (!code) code = serve(&batch, reply, err);
     release_batch(&batch);
     return code;

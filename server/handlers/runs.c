@@ -15,7 +15,7 @@
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 
-struct ask {
+struct call {
     struct cairn_srv_request *request;
     struct cairn_buf labels;
     bool made;
@@ -47,9 +47,9 @@ static void look_at_node(void *argument, const char *node) {
 }
 
 /* The nearest heartbeat of the newest attempt's nodes; null when none was ever heard. */
-static enum cairn_code heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                             const struct cairn_srv_run *run, json_t *json,
-                             struct cairn_error *err) {
+static enum cairn_code add_heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                 const struct cairn_srv_run *run, json_t *json,
+                                 struct cairn_error *err) {
     struct nearest nearest = {server, UINT64_MAX};
     CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &nearest, err));
     json_t *value = nearest.ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest.ms);
@@ -75,41 +75,41 @@ static enum cairn_code run_json(struct cairn_srv_tx *tx, struct cairn_srv *serve
               : json_null());
     if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     CAIRN_TRY(totals(tx, run, json, err));
-    CAIRN_TRY(heard(tx, server, run, json, err));
+    CAIRN_TRY(add_heard(tx, server, run, json, err));
     *ret = CAIRN_TAKE(json);
     return CAIRN_OK;
 }
 
 static enum cairn_code get_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct ask *ask = argument;
+    struct call *call = argument;
     CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, &ask->request->params.run_name, &run, err));
+    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
     if (run.removed)
         return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s was removed", run.name.project,
                           run.name.run);
-    return run_json(tx, ask->request->server, &run, &ask->json, err);
+    return run_json(tx, call->request->server, &run, &call->json, err);
 }
 
 static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct ask *ask = argument;
-    const struct cairn_run_name *name = &ask->request->params.run_name;
+    struct call *call = argument;
+    const struct cairn_run_name *name = &call->request->params.run_name;
     {
         CAIRN_AUTO(srv_run) run = {0};
-        int64_t wall_ms = cairn_srv_wall_ms(ask->request->server);
-        CAIRN_TRY(cairn_srv_run_make(tx, name, ask->labels.data, wall_ms, &run, &ask->made, err));
-        if (ask->labels.data)
-            CAIRN_TRY(cairn_srv_run_set_labels(tx, run.id, ask->labels.data, err));
+        int64_t wall_ms = cairn_srv_wall_ms(call->request->server);
+        CAIRN_TRY(cairn_srv_run_make(tx, name, call->labels.data, wall_ms, &run, &call->made, err));
+        if (call->labels.data)
+            CAIRN_TRY(cairn_srv_run_set_labels(tx, run.id, call->labels.data, err));
     }
-    json_decref(ask->json);
-    ask->json = NULL;
-    return get_run(tx, ask, err);
+    json_decref(call->json);
+    call->json = NULL;
+    return get_run(tx, call, err);
 }
 
-static enum cairn_code read_labels(struct ask *ask, const json_t *body, struct cairn_error *err) {
-    struct cairn_msg_run_put told = {0};
-    CAIRN_TRY(cairn_msg_run_put_read(body, "", &told, err));
-    return told.labels ? cairn_meta_check(told.labels, "/labels", true, &ask->labels, err)
-                       : CAIRN_OK;
+static enum cairn_code read_labels(struct call *call, const json_t *body, struct cairn_error *err) {
+    struct cairn_msg_run_put msg = {0};
+    CAIRN_TRY(cairn_msg_run_put_read(body, "", &msg, err));
+    return msg.labels ? cairn_meta_check(msg.labels, "/labels", true, &call->labels, err)
+                      : CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,
@@ -117,27 +117,28 @@ enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
     if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 2000, &body, err));
-    struct ask ask = {.request = request};
-    enum cairn_code code = body ? read_labels(&ask, body, err) : CAIRN_OK;
-    if (!code) code = cairn_srv_catalog_write(request->server->catalog, put_run, &ask, err);
-    if (!code) code = cairn_srv_reply_json(reply, ask.made ? 201 : 200, CAIRN_TAKE(ask.json), err);
-    cairn_buf_release(&ask.labels);
-    json_decref(ask.json);
+    struct call call = {.request = request};
+    enum cairn_code code = body ? read_labels(&call, body, err) : CAIRN_OK;
+    if (!code) code = cairn_srv_catalog_write(request->server->catalog, put_run, &call, err);
+    if (!code)
+        code = cairn_srv_reply_json(reply, call.made ? 201 : 200, CAIRN_TAKE(call.json), err);
+    cairn_buf_release(&call.labels);
+    json_decref(call.json);
     return code;
 }
 
 enum cairn_code cairn_srv_on_run_get(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct ask ask = {.request = request};
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, get_run, &ask, err));
-    return cairn_srv_reply_json(reply, 200, ask.json, err);
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, get_run, &call, err));
+    return cairn_srv_reply_json(reply, 200, call.json, err);
 }
 
 static enum cairn_code remove_run(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    const struct ask *ask = argument;
+    const struct call *call = argument;
     CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, &ask->request->params.run_name, &run, err));
+    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
     if (run.removed) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
     return cairn_srv_run_remove(tx, &run, err);
@@ -147,70 +148,71 @@ enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     const struct cairn_run_name *name = &request->params.run_name;
-    struct ask ask = {.request = request};
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, remove_run, &ask, err));
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, remove_run, &call, err));
     return cairn_srv_reply_json(
         reply, 200, json_pack("{s:s, s:s}", "project", name->project, "run", name->run), err);
 }
 
 /* ---- the list ---- */
 
-static enum cairn_code add_runs(struct cairn_srv_tx *tx, struct ask *ask,
+static enum cairn_code add_runs(struct cairn_srv_tx *tx, struct call *call,
                                 const struct cairn_srv_run_names *page, struct cairn_error *err) {
-    for (size_t i = 0; i < page->count && i < ask->limit; i++) {
+    for (size_t i = 0; i < page->count && i < call->limit; i++) {
         CAIRN_AUTO(srv_run) run = {0};
         json_t *json = NULL;
         CAIRN_TRY(cairn_srv_run_get(tx, &page->names[i], &run, err));
-        CAIRN_TRY(run_json(tx, ask->request->server, &run, &json, err));
-        if (json_array_append_new(ask->json, json))
+        CAIRN_TRY(run_json(tx, call->request->server, &run, &json, err));
+        if (json_array_append_new(call->json, json))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct ask *ask = argument;
+    struct call *call = argument;
     CAIRN_AUTO(srv_run_names) page = {0}; /* one more than are shown, to know of a next page */
-    CAIRN_TRY(cairn_srv_runs_page(tx, ask->project, &ask->after, ask->limit + 1, &page, err));
-    CAIRN_TRY(add_runs(tx, ask, &page, err));
-    if (page.count > ask->limit) {
+    CAIRN_TRY(cairn_srv_runs_page(tx, call->project, &call->after, call->limit + 1, &page, err));
+    CAIRN_TRY(add_runs(tx, call, &page, err));
+    if (page.count > call->limit) {
         char text[RUN_TEXT_BYTES];
-        const struct cairn_run_name *last = &page.names[ask->limit - 1];
+        const struct cairn_run_name *last = &page.names[call->limit - 1];
         snprintf(text, sizeof(text), "%s/%s", last->project, last->run);
-        ask->next = cairn_srv_cursor_write(text);
+        call->next = cairn_srv_cursor_write(text);
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code read_cursor(struct ask *ask, struct cairn_error *err) {
+static enum cairn_code read_cursor(struct call *call, struct cairn_error *err) {
     char text[RUN_TEXT_BYTES];
-    CAIRN_TRY(cairn_srv_cursor_read(ask->request, text, sizeof(text), err));
+    CAIRN_TRY(cairn_srv_cursor_read(call->request, text, sizeof(text), err));
     size_t size = strcspn(text, "/");
     if (!text[0]) return CAIRN_OK;
-    if (!text[size] || size >= sizeof(ask->after.project))
+    if (!text[size] || size >= sizeof(call->after.project))
         return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
-    snprintf(ask->after.project, sizeof(ask->after.project), "%.*s", (int)size, text);
-    snprintf(ask->after.run, sizeof(ask->after.run), "%.*s", CAIRN_NAME_BYTES_MAX, text + size + 1);
+    snprintf(call->after.project, sizeof(call->after.project), "%.*s", (int)size, text);
+    snprintf(call->after.run, sizeof(call->after.run), "%.*s", CAIRN_NAME_BYTES_MAX,
+             text + size + 1);
     return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    struct ask ask = {.request = request};
-    CAIRN_TRY(cairn_srv_query_limit(request, &ask.limit, err));
-    CAIRN_TRY(read_cursor(&ask, err));
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
+    CAIRN_TRY(read_cursor(&call, err));
     const char *project = cairn_query_get(&request->query, "project");
     if (project && !cairn_name_valid(cairn_view_of(project)))
         return cairn_fail(err, CAIRN_INVALID, "project: " CAIRN_NAME_WANTED);
-    snprintf(ask.project, sizeof(ask.project), "%s", project ? project : "");
-    ask.json = json_array();
-    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_runs, &ask, err);
+    snprintf(call.project, sizeof(call.project), "%s", project ? project : "");
+    call.json = json_array();
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_runs, &call, err);
     if (code) {
-        json_decref(ask.json);
-        json_decref(ask.next);
+        json_decref(call.json);
+        json_decref(call.next);
         return code;
     }
     return cairn_srv_reply_json(
-        reply, 200, json_pack("{s:o, s:o?}", "items", ask.json, "next_cursor", ask.next), err);
+        reply, 200, json_pack("{s:o, s:o?}", "items", call.json, "next_cursor", call.next), err);
 }

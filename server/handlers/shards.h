@@ -3,7 +3,7 @@
  * shards: which version a read means, and its shards wherever they are kept.
  *
  * Why:     shards are rows while a version is open and lines of its manifest afterwards; readers
- *          ask the same question in both cases.
+ *          do not care which.
  * Promise: 1   only committed and recorded versions are readable: CAIRN_NOT_COMMITTED before,
  *              CAIRN_ABORTED or CAIRN_DELETED after.
  * Limits:  lists of at most 1,000.

@@ -72,12 +72,12 @@ static void unmap(struct slot *slot) {
 static void drop_holder(struct cairn_srv_stream *stream) {
     struct cairn_srv *server = stream->options.server;
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
-    cairn_srv_places_leave(server->places, &stream->place); /* first: nobody asks it to lend */
+    cairn_srv_places_leave(server->places, &stream->place); /* first: no lend() after it */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
     cairn_srv_cache_give(server, stream->options.take_held);
     cairn_store_tags_free(stream->tags);
     free(stream);
-    cairn_srv_waiters_tell(server->waiters, CAIRN_SRV_STREAMS_KEY);
+    cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
 }
 
 uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
@@ -94,13 +94,13 @@ static enum cairn_code named(const struct cairn_srv_stream_options *options, enu
                         options->shard->name);
 }
 
-static void tell_again(void *owner, const struct cairn_error *why) {
+static void log_retry(void *owner, const struct cairn_error *why) {
     const struct cairn_srv_stream *stream = owner;
     struct cairn_error cause = *why;
     struct cairn_key key;
     cairn_key_shard(&stream->options.place, cairn_view_of(stream->options.shard->name), &key);
     (void)named(&stream->options, why->code, &cause);
-    cairn_srv_read_tell_again(key.text, &cause);
+    cairn_srv_read_log_retry(key.text, &cause);
 }
 
 static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,
@@ -121,7 +121,7 @@ static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *
         .object_bytes = options->shard->size_bytes,
         .checksums = checksums + 4 * block,
         .wait_ms = READ_MS_MAX};
-    enum cairn_code code = cairn_store_range_read(&range, worker, tell_again, stream, err);
+    enum cairn_code code = cairn_store_range_read(&range, worker, log_retry, stream, err);
     return named(options, code, err);
 }
 

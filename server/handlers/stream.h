@@ -10,8 +10,8 @@
  *          1   the first blocks are read and compared at open, so damage there is a problem answer
  *              (CAIRN_CORRUPT naming run, step, shard, range, expected and found).
  *          2   later damage makes take() fail for good, and one error line is logged.
- *          3   a reader that takes nothing for two seconds keeps nobody out: its memory goes to
- *              who needs it, and is loaded again when it goes on.
+ *          3   a reader that takes nothing for two seconds keeps no other reader out: its memory is
+ *              freed for one that waits, and its bytes are loaded again when it goes on.
  * Limits:  two chunks of 4 MiB a stream; settings streams-max at once, CAIRN_BUSY beyond.
  * Threads: take and free from the connection's event loop; loading on a pool thread.
  * Next:    server/handlers/reads.c, server/http/reply.c, server/places.h.
@@ -22,7 +22,7 @@
 
 #include "server/cache.h"
 
-/* What is told to the waiters when a stream has ended. */
+/* The key of waiters that a stream wakes when it ends. */
 #define CAIRN_SRV_STREAMS_KEY "streams"
 
 struct cairn_srv_stream;
@@ -40,8 +40,8 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
                                       struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream);
 /* Copies up to capacity bytes from position (which only grows). 0: not there yet; pause() was
- * called before the answer, and wake() is called once, on another thread, when it is worth asking
- * again.
+ * called before the answer, and wake() is called once, on another thread, when bytes are
+ * there or the stream has failed.
  * -1: failed for good. */
 struct cairn_srv_stream_hooks {
     void (*pause)(void *owner);

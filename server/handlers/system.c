@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /livez, /readyz, /version and /openapi.yaml: what machines and people ask about the server. */
+/* /livez, /readyz, /version and /openapi.yaml: the state of the server, for machines and people. */
 #include <cairn/cairn.h>
 
 #include "server/handlers/request.h"
@@ -33,7 +33,7 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     const struct cairn_srv_found *store = &found[CAIRN_SRV_CHECK_STORE];
     struct cairn_error change = {0}, generation = {0};
     bool ready = !cairn_srv_catalog_writable(server->catalog, &change); /* before a look is one */
-    cairn_srv_health_ask(server, request->store, found);
+    cairn_srv_health_last(server, request->store, found);
     ready &= catalog->ok && store->ok && !cairn_srv_thawed(server, &generation);
     /* One run's trouble, or one node's, takes the server away from no other, so it does not count
      * as not ready. */

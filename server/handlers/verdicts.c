@@ -60,14 +60,14 @@ static enum cairn_code give_up(struct cairn_srv_tx *tx, void *argument, struct c
     return cairn_srv_version_move(tx, version, &move, err);
 }
 
-static enum cairn_code give_up_and_tell(struct verdict *verdict, const char *event,
+static enum cairn_code give_up_and_wake(struct verdict *verdict, const char *event,
                                         struct cairn_error *err) {
     struct cairn_srv *server = verdict->request->server;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, give_up, verdict, err));
     if (!verdict->changed) return CAIRN_OK;
     cairn_log(INFO, event, "version=%s step=%" PRIu64 " reason=\"%s\"", verdict->version.id.text,
               verdict->version.step, verdict->version.reason);
-    cairn_srv_waiters_tell_version(server->waiters, &verdict->version.id, &verdict->version.name);
+    cairn_srv_waiters_wake_version(server->waiters, &verdict->version.id, &verdict->version.name);
     cairn_srv_jobs_sweep(server);
     return CAIRN_OK;
 }
@@ -78,17 +78,17 @@ enum cairn_code cairn_srv_on_fail(struct cairn_srv_request *request, struct cair
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     struct verdict verdict = {.request = request, .with_grant = true};
-    struct cairn_msg_rank_fail told = {0};
-    CAIRN_TRY(cairn_msg_rank_fail_read(body, "", &told, err));
-    verdict.reason = told.reason;
+    struct cairn_msg_rank_fail msg = {0};
+    CAIRN_TRY(cairn_msg_rank_fail_read(body, "", &msg, err));
+    verdict.reason = msg.reason;
     cairn_failure_get(body, "reason", &verdict.cause);
     /* That a rank was cancelled is its own caller's word; to the others it is an abort. */
     if (verdict.cause.code == CAIRN_INTERNAL || verdict.cause.code == CAIRN_CANCELLED)
         verdict.cause.code = CAIRN_ABORTED;
-    CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &verdict.grant, err));
-    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", told.rank,
-             told.node, verdict.reason);
-    enum cairn_code code = give_up_and_tell(&verdict, "save.failed", err);
+    CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
+    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", msg.rank,
+             msg.node, verdict.reason);
+    enum cairn_code code = give_up_and_wake(&verdict, "save.failed", err);
     if (!code)
         code = cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&verdict.version), err);
     release_verdict(&verdict);
@@ -101,14 +101,14 @@ enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cai
     CAIRN_AUTO_JSON json_t *body = NULL;
     if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     struct verdict verdict = {.request = request};
-    struct cairn_msg_abort told = {.reason = "given up by hand"};
-    if (body) CAIRN_TRY(cairn_msg_abort_read(body, "", &told, err));
-    verdict.reason = told.reason;
+    struct cairn_msg_abort msg = {.reason = "given up by hand"};
+    if (body) CAIRN_TRY(cairn_msg_abort_read(body, "", &msg, err));
+    verdict.reason = msg.reason;
     /* An operator gives up what he likes; who comes with a grant, only what is its own. */
-    verdict.with_grant = told.grant != NULL;
-    if (told.grant) CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &verdict.grant, err));
+    verdict.with_grant = msg.grant != NULL;
+    if (msg.grant) CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
     snprintf(verdict.full_reason, sizeof(verdict.full_reason), "aborted: %s", verdict.reason);
-    enum cairn_code code = give_up_and_tell(&verdict, "save.aborted", err);
+    enum cairn_code code = give_up_and_wake(&verdict, "save.aborted", err);
     if (!code)
         code = cairn_srv_reply_json(reply, 202, cairn_srv_version_brief(&verdict.version), err);
     release_verdict(&verdict);
@@ -185,9 +185,9 @@ enum cairn_code cairn_srv_on_commit(struct cairn_srv_request *request,
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     struct verdict verdict = {.request = request};
-    struct cairn_msg_commit told = {0};
-    CAIRN_TRY(cairn_msg_commit_read(body, "", &told, err));
-    CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &verdict.grant, err));
+    struct cairn_msg_commit msg = {0};
+    CAIRN_TRY(cairn_msg_commit_read(body, "", &msg, err));
+    CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
     enum cairn_code code = serve_commit(&verdict, reply, err);
     release_verdict(&verdict);
     return code;
@@ -302,7 +302,7 @@ static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cai
     if (!code) {
         cairn_log(INFO, away ? "checkpoint.trashed" : "checkpoint.undeleted",
                   "version=%s step=%" PRIu64, verdict.version.id.text, verdict.version.step);
-        cairn_srv_waiters_tell_version(request->server->waiters, &verdict.version.id,
+        cairn_srv_waiters_wake_version(request->server->waiters, &verdict.version.id,
                                        &verdict.version.name);
         code = cairn_srv_reply_json(reply, away ? 202 : 200, CAIRN_TAKE(verdict.shown), err);
     }

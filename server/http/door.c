@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections are accepted here and handed to the library. Its own loops, when accept has no
- * descriptor to give, ask again without pause if they have no connection, and otherwise not before
+ * descriptor to give, try again without pause if they have no connection, and otherwise not before
  * one of theirs has ended, whatever was freed elsewhere (K08). */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -23,8 +23,8 @@
 #define FULL_COUNT_ANEW_MS 1000
 #define SAY_EVERY_MS 10000
 
-/* Until the door is closed, somebody calls (if that is waited for), or the time is over; -1: none.
- * False: it is closed. */
+/* Until the door is closed, a caller waits (for_callers), or ms are over (-1: no end). False: the
+ * door is closed. */
 static bool stay(const struct cairn_srv_http *http, bool for_callers, int ms) {
     struct pollfd fds[] = {{.fd = http->door_wake_fd, .events = POLLIN},
                            {.fd = http->listen_fd, .events = POLLIN}};
@@ -61,7 +61,7 @@ static void hand_over(struct cairn_srv_http *http, int fd) {
         atomic_fetch_sub(&http->connections, 1);
 }
 
-/* A connection for which the library had no memory was never begun, so its end is not told. */
+/* A connection for which the library had no memory was never begun, so its end calls nothing. */
 static void count_anew(struct cairn_srv_http *http) {
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);

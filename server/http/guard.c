@@ -4,7 +4,7 @@
  * those that are over. An fd leaves the table before the library closes it: no reuse race.
  *
  * The same table knows who is idle and how many connections an address has: at a bound the longest
- * idle goes, so that nobody is locked out by connections that ask for nothing (B05). */
+ * idle is reset, so that connections without requests lock no caller out (B05). */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>

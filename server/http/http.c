@@ -82,7 +82,7 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     struct cairn_srv *server = exchange->http->server;
     exchange->dispatched = true;
     atomic_fetch_add(&exchange->http->answering, 1);
-    exchange->guard->moved_ms = UINT64_MAX; /* its body is ours to work on, and nobody's to reset */
+    exchange->guard->moved_ms = UINT64_MAX; /* its peer need not move while it is worked on */
     exchange->request.server = server;
     exchange->request.body = cairn_buf_view(&exchange->body);
     exchange->request.arrived_ms = cairn_srv_mono_ms(server);
@@ -120,7 +120,7 @@ static void move_deadline(struct cairn_srv_exchange *exchange) {
 }
 
 /* A refusal in the first callback closes the connection: right for what is malformed or has a body
- * that nobody wants; a plain refusal waits for the second one and keeps the connection. */
+ * that is not wanted; a plain refusal waits for the second one and keeps the connection. */
 static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *method,
                              const char *version) {
     exchange->begun = true;
@@ -272,7 +272,7 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     http->server = server;
     http->listen_fd = http->door_wake_fd = -1;
     http->locked.idle_end = &http->locked.idle;
-    cairn_srv_site_learn(http);
+    cairn_srv_site_init(http);
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
     enum cairn_code code =
         cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
@@ -290,8 +290,8 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
 void cairn_srv_http_close(struct cairn_srv_http *http) {
     http->stopping = true;
     cairn_srv_door_close(http);
-    /* Who waits is answered now; suspended connections must all be resumed before the daemon may
-     * stop. */
+    /* Parked requests are answered now: suspended connections must all be resumed before the daemon
+     * may stop. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
 }
 

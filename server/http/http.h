@@ -3,7 +3,7 @@
  * http: requests in, replies out, and nothing that hurts in between.
  *
  * Why:     libmicrohttpd 0.9.75 accepts two Content-Length headers, cuts paths at %00, has only an
- *          idle time-out, and cannot be told otherwise; the checks that it leaves out are here.
+ *          idle time-out, and has no setting for any of these; the missing checks are here.
  * Promise: B03  a request that is not exactly what RFC 9112 asks for, seen from its bytes in
  *              memory, is 400 and its connection is closed; nothing behind it is ever parsed.
  *          B04  what a route does not take (method, type, encoding, length) is refused before its
@@ -11,8 +11,8 @@
  *          B05  each connection has a deadline of its own for arriving, for being answered and for
  *               being idle; connections are bounded in all and per address.
  *          B07  no byte from outside reaches a header without being checked.
- *          K08  where no descriptor is to be had, whoever is connected is served, and who waits is
- *              accepted within a moment of there being one again; nothing asks without pause.
+ *          K08  where the system has no descriptor, open connections are served, and callers that
+ *              wait are accepted within a moment of there being one again; no loop spins.
  *          B08  a request that names another host is refused, and what changes something is not
  *               taken from a page of another site.
  *          B10  memory is taken by what has arrived and not by what was announced; where it ends,

@@ -30,7 +30,7 @@
     "fewer or shorter ones"
 
 /* Memory that peers can make the server hold. Heartbeats, shards, seals and ends of saves have a
- * share of their own, so that nobody who sends other bodies keeps them out. */
+ * share of their own, so that other bodies do not keep them out. */
 enum cairn_srv_memory {
     CAIRN_SRV_MEMORY_BODIES,
     CAIRN_SRV_MEMORY_BODIES_OF_SAVES,
@@ -51,10 +51,9 @@ struct cairn_srv_guard {
     _Atomic uint64_t deadline_ms; /* mono clock; UINT64_MAX = none */
     _Atomic uint64_t held_bytes;  /* of memory.c, all of one kind */
     _Atomic int held_kind;
-    _Atomic uint64_t
-        moved_ms; /* when its peer last sent or took; UINT64_MAX: nobody waits for it */
-    /* Its first line has come, we were not called; its event loop's. Of what it refuses the
-     * library does not always tell the end. */
+    _Atomic uint64_t moved_ms; /* when its peer last sent or took; UINT64_MAX: it need do neither */
+    /* Its first line has come and the library has not called us; of its event loop. The end of a
+     * request that the library refuses is not always notified. */
     struct cairn_srv_exchange *arriving;
     /* under the lock */
     struct cairn_srv_guard *next, **at;
@@ -114,13 +113,13 @@ bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char
 /* site.c: is the request for this server, and not made by a page of another site? */
 enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, const char *method,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_site_learn(struct cairn_srv_http *http);
+void cairn_srv_site_init(struct cairn_srv_http *http);
 /* memory.c: false when there is none, also after connections were reset whose peers neither send
  * nor take. */
 bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
                            uint64_t bytes) CAIRN_MUST_USE;
 void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_guard *guard);
-/* refuse.c: what the library refuses before it asks us, answered in our words. */
+/* refuse.c: what the library refuses before its first callback, answered in our words. */
 void cairn_srv_refuse_working_on(const struct cairn_srv_guard *guard);
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* exchange.c; NULL is fine */
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
@@ -132,7 +131,7 @@ enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
 /* door.c */
 enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http,
                                     struct cairn_error *err) CAIRN_MUST_USE;
-/* Nobody is accepted any more. */
+/* No caller is accepted any more. */
 void cairn_srv_door_close(struct cairn_srv_http *http);
 /* guard.c */
 enum cairn_code cairn_srv_guard_start(struct cairn_srv_http *http,
@@ -146,5 +145,5 @@ void cairn_srv_guard_set(struct cairn_srv_guard *guard, uint64_t within_ms);
 void cairn_srv_guard_idle(struct cairn_srv_http *http, struct cairn_srv_guard *guard, bool idle);
 /* The lock is held. */
 void cairn_srv_guard_reset(struct cairn_srv_http *http, struct cairn_srv_guard *guard);
-/* Closes those that have been idle for longest, up to count; false when nobody is idle. */
+/* Closes those that have been idle for longest, up to count; false when none is idle. */
 bool cairn_srv_guard_make_room(struct cairn_srv_http *http, size_t count);

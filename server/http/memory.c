@@ -18,7 +18,8 @@ static uint64_t bound_of(const struct cairn_srv_http *http, enum cairn_srv_memor
     return kind == CAIRN_SRV_MEMORY_BODIES ? settings->bodies_max_bytes - share : share;
 }
 
-/* Who stands longest still with memory of that kind; the lock is held. */
+/* The connection whose peer has moved least recently of those that hold memory of that kind; the
+ * lock is held. */
 static struct cairn_srv_guard *longest_still(struct cairn_srv_http *http,
                                              enum cairn_srv_memory kind) {
     struct cairn_srv_guard *found = NULL;
@@ -55,7 +56,7 @@ bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_m
     uint64_t held_bytes = guard->held_bytes;
     CAIRN_ASSERT(!held_bytes || guard->held_kind == (int)kind);
     uint64_t all = atomic_fetch_add(&http->memory[kind], bytes) + bytes;
-    /* Who is alone may always have what its route takes. */
+    /* A single body or reply is taken whatever the bound. */
     while (all > bound && all > held_bytes + bytes) {
         if (!reset_still(http, kind)) {
             atomic_fetch_sub(&http->memory[kind], bytes);

@@ -33,8 +33,8 @@ static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd
     }
     CAIRN_AUTO_FD fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return cairn_fail_errno(err, "self-test socket");
-    struct timeval patience = {.tv_sec = 10};
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    struct timeval timeout = {.tv_sec = 10};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     if (connect(fd, &to.any, six ? sizeof(to.v6) : sizeof(to.v4)))
         return cairn_fail_errno(err, "self-test connection");
     *ret_fd = fd;
@@ -42,8 +42,8 @@ static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd
     return CAIRN_OK;
 }
 
-static enum cairn_code ask(const char *listen, uint16_t port, const char *text, const char *wanted,
-                           struct cairn_error *err) {
+static enum cairn_code exchange(const char *listen, uint16_t port, const char *text,
+                                const char *wanted, struct cairn_error *err) {
     int fd_value = -1;
     CAIRN_TRY(connect_to(listen, port, &fd_value, err));
     CAIRN_AUTO_FD fd = fd_value;
@@ -66,9 +66,10 @@ static enum cairn_code ask(const char *listen, uint16_t port, const char *text, 
 
 enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
                                          struct cairn_error *err) {
-    CAIRN_TRY(ask(listen, port,
-                  "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-                  "HTTP/1.1 200", err));
-    return ask(listen, port, "GET /livez HTTP/1.1\r\nHost: localhost\nConnection: close\r\n\r\n",
-               "HTTP/1.1 400", err);
+    CAIRN_TRY(exchange(listen, port,
+                       "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                       "HTTP/1.1 200", err));
+    return exchange(listen, port,
+                    "GET /livez HTTP/1.1\r\nHost: localhost\nConnection: close\r\n\r\n",
+                    "HTTP/1.1 400", err);
 }

@@ -59,7 +59,7 @@ static bool is_ours(const struct cairn_srv_http *http, const char *authority) {
            is_listed(http->server->settings->allowed_hosts, host);
 }
 
-void cairn_srv_site_learn(struct cairn_srv_http *http) {
+void cairn_srv_site_init(struct cairn_srv_http *http) {
     if (gethostname(http->hostname, sizeof(http->hostname) - 1)) http->hostname[0] = '\0';
 }
 

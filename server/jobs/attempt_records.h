@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attempt_records: what the store is told of attempts, before anybody hears of them.
+ * attempt_records: the record of an attempt in the store, written before its call is answered.
  *
  * Why:     a reader of the store alone finds out by these records which versions still count; one
  *          that is missing or damaged would silently bring back what a resume left behind.

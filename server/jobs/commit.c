@@ -211,7 +211,7 @@ static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
     cairn_log(WARN, "commit.refused", "version=%s step=%" PRIu64 " cause=\"%s\"", work->id,
               work->version.step, work->why.message);
     if (!work->changed) return CAIRN_OK;
-    cairn_srv_waiters_tell_version(work->server->waiters, &work->version.id, &work->version.name);
+    cairn_srv_waiters_wake_version(work->server->waiters, &work->version.id, &work->version.name);
     cairn_srv_jobs_sweep(work->server);
     return CAIRN_OK;
 }

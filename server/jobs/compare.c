@@ -150,11 +150,11 @@ static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparis
     return CAIRN_OK;
 }
 
-/* A version that was committed here, at any time, is no news; one whose record is in the store and
- * not in its row is shown once that is mended. */
-static enum cairn_code is_news(struct cairn_srv_tx *tx, struct comparison *at,
-                               const struct cairn_srv_seen *seen, bool *ret,
-                               struct cairn_error *err) {
+/* A version that was committed here, at any time, is known; one whose record is in the store and
+ * not in its row is shown once the row says so. */
+static enum cairn_code is_unknown(struct cairn_srv_tx *tx, struct comparison *at,
+                                  const struct cairn_srv_seen *seen, bool *ret,
+                                  struct cairn_error *err) {
     bool known = false, shown = false, aside = false;
     struct cairn_key key;
     struct cairn_version_place place = {at->objects.name, seen->step, seen->id};
@@ -177,9 +177,9 @@ static enum cairn_code look_in_catalog(struct cairn_srv_tx *tx, void *argument,
     at->has_run = !code;
     CAIRN_TRY(compare_attempts(tx, at, &run, err));
     for (size_t i = 0; i < at->objects.version_count; i++) {
-        bool news = false;
-        CAIRN_TRY(is_news(tx, at, &at->objects.versions[i], &news, err));
-        if (news) at->unknown[at->unknown_count++] = at->objects.versions[i];
+        bool unknown = false;
+        CAIRN_TRY(is_unknown(tx, at, &at->objects.versions[i], &unknown, err));
+        if (unknown) at->unknown[at->unknown_count++] = at->objects.versions[i];
     }
     return CAIRN_OK;
 }
@@ -221,7 +221,7 @@ static enum cairn_code list(struct comparison *at, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, known_attempt, &run, err));
     at->has_run = run.id != 0;
     cairn_srv_run_release(&run);
-    /* Names that nobody knows are asked for, too; they cost one short listing each. */
+    /* Unknown names are compared, too; each costs one short listing. */
     CAIRN_TRY(cairn_srv_run_objects_list(objects, at->worker, true, err));
     if (!objects->listed) return probe(at, run.attempt, err);
     if (objects->attempt_count) at->newest = objects->attempts[objects->attempt_count - 1];
@@ -244,7 +244,7 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_marks_follow(at->server, &at->objects, err));
     if (at->has_run)
         CAIRN_TRY(cairn_srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));
-    /* Somebody may have been told of it: no older answer may come first (Q24, P7). */
+    /* A reader may have seen it: no older answer may come after that (Q24, P7). */
     return at->unrecorded
                ? cairn_srv_record_write_missing(at->server, at->worker, &at->objects.name, err)
                : CAIRN_OK;
@@ -286,7 +286,7 @@ enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_w
     end(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
     cairn_srv_run_objects_release(&at.objects);
     free(at.unknown);
-    cairn_srv_waiters_tell_run(server->waiters, name);
+    cairn_srv_waiters_wake_run(server->waiters, name);
     return code;
 }
 

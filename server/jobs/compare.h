@@ -14,7 +14,7 @@
  *          2   a record that is no record of this run's, or has no manifest, freezes nothing by
  *              being there; an attempt record that cannot be read does, since its number is taken.
  * Limits:  two listings of a run's prefix; where keys may not list, a HEAD of the next attempt.
- * Threads: any; one thread at a time compares a run, the others are told that it is busy.
+ * Threads: any; one thread at a time compares a run, the others get `busy`.
  * Next:    server/jobs/freeze.h, server/jobs/reconcile.h.
  */
 #pragma once

@@ -124,8 +124,8 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
 
 /* Compare-and-set on a store that has none for an object that is replaced: whoever creates the
  * object of a number has that number, also when the answer was lost or store.json refused it: then
- * the object bears this life's name. Where a put cannot be told not to replace, two servers that
- * raise at the same moment are told apart by reading store.json again, and no better. */
+ * the object bears this life's name. Where a put cannot be kept from replacing, two servers that
+ * raise at the same moment differ only in what store.json says when it is read again. */
 static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    uint64_t number, struct cairn_error *err) {
     if (!cairn_store_profile(server->store)->create_only_put) return CAIRN_OK;
@@ -273,7 +273,7 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
-    server->copies_owed = true; /* a life before may have left some (Q5) */
+    server->copies_missing = true; /* a life before may have left some (Q5) */
     server->raising_to = identity.seen.generation;
     server->generation = identity.seen.generation;
     if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who commits what and when the sweep runs; see jobs.h. */
+/* Which version is committed when, and when the sweep runs; see jobs.h. */
 #include "server/jobs/jobs.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ struct job {
     bool again; /* asked for while it ran */
     uint64_t pause_ms;
     enum cairn_code last;
-    char stuck[400]; /* Q53: why an operator must act; "" when nobody must. Under the lock. */
+    char stuck[400]; /* Q53: why an operator must act, or "". Under the lock. */
     struct job *next;
 };
 struct cairn_srv_jobs {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jobs: work that nobody waits for: commits, records, sweeps.
+ * jobs: work without a request that waits for it: commits, records, sweeps.
  *
  * Why:     a commit writes to the store for seconds; a request must not carry it, and a crash in
  *          the middle must be taken up again.
@@ -8,7 +8,7 @@
  *          2   what could not be finished (the store is away) is tried again, with growing pauses,
  *              and anyway at each sweep; the reason is logged when it changes.
  * Limits:  2 commits at once; 65,536 versions in work.
- * Threads: any thread may ask; an idle one has one thread.
+ * Threads: commit and sweep are asked for on any thread; an idle one has one thread.
  * Next:    server/jobs/commit.c, server/jobs/sweep.c.
  */
 #pragma once

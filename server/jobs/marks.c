@@ -172,7 +172,7 @@ static enum cairn_code find_differing(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_versions_recorded(tx, &follow->objects->name, compare_one, follow, err);
 }
 
-/* Its grace begins now: nobody was told of it, or this catalog has forgotten when. */
+/* Its grace begins now: the deletion was not answered, or this catalog has forgotten when. */
 enum cairn_code cairn_srv_mark_take(struct cairn_srv_tx *tx, const struct cairn_srv_seen *seen,
                                     struct cairn_error *err) {
     return cairn_srv_version_follow_mark(tx, seen->id.text, seen->trashed, err);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * marks: what the store itself is told of committed versions that do not count.
+ * marks: objects beside committed versions that say that those do not count.
  *
- * Why:     who reads a store without its server must not take for the newest what is in the trash,
- *          or what a later save of the same step has superseded.
+ * Why:     a reader of the store without its server must not take for the newest a version that is
+ *          in the trash, or that a later save of the same step has superseded.
  * Promise: 1   while a version is in the trash its trashed.json is there: it is put before the row
  *              changes and deleted before the row changes back. Where the two differ after a
  *              death, or under a catalog that was put back, the row follows the store.

@@ -87,7 +87,7 @@ static enum cairn_code put_aside(struct cairn_srv_tx *tx, const struct cairn_srv
     return cairn_srv_aside_put(tx, key, cause, cairn_srv_wall_ms(mend->server), err);
 }
 
-/* Numbers are taken over even of records that nobody can read: they are in the way for good. */
+/* Numbers of unreadable records are taken over, too: their keys are in use for good. */
 static enum cairn_code take_attempts(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
                                      struct cairn_srv_run *run, struct cairn_error *err) {
     for (size_t i = 0; i < mend->attempt_count; i++) {
@@ -226,6 +226,6 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
 enum cairn_code cairn_srv_mend_apply(struct cairn_srv_mend *mend, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_write(mend->server->catalog, apply, mend, err));
     atomic_fetch_sub(&mend->server->frozen_runs, 1);
-    cairn_srv_waiters_tell_run(mend->server->waiters, &mend->objects.name);
+    cairn_srv_waiters_wake_run(mend->server->waiters, &mend->objects.name);
     return CAIRN_OK;
 }

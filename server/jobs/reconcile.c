@@ -16,12 +16,12 @@
 #include "server/waiters.h"
 #include "store/presence.h"
 
-struct asked {
-    struct cairn_srv_asked runs[CAIRN_SRV_ASKED_MAX];
+struct requests {
+    struct cairn_srv_reconcile_request runs[CAIRN_SRV_RECONCILES_MAX];
     size_t count;
     uint64_t tick;
     /* of a note */
-    struct cairn_srv_asked *run;
+    struct cairn_srv_reconcile_request *run;
     const char *note;
 };
 
@@ -148,7 +148,7 @@ static enum cairn_code look_for_missing(struct cairn_srv_mend *mend,
     return CAIRN_OK;
 }
 
-static void tell(const struct cairn_srv_mend *mend) {
+static void announce(const struct cairn_srv_mend *mend) {
     const struct cairn_run_name *name = &mend->objects.name;
     cairn_log(INFO, "run.reconciled",
               "run=%s/%s attempts=%zu taken=%zu set_aside=%zu trashed=%zu given_up=%" PRIu64,
@@ -172,52 +172,52 @@ static enum cairn_code reconcile(struct cairn_srv *server, struct cairn_store_wo
     if (!code) code = read_versions(&mend, worker, err);
     if (!code) code = look_for_missing(&mend, worker, err);
     if (!code) code = cairn_srv_mend_apply(&mend, err);
-    if (!code) tell(&mend);
+    if (!code) announce(&mend);
     cairn_srv_mend_release(&mend);
     return code;
 }
 
 /* ---- those that were asked for ---- */
 
-static enum cairn_code find_asked(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct asked *asked = argument;
-    asked->tick = cairn_srv_tick(tx);
-    return cairn_srv_frozen_asked(tx, asked->runs, &asked->count, err);
+static enum cairn_code find_requests(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct requests *requests = argument;
+    requests->tick = cairn_srv_tick(tx);
+    return cairn_srv_frozen_requests(tx, requests->runs, &requests->count, err);
 }
 
 static enum cairn_code keep_note(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct asked *asked = argument;
-    return cairn_srv_frozen_set_note(tx, asked->run->run_id, asked->note, asked->run->due_tick,
-                                     err);
+    const struct requests *requests = argument;
+    return cairn_srv_frozen_set_note(tx, requests->run->run_id, requests->note,
+                                     requests->run->due_tick, err);
 }
 
-static enum cairn_code one_asked(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                 struct asked *asked, struct cairn_error *err) {
-    struct cairn_srv_asked *run = asked->run;
+static enum cairn_code serve_request(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     struct requests *requests, struct cairn_error *err) {
+    struct cairn_srv_reconcile_request *run = requests->run;
     if (!run->due_tick) { /* the generation was not raised for it yet */
         CAIRN_TRY(cairn_srv_identity_raise(server, worker, err));
-        run->due_tick = asked->tick + server->settings->reconcile_wait_ms;
-        asked->note = "the generation was raised; the store is read after reconcile-wait";
-        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep_note, asked, err));
+        run->due_tick = requests->tick + server->settings->reconcile_wait_ms;
+        requests->note = "the generation was raised; the store is read after reconcile-wait";
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep_note, requests, err));
     }
-    if (asked->tick < run->due_tick) return CAIRN_OK;
+    if (requests->tick < run->due_tick) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
     return reconcile(server, worker, &run->name, err);
 }
 
-void cairn_srv_reconcile_asked(struct cairn_srv *server, struct cairn_store_worker *worker) {
-    struct asked asked = {0};
+void cairn_srv_reconcile_requested(struct cairn_srv *server, struct cairn_store_worker *worker) {
+    struct requests requests = {0};
     if (!server->frozen_runs || server->frozen) return;
-    if (cairn_srv_catalog_read(server->catalog, find_asked, &asked, NULL)) return;
-    for (size_t i = 0; i < asked.count; i++) {
+    if (cairn_srv_catalog_read(server->catalog, find_requests, &requests, NULL)) return;
+    for (size_t i = 0; i < requests.count; i++) {
         struct cairn_error why = {0};
-        asked.run = &asked.runs[i];
-        enum cairn_code code = one_asked(server, worker, &asked, &why);
+        requests.run = &requests.runs[i];
+        enum cairn_code code = serve_request(server, worker, &requests, &why);
         if (!code) continue;
-        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"", asked.run->name.project,
-                  asked.run->name.run, why.message);
-        asked.note = why.message;
-        (void)!cairn_srv_catalog_write(server->catalog, keep_note, &asked, NULL);
+        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"", requests.run->name.project,
+                  requests.run->name.run, why.message);
+        requests.note = why.message;
+        (void)!cairn_srv_catalog_write(server->catalog, keep_note, &requests, NULL);
     }
 }

@@ -20,5 +20,5 @@
 
 #include "server/server.h"
 
-/* The frozen runs that somebody asked to reconcile. */
-void cairn_srv_reconcile_asked(struct cairn_srv *server, struct cairn_store_worker *worker);
+/* The frozen runs for which a reconcile was requested. */
+void cairn_srv_reconcile_requested(struct cairn_srv *server, struct cairn_store_worker *worker);

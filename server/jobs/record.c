@@ -16,7 +16,7 @@
 #include "server/jobs/sweep_objects.h"
 #include "server/waiters.h"
 
-#define OWED_MAX 1000 /* of one run, at once */
+#define MISSING_MAX 1000 /* of one run, at once */
 
 enum cairn_code cairn_srv_record_text(const struct cairn_srv_version *version,
                                       struct cairn_buf *ret, struct cairn_error *err) {
@@ -65,44 +65,47 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
               version->id.text, version->name.project, version->name.run, version->step,
               version->bytes);
-    cairn_srv_waiters_tell_version(server->waiters, &version->id, &version->name);
+    cairn_srv_waiters_wake_version(server->waiters, &version->id, &version->name);
     return CAIRN_OK;
 }
 
 /* ---- those of one run ---- */
 
-struct owed {
+struct missing {
     const struct cairn_run_name *name;
     struct cairn_srv_ids ids;
     const char *id;
     struct cairn_srv_version version;
 };
 
-static enum cairn_code find_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct owed *owed = argument;
-    return cairn_srv_versions_unrecorded(tx, owed->name, OWED_MAX, &owed->ids, err);
+static enum cairn_code find_missing(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct missing *missing = argument;
+    return cairn_srv_versions_unrecorded(tx, missing->name, MISSING_MAX, &missing->ids, err);
 }
 
-static enum cairn_code get_owed(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct owed *owed = argument;
-    cairn_srv_version_release(&owed->version);
-    return cairn_srv_version_get(tx, owed->id, &owed->version, err);
+static enum cairn_code get_missing(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct missing *missing = argument;
+    cairn_srv_version_release(&missing->version);
+    return cairn_srv_version_get(tx, missing->id, &missing->version, err);
 }
 
 enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
                                                struct cairn_store_worker *worker,
                                                const struct cairn_run_name *name,
                                                struct cairn_error *err) {
-    struct owed owed = {.name = name};
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_owed, &owed, err);
-    for (size_t i = 0; i < owed.ids.count && !code; i++) {
-        owed.id = owed.ids.ids[i].text;
-        code = cairn_srv_catalog_read(server->catalog, get_owed, &owed, err);
-        if (code || owed.version.state != CAIRN_STATE_COMMITTED || owed.version.recorded) continue;
-        code = cairn_srv_record_write(server, worker, &owed.version, err);
-        if (code) (void)cairn_within(err, code, "the record of %s is missing", owed.id);
+    struct missing missing = {.name = name};
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_missing, &missing, err);
+    for (size_t i = 0; i < missing.ids.count && !code; i++) {
+        missing.id = missing.ids.ids[i].text;
+        code = cairn_srv_catalog_read(server->catalog, get_missing, &missing, err);
+        if (code || missing.version.state != CAIRN_STATE_COMMITTED || missing.version.recorded)
+            continue;
+        code = cairn_srv_record_write(server, worker, &missing.version, err);
+        if (code) (void)cairn_within(err, code, "the record of %s is missing", missing.id);
     }
-    cairn_srv_ids_release(&owed.ids);
-    cairn_srv_version_release(&owed.version);
+    cairn_srv_ids_release(&missing.ids);
+    cairn_srv_version_release(&missing.version);
     return code;
 }

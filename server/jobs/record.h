@@ -16,7 +16,7 @@
 #include "server/server.h"
 #include "server/catalog/versions.h"
 
-/* Of a committed version: puts the record, marks it recorded, tells who waits. */
+/* Of a committed version: puts the record, marks it recorded, wakes those that wait. */
 enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_store_worker *worker,
                                        const struct cairn_srv_version *version,
                                        struct cairn_error *err) CAIRN_MUST_USE;

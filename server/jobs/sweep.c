@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One round of what nobody asks for: catalog time, commits and records that were left over,
+/* One round of what falls due by time: catalog time, commits and records that were left over,
  * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
  * which order, is in sweep_objects.c. */
 #include "server/jobs/sweep.h"
@@ -154,7 +154,7 @@ static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_er
         if (code || !found->changed) continue;
         cairn_log(WARN, "save.expired", "version=%s step=%" PRIu64 " reason=\"%s\"",
                   found->ids.ids[i].text, found->version.step, found->reason);
-        cairn_srv_waiters_tell_version(server->waiters, &found->version.id, &found->version.name);
+        cairn_srv_waiters_wake_version(server->waiters, &found->version.id, &found->version.name);
     }
     cairn_srv_version_release(&found->version);
     return code;
@@ -291,7 +291,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     CAIRN_TRY(cairn_srv_compare_all(server, worker, &busy, err));
     if (busy) return cairn_fail(err, CAIRN_BUSY, "a run is being compared with the store");
     CAIRN_TRY(raise_now_and_then(found, worker, err));
-    cairn_srv_reconcile_asked(server, worker);
+    cairn_srv_reconcile_requested(server, worker);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
     for (size_t i = 0; i < found->ids.count; i++)
         cairn_srv_jobs_commit(server, found->ids.ids[i].text);

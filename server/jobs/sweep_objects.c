@@ -82,9 +82,9 @@ static enum cairn_code remove_batch(struct dead *dead, const char *prefix,
     if (!batch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
     for (size_t i = 0; i < count; i++) batch[i].key = entries[i].key;
     enum cairn_code code = cairn_store_delete_many(dead->worker, prefix, batch, count, &why);
-    bool each_told = true;
-    for (size_t i = 0; i < count; i++) each_told &= batch[i].deleted || batch[i].code;
-    if (!code || !each_told) {
+    bool each_done = true;
+    for (size_t i = 0; i < count; i++) each_done &= batch[i].deleted || batch[i].code;
+    if (!code || !each_done) {
         if (code && err) *err = why;
         return code;
     }
@@ -194,7 +194,7 @@ enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_s
     if (!code && dead.version.state != CAIRN_STATE_GONE) {
         cairn_log(INFO, "version.gone", "version=%s step=%" PRIu64 " was=%s", version_id,
                   dead.version.step, cairn_state_text(dead.version.state));
-        cairn_srv_waiters_tell_version(server->waiters, &dead.version.id, &dead.version.name);
+        cairn_srv_waiters_wake_version(server->waiters, &dead.version.id, &dead.version.name);
     }
     cairn_srv_version_release(&dead.version);
     return code;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Temporary files of small puts that a death left in a folder store, where no version is swept:
  * below .cairn/, and among the layouts and attempts of runs. One that is there at two looks an hour
- * apart belongs to nobody: a small put takes no hour. No clock of another machine is asked. */
+ * apart belongs to nobody: a small put takes no hour. Only one clock counts. */
 #include "server/jobs/sweep_temporaries.h"
 
 #include <stdio.h>

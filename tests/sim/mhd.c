@@ -327,7 +327,7 @@ enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, 
     return CAIRN_OK;
 }
 
-void cairn_srv_site_learn(struct cairn_srv_http *http) {
+void cairn_srv_site_init(struct cairn_srv_http *http) {
     (void)http;
 }
 
