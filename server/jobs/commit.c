@@ -101,13 +101,6 @@ static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_ro
                : CAIRN_OK;
 }
 
-/* In the order of the manifest, since checksums.bin is in that order. */
-static enum cairn_code load_shards(struct cairn_srv_tx *tx, struct work *work,
-                                   struct cairn_error *err) {
-    work->checksums.limit = CAIRN_GIB;
-    return cairn_srv_shards_all(tx, work->id, add_shard, work, err);
-}
-
 static enum cairn_code add_rank(void *argument, const struct cairn_srv_rank_sealed *rank,
                                 struct cairn_error *err) {
     struct work *work = argument;
@@ -117,16 +110,6 @@ static enum cairn_code add_rank(void *argument, const struct cairn_srv_rank_seal
     struct rank_table *table = &work->tables[work->table_count++];
     table->rank = rank->rank;
     memcpy(table->digest, rank->table, sizeof(table->digest));
-    return CAIRN_OK;
-}
-
-static enum cairn_code load_ranks(struct cairn_srv_tx *tx, struct work *work,
-                                  struct cairn_error *err) {
-    work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
-    if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
-    CAIRN_TRY(cairn_srv_replicas_new(&work->replicas, err));
-    CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
-    CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* what "whole" counted */
     return CAIRN_OK;
 }
 
@@ -184,8 +167,14 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
     CAIRN_TRY(cairn_srv_version_whole(tx, &work->version, &work->whole, err));
     if (!work->whole) return CAIRN_OK;
-    CAIRN_TRY(load_shards(tx, work, err));
-    CAIRN_TRY(load_ranks(tx, work, err));
+    work->checksums.limit = CAIRN_GIB;
+    work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
+    if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
+    CAIRN_TRY(cairn_srv_replicas_new(&work->replicas, err));
+    /* In the order of the manifest, which is that of checksums.bin. */
+    CAIRN_TRY(cairn_srv_shards_all(tx, work->id, add_shard, work, err));
+    CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
+    CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* what "whole" counted */
     if (!work->table_count) return CAIRN_OK;
     digest_layout(work);
     CAIRN_TRY(choose_layout(tx, work, err));
@@ -263,7 +252,7 @@ static enum cairn_code write_layout(struct work *work, struct cairn_buf *layout_
 
 /* ---- manifest ---- */
 
-static enum cairn_code fill_manifest(struct work *work, struct cairn_error *err) {
+static enum cairn_code encode_manifest(struct work *work, struct cairn_error *err) {
     const struct cairn_srv_version *version = &work->version;
     struct cairn_manifest *manifest = &work->manifest;
     manifest->origin = (struct cairn_version_origin){
@@ -282,11 +271,6 @@ static enum cairn_code fill_manifest(struct work *work, struct cairn_error *err)
         manifest->layout_writer = version->layout_writer;
     }
     cairn_sha256_of(cairn_buf_view(&work->checksums), manifest->checksums_sha256);
-    return CAIRN_OK;
-}
-
-static enum cairn_code encode_manifest(struct work *work, struct cairn_error *err) {
-    CAIRN_TRY(fill_manifest(work, err));
     work->text.limit = CAIRN_MANIFEST_BYTES_MAX;
     return cairn_manifest_encode(&work->manifest, &work->text, err);
 }
@@ -376,16 +360,6 @@ static enum cairn_code write_manifest(struct work *work, struct cairn_error *err
 
 /* ---- the one commit point ---- */
 
-static enum cairn_code take_effect(struct cairn_srv_tx *tx, struct work *work,
-                                   struct cairn_error *err) {
-    const struct cairn_srv_version *version = &work->version;
-    if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, version, err));
-    struct cairn_srv_layout layout = layout_of(work, &version->layout_writer);
-    if (work->table_count) CAIRN_TRY(cairn_srv_layout_use(tx, &layout, err));
-    /* From here the manifest alone knows the shards. */
-    return cairn_srv_shards_drop(tx, work->id, err);
-}
-
 static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
     work->committed = false;
@@ -409,7 +383,11 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     uint64_t shown = 0;
     if (!CAIRN_RULE(Q24))
         CAIRN_TRY(cairn_srv_version_set_recorded(tx, &work->version, &shown, err));
-    return take_effect(tx, work, err);
+    if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, &work->version, err));
+    struct cairn_srv_layout layout = layout_of(work, &work->version.layout_writer);
+    if (work->table_count) CAIRN_TRY(cairn_srv_layout_use(tx, &layout, err));
+    /* From here the manifest alone knows the shards. */
+    return cairn_srv_shards_drop(tx, work->id, err);
 }
 
 /* ---- the whole ---- */
@@ -420,12 +398,6 @@ static bool is_verdict(enum cairn_code code) {
            code == CAIRN_TOO_LARGE;
 }
 
-static enum cairn_code prove_and_encode(struct work *work, struct cairn_buf *layout_bytes,
-                                        struct cairn_error *err) {
-    if (work->table_count && !work->layout_known) CAIRN_TRY(prove(work, layout_bytes, err));
-    return encode_manifest(work, err);
-}
-
 /* What is no manifest yet: the sweep takes it away with a version that is given up (Q33). */
 static enum cairn_code write_parts(struct work *work, struct cairn_buf *layout_bytes,
                                    struct cairn_error *err) {
@@ -433,12 +405,18 @@ static enum cairn_code write_parts(struct work *work, struct cairn_buf *layout_b
     return write_checksums(work, err);
 }
 
-/* Q55 before the manifest: the store is asked for all objects, and layout and checksums are
- * written while its answer is on the way; in a folder after it, since a folder whose mount is gone
- * takes writes. Q53: nothing that is found while writing ends the version; the objects' verdict
- * does. */
-static enum cairn_code look_and_write(struct work *work, struct cairn_buf *layout_bytes,
-                                      struct cairn_error *err) {
+/* Everything that may end the version sets work->final. Q55 before the manifest: the store lists
+ * all objects, and layout and checksums are written while its answer is on the way; in a folder
+ * after it, since a folder whose mount is gone takes writes. Q53: nothing that is found while
+ * writing ends the version; the verdict on the objects does. */
+static enum cairn_code prove_and_write(struct work *work, struct cairn_error *err) {
+    CAIRN_AUTO(buf) layout_bytes = {0};
+    CAIRN_CRASHPOINT("server.commit.before_proof");
+    enum cairn_code code = CAIRN_OK;
+    if (work->table_count && !work->layout_known) code = prove(work, &layout_bytes, err);
+    if (!code) code = encode_manifest(work, err);
+    work->final = is_verdict(code);
+    if (code) return code;
     struct cairn_srv_objects objects = {.server = work->server,
                                         .worker = work->worker,
                                         .place = cairn_srv_version_place(&work->version),
@@ -447,23 +425,14 @@ static enum cairn_code look_and_write(struct work *work, struct cairn_buf *layou
     CAIRN_TRY(cairn_srv_objects_start(&objects, err));
     struct cairn_error why = {0};
     bool look_first = cairn_store_may_move(work->server->store);
-    enum cairn_code written = look_first ? CAIRN_OK : write_parts(work, layout_bytes, &why);
+    enum cairn_code written = look_first ? CAIRN_OK : write_parts(work, &layout_bytes, &why);
     CAIRN_TRY(cairn_srv_objects_finish(&objects, &work->final, err));
-    if (look_first) written = write_parts(work, layout_bytes, &why);
+    if (look_first) written = write_parts(work, &layout_bytes, &why);
     if (written) {
         *err = why;
         return written;
     }
     return write_manifest(work, err);
-}
-
-/* Everything that may end the version sets work->final. */
-static enum cairn_code prove_and_write(struct work *work, struct cairn_error *err) {
-    CAIRN_AUTO(buf) layout_bytes = {0};
-    CAIRN_CRASHPOINT("server.commit.before_proof");
-    enum cairn_code code = prove_and_encode(work, &layout_bytes, err);
-    work->final = is_verdict(code);
-    return code ? code : look_and_write(work, &layout_bytes, err);
 }
 
 static enum cairn_code commit(struct work *work, struct cairn_error *err) {
