@@ -154,7 +154,7 @@ TEST(a_batch_of_begins_is_answered_in_its_order) {
     }
 }
 
-TEST(a_begin_that_comes_after_another_rank_failed_is_told_why) /* P9 */
+TEST(a_begin_after_another_rank_has_failed_gets_its_reason) /* P9 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -185,10 +185,10 @@ static enum cairn_code begin_in_batch(struct cairn_hand *hand, json_t *take_body
                                       json_t **ret_reply) {
     json_object_del(take_body, "grant");
     json_object_del(take_body, "node");
-    return cairn_world_call(hand->world, "POST", WORLD_RUN "/checkpoints",
-                            json_pack("{s:s, s:s, s:[o]}", "grant", hand->grant, "node", "node-a",
-                                      "begins", take_body),
-                            ret_reply);
+    return cairn_world_call(
+        hand->world, "POST", WORLD_RUN "/checkpoints",
+        json_pack("{s:s, s:s, s:[o]}", "grant", hand->grant, "node", "node-a", "begins", take_body),
+        ret_reply);
 }
 
 TEST(a_begin_that_is_refused_fails_the_save_for_all_ranks) /* V34, Q50 */

@@ -189,7 +189,7 @@ TEST(the_generation_is_raised_before_deletions_and_every_ten_minutes_Q35) {
     EXPECT_EQ_U64(idle.generation, before.generation);
     EXPECT_EQ_U64(after.generation, before.generation + 1);
     EXPECT_EQ_U64(swept.generation, after.generation + 1);
-    /* Uploaders are told the start's, so that nobody asks again for that. */
+    /* Uploaders get the start's, so that none repeats what it has sent because of it. */
     struct cairn_key number;
     cairn_key_generation(swept.generation, &number);
     EXPECT(object_there(&world, &number));
@@ -496,7 +496,7 @@ TEST(a_lost_store_json_is_written_again_on_request_and_never_into_another_store_
     struct cairn_key key;
     cairn_key_store_json(&key);
     REQUIRE_OK(cairn_store_delete(world.worker, key.text, &err));
-    /* While it runs nobody is told that a run is not there. */
+    /* While it runs no answer says that a run is not there. */
     EXPECT_CODE(cairn_hand_open(&world, &next, "j2", 1, "latest", 1), CAIRN_UNAVAILABLE);
     cairn_daemon_end(&world.server);
     EXPECT(!cairn_world_restart(&world, NULL, NULL));

@@ -80,7 +80,7 @@ TEST(a_catalog_of_a_newer_schema_is_refused_by_its_number) /* K12 */
     EXPECT(strstr(world.err.message, "schema 99"));
 }
 
-TEST(a_strangers_store_is_refused) {
+TEST(a_store_with_the_uuid_of_another_catalog_is_refused) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);

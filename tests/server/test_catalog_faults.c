@@ -71,7 +71,7 @@ TEST(no_reader_of_the_catalog_can_checkpoint_or_write) /* D01, R6 */
     cairn_srv_catalog_free(catalog);
 }
 
-TEST(the_writer_syncs_each_commit_and_says_so_when_asked) /* D02, P2 */
+TEST(the_writer_syncs_each_commit_as_its_pragmas_say) /* D02, P2 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_catalog *catalog = NULL;
@@ -513,7 +513,7 @@ TEST(a_change_that_fails_for_want_of_space_says_the_truth_about_its_neighbours) 
         struct text there = {.sql = sql[i]};
         EXPECT_CODE(cairn_srv_catalog_read(gate.catalog, read_text, &there, &err), CAIRN_OK);
         cairn_test_check(!strcmp(there.value, gate.codes[i] ? "0" : "1"), __FILE__, __LINE__,
-                         "change %d was told %s, and %s rows of it are there", i,
+                         "change %d was answered %s, and %s rows of it are there", i,
                          cairn_code_info(gate.codes[i])->name, there.value);
     }
     cairn_srv_catalog_free(gate.catalog);

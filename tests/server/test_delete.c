@@ -68,7 +68,7 @@ static int delete_latest(struct cairn_world *world, const char *header, const ch
              "DELETE " WORLD_RUN "/checkpoints/latest HTTP/1.1\r\nHost: localhost\r\n"
              "Connection: close\r\n%s%s%s\r\n",
              header, id, id[0] ? "\"\r\n" : "");
-    return cairn_raw_ask(world->server.port, request, strlen(request), &reply);
+    return cairn_raw_exchange(world->server.port, request, strlen(request), &reply);
 }
 
 TEST(latest_is_deleted_only_by_who_says_which_version_that_is) {
@@ -85,7 +85,8 @@ TEST(latest_is_deleted_only_by_who_says_which_version_that_is) {
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
     EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), two.id.text);
     EXPECT(delete_latest(&world, "If-Match: \"", two.id.text) == 202);
-    EXPECT(delete_latest(&world, "If-Match: \"", two.id.text) == 412); /* told twice, done once */
+    EXPECT(delete_latest(&world, "If-Match: \"", two.id.text) ==
+           412); /* requested twice, done once */
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &after));
     EXPECT_EQ_TEXT(cairn_world_text(after, "version"), one.id.text);
 }
@@ -119,7 +120,7 @@ TEST(an_aborted_versions_objects_are_swept_at_once) { /* P8 */
     REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
     EXPECT(swept(&world, &save));
     CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE_OK(cairn_hand_wait(&save, &version)); /* its end can still be asked for */
+    REQUIRE_OK(cairn_hand_wait(&save, &version)); /* its end is still answered */
     EXPECT_EQ_TEXT(cairn_world_text(version, "reason"), "aborted: given up by hand");
 }
 
@@ -224,7 +225,7 @@ TEST(an_upload_that_is_still_open_goes_with_its_version_and_after_a_commit_P8b) 
     REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
     cairn_inside_pass(&world.inside, 1000);
     EXPECT(access(lost, F_OK));
-    /* Begun, its reply lost, begun again: the first one is of nobody when the version commits. */
+    /* Begun, its reply lost, begun again: the first one is no part of the version that commits. */
     REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &done));
     shard = cairn_hand_shard(&done, "x", 0, CAIRN_VIEW("abc"));
     snprintf(version, sizeof(version), "%s/llm/seven/000000000002/%s/data", world.store_path,

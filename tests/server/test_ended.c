@@ -40,12 +40,12 @@ static bool report(struct cairn_hand *hand, const struct report *what) {
     char path[64];
     snprintf(path, sizeof(path), "/v1/nodes/%s", what->node ? what->node : "node-a");
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    json_t *body = json_pack("{s:{s:s}, s:{s:s, s:I}, s:[{s:s, s:i, s:s, s:b}]}", "uploader",
-                             "version", "1", "heard", "catalog", world->inside.server.store_uuid,
-                             "generation",
-                             (json_int_t)(world->inside.server.generation - what->generations),
-                             "ended", "grant", hand->grant, "rank", what->rank, "proc",
-                             what->proc ? what->proc : "j1-0", "settled", !what->unsettled);
+    json_t *body =
+        json_pack("{s:{s:s}, s:{s:s, s:I}, s:[{s:s, s:i, s:s, s:b}]}", "uploader", "version", "1",
+                  "heard", "catalog", world->inside.server.store_uuid, "generation",
+                  (json_int_t)(world->inside.server.generation - what->generations), "ended",
+                  "grant", hand->grant, "rank", what->rank, "proc",
+                  what->proc ? what->proc : "j1-0", "settled", !what->unsettled);
     if (cairn_world_call(world, "PUT", path, body, &reply)) return false;
     return json_array_size(json_object_get(reply, "ended")) == 1;
 }
@@ -136,7 +136,7 @@ TEST(an_ended_rank_whose_seal_is_still_on_its_way_ends_nothing) /* Q3, Q16, Q56 
     EXPECT(report(&hand, &(struct report){0}));
 }
 
-TEST(a_report_counts_for_the_catalog_that_its_node_was_told_of) /* Q19, Q56 */
+TEST(a_report_counts_only_for_the_catalog_that_answered_its_node_last) /* Q19, Q56 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));
@@ -144,7 +144,7 @@ TEST(a_report_counts_for_the_catalog_that_its_node_was_told_of) /* Q19, Q56 */
     struct cairn_hand_save save;
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
     REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
-    /* The catalog was put back: the seal that the node believes to be told is not in it. */
+    /* The catalog was put back: the seal that the node has reported is not in it. */
     EXPECT(!report(&hand, &(struct report){.generations = 1}));
     EXPECT_OPEN(&save);
     EXPECT(report(&hand, &(struct report){0}));

@@ -107,7 +107,7 @@ TEST(a_writer_that_slept_through_the_next_attempt_is_refused_and_harms_nothing) 
     REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&next, 5, 1, "error", 10, &good));
     cairn_inside_round(&world.inside);
-    /* It wakes: its late write touches its own version's keys, and it is told what it is. */
+    /* It wakes: its late write touches its own version's keys, and its answer says what it is. */
     json_t *shard = cairn_hand_shard(&save, "rank-00000/x", 0, CAIRN_VIEW("late"));
     CAIRN_AUTO_JSON json_t *answer = NULL, *latest = NULL;
     REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
@@ -159,7 +159,7 @@ TEST(an_end_that_comes_while_a_commit_is_under_way_is_decided_by_one_transaction
 /* ---- K08: descriptors ---- */
 
 #define CALLERS 24
-#define SPIN_MS 300 /* of CPU in a second; a loop that asks without pause takes a thousand */
+#define SPIN_MS 300 /* of CPU in a second; a loop that retries without pause takes a thousand */
 
 static const char get[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 

@@ -22,7 +22,7 @@ static void sign_again(const struct cairn_hand *hand, bool other_key, bool other
     cairn_grant_sign(&grant, key, ret);
 }
 
-static json_t *told(const char *grant) {
+static json_t *grant_item(const char *grant) {
     return json_pack("{s:s, s:i}", "grant", grant, "unsent", 0);
 }
 
@@ -47,9 +47,9 @@ TEST(a_heartbeat_with_foreign_grants_is_heard_and_names_them) /* V33, Q49 */
     sign_again(&hand, false, true, of_another_store);
     /* For 20 minutes: were the heartbeats refused, the save would end for silence at 10. */
     for (int i = 0; i < 20; i++) {
-        json_t *grants = json_pack("[o, o, o, o, o]", told(unsigned_by_us), told(old.grant),
-                                   told("cairn1:nonsense"), told(of_another_store),
-                                   told(hand.grant));
+        json_t *grants = json_pack("[o, o, o, o, o]", grant_item(unsigned_by_us),
+                                   grant_item(old.grant), grant_item("cairn1:nonsense"),
+                                   grant_item(of_another_store), grant_item(hand.grant));
         CAIRN_AUTO_JSON json_t *answer = NULL;
         REQUIRE_OK(cairn_world_call(&world, "PUT", NODE, beat(grants), &answer));
         const json_t *foreign = json_object_get(answer, "foreign");

@@ -114,7 +114,7 @@ TEST(every_spacing_that_rfc_9112_allows_is_taken) {
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     for (size_t i = 0; i < CAIRN_COUNT(legal); i++) {
         CAIRN_AUTO(buf) reply = {0};
-        int status = cairn_raw_ask(world.server.port, legal[i].request, legal[i].size, &reply);
+        int status = cairn_raw_exchange(world.server.port, legal[i].request, legal[i].size, &reply);
         cairn_test_check(status == 200, __FILE__, __LINE__, "%s: status %d", legal[i].what, status);
     }
 }
@@ -125,7 +125,7 @@ static size_t occurrences(const char *text, const char *what) {
     return count;
 }
 
-/* Refused by libmicrohttpd before it asks us; its page of HTML sometimes had two header blocks.
+/* Refused by libmicrohttpd before its first callback; its page of HTML sometimes had two header blocks.
  * What is too long is `begin`, `count` times `again`, and `end`. */
 #define END "\r\n\r\n"
 static const struct early {
@@ -226,8 +226,7 @@ TEST(what_the_library_refuses_is_one_problem_too) /* server/http/http.h#1 */
 
 /* What is no request line at all: nothing is answered, and nothing behind it parsed. */
 static const char *const no_requests[] = {
-    "hello" END,
-    "GET /livez x HTTP/1.1\r\nHost: localhost" END,
+    "hello" END, "GET /livez x HTTP/1.1\r\nHost: localhost" END,
     "  GET /livez HTTP/1.1\r\nHost: localhost" END,
     "\x16\x03\x01\x02\x01\x01\xfc\x03\x03" END, /* TLS */
 };
@@ -290,8 +289,8 @@ TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     for (size_t i = 0; i < CAIRN_COUNT(refused); i++) {
         CAIRN_AUTO(buf) reply = {0};
-        int status = cairn_raw_ask(world.server.port, refused[i].request,
-                                   strlen(refused[i].request), &reply);
+        int status = cairn_raw_exchange(world.server.port, refused[i].request,
+                                        strlen(refused[i].request), &reply);
         cairn_test_check(status == refused[i].status, __FILE__, __LINE__,
                          "%d wanted, %d got: %.60s", refused[i].status, status, refused[i].request);
         EXPECT(reply.data && strstr(reply.data, "application/problem+json"));
@@ -429,14 +428,14 @@ TEST(slow_and_idle_peers_are_cut_at_their_deadline) /* B05 */
     EXPECT(cairn_raw_closed(&idle, 3000));
 }
 
-TEST(it_does_not_listen_beyond_loopback_unless_told_so) {
+TEST(it_listens_beyond_loopback_only_with_allow_remote) {
     CAIRN_AUTO(world) world = {0};
     const char *args[] = {"--listen=0.0.0.0:0", NULL};
     EXPECT(!cairn_world_start(&world, args, NULL));
     EXPECT(strstr(world.err.message, "beyond loopback"));
 }
 
-TEST(a_stop_answers_who_waits_and_ends_cleanly) {
+TEST(a_stop_answers_parked_requests_and_ends_cleanly) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;
@@ -459,7 +458,7 @@ TEST(a_stop_answers_who_waits_and_ends_cleanly) {
 
 #define DOWNLOAD_BYTES (40 * CAIRN_MIB) /* more than the buffers of a connection hold */
 
-TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_are_told) {
+TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_get_503) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     struct cairn_hand hand;
@@ -470,7 +469,7 @@ TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_are_told) {
     CAIRN_AUTO(raw) raw = {0};
     CAIRN_AUTO(raw) other = {0};
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
-    CAIRN_AUTO(buf) told = {0};
+    CAIRN_AUTO(buf) second = {0};
     char request[400];
     snprintf(request, sizeof(request),
              "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
@@ -479,14 +478,14 @@ TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_are_told) {
     REQUIRE(cairn_raw_open(&raw, world.server.port));
     REQUIRE(cairn_raw_open(&other, world.server.port));
     REQUIRE(cairn_raw_text(&other, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    EXPECT(cairn_raw_reply(&other, 3000, &told) == 200);
+    EXPECT(cairn_raw_reply(&other, 3000, &second) == 200);
     REQUIRE(cairn_raw_text(&raw, request));
     REQUIRE(cairn_raw_more(&raw, 5000, &reply)); /* it has begun */
     REQUIRE(!kill(world.server.pid, SIGTERM));
     pause_ms(500);
     REQUIRE(cairn_raw_text(&other, "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    EXPECT(cairn_raw_reply(&other, 3000, &told) == 503);
-    EXPECT(occurrences(told.data, "Retry-After: ") == 1);
+    EXPECT(cairn_raw_reply(&other, 3000, &second) == 503);
+    EXPECT(occurrences(second.data, "Retry-After: ") == 1);
     while (cairn_raw_more(&raw, 10000, &reply)) continue;
     EXPECT(reply.size > DOWNLOAD_BYTES);
     EXPECT(cairn_daemon_ended(&world.server, 5000));

@@ -65,10 +65,10 @@ static int put_table(const struct cairn_hand *hand, const struct cairn_buf *tabl
     if (cairn_buf_append(&request, head, (size_t)size, NULL) ||
         cairn_buf_append(&request, table->data, table->size, NULL))
         return -1;
-    return cairn_raw_ask(hand->world->server.port, request.data, request.size, &reply);
+    return cairn_raw_exchange(hand->world->server.port, request.data, request.size, &reply);
 }
 
-/* A save of "w" by two ranks with these pieces; tables are sent when the server asks. */
+/* A save of "w" by two ranks with these pieces; tables are sent when the server wants them. */
 static enum cairn_code send_pieces(struct cairn_hand *hand, uint64_t step,
                                    const struct piece pieces[2], const char *const crcs[2],
                                    struct cairn_hand_save *save) {
@@ -326,7 +326,7 @@ static bool drop_object(struct cairn_world *world, const struct cairn_key *key) 
 
 /* As if the server had died between manifest and transaction, and a backup of the catalog from
  * before the two saves had been put back: their layout, manifests and checksums are in the store.
- * The shards go too, since whoever tells a save again in these tests sends its bytes as well. */
+ * The shards go too, since these tests send the bytes of a save again with its report. */
 static bool forget_both(struct cairn_world *world, const struct cairn_hand_save saves[2]) {
     for (int i = 0; i < 2; i++) {
         struct cairn_version_place place = {{"llm", "seven"}, saves[i].step, saves[i].id};

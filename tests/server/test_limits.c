@@ -57,9 +57,9 @@ TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
     bool again = false;
     for (int i = 0; i < 100 && !again; i++) {
         CAIRN_AUTO(buf) reply = {0};
-        static const char ask[] =
+        static const char request[] =
             "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        again = cairn_raw_ask(world.server.port, ask, sizeof(ask) - 1, &reply) == 200;
+        again = cairn_raw_exchange(world.server.port, request, sizeof(request) - 1, &reply) == 200;
         if (!again) usleep(50000);
     }
     EXPECT(again);
@@ -86,7 +86,7 @@ static bool body_is_right(const struct cairn_buf *reply, size_t bytes) {
     return !memcmp(reply->data + head, wanted, bytes);
 }
 
-/* True: answered 503, and to be asked again. */
+/* True: answered 503, and to be sent again. */
 static bool read_once(struct reader *reader) {
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
     CAIRN_AUTO(raw) raw = {.fd = -1};
@@ -110,7 +110,7 @@ static void *read_all(void *argument) {
 
 #define READERS 16
 
-/* A machine that reads 160 MiB in more than 20 s refuses the last ones; they ask again. */
+/* Where 160 MiB take more than 20 s the last readers get 503, and they repeat the request. */
 TEST(more_readers_than_places_wait_20_s_for_a_turn_and_all_get_every_byte) /* R6, stream.h#3 */
 {
     CAIRN_AUTO(world) world = {0};
@@ -257,7 +257,7 @@ TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
              "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
              "close\r\n\r\n",
              save.path);
-    EXPECT_EQ_U64((uint64_t)cairn_raw_ask(world.server.port, request, strlen(request), &reply),
+    EXPECT_EQ_U64((uint64_t)cairn_raw_exchange(world.server.port, request, strlen(request), &reply),
                   502);
     EXPECT(strstr(reply.data, "checksums.bin") != NULL);
 }

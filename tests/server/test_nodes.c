@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which nodes are kept, and what is told of them (nodes.h#3, nodes.h#4). */
+/* Which nodes are kept, and what answers say of them (nodes.h#3, nodes.h#4). */
 #include <stdio.h>
 
 #include "server/nodes.h"
@@ -90,7 +90,7 @@ TEST(a_node_that_was_heard_before_it_joined_an_attempt_is_missed_like_any_other)
     EXPECT(strstr(cairn_world_text(version, "reason"), "node-a was not heard"));
 }
 
-TEST(a_journal_that_is_dead_on_a_node_is_told_of) {
+TEST(readyz_and_nodes_name_a_node_whose_journal_is_dead_and_the_server_stays_ready) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     CAIRN_AUTO_JSON json_t *ready = NULL, *list = NULL, *later = NULL;

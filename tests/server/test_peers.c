@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What peers can make the server hold: bodies that do not come, replies that nobody takes, and
- * connections that ask for nothing (B05, B10). */
+ * connections without requests (B05, B10). */
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -50,7 +50,7 @@ TEST(bodies_that_are_announced_and_never_sent_keep_nobody_out) /* B10 */
     for (size_t i = 0; i < CAIRN_COUNT(silent); i++) cairn_raw_release(&silent[i]);
 }
 
-/* A peer whose body goes on, 64 bytes at a time, until it is told to stand still. */
+/* A peer whose body goes on, 64 bytes at a time, until it is stopped. */
 struct slow_peer {
     struct cairn_raw raw;
     pthread_t thread;
@@ -192,7 +192,7 @@ TEST(replies_that_nobody_takes_have_a_bound_and_go_first) /* B10 */
 
 /* ---- connections ---- */
 
-TEST(connections_that_ask_for_nothing_lock_no_address_out) /* B05 */
+TEST(connections_without_requests_lock_no_address_out) /* B05 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_raw idle[40] = {0};
@@ -201,13 +201,13 @@ TEST(connections_that_ask_for_nothing_lock_no_address_out) /* B05 */
         REQUIRE(cairn_raw_open(&idle[i], world.server.port));
     usleep(300000);
     CAIRN_AUTO(buf) reply = {0};
-    EXPECT(cairn_raw_ask(world.server.port, livez, sizeof(livez) - 1, &reply) == 200);
+    EXPECT(cairn_raw_exchange(world.server.port, livez, sizeof(livez) - 1, &reply) == 200);
     EXPECT(cairn_raw_closed(&idle[0], 10000)); /* the oldest ones */
     EXPECT(!cairn_raw_closed(&idle[39], 0));
     for (size_t i = 0; i < CAIRN_COUNT(idle); i++) cairn_raw_release(&idle[i]);
 }
 
-TEST(connections_that_ask_for_nothing_keep_nobody_waiting_at_the_bound) /* B05, K08 */
+TEST(connections_without_requests_keep_no_caller_waiting_at_the_bound) /* B05, K08 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_raw idle[40] = {0};
@@ -216,7 +216,7 @@ TEST(connections_that_ask_for_nothing_keep_nobody_waiting_at_the_bound) /* B05, 
     for (size_t i = 0; i < CAIRN_COUNT(idle); i++)
         REQUIRE(cairn_raw_open(&idle[i], world.server.port));
     CAIRN_AUTO(buf) reply = {0};
-    EXPECT(cairn_raw_ask(world.server.port, livez, sizeof(livez) - 1, &reply) == 200);
+    EXPECT(cairn_raw_exchange(world.server.port, livez, sizeof(livez) - 1, &reply) == 200);
     for (size_t i = 0; i < CAIRN_COUNT(idle); i++) cairn_raw_release(&idle[i]);
 }
 

@@ -6,7 +6,7 @@
 struct owner {
     struct cairn_srv_place place; /* first */
     bool idle;
-    bool idle_soon; /* from the next time on that it is asked */
+    bool idle_soon; /* from the next lend() on */
     int lent, got;
 };
 
@@ -84,7 +84,8 @@ TEST(a_newcomer_does_not_get_what_is_lent_a_moment_after_others_were_refused) /*
     EXPECT(cairn_srv_places_take(places, &owners[0].place));
     EXPECT(cairn_srv_places_take(places, &owners[1].place));
     EXPECT(!cairn_srv_places_want(places, &owners[0].place));
-    owners[1].idle_soon = true; /* it is asked for who waits, and would lend when asked again */
+    owners[1].idle_soon =
+        true; /* lend() is called for the one that waits, and would be true the next time */
     EXPECT(!cairn_srv_places_take(places, &owners[2].place));
     cairn_srv_places_look(places);
     EXPECT(owners[0].got == 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Restore plans on a folder store: which ranges of which shards hold what is asked for (P3). */
+/* Restore plans on a folder store: which ranges of which shards hold what is wanted (P3). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,7 +31,7 @@ static int plan(struct cairn_world *world, const char *at, const char *body, jso
         return -1;
     ret_text->limit = 64 * CAIRN_MIB;
     cairn_buf_clear(ret_text);
-    int status = cairn_raw_ask(world->server.port, request.data, request.size, ret_text);
+    int status = cairn_raw_exchange(world->server.port, request.data, request.size, ret_text);
     const char *end = ret_text->data ? strstr(ret_text->data, "\r\n\r\n") : NULL;
     json_decref(*ret);
     *ret = end ? json_loads(end + 4, 0, NULL) : NULL;
@@ -115,7 +115,7 @@ static bool put_table(const struct cairn_hand *hand, const struct cairn_buf *tab
              hex, hand->grant, table->size);
     return !cairn_buf_append_text(&request, head, NULL) &&
            !cairn_buf_append(&request, table->data, table->size, NULL) &&
-           cairn_raw_ask(hand->world->server.port, request.data, request.size, &reply) == 201;
+           cairn_raw_exchange(hand->world->server.port, request.data, request.size, &reply) == 201;
 }
 
 static bool save_tensors(struct cairn_world *world, struct cairn_hand *hand,
@@ -261,7 +261,7 @@ TEST(a_folder_gives_paths_that_stay_with_the_version_and_no_url) {
     snprintf(request, sizeof(request),
              "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
              cairn_world_text(object, "path"));
-    EXPECT(cairn_raw_ask(world.server.port, request, strlen(request), &got) == 200);
+    EXPECT(cairn_raw_exchange(world.server.port, request, strlen(request), &got) == 200);
     snprintf(tag, sizeof(tag), "ETag: \"%s-%d\"\r\n", cairn_world_text(object, "crc32c"),
              HALF_BYTES);
     EXPECT(strstr(got.data, tag));

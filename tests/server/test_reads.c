@@ -20,15 +20,15 @@ static bool saved(struct cairn_world *world, struct cairn_hand_save *save, size_
            !cairn_hand_save_all(&hand, 1, 1, "error", size, save);
 }
 
-static int ask(struct cairn_world *world, const struct cairn_hand_save *save, const char *method,
-               const char *headers, struct cairn_buf *ret) {
+static int send_request(struct cairn_world *world, const struct cairn_hand_save *save,
+                        const char *method, const char *headers, struct cairn_buf *ret) {
     char request[800];
     snprintf(request, sizeof(request),
              "%s %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
              "close\r\n%s\r\n",
              method, save->path, headers);
     ret->limit = 16 * CAIRN_MIB;
-    return cairn_raw_ask(world->server.port, request, strlen(request), ret);
+    return cairn_raw_exchange(world->server.port, request, strlen(request), ret);
 }
 
 static const char *body_of(const struct cairn_buf *reply) {
@@ -77,7 +77,7 @@ TEST(one_range_is_served_exactly_and_everything_else_is_416) /* B06 */
         CAIRN_AUTO(buf) reply = {0};
         char header[128], content_range[96];
         snprintf(header, sizeof(header), "Range: %s\r\n", ranges[i].range);
-        int status = ask(&world, &save, "GET", header, &reply);
+        int status = send_request(&world, &save, "GET", header, &reply);
         cairn_test_check(status == ranges[i].status, __FILE__, __LINE__, "%s: %d", ranges[i].range,
                          status);
         if (ranges[i].status == 416) {
@@ -100,21 +100,22 @@ TEST(the_whole_shard_has_a_strong_tag_and_conditions_hold) {
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     REQUIRE(saved(&world, &save, 1000));
     CAIRN_AUTO(buf) reply = {0};
-    EXPECT(ask(&world, &save, "GET", "", &reply) == 200);
+    EXPECT(send_request(&world, &save, "GET", "", &reply) == 200);
     const char *at = strstr(reply.data, "ETag: ");
     REQUIRE(at);
     char tag[64], header[200];
     snprintf(tag, sizeof(tag), "%.*s", (int)strcspn(at + 6, "\r"), at + 6);
     EXPECT(strstr(tag, "-1000\""));
-    EXPECT(ask(&world, &save, "HEAD", "", &reply) == 200);
+    EXPECT(send_request(&world, &save, "HEAD", "", &reply) == 200);
     EXPECT(strstr(reply.data, "Content-Length: 1000\r\n"));
     EXPECT(!*body_of(&reply));
     snprintf(header, sizeof(header), "Range: bytes=0-0\r\nIf-Range: %s\r\n", tag);
-    EXPECT(ask(&world, &save, "GET", header, &reply) == 206);
-    EXPECT(ask(&world, &save, "GET", "Range: bytes=0-0\r\nIf-Range: \"other\"\r\n", &reply) == 200);
+    EXPECT(send_request(&world, &save, "GET", header, &reply) == 206);
+    EXPECT(send_request(&world, &save, "GET", "Range: bytes=0-0\r\nIf-Range: \"other\"\r\n",
+                        &reply) == 200);
     snprintf(header, sizeof(header), "If-None-Match: %s\r\n", tag);
-    EXPECT(ask(&world, &save, "GET", header, &reply) == 304);
-    EXPECT(ask(&world, &save, "GET", "If-Match: \"other\"\r\n", &reply) == 412);
+    EXPECT(send_request(&world, &save, "GET", header, &reply) == 304);
+    EXPECT(send_request(&world, &save, "GET", "If-Match: \"other\"\r\n", &reply) == 412);
 }
 
 /* One call with one conditional header; the status. */
@@ -124,7 +125,7 @@ static int ask_if(struct cairn_world *world, const char *path, const char *name,
     char request[600];
     snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: localhost\r\n%s: %s\r\n\r\n", path,
              name, value);
-    return cairn_raw_ask(world->server.port, request, strlen(request), &reply);
+    return cairn_raw_exchange(world->server.port, request, strlen(request), &reply);
 }
 
 TEST(conditions_take_lists_weak_tags_and_a_star) /* RFC 9110, 13.1 */
@@ -140,7 +141,7 @@ TEST(conditions_take_lists_weak_tags_and_a_star) /* RFC 9110, 13.1 */
         CAIRN_AUTO(buf) reply = {0};
         char request[700], tag[64], value[200];
         snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i]);
-        EXPECT(cairn_raw_ask(world.server.port, request, strlen(request), &reply) == 200);
+        EXPECT(cairn_raw_exchange(world.server.port, request, strlen(request), &reply) == 200);
         const char *at = strstr(reply.data, "ETag: ");
         REQUIRE(at);
         snprintf(tag, sizeof(tag), "%.*s", (int)strcspn(at + 6, "\r"), at + 6);
@@ -180,14 +181,14 @@ TEST(a_flipped_byte_in_the_first_blocks_is_a_problem_that_names_it) /* P3 */
     REQUIRE(saved(&world, &save, SIZE));
     REQUIRE(flip_byte(&world, &save, 1048576));
     CAIRN_AUTO(buf) reply = {0};
-    EXPECT(ask(&world, &save, "GET", "", &reply) == 502);
+    EXPECT(send_request(&world, &save, "GET", "", &reply) == 502);
     EXPECT(strstr(reply.data, "store-corrupt"));
     EXPECT(strstr(reply.data,
                   "run llm/seven step 1 shard \\\"rank-00000/x\\\": bytes 1048576-2097151"));
     EXPECT(strstr(reply.data, "expected CRC32C"));
     EXPECT(cairn_daemon_logged(&world.server, "read.refused"));
     /* Blocks that are whole are still served. */
-    EXPECT(ask(&world, &save, "GET", "Range: bytes=0-9\r\n", &reply) == 206);
+    EXPECT(send_request(&world, &save, "GET", "Range: bytes=0-9\r\n", &reply) == 206);
 }
 
 TEST(a_flipped_byte_far_behind_breaks_the_connection) /* P3: never ended cleanly */
@@ -198,7 +199,7 @@ TEST(a_flipped_byte_far_behind_breaks_the_connection) /* P3: never ended cleanly
     REQUIRE(saved(&world, &save, SIZE));
     REQUIRE(flip_byte(&world, &save, 9 * CAIRN_MIB + 2));
     CAIRN_AUTO(buf) reply = {0};
-    EXPECT(ask(&world, &save, "GET", "", &reply) == 200);
+    EXPECT(send_request(&world, &save, "GET", "", &reply) == 200);
     size_t body = reply.size - (size_t)(body_of(&reply) - reply.data);
     EXPECT(strstr(reply.data, "Content-Length: 9437189\r\n"));
     EXPECT(body <= 8 * CAIRN_MIB); /* the chunk that holds the damage never left */
@@ -216,7 +217,7 @@ TEST(an_object_that_is_missing_or_shorter_is_reported_as_damage) {
     struct cairn_error err = {0};
     REQUIRE_OK(cairn_store_delete(world.worker, key.text, &err));
     CAIRN_AUTO(buf) reply = {0};
-    EXPECT(ask(&world, &save, "GET", "", &reply) == 502);
+    EXPECT(send_request(&world, &save, "GET", "", &reply) == 502);
 }
 
 TEST(a_reader_that_does_not_read_is_cut) /* B05 */
@@ -247,12 +248,12 @@ TEST(open_and_aborted_versions_have_no_bytes) {
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
     CAIRN_AUTO(buf) reply = {0};
-    EXPECT(ask(&world, &save, "GET", "", &reply) == 409);
+    EXPECT(send_request(&world, &save, "GET", "", &reply) == 409);
     EXPECT(strstr(reply.data, "not-committed"));
     char path[256];
     snprintf(path, sizeof(path), "%s/abort", save.path);
     REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "reason", "test"), NULL));
-    EXPECT(ask(&world, &save, "GET", "", &reply) == 410);
+    EXPECT(send_request(&world, &save, "GET", "", &reply) == 410);
 }
 
 static int ask_via(struct cairn_world *world, const struct cairn_hand_save *save, const char *query,
@@ -263,7 +264,7 @@ static int ask_via(struct cairn_world *world, const struct cairn_hand_save *save
              "close\r\n\r\n",
              save->path, query);
     ret->limit = 16 * CAIRN_MIB;
-    return cairn_raw_ask(world->server.port, request, strlen(request), ret);
+    return cairn_raw_exchange(world->server.port, request, strlen(request), ret);
 }
 
 TEST(a_folder_has_no_redirect_and_only_two_ways_are_known) {

@@ -6,13 +6,13 @@
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 
-static int ask(const struct cairn_world *world, const char *method, const char *path,
-               const char *host, const char *more) {
+static int send_request(const struct cairn_world *world, const char *method, const char *path,
+                        const char *host, const char *more) {
     char request[1500];
     CAIRN_AUTO(buf) reply = {0};
     snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", method, path, host,
              more);
-    return cairn_raw_ask(world->server.port, request, strlen(request), &reply);
+    return cairn_raw_exchange(world->server.port, request, strlen(request), &reply);
 }
 
 TEST(a_request_that_names_another_host_is_refused) /* B08 */
@@ -33,25 +33,25 @@ TEST(a_request_that_names_another_host_is_refused) /* B08 */
                                          "localhost:x",
                                          "[localhost"};
     for (size_t i = 0; i < CAIRN_COUNT(ours); i++)
-        cairn_test_check(ask(&world, "GET", "/livez", ours[i], "") == 200, __FILE__, __LINE__, "%s",
-                         ours[i]);
+        cairn_test_check(send_request(&world, "GET", "/livez", ours[i], "") == 200, __FILE__,
+                         __LINE__, "%s", ours[i]);
     for (size_t i = 0; i < CAIRN_COUNT(others); i++) {
-        cairn_test_check(ask(&world, "GET", "/v1/runs", others[i], "") == 403, __FILE__, __LINE__,
-                         "%s", others[i]);
-        cairn_test_check(ask(&world, "PUT", "/v1/runs/a/b", others[i], "") == 403, __FILE__,
-                         __LINE__, "PUT %s", others[i]);
+        cairn_test_check(send_request(&world, "GET", "/v1/runs", others[i], "") == 403, __FILE__,
+                         __LINE__, "%s", others[i]);
+        cairn_test_check(send_request(&world, "PUT", "/v1/runs/a/b", others[i], "") == 403,
+                         __FILE__, __LINE__, "PUT %s", others[i]);
     }
     char name[256] = "";
     REQUIRE(!gethostname(name, sizeof(name) - 1));
-    EXPECT(ask(&world, "GET", "/livez", name, "") == 200);
-    EXPECT(ask(&world, "GET", "/v1/runs/a/b", "localhost", "") == 404);
+    EXPECT(send_request(&world, "GET", "/livez", name, "") == 200);
+    EXPECT(send_request(&world, "GET", "/v1/runs/a/b", "localhost", "") == 404);
 }
 
 TEST(any_name_is_taken_where_an_operator_says_so) /* B08 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_ALLOWED_HOSTS=*")));
-    EXPECT(ask(&world, "GET", "/livez", "anything.example", "") == 200);
+    EXPECT(send_request(&world, "GET", "/livez", "anything.example", "") == 200);
 }
 
 /* What a form, an image or fetch() without a question of the browser can send. */
@@ -71,18 +71,22 @@ TEST(a_change_that_a_page_of_another_site_can_make_a_browser_send_is_refused) /*
         "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 0\r\n",
         "Content-Type: multipart/form-data; boundary=application/json\r\nContent-Length: 0\r\n"};
     for (size_t i = 0; i < CAIRN_COUNT(forms); i++)
-        cairn_test_check(ask(&world, "POST", abort_path, "localhost", forms[i]) == 415, __FILE__,
-                         __LINE__, "%s", forms[i]);
-    EXPECT(ask(&world, "POST", abort_path, "localhost",
-               "Origin: http://evil.example\r\nContent-Type: application/json\r\n") == 403);
-    EXPECT(ask(&world, "POST", abort_path, "localhost",
-               "Origin: null\r\nContent-Type: application/json\r\n") == 403);
-    EXPECT(ask(&world, "OPTIONS", abort_path, "localhost",
-               "Origin: http://evil.example\r\nAccess-Control-Request-Method: PUT\r\n") >= 400);
+        cairn_test_check(send_request(&world, "POST", abort_path, "localhost", forms[i]) == 415,
+                         __FILE__, __LINE__, "%s", forms[i]);
+    EXPECT(send_request(&world, "POST", abort_path, "localhost",
+                        "Origin: http://evil.example\r\nContent-Type: application/json\r\n") ==
+           403);
+    EXPECT(send_request(&world, "POST", abort_path, "localhost",
+                        "Origin: null\r\nContent-Type: application/json\r\n") == 403);
+    EXPECT(send_request(&world, "OPTIONS", abort_path, "localhost",
+                        "Origin: http://evil.example\r\nAccess-Control-Request-Method: PUT\r\n") >=
+           400);
     CAIRN_AUTO_JSON json_t *now = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &now));
     EXPECT_EQ_TEXT(cairn_world_text(now, "state"), "open");
-    EXPECT(ask(&world, "POST", WORLD_RUN "/reconcile", "localhost", "X-Cairn: 1\r\n") == 200);
-    EXPECT(ask(&world, "POST", abort_path, "localhost",
-               "Origin: http://localhost:3000\r\nContent-Type: application/json\r\n") == 202);
+    EXPECT(send_request(&world, "POST", WORLD_RUN "/reconcile", "localhost", "X-Cairn: 1\r\n") ==
+           200);
+    EXPECT(send_request(&world, "POST", abort_path, "localhost",
+                        "Origin: http://localhost:3000\r\nContent-Type: application/json\r\n") ==
+           202);
 }

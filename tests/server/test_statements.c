@@ -12,7 +12,7 @@
 #include "tests/harness.h"
 #include "tests/support/postgres.h"
 
-/* Tables that grow with runs and versions; the others hold a row, or what a person is told of. */
+/* Tables that grow with runs and versions; the others hold a row, or what is shown to a person. */
 static const char *const growing[] = {
     "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
     "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones"};

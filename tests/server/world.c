@@ -124,35 +124,35 @@ uint64_t cairn_world_number(const json_t *reply, const char *name) {
 
 /* ---- rows ---- */
 
-struct row_ask {
+struct row_query {
     const char *sql;
     int64_t number;
 };
 
 static enum cairn_code change_rows(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
-    const struct row_ask *ask = argument;
-    const struct cairn_srv_statement statement = {"test", "", ask->sql};
+    const struct row_query *query = argument;
+    const struct cairn_srv_statement statement = {"test", "", query->sql};
     return cairn_srv_sql_run(tx, NULL, err, &statement);
 }
 
 static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    struct row_ask *ask = argument;
+    struct row_query *query = argument;
     bool found = false;
-    const struct cairn_srv_statement statement = {"test", "", ask->sql};
-    return cairn_srv_sql_number(tx, &found, &ask->number, err, &statement);
+    const struct cairn_srv_statement statement = {"test", "", query->sql};
+    return cairn_srv_sql_number(tx, &found, &query->number, err, &statement);
 }
 
 bool cairn_world_sql(struct cairn_world *world, const char *sql) {
-    struct row_ask ask = {.sql = sql};
-    return !cairn_srv_catalog_write(world->inside.server.catalog, change_rows, &ask, &world->err);
+    struct row_query query = {.sql = sql};
+    return !cairn_srv_catalog_write(world->inside.server.catalog, change_rows, &query, &world->err);
 }
 
 uint64_t cairn_world_count(struct cairn_world *world, const char *sql) {
-    struct row_ask ask = {.sql = sql, .number = -1};
-    (void)!cairn_srv_catalog_read(world->inside.server.catalog, count_rows, &ask, &world->err);
-    return (uint64_t)ask.number;
+    struct row_query query = {.sql = sql, .number = -1};
+    (void)!cairn_srv_catalog_read(world->inside.server.catalog, count_rows, &query, &world->err);
+    return (uint64_t)query.number;
 }
 
 uint64_t cairn_world_tick(struct cairn_world *world) {

@@ -51,7 +51,7 @@ bool cairn_world_forget(const char *folder);
 /* take_body may be NULL. *ret_reply may be NULL. Failures are kept in world->err. */
 enum cairn_code cairn_world_call(struct cairn_world *world, const char *method, const char *path,
                                  json_t *take_body, json_t **ret_reply);
-/* The reply's members of interest, in the order they were asked for. */
+/* The reply's members of interest, in the order of the names. */
 const char *cairn_world_text(const json_t *reply, const char *name);
 uint64_t cairn_world_number(const json_t *reply, const char *name);
 

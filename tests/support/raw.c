@@ -92,7 +92,7 @@ bool cairn_raw_closed(struct cairn_raw *raw, uint32_t wait_ms) {
     }
 }
 
-int cairn_raw_ask(uint16_t port, const void *request, size_t size, struct cairn_buf *ret) {
+int cairn_raw_exchange(uint16_t port, const void *request, size_t size, struct cairn_buf *ret) {
     CAIRN_AUTO(raw) raw = {0};
     if (!cairn_raw_open(&raw, port)) return -1;
     (void)cairn_raw_send(&raw, request, size);

@@ -28,4 +28,4 @@ bool cairn_raw_more(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *r
 /* Did the peer close (or reset) within wait_ms? */
 bool cairn_raw_closed(struct cairn_raw *raw, uint32_t wait_ms);
 /* Send one request on a connection of its own; the status of its reply, as above. */
-int cairn_raw_ask(uint16_t port, const void *request, size_t size, struct cairn_buf *ret);
+int cairn_raw_exchange(uint16_t port, const void *request, size_t size, struct cairn_buf *ret);
