@@ -143,7 +143,8 @@ TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* 
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=2"), NULL));
+    REQUIRE(
+        cairn_world_start(&world, WORLD_ARGS("--streams-max=2", "--request-timeout=10min"), NULL));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
     char request[400];
