@@ -125,7 +125,7 @@ static size_t occurrences(const char *text, const char *what) {
     return count;
 }
 
-/* Refused by libmicrohttpd before its first callback; its page of HTML sometimes had two header blocks.
+/* libmicrohttpd refuses these before its first callback; its own page could have two header blocks.
  * What is too long is `begin`, `count` times `again`, and `end`. */
 #define END "\r\n\r\n"
 static const struct early {
@@ -339,7 +339,7 @@ TEST(every_route_refuses_a_query_name_that_it_does_not_have) /* B04 */
     }
 }
 
-/* A value that is none is told with its name. */
+/* A value that is none is answered with its name. */
 static const char *const named[][2] = {
     {"/v1/runs?limit=-1", "limit: "},
     {"/v1/runs?limit=1001", "limit must be 1 to 1000"},
@@ -358,7 +358,7 @@ TEST(what_is_wrong_in_a_query_is_told_with_its_name) {
         CAIRN_AUTO(buf) reply = {0};
         char text[256];
         snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", named[i][0]);
-        EXPECT(cairn_raw_ask(world.server.port, text, strlen(text), &reply) >= 400);
+        EXPECT(cairn_raw_exchange(world.server.port, text, strlen(text), &reply) >= 400);
         cairn_test_check(reply.data && strstr(reply.data, named[i][1]), __FILE__, __LINE__,
                          "%s: %s is not said", named[i][0], named[i][1]);
     }

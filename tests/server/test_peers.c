@@ -233,7 +233,7 @@ TEST(connections_without_requests_lock_no_address_out) /* B05 */
     struct cairn_raw idle[40] = {0};
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=20"), NULL));
     for (size_t i = 0; i < 39; i++) REQUIRE(cairn_raw_open(&idle[i], world.server.port));
-    /* Event loops take them in any order; the last one is opened when the oldest ones are closed. */
+    /* Event loops take them in any order, so the last one is opened when others are closed. */
     unsigned open = 39;
     for (int round = 0; round < 300 && open > 20; round++) {
         open = 0;
