@@ -15,7 +15,8 @@
  *          looked at; without --keep, bodies larger than 64 KiB are not kept.
  * Threads: struct sink_state is locked by its mutex; a struct sink_connection belongs to its
  *          thread.
- * Next:    sink.c (bytes), sink_s3.c (answers), sink_table.c (what is kept), sink_list.c, bench/run.
+ * Next:    sink.c (bytes), sink_s3.c (answers), sink_table.c (what is kept), sink_list.c,
+ *          bench/run.
  */
 #pragma once
 

@@ -29,7 +29,8 @@ static bool fail(struct sink_connection *connection, const struct sink_request *
     char body[256];
     if (strncmp(status, "404", 3) && strncmp(status, "503", 3))
         atomic_fetch_add(&sink.counters.refused, 1);
-    snprintf(body, sizeof body, SINK_XML "<Error><Code>%s</Code><Message>no</Message></Error>", code);
+    snprintf(body, sizeof body, SINK_XML "<Error><Code>%s</Code><Message>no</Message></Error>",
+             code);
     return reply(connection, request, status, "Content-Type: application/xml\r\n", body);
 }
 
@@ -42,7 +43,7 @@ void sink_crc_text(uint32_t crc32c, char ret_text[16]) {
 }
 
 uint64_t sink_query_number(const struct sink_request *request, const char *name,
-                             uint64_t fallback) {
+                           uint64_t fallback) {
     size_t size = strlen(name);
     for (const char *at = request->query; at && *at; at = strchr(at, '&')) {
         if (*at == '&') at++;
@@ -86,7 +87,7 @@ static bool create_upload(struct sink_connection *connection, const struct sink_
     if (!number) return fail(connection, request, "507 Full", "TooManyUploads");
     snprintf(body, sizeof body,
              SINK_XML "<InitiateMultipartUploadResult><Bucket>bench</Bucket><Key>k</Key>"
-                 "<UploadId>%llu</UploadId></InitiateMultipartUploadResult>",
+                      "<UploadId>%llu</UploadId></InitiateMultipartUploadResult>",
              (unsigned long long)number);
     return reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body);
 }
@@ -212,8 +213,8 @@ static bool complete(struct sink_connection *connection, const struct sink_reque
     sink_crc_text(crc32c, text);
     snprintf(body, sizeof body,
              SINK_XML "<CompleteMultipartUploadResult><ETag>\"%08x-n\"</ETag><ChecksumCRC32C>%s"
-                 "</ChecksumCRC32C><ChecksumType>FULL_OBJECT</ChecksumType>"
-                 "</CompleteMultipartUploadResult>",
+                      "</ChecksumCRC32C><ChecksumType>FULL_OBJECT</ChecksumType>"
+                      "</CompleteMultipartUploadResult>",
              crc32c, text);
     return reply(connection, request, "200 OK", "Content-Type: application/xml\r\n", body);
 }
@@ -245,8 +246,7 @@ static bool answer_object(struct sink_connection *connection, const struct sink_
         snprintf(object->meta, sizeof object->meta, "%s", request->meta);
         object->body = *data ? sink_body_new(1) : NULL;
         if (object->body)
-            *object->body->pieces =
-                (struct sink_piece){request->content_length, CAIRN_TAKE(*data)};
+            *object->body->pieces = (struct sink_piece){request->content_length, CAIRN_TAKE(*data)};
     }
     pthread_mutex_unlock(&sink.lock);
     if (!may) return fail(connection, request, "412 Precondition Failed", "PreconditionFailed");
@@ -363,9 +363,8 @@ static bool get_object(struct sink_connection *connection, const struct sink_req
     char etag[16];
     snprintf(etag, sizeof etag, "\"%08x\"", object.crc32c);
     bool other = request->if_match[0] && strcmp(request->if_match, etag) != 0;
-    bool good =
-        other ? fail(connection, request, "412 Precondition Failed", "PreconditionFailed")
-              : send_object(connection, request, &object);
+    bool good = other ? fail(connection, request, "412 Precondition Failed", "PreconditionFailed")
+                      : send_object(connection, request, &object);
     pthread_mutex_lock(&sink.lock);
     sink_body_leave(object.body);
     pthread_mutex_unlock(&sink.lock);
