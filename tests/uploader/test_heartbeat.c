@@ -58,7 +58,7 @@ static void answer(struct script *script, int fd, const char *request) {
         answer_heartbeat(script, fd);
     } else if (!strncmp(request, "POST", 4) && strstr(request, "/checkpoints HTTP")) {
         script->begins++;
-        say(fd, "{\"results\":[{\"state\":\"open\"}]}");
+        say(fd, "{\"results\":[{\"status\":200,\"state\":\"open\"}]}");
     } else if (!strncmp(request, "POST", 4) && strstr(request, "/shards HTTP")) {
         script->listings++;
         say(fd, "{\"state\":\"open\"}");
