@@ -105,7 +105,8 @@ static bool save_into_full(struct cairn_up_world *world, struct cairn_trainer *t
     struct world_options full = {.fault = fault, .crash_at = NO_PAUSE};
     if (!world_open(world, &full)) return false;
     struct trainer_options options = {.socket = world->socket_path, .job = "job-1"};
-    return trainer_open(trainer, &options) && trainer_save(trainer, 1, 0, 1, 1000, ret);
+    return trainer_open(trainer, &options) && trainer_begin(trainer, 1, 1, ret) &&
+           trainer_stage(trainer, ret, 0, 1, 1000);
 }
 
 TEST(a_put_that_a_full_store_refuses_twenty_times_is_put_off_and_committed) /* P9, N04 */
@@ -116,6 +117,7 @@ TEST(a_put_that_a_full_store_refuses_twenty_times_is_put_off_and_committed) /* P
     struct trainer_save save;
     char state[32];
     REQUIRE(save_into_full(&world, &trainer, "put:*part-0*:1-20:no_space", &save));
+    REQUIRE(trainer_seal(&trainer, &save));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
 }
 
@@ -127,6 +129,7 @@ TEST(a_store_that_stays_full_fails_the_save_by_name_and_takes_the_next_one) /* P
     struct trainer_save save;
     char state[32];
     REQUIRE(save_into_full(&world, &trainer, "put:*part-0*:1-21:no_space", &save));
+    (void)trainer_seal(&trainer, &save); /* it may have failed by then, since nothing pauses */
     CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 20000);
     REQUIRE(verdict != NULL);
     EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
