@@ -61,7 +61,7 @@ TEST(s08_a_burst_of_a_minute_is_outlived_with_few_requests) {
     REQUIRE_OK(cairn_s3run_send(&world, &run));
     EXPECT(cairn_s3run_is_whole(&world, &run));
     EXPECT(world.clock.elapsed_ms - began > 60000);
-    /* 70 refusals and 3 parts; on a busy machine the virtual clock overtakes one, which is hedged. */
+    /* 70 refusals and 3 parts; on a busy machine the clock overtakes a part, which is hedged */
     EXPECT(cairn_s3world_counter(&world, "op_part") >= 73);
     EXPECT(cairn_s3world_counter(&world, "op_part") <= 76);
     EXPECT_EQ_U64(run.count_of[CAIRN_MULTIPART_PART], 3); /* none of it counted as a try */
