@@ -471,10 +471,14 @@ class Faults(unittest.TestCase):
         self.assertRegex(said.stderr, r"shard \S*重量\S*.*403 AccessDenied")
         self.assertRegex(said.stderr, r"the store's request id: s3fault-\d+")
 
-        def told():  # the server hears of it from the uploader's journal
-            return json.loads(self.world.get("/v1/runs/f/run/checkpoints")[2])["items"]
-        wait_until(lambda: told() and told()[0]["code"], 10)
-        version = told()[0]
+        seen = []
+
+        def is_told():  # the server hears of it from the uploader's journal, and soon sweeps it
+            items = json.loads(self.world.get("/v1/runs/f/run/checkpoints")[2])["items"]
+            seen.extend(item for item in items if item["code"])
+            return seen
+        wait_until(is_told, 10)
+        version = seen[0]
         self.assertEqual((version["code"], version["http_status"]), ("forbidden", 403))
         shown = self.world.cairn("show", "f/run@" + version["version"]).stdout
         self.assertRegex(shown, r"code +forbidden")
