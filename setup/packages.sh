@@ -77,6 +77,23 @@ cairn_cmake_options() {
     return 0
 }
 
+# PostgreSQL's programs, without the server that Debian sets up and starts with them: the tests
+# start their own. The file that says so goes away again; what is installed already is left alone.
+cairn_packages_need_postgres() {
+    local only_programs=/etc/postgresql-common/createcluster.d/cairn-tests.conf as_root=() status=0
+    [ -z "$(cairn_packages_missing "${cairn_packages_postgres[@]}")" ] && return 0
+    [ "$(id -u)" = 0 ] || as_root=(sudo)
+    if command -v apt-get >/dev/null && command -v "${as_root[@]:-true}" >/dev/null; then
+        "${as_root[@]}" mkdir -p "${only_programs%/*}" &&
+            printf 'create_main_cluster = off\n' | "${as_root[@]}" tee "$only_programs" >/dev/null
+    fi
+    cairn_packages_need "${cairn_packages_postgres[@]}" || status=1
+    if [ -e "$only_programs" ]; then
+        "${as_root[@]}" rm -f "$only_programs"
+    fi
+    return "$status"
+}
+
 # Builds one preset of CMakePresets.json. Quiet when it succeeds; everything when it does not.
 cairn_build_preset() {
     local preset=$1 log
