@@ -12,6 +12,8 @@
 #define FRAME_BYTES_MAX                                                                            \
     (FRAME_HEADER_BYTES + CAIRN_FRAME_JSON_BYTES_MAX + CAIRN_FRAME_BLOB_BYTES_MAX)
 #define FRAME_NODES_MAX 100000
+#define FRAME_REST_BYTES 4096 /* what stands beside the large member of a message */
+#define FRAME_REST_NODES 64
 
 static void fds_close(int *fds, size_t *count) {
     for (size_t i = 0; i < *count; i++) {
@@ -173,4 +175,16 @@ enum cairn_code cairn_frame_encode(const json_t *message, struct cairn_view blob
     cairn_store_u32le(ret->data + start, (uint32_t)json);
     cairn_store_u32le(ret->data + start + 4, (uint32_t)blob.size);
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_frame_holds(const json_t *member, struct cairn_error *err) {
+    const struct cairn_json_limits limits = {CAIRN_FRAME_JSON_BYTES_MAX - FRAME_REST_BYTES,
+                                             FRAME_NODES_MAX - FRAME_REST_NODES};
+    CAIRN_AUTO(buf) text = {.limit = limits.bytes};
+    json_t *parsed = NULL;
+    enum cairn_code code = cairn_json_dump(member, &text, err);
+    if (code == CAIRN_OK)
+        code = cairn_json_parse((struct cairn_view){text.data, text.size}, limits, &parsed, err);
+    json_decref(parsed);
+    return code ? cairn_within(err, code, "an answer of more than one frame") : CAIRN_OK;
 }

@@ -50,3 +50,5 @@ enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn
 /* Encode into bytes that cairn_net_send takes. */
 enum cairn_code cairn_frame_encode(const json_t *message, struct cairn_view blob,
                                    struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_TOO_LARGE: a frame whose message has this member is not one that a reader takes. */
+enum cairn_code cairn_frame_holds(const json_t *member, struct cairn_error *err) CAIRN_MUST_USE;

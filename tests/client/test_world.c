@@ -546,3 +546,41 @@ TEST(files_are_saved_from_their_descriptor_without_memory) {
     cairn_restore_free(restore);
     (void)cairn_close(session, NULL);
 }
+
+static enum cairn_code save_with_meta(struct cairn_session *session, uint64_t step,
+                                      const char *meta, struct cairn_error *err) {
+    const struct cairn_save_options options = {.meta_json = meta};
+    struct cairn_save *save = NULL;
+    CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
+    enum cairn_code code = cairn_save_raw(save, "state.bin", "raw", 4, err);
+    if (!code) code = cairn_save_stage(save, err);
+    if (!code) code = wait_for(save, CAIRN_COMMITTED, err);
+    cairn_save_free(save);
+    return code;
+}
+
+TEST(a_list_that_one_frame_cannot_hold_comes_in_pages_and_the_open_save_lives) {
+    OPEN_WORLD(NODES(1));
+    AUTO_JOB job = {0};
+    struct cairn_checkpoint *list = NULL;
+    struct cairn_save *open_save = NULL;
+    size_t count = 0;
+    static char meta[60 * 1024];
+    int head = snprintf(meta, sizeof(meta), "{\"note\":\"");
+    memset(meta + head, 'x', sizeof(meta) - (size_t)head - 3);
+    memcpy(meta + sizeof(meta) - 3, "\"}", 3);
+    REQUIRE_OK(job_open(&world, "job-1", 1, &job, &err));
+    for (uint64_t step = 1; step <= 20; step++)
+        REQUIRE_OK(save_with_meta(job.sessions[0], step, meta, &err));
+    REQUIRE_OK(cairn_save_begin(job.sessions[0], 21, NULL, &open_save, &err));
+    REQUIRE_OK(cairn_list(job.sessions[0], &list, &count, &err));
+    EXPECT(count == 20 || count == 21); /* the begin may be on its way */
+    uint64_t steps = 0;
+    for (size_t i = 0; i < count; i++) steps += list[i].step <= 20 ? list[i].step : 0;
+    EXPECT_EQ_U64(steps, 210); /* each once */
+    cairn_list_free(list);
+    EXPECT_CODE(cairn_save_raw(open_save, "state.bin", "raw", 4, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_stage(open_save, &err), CAIRN_OK);
+    EXPECT_CODE(wait_for(open_save, CAIRN_COMMITTED, &err), CAIRN_OK);
+    cairn_save_free(open_save);
+}

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/frame.h"
 #include "api/messages.h"
 #include "common/encode.h"
 #include "common/text.h"
@@ -301,20 +302,35 @@ static void list_done(void *owner, struct cairn_up_session *session) {
     pending_free(pending);
 }
 
-static enum cairn_code ask_list(struct cairn_up_helper *helper, struct pending *pending,
+static enum cairn_code ask_page(struct cairn_rest *rest, struct pending *pending,
                                 struct cairn_error *err) {
-    struct cairn_rest *rest = NULL;
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
                                pending->name.project, pending->name.run, pending->limit));
     if (pending->cursor[0]) {
         CAIRN_TRY(cairn_buf_append_text(&path, "&cursor=", err));
         CAIRN_TRY(cairn_percent_encode(cairn_view_of(pending->cursor), false, &path, err));
     }
+    json_decref(CAIRN_TAKE(pending->reply));
     CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &pending->reply, err));
     return pending->reply ? CAIRN_OK
                           : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
+}
+
+/* Versions may carry 64 KiB of `meta` each: a page that one frame cannot hold is asked for again
+ * with half as many, and its cursor goes on from there. */
+static enum cairn_code ask_list(struct cairn_up_helper *helper, struct pending *pending,
+                                struct cairn_error *err) {
+    struct cairn_rest *rest = NULL;
+    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
+    for (;; pending->limit /= 2) {
+        struct cairn_error problem = {0};
+        enum cairn_code code = ask_page(rest, pending, &problem);
+        if (code == CAIRN_OK) code = cairn_frame_holds(pending->reply, &problem);
+        if (code == CAIRN_TOO_LARGE && pending->limit > 1) continue;
+        if (code != CAIRN_OK && err) *err = problem;
+        return code;
+    }
 }
 
 static void list_task(struct cairn_up_helper *helper, void *owner) {

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "uploader/trainers/session.h"
@@ -113,15 +114,33 @@ static void flush(struct cairn_up_socket *box, struct conn *conn) {
     if (conn->hanging_up) conn->dead = true;
 }
 
+static enum cairn_code encode(const json_t *message, struct out *out, struct cairn_error *err) {
+    if (!out) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
+    out->bytes.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64;
+    return cairn_frame_encode(message, (struct cairn_view){NULL, 0}, &out->bytes, err);
+}
+
+/* An answer that no frame holds fails its request and not the session, in which a save may wait for
+ * its seal. */
+static enum cairn_code encode_refusal(const json_t *message, struct out *out,
+                                      struct cairn_error *err) {
+    json_t *id = json_object_get(message, "id");
+    if (!id) return err->code;
+    json_t *refusal = CAIRN_PACK(error, CAIRN_PACK_WHY(err, message), .retryable = false);
+    enum cairn_code code = refusal && json_object_set(refusal, "id", id) == 0
+                               ? encode(refusal, out, err)
+                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a refusal");
+    json_decref(refusal);
+    return code;
+}
+
 /* The frame goes out; its descriptors are closed behind it. */
 static void queue(struct cairn_up_socket *box, struct conn *conn,
                   struct cairn_up_message *message) {
     struct out *out = calloc(1, sizeof(*out));
     struct cairn_error error = {0};
-    if (out) out->bytes.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64;
-    enum cairn_code code = out ? cairn_frame_encode(message->message, (struct cairn_view){NULL, 0},
-                                                    &out->bytes, &error)
-                               : cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a frame");
+    enum cairn_code code = encode(message->message, out, &error);
+    if (code == CAIRN_TOO_LARGE) code = encode_refusal(message->message, out, &error);
     if (code != CAIRN_OK) {
         cairn_log(ERROR, "socket.encode", "conn=%" PRIu64 " cause=\"%s\"", conn->number,
                   error.message);
