@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn: the command. One file per verb; this one only finds it and ends with its status. */
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/verb.h"
 #include "common/json.h"
+#include "common/start.h"
 #include "store/store.h"
 
 static const struct cairn_cli_verb *const verbs[] = {
@@ -93,7 +93,7 @@ static void tell(const struct cairn_cli_verb *verb, const struct cairn_cli *cli,
 }
 
 int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN);
+    cairn_start_signals();
     cairn_json_watch_memory();
     cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
     if (argc < 2) {

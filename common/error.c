@@ -31,6 +31,7 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
     switch (os_errno) {
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
         return CAIRN_NO_SPACE;
     case ENOMEM:
         return CAIRN_NO_MEMORY;

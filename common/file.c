@@ -97,7 +97,7 @@ enum cairn_code cairn_file_create(int dir_fd, const char *name, uint64_t expecte
      * fallocate is no reason to fail. */
     if (expected_bytes > 0 && expected_bytes <= INT64_MAX &&
         fallocate(file.fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)expected_bytes) != 0 &&
-        (errno == ENOSPC || errno == EDQUOT)) {
+        cairn_code_from_errno(errno) == CAIRN_NO_SPACE) {
         enum cairn_code code = cairn_fail_errno(err, "%s: reserve %llu bytes", name,
                                                 (unsigned long long)expected_bytes);
         cairn_file_release(&file);

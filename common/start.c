@@ -2,7 +2,13 @@
 /* Words that only print come out of argv first; what is left are settings. */
 #include "common/start.h"
 
+#include <signal.h>
 #include <stdio.h>
+
+void cairn_start_signals(void) {
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
 
 static enum cairn_code print(enum cairn_code (*write)(const struct cairn_config *config,
                                                       struct cairn_buf *ret,

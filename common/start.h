@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * start: the arguments of a daemon, from main's argv to its settings.
+ * start: what the main function of each program does first; a daemon's arguments, from main's argv
+ *        to its settings.
  *
  * Why:     --help, --version, --print-config and --print-docs, and what is said of a mistake, must
  *          be the same for all daemons.
  * Promise: 1   what only prints is done before anything else is read, and says so.
  *          2   an argument that is no setting is CAIRN_INVALID naming it.
+ *          3   a write to a closed pipe, or beyond RLIMIT_FSIZE, fails (EPIPE, EFBIG) and ends no
+ *              program by its signal.
  * Limits:  those of common/config.h.
  * Threads: main thread, at start.
  * Next:    server/settings.c, uploader/main.c.
@@ -13,6 +16,9 @@
 #pragma once
 
 #include "common/config.h"
+
+/* start.h#3 */
+void cairn_start_signals(void);
 
 struct cairn_start {
     const char *version; /* one line */

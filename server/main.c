@@ -13,6 +13,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/parent.h"
+#include "common/start.h"
 #include "server/cache.h"
 #include "server/health.h"
 #include "server/http/http.h"
@@ -178,7 +179,7 @@ int main(int argc, char **argv) {
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they inherit it */
-    signal(SIGPIPE, SIG_IGN);
+    cairn_start_signals();
     cairn_json_watch_memory();
     struct cairn_error err = {0};
     struct cairn_config config = {0};

@@ -49,8 +49,7 @@ static int stop_signals(void) {
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond a limit of file sizes fails, as on a full disk */
+    cairn_start_signals();
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 

@@ -87,7 +87,8 @@ static void child_release(struct child *child) {
 
 /* A group of its own, so that all of it can be ended; signals as a fresh program expects them. */
 static int set_attributes(posix_spawnattr_t *attributes) {
-    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGCHLD, SIGUSR1};
+    static const int signals[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE,
+                                  SIGTERM, SIGCHLD, SIGUSR1, SIGXFSZ};
     sigset_t none, usual;
     sigemptyset(&none);
     sigemptyset(&usual);

@@ -201,7 +201,7 @@ static void break_journal(struct cairn_up_journal *journal, const struct cairn_e
 }
 
 static bool is_full(const struct cairn_error *why) {
-    return why->os_errno == ENOSPC || why->os_errno == EDQUOT || why->os_errno == EFBIG;
+    return why->os_errno && cairn_code_from_errno(why->os_errno) == CAIRN_NO_SPACE;
 }
 
 /* A full disk often has room again within moments; the file is as before after each try. */

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RLIMIT_FSIZE: a write beyond it fails as on a full disk, and ends no program by SIGXFSZ. Each limit
+is set on the running process, and taken away again."""
+import os
+import resource
+import subprocess
+import unittest
+
+from world import BIN, World, wait_until
+
+NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+SOURCE_BYTES = 4 << 20
+ABOVE_THE_JOURNAL_BYTES = 1 << 20
+
+
+def limit(daemon, size):
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+class FileSize(unittest.TestCase):
+    def setUp(self):
+        self.world = World(server_arguments=["--check-interval", "100ms"])
+        self.addCleanup(self.world.close)
+        self.source = self.world.root / "source"
+        self.source.write_bytes(os.urandom(SOURCE_BYTES))
+
+    def await_ready(self, status):
+        def look():
+            self.assertIsNone(self.world.server.process.poll(), self.world.logs())
+            return self.world.get("/readyz")[0] == status
+        wait_until(look)
+
+    def test_a_server_that_may_not_write_says_so_and_is_ready_again_without_the_limit(self):
+        self.await_ready(200)
+        limit(self.world.server, 1)
+        self.await_ready(503)
+        resource.prlimit(self.world.server.process.pid, resource.RLIMIT_FSIZE, NO_LIMIT)
+        self.await_ready(200)
+        self.world.cairn("put", self.source, "size/run@1")
+
+    def test_a_save_of_an_uploader_that_may_not_write_waits_until_it_may(self):
+        uploader = self.world.uploaders[0]
+        limit(uploader, ABOVE_THE_JOURNAL_BYTES)
+        with subprocess.Popen(
+                [BIN / "cairn", "put", self.source, "size/run@1"], stderr=subprocess.PIPE, text=True,
+                env={**os.environ, "CAIRN_URL": self.world.url, "CAIRN_PROGRESS": "none",
+                     "CAIRN_SOCKET": self.world.socket()}) as put:
+            wait_until(lambda: "send.retry" in uploader.log.read_text() or
+                       uploader.process.poll() is not None)
+            resource.prlimit(uploader.process.pid, resource.RLIMIT_FSIZE, NO_LIMIT)
+            self.assertEqual(put.wait(60), 0, put.stderr.read() + self.world.logs())
+        self.world.cairn("verify", "size/run@1")
+
+    def test_a_get_that_may_not_write_says_that_the_file_is_too_large(self):
+        self.world.cairn("put", self.source, "size/run@1")
+        done = subprocess.run(
+            [BIN / "cairn", "get", "size/run@1", "-d", self.world.root / "back"],
+            capture_output=True, text=True, timeout=60, check=False,
+            env={**os.environ, "CAIRN_URL": self.world.url, "CAIRN_PROGRESS": "none"},
+            preexec_fn=lambda: resource.setrlimit(  # pylint: disable=subprocess-popen-preexec-fn
+                resource.RLIMIT_FSIZE, (SOURCE_BYTES // 2, resource.RLIM_INFINITY)))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("File too large", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
