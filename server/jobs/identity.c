@@ -124,48 +124,54 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
 
 /* Compare-and-set on a store that has none for an object that is replaced: whoever creates the
  * object of a number has that number, also when the answer was lost or store.json refused it: then
- * the object bears this life's name. Where a put cannot be kept from replacing, two servers that
- * raise at the same moment differ only in what store.json says when it is read again. */
+ * the object bears this life's name. Where a put cannot be kept from replacing, it is looked at
+ * before and after: of two servers that raise at the very same moment one may not hear of the
+ * other before the next raise. It is made there too, since a late put of store.json is known by
+ * it. */
 static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    uint64_t number, struct cairn_error *err) {
-    if (!cairn_store_profile(server->store)->create_only_put) return CAIRN_OK;
     struct cairn_key key;
     cairn_key_generation(number, &key);
     return cairn_store_put_same(worker, key.text, cairn_view_of(server->taker), err);
 }
 
 /* The last one stays: it is what the next server must not create. */
-static void drop_number(struct cairn_srv *server, struct cairn_store_worker *worker,
-                        uint64_t number) {
+static void drop_number(struct cairn_store_worker *worker, uint64_t number) {
     struct cairn_key key;
     struct cairn_error why = {0};
-    if (!number || !cairn_store_profile(server->store)->create_only_put) return;
+    if (!number) return;
     cairn_key_generation(number, &key);
     if (cairn_store_delete(worker, key.text, &why) != CAIRN_OK)
         cairn_log(DEBUG, "generation.left", "key=%s cause=\"%s\"", key.text, why.message);
 }
 
-/* Does the store say that this number is still this life's? */
-static bool has_number(struct cairn_store_worker *worker, const struct cairn_srv *server,
-                       uint64_t number) {
+/* Does the store say that this number is still this life's? What cannot be read at the moment is
+ * no answer: it says nothing about another server, and is asked again. */
+static enum cairn_code has_number(struct cairn_store_worker *worker, const struct cairn_srv *server,
+                                  uint64_t number, bool *ret, struct cairn_error *err) {
     struct cairn_key key;
     CAIRN_AUTO(buf) text = {.limit = CAIRN_KIB};
     cairn_key_generation(number, &key);
-    return !cairn_store_get_small(worker, key.text, &text, NULL) &&
-           text.size == strlen(server->taker) && !memcmp(text.data, server->taker, text.size);
+    enum cairn_code code = cairn_store_get_small(worker, key.text, &text, err);
+    *ret =
+        !code && text.size == strlen(server->taker) && !memcmp(text.data, server->taker, text.size);
+    return code == CAIRN_NOT_FOUND || code == CAIRN_TOO_LARGE ? CAIRN_OK : code;
 }
 
 /* A put of store.json that a dead server left on its way may be applied long after it, and takes
  * the number back. Where the object of this server's number is still there, nobody has restored the
  * store: the number is written again. */
-static bool is_late_put(const struct cairn_srv *server, struct cairn_store_worker *worker,
-                        const struct cairn_store_record *found, const char *uuid, uint64_t number) {
-    if (strcmp(found->uuid, uuid) || found->generation >= number ||
-        !has_number(worker, server, number))
-        return false;
-    cairn_log(WARN, "generation.again", "found=%" PRIu64 " ours=%" PRIu64, found->generation,
-              number);
-    return true;
+static enum cairn_code is_late_put(const struct cairn_srv *server,
+                                   struct cairn_store_worker *worker,
+                                   const struct cairn_store_record *found, const char *uuid,
+                                   uint64_t number, bool *ret, struct cairn_error *err) {
+    *ret = false;
+    if (strcmp(found->uuid, uuid) || found->generation >= number) return CAIRN_OK;
+    CAIRN_TRY(has_number(worker, server, number, ret, err));
+    if (*ret)
+        cairn_log(WARN, "generation.again", "found=%" PRIu64 " ours=%" PRIu64, found->generation,
+                  number);
+    return CAIRN_OK;
 }
 
 /* The catalog is raised first, so that a crash in between leaves it ahead, never behind. */
@@ -177,14 +183,16 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
     record->generation = identity->seen.generation;
     server->raising_to = identity->seen.generation;
     struct cairn_store_record again = {0};
-    for (int i = 0; i < PUTS_MAX; i++) {
+    bool late = true;
+    for (int i = 0; i < PUTS_MAX && late; i++) {
         CAIRN_TRY(cairn_store_record_put(worker, record, false, err));
         CAIRN_TRY(cairn_store_record_get(worker, 0, &again, err));
-        if (!is_late_put(server, worker, &again, record->uuid, record->generation)) break;
+        CAIRN_TRY(
+            is_late_put(server, worker, &again, record->uuid, record->generation, &late, err));
     }
     if (again.generation != record->generation || strcmp(again.uuid, record->uuid))
         return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
-    drop_number(server, worker, before);
+    drop_number(worker, before);
     return CAIRN_OK;
 }
 
@@ -282,24 +290,37 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     return cairn_srv_frozen_start(server, err);
 }
 
-enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
-                                           struct cairn_store_worker *worker,
-                                           struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(server, err));
-    struct cairn_store_record record = {0};
-    enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
+static enum cairn_code read_record(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   struct cairn_store_record *ret, struct cairn_error *err) {
+    enum cairn_code code = cairn_store_record_get(worker, 0, ret, err);
     if (code == CAIRN_NOT_FOUND) /* which is no answer about anybody's run */
         return cairn_fail(err, CAIRN_UNAVAILABLE,
                           "%s has no .cairn/store.json: is the store mounted? docs/runbook.md says "
                           "how a lost one is written again",
                           cairn_store_url(server->store));
-    CAIRN_TRY(code);
-    /* Every number between the start's and the last one that was taken is this server's own. */
-    bool ours = record.generation >= server->generation && record.generation <= server->raising_to;
-    if (!strcmp(record.uuid, server->store_uuid) && ours) return CAIRN_OK;
-    if (record.generation < server->generation &&
-        is_late_put(server, worker, &record, server->store_uuid, server->raising_to)) {
-        record.generation = server->raising_to;
+    return code;
+}
+
+enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
+                                           struct cairn_store_worker *worker,
+                                           struct cairn_error *err) {
+    struct cairn_store_record record = {0};
+    uint64_t number = 0;
+    bool late = false, ours = false;
+    /* Again where the sweeping thread raised it meanwhile and took the older number's object. */
+    while (!ours && !late && number != server->raising_to) {
+        number = server->raising_to;
+        CAIRN_TRY(cairn_srv_thawed(server, err));
+        CAIRN_TRY(read_record(server, worker, &record, err));
+        /* Every number between the start's and the last that was taken is this server's own. */
+        ours = !strcmp(record.uuid, server->store_uuid) &&
+               record.generation >= server->generation && record.generation <= server->raising_to;
+        if (record.generation < server->generation)
+            CAIRN_TRY(is_late_put(server, worker, &record, server->store_uuid, number, &late, err));
+    }
+    if (ours) return CAIRN_OK;
+    if (late) {
+        record.generation = number;
         return cairn_store_record_put(worker, &record, false, err);
     }
     cairn_srv_freeze(server, "the store is another one, or its generation was raised by another "

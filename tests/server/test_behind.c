@@ -220,31 +220,6 @@ TEST(a_generation_that_another_server_took_freezes_before_anything_is_deleted_Q3
                 CAIRN_CATALOG_BEHIND);
 }
 
-TEST(a_put_of_store_json_that_comes_after_its_servers_death_freezes_nothing_Q35) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand, next;
-    struct cairn_hand_save save;
-    struct cairn_key key, number;
-    struct cairn_store_record mended = {0};
-    CAIRN_AUTO(buf) late = {.limit = CAIRN_KIB}, now = {.limit = CAIRN_KIB};
-    cairn_key_store_json(&key);
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &late, &err));
-    REQUIRE_OK(cairn_inside_restart(&world.inside));
-    REQUIRE_OK(cairn_store_put_small(world.worker, key.text, cairn_buf_view(&late), false, &err));
-    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&next, 1, 1, "error", 10, &save));
-    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &now, &err));
-    REQUIRE_OK(cairn_store_record_decode(cairn_buf_view(&now), &mended, &err));
-    EXPECT_EQ_U64(mended.generation, world.inside.server.raising_to);
-    /* A store that was put back lacks the object of that number, too. */
-    cairn_key_generation(world.inside.server.raising_to, &number);
-    REQUIRE_OK(cairn_store_delete(world.worker, number.text, &err));
-    REQUIRE_OK(cairn_store_put_small(world.worker, key.text, cairn_buf_view(&late), false, &err));
-    EXPECT_CODE(cairn_hand_open(&world, &next, "j3", 2, "latest", 1), CAIRN_CATALOG_BEHIND);
-}
-
 TEST(a_number_that_store_json_did_not_get_freezes_nothing_Q35) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));
@@ -272,75 +247,6 @@ TEST(a_number_that_store_json_did_not_get_freezes_nothing_Q35) {
     EXPECT(!object_there(&world, &object));
     EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
                 CAIRN_NOT_FOUND);
-}
-
-/* The store of a server whose earlier put of store.json is still on its way: it arrives behind each
- * of the next `left` puts, and is what the next look finds. */
-static struct {
-    const struct cairn_store_vtable *real;
-    struct cairn_store_vtable vtable;
-    char path[1400];
-    struct cairn_view text;
-    unsigned left, puts;
-    bool is_due;
-} late;
-
-static void submit_behind_late_put(struct cairn_store_worker *worker,
-                                   struct cairn_store_request *request) {
-    struct cairn_key key;
-    cairn_key_store_json(&key);
-    bool record = !strcmp(request->key, key.text), puts = request->op == CAIRN_STORE_PUT;
-    if (record && !puts && late.is_due) {
-        EXPECT(!cairn_file_replace(late.path, late.text, 0644, NULL));
-        late.is_due = false;
-    }
-    if (record && puts) {
-        late.puts++;
-        late.is_due = late.left > 0;
-        late.left -= late.is_due;
-    }
-    late.real->submit(worker, request);
-}
-
-static void late_puts(struct cairn_world *world, const struct cairn_buf *text, unsigned count) {
-    struct cairn_key key;
-    cairn_key_store_json(&key);
-    if (world->store->vtable != &late.vtable) late.real = world->store->vtable;
-    late.vtable = *late.real;
-    late.vtable.submit = submit_behind_late_put;
-    snprintf(late.path, sizeof(late.path), "%s/%s", world->store_path, key.text);
-    late.text = cairn_buf_view(text);
-    late.left = count;
-    late.puts = 0;
-    late.is_due = false;
-    world->store->vtable = &late.vtable;
-}
-
-TEST(a_raised_generation_is_put_again_behind_two_older_puts_and_a_third_freezes_Q35) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_key key;
-    struct cairn_store_record kept = {0};
-    cairn_key_store_json(&key);
-    CAIRN_AUTO(buf) before = {0}, after = {0};
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &before, &err));
-    uint64_t raised = world.inside.server.raising_to;
-    late_puts(&world, &before, 2);
-    cairn_inside_pass(&world.inside, 11 * MINUTE_MS);
-    EXPECT_EQ_U64(late.puts, 3);
-    EXPECT_EQ_U64(world.inside.server.raising_to, raised + 1);
-    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &after, &err));
-    REQUIRE_OK(cairn_store_record_decode(cairn_buf_view(&after), &kept, &err));
-    EXPECT_EQ_U64(kept.generation, raised + 1);
-    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
-                CAIRN_NOT_FOUND);
-    late_puts(&world, &before, 3);
-    cairn_inside_pass(&world.inside, 11 * MINUTE_MS);
-    EXPECT_EQ_U64(late.puts, 3);
-    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
-                CAIRN_CATALOG_BEHIND);
 }
 
 /* ---- what ends it ---- */
