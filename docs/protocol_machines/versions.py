@@ -356,7 +356,9 @@ def succ(c, s, faults=True):
             if w in s['seen'] and x[0] == 'C' and w not in W: t['_bad'] = 'P13: %s was shown as committed, reindex does not find it' % (w,)
         for j, (att, res, _nz) in () if s['frozen'] else s['jm']:
             if att == s['cur'] and res and res not in W and dict(s['v']).get(res, 'G')[0] == 'C': t['_bad'] = 'P13: %s was named by a resume answer, reindex does not find it' % (res,)
-            if att == s['cur'] and res and latest(c, t['v']) != res and latest(c, s['v']) == res: t['_bad'] = 'P13/LINEAGE: attempt %d resumed at %s; after reindex latest is %s' % (att, res, latest(c, t['v']))
+            # A save of this very attempt is no other lineage: its record may have come late, after an older copy of the catalog.
+            own = (latest(c, t['v']) or (0,))[0] == att
+            if att == s['cur'] and res and not own and latest(c, t['v']) != res and latest(c, s['v']) == res: t['_bad'] = 'P13/LINEAGE: attempt %d resumed at %s; after reindex latest is %s' % (att, res, latest(c, t['v']))
         if t['cur'] < s['cur']: t['_bad'] = t.get('_bad') or 'P6: reindex forgot attempt %d, the number will be given out again' % s['cur']
         add('database lost, reindex', t, 1)
     b = spend(c, s, 'backup')
