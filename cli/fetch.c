@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cli/output.h"
+#include "common/pages.h"
 
 /* Enough that while some write their piece (8 MiB each), others wait for the store. */
 #define WORKERS_DEFAULT 8
@@ -52,7 +53,7 @@ static bool next_piece(struct job *job, struct piece *ret) {
 }
 
 static void note_failure(struct job *job, const struct piece *piece, enum cairn_code code,
-                   const struct cairn_error *why) {
+                         const struct cairn_error *why) {
     CAIRN_HOLD(&job->lock);
     if (job->locked.code == CAIRN_OK || job->locked.code == CAIRN_CORRUPT) {
         if (job->locked.code == CAIRN_OK || code != CAIRN_CORRUPT) {
@@ -71,7 +72,8 @@ static void note_failure(struct job *job, const struct piece *piece, enum cairn_
 }
 
 static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *reader,
-                                const struct piece *piece, void *memory, struct cairn_error *err) {
+                                   const struct piece *piece, void *memory,
+                                   struct cairn_error *err) {
     struct cairn_cli_fetch *fetch = job->fetch;
     bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
     if (fetch->have && piece->size &&
@@ -109,7 +111,7 @@ static void *work(void *argument) {
     struct cairn_error err = {0};
     CAIRN_AUTO_PTR(cli_reader) reader = NULL;
     enum cairn_code code = cairn_cli_reader_new(job->fetch->source, &reader, &err);
-    CAIRN_AUTO_HEAP void *memory = aligned_alloc(4096, CAIRN_CLI_PIECE_BYTES);
+    void *memory = cairn_pages_map(CAIRN_CLI_PIECE_BYTES);
     if (code == CAIRN_OK && !memory)
         code = cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for one piece");
     if (code != CAIRN_OK) note_failure(job, NULL, code, &err);
@@ -118,6 +120,7 @@ static void *work(void *argument) {
         enum cairn_code result = fetch_piece(job, reader, &piece, memory, &err);
         if (result != CAIRN_OK) note_failure(job, &piece, result, &err);
     }
+    cairn_pages_unmap(memory, CAIRN_CLI_PIECE_BYTES);
     return NULL;
 }
 

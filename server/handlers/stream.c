@@ -7,10 +7,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/pages.h"
 #include "plan/ranges.h"
 #include "server/cache.h"
 #include "server/places.h"
@@ -19,7 +19,6 @@
 #include "store/range.h"
 
 #define CHUNK_BYTES (4 * CAIRN_MIB)
-#define HUGE_BYTES (2 * CAIRN_MIB)
 #define READ_MS_MAX 60000
 
 #define SILENT_MS 2000 /* a reader that took nothing for that long lends its place */
@@ -39,7 +38,7 @@ struct slot {
     struct cairn_srv_task task; /* first */
     struct cairn_srv_stream *stream;
     uint64_t chunk;
-    uint8_t *mapped, *data; /* not on the heap: one that is lent goes to the system at once */
+    uint8_t *data; /* not on the heap: one that is lent goes to the system at once */
     _Atomic int state;
 };
 struct cairn_srv_stream {
@@ -58,22 +57,14 @@ struct cairn_srv_stream {
 };
 
 /* A slot lives for one request, so the faults of its pages are a third of what the request costs
- * where they are small ones. HUGE_BYTES more of addresses are mapped for a huge page's border. */
+ * where they are small ones. */
 static bool map(struct slot *slot) {
-    size_t bytes = slot->stream->slot_bytes;
-    if (slot->data) return true;
-    void *data = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) return false;
-    slot->mapped = data;
-    slot->data = slot->mapped + (-(uintptr_t)data & (HUGE_BYTES - 1));
-    if (bytes >= HUGE_BYTES)
-        (void)madvise(slot->data, bytes - bytes % HUGE_BYTES, MADV_HUGEPAGE);
-    return true;
+    if (!slot->data) slot->data = cairn_pages_map(slot->stream->slot_bytes);
+    return slot->data != NULL;
 }
 
 static void unmap(struct slot *slot) {
-    if (slot->data) munmap(slot->mapped, slot->stream->slot_bytes + HUGE_BYTES);
+    cairn_pages_unmap(slot->data, slot->stream->slot_bytes);
     slot->data = NULL;
 }
 

@@ -13,6 +13,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "common/pages.h"
 #include "common/text.h"
 
 #define PART_COUNT_MAX 10000
@@ -199,7 +200,7 @@ static void job_free(struct cairn_store_dir_job *job) {
     if (job->temporary[0]) unlinkat(job->folder_fd, job->temporary, 0);
     cairn_file_release(&job->file);
     if (job->folder_fd >= 0) close(job->folder_fd);
-    free(job->scratch);
+    cairn_pages_unmap(job->scratch, CAIRN_STORE_DIR_STEP_BYTES);
     free(job);
 }
 

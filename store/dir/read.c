@@ -9,6 +9,7 @@
 
 #include "common/crc32c.h"
 #include "common/encode.h"
+#include "common/pages.h"
 #include "store/dir/inside.h"
 
 /* Opens the object of the request's key for reading, once per job. */
@@ -126,7 +127,7 @@ static enum cairn_code parts_begin(struct cairn_store_dir_worker *worker,
     cairn_store_dir_temporary(request->upload_id_in, name);
     CAIRN_TRY(cairn_store_dir_open_file(job->folder_fd, name, false, &job->file, err));
     CAIRN_TRY(cairn_file_size(&job->file, &request->object_bytes, err));
-    job->scratch = aligned_alloc(CAIRN_FILE_ALIGN, CAIRN_STORE_DIR_STEP_BYTES);
+    job->scratch = cairn_pages_map(CAIRN_STORE_DIR_STEP_BYTES);
     if (!job->scratch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read parts");
     return CAIRN_OK;
 }

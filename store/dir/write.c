@@ -10,6 +10,7 @@
 
 #include "common/crashpoint.h"
 #include "common/crc32c.h"
+#include "common/pages.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "store/dir/inside.h"
@@ -261,7 +262,7 @@ static enum cairn_code check_holes(struct cairn_store_dir_job *job, bool *ret_mo
                                    struct cairn_error *err) {
     *ret_more = job->moved_bytes < job->hole_end || find_hole(job);
     if (!*ret_more) return CAIRN_OK;
-    if (!job->scratch) job->scratch = aligned_alloc(CAIRN_FILE_ALIGN, CAIRN_STORE_DIR_STEP_BYTES);
+    if (!job->scratch) job->scratch = cairn_pages_map(CAIRN_STORE_DIR_STEP_BYTES);
     if (!job->scratch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read a part");
     const struct cairn_store_part *part = &job->request->parts[job->hole_part];
     uint64_t left = job->hole_end - job->moved_bytes;
