@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real server and a real uploader on a folder of their own, and the command to talk to them."""
+"""A real server and a real uploader on a folder of their own, and the command to talk to them. With
+CAIRN_TEST_CATALOG=postgresql the server's catalog is in PostgreSQL (postgres.py)."""
 import contextlib
 import json
 import os
@@ -12,10 +13,9 @@ import time
 import urllib.error
 import urllib.request
 
+import postgres
 import reports
-
-BIN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", "build/dev")).resolve()
-
+from build_folder import BIN
 
 # How long a daemon may take to end by itself, and the signals that nobody sends to it.
 END_S = 3
@@ -100,6 +100,7 @@ class World:
             (self.root / "store").mkdir(exist_ok=True)
         self.env = env or {}
         self.port = 0
+        self.catalog = postgres.catalog()
         self.server_arguments = list(server_arguments)
         self.uploader_arguments = list(uploader_arguments)
         self.server = None
@@ -119,10 +120,14 @@ class World:
         self.server = Daemon(
             "cairn-server",
             ["--listen", f"127.0.0.1:{self.port}", "--store", self.store, "--data-dir",
-             self.root / "server", "--port-file", ready, *self.server_arguments],
+             self.root / "server", "--port-file", ready, *self.catalog_arguments(),
+             *self.server_arguments],
             ready, self.root / "server.log", self.env).start()
         self.port = int(ready.read_text().split()[0])
         self.url = f"http://127.0.0.1:{self.port}"
+
+    def catalog_arguments(self):
+        return ["--catalog", self.catalog] if self.catalog else []
 
     def make_uploader(self, number):
         ready = self.root / f"uploader-{number}.ready"

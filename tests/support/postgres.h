@@ -5,7 +5,8 @@
  * Why:     the tests of the server run over both engines, and must never meet a database that
  *          somebody uses.
  * Promise: 1   the server is started from Debian's package in a new folder, answers on a socket in
- *              that folder alone, runs as an unprivileged user, and ends with the test program.
+ *              that folder alone, and runs as an unprivileged user. It ends, and its folder goes,
+ *              with the test program, however that ends (postgres.sh).
  *          2   its texts are sorted as English ones, not by bytes, so that a statement that leaves
  *              the order to the database is found out.
  * Limits:  one server a program; started when it is first asked for.
