@@ -8,7 +8,6 @@
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
 #include "tests/harness.h"
-#include "tests/support/cut.h"
 #include "tests/support/daemon.h"
 #include "tests/support/postgres.h"
 
@@ -226,49 +225,4 @@ TEST(a_server_that_lost_its_session_to_another_one_writes_no_more) /* engine.h#4
     /* Also when the other has ended: it may have written. */
     EXPECT_CODE(cairn_srv_catalog_write(first, add, one, &err), CAIRN_CONFLICT);
     cairn_srv_catalog_free(first);
-}
-
-/* A change over a new connection that ends at the count-th message that way: what was told is what
- * is there. *ret_over: that far it did not come any more. */
-static void cut_at(struct cairn_srv_catalog *catalog, const char *url, bool to_server,
-                   unsigned count, bool *ret_over, unsigned *ret_settled) {
-    char name[40], sql[120];
-    struct cairn_error err = {0};
-    snprintf(name, sizeof(name), "%s-%u", to_server ? "to" : "from", count);
-    snprintf(sql, sizeof(sql), "SELECT count(*) FROM meta WHERE name = '%s'", name);
-    EXPECT(cairn_postgres_run(url, "SELECT pg_terminate_backend(pid, 5000) " OTHER_SESSIONS));
-    cairn_cut_order(to_server, count);
-    enum cairn_code code = cairn_srv_catalog_write(catalog, add, name, &err);
-    bool cut = cairn_cut_done();
-    int64_t rows = cairn_postgres_number(url, sql);
-    EXPECT(code == CAIRN_OK || code == CAIRN_UNAVAILABLE);
-    if (!EXPECT(rows == (code == CAIRN_OK)))
-        fprintf(stderr, "%s: %d rows, %s\n", name, (int)rows, err.message);
-    *ret_settled += cut && code == CAIRN_OK;
-    *ret_over = !cut;
-}
-
-TEST(a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_told_so) /* D08 */
-{
-    NEED_POSTGRES;
-    char url[200], cut_url[260], first[] = "first";
-    struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
-    unsigned settled = 0;
-    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
-    REQUIRE(cairn_cut_start(cairn_postgres_folder()));
-    snprintf(cut_url, sizeof(cut_url), "%s&port=5433&sslmode=disable&gssencmode=disable", url);
-    REQUIRE_OK(cairn_srv_catalog_open(cut_url, &catalog, &err));
-    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, first, &err), CAIRN_OK);
-    for (int way = 0; way < 2; way++) {
-        bool over = false;
-        unsigned count = 1;
-        for (; count < 200 && !over; count++)
-            cut_at(catalog, url, way == 1, count, &over, &settled);
-        EXPECT(over);
-        EXPECT(count > 6); /* the messages of one change at least */
-    }
-    EXPECT(settled > 0); /* engine_postgres.h#3: COMMIT was done and its answer was lost */
-    cairn_srv_catalog_free(catalog);
-    cairn_cut_stop();
 }

@@ -16,6 +16,7 @@ static struct {
     int door;
     atomic_bool stopping;
     atomic_int left[2]; /* messages until the cut, to the client and to the server; 0: no order */
+    atomic_bool torn;
     pthread_t thread;
 } own = {.door = -1};
 
@@ -26,6 +27,14 @@ struct way {
     uint8_t head[5];
     size_t head_size, body_left;
 };
+
+/* How many of these bytes are passed on at a cut, where the head of its message ends at `end`. */
+static size_t passed_on(const struct way *way, size_t end, size_t wanted, size_t size) {
+    if (!atomic_load(&own.torn)) return end > wanted ? end - wanted : 0;
+    if (!way->body_left) return end - 1; /* nothing but a head, which is torn itself */
+    size_t here = way->body_left < size - end ? way->body_left : size - end;
+    return end + here / 2;
+}
 
 /* Passes on what it may; false: cut here. */
 static bool walk(struct way *way, bool to_server, const uint8_t *data, size_t size) {
@@ -47,8 +56,8 @@ static bool walk(struct way *way, bool to_server, const uint8_t *data, size_t si
         int left = atomic_load(&own.left[to_server]);
         if (left > 0 && atomic_fetch_sub(&own.left[to_server], 1) == 1) {
             atomic_store(&own.left[to_server], -1);
-            size_t before = i > wanted ? i - wanted : 0;
-            if (before) (void)!write(way->to, data, before);
+            size_t some = passed_on(way, i, wanted, size);
+            if (some) (void)!write(way->to, data, some);
             return false;
         }
     }
@@ -113,8 +122,9 @@ void cairn_cut_stop(void) {
     own.door = -1;
 }
 
-void cairn_cut_order(bool to_server, unsigned count) {
+void cairn_cut_order(bool to_server, unsigned count, bool torn) {
     atomic_store(&own.left[!to_server], 0);
+    atomic_store(&own.torn, torn);
     atomic_store(&own.left[to_server], (int)count);
 }
 

@@ -5,11 +5,11 @@
  * Why:     what a COMMIT did whose answer never came depends on where the connection broke, so it
  *          is broken at each message, both ways (D08).
  * Promise: 1   without an order everything is passed on.
- *          2   after an order the count-th message that way, and all after it, are not passed on
- *              and both sides are closed; later connections are not harmed.
+ *          2   after an order the count-th message that way (torn: its second half), and all after
+ *              it, are not passed on and both sides are closed; later connections are not harmed.
  * Limits:  one relay at a time; no TLS.
  * Threads: the test's thread gives orders; the relay has threads of its own.
- * Next:    tests/server/test_postgres.c.
+ * Next:    tests/server/test_postgres_cuts.c.
  */
 #pragma once
 
@@ -18,6 +18,6 @@
 /* From folder/.s.PGSQL.5433 to folder/.s.PGSQL.5432. */
 bool cairn_cut_start(const char *folder);
 void cairn_cut_stop(void);
-void cairn_cut_order(bool to_server, unsigned count);
+void cairn_cut_order(bool to_server, unsigned count, bool torn);
 /* Was the order of before carried out? Takes it back where it was not. */
 bool cairn_cut_done(void);
