@@ -3,6 +3,7 @@
 #include "api/grant.h"
 #include "api/manifest.h"
 #include "api/messages.h"
+#include "api/policy.h"
 #include "common/json.h"
 #include "formats/safetensors.h"
 #include "tests/fuzz/fuzz.h"
@@ -35,6 +36,39 @@ void cairn_fuzz_json(struct cairn_view input) {
     FUZZ_HOLDS(cairn_json_parse(cairn_buf_view(&text), own, &again, &err) == CAIRN_OK);
     FUZZ_HOLDS(json_equal(value, again));
     FUZZ_HOLDS(cairn_json_dump(again, &twice, &err) == CAIRN_OK && same(&text, &twice));
+}
+
+static void selector(struct cairn_view input) {
+    struct cairn_error err = {0};
+    struct cairn_selector first = {0}, again = {0};
+    enum cairn_code code = cairn_selector_parse(input, &first, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (code) return;
+    (void)cairn_selector_matches(&first, NULL);
+    FUZZ_HOLDS(!cairn_selector_parse(cairn_view_of(first.text), &again, &err));
+    FUZZ_HOLDS(!memcmp(&first, &again, sizeof(first)));
+}
+
+void cairn_fuzz_policy(struct cairn_view input) {
+    struct cairn_error err = {0};
+    struct cairn_policy first = {0}, again = {0};
+    struct cairn_policy_best best;
+    CAIRN_AUTO_JSON json_t *value = NULL, *printed = NULL, *twice = NULL;
+    CAIRN_AUTO(buf) text = {0};
+    selector(input);
+    enum cairn_code code = cairn_policy_best_parse(input, &best, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (cairn_json_parse(input, (struct cairn_json_limits){64 * CAIRN_KIB, 4096}, &value, &err))
+        return;
+    code = cairn_policy_read(value, "", &first, &err);
+    FUZZ_SAYS_WHY(code, err);
+    if (code) return;
+    /* policy.h#1 */
+    FUZZ_HOLDS(!cairn_policy_json(&first, &printed, &err));
+    FUZZ_HOLDS(!cairn_policy_read(printed, "", &again, &err));
+    FUZZ_HOLDS(!memcmp(&first, &again, sizeof(first)));
+    FUZZ_HOLDS(!cairn_policy_json(&again, &twice, &err) && json_equal(printed, twice));
+    FUZZ_HOLDS(!cairn_policy_text(&first, &text, &err) && text.size);
 }
 
 static void manifest(struct cairn_view input) {

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Policies in and out of JSON; see policy.h. */
+#include "api/policy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/text.h"
+
+#define WITHIN_MS_MAX (UINT64_C(100) * 366 * 24 * 3600 * 1000)
+#define POINTER_BYTES 256
+
+static const struct {
+    const char *name, *meaning;
+    uint64_t most;
+} keeps[] = {
+#define KEEP_NUMBER(id, key, most, what) {#key, what, most},
+#define KEEP_OTHER(id, key, what) {#key, what, 0},
+#define KEEP_HOLD(id, slug, what) {slug, what, 0},
+#include "api/policy.def"
+#undef KEEP_NUMBER
+#undef KEEP_OTHER
+#undef KEEP_HOLD
+};
+
+const char *cairn_keep_name(enum cairn_keep keep) {
+    return keeps[keep].name;
+}
+
+const char *cairn_keep_meaning(enum cairn_keep keep) {
+    return keeps[keep].meaning;
+}
+
+bool cairn_policy_empty(const struct cairn_policy *policy) {
+    for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
+        if (policy->numbers[i]) return false;
+    return !policy->within_ms && !policy->best_count && !policy->labels_count;
+}
+
+/* ---- in ---- */
+
+enum cairn_code cairn_metric_name_check(struct cairn_view name, struct cairn_error *err) {
+    const char *text = name.data;
+    bool good = name.size && name.size <= CAIRN_METRIC_NAME_MAX;
+    for (size_t i = 0; good && i < name.size; i++) {
+        char c = text[i];
+        bool word =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        good = word || (i && c && strchr(".-/@:+", c));
+    }
+    if (good) return CAIRN_OK;
+    return cairn_fail(
+        err, CAIRN_INVALID, "\"%.*s\" names no metric: letters, digits and ._-/@:+, at most %d",
+        (int)(name.size < 64 ? name.size : 64), name.size ? text : "", CAIRN_METRIC_NAME_MAX);
+}
+
+static enum cairn_code read_number(const json_t *keep, const char *pointer, enum cairn_keep which,
+                                   uint64_t *ret, struct cairn_error *err) {
+    const json_t *value = json_object_get(keep, keeps[which].name);
+    if (!value || json_is_null(value)) return CAIRN_OK;
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < 1 || (uint64_t)number > keeps[which].most)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s/%s: wanted a whole number from 1 to %" PRIu64
+                          "; without the rule, leave it out",
+                          pointer, keeps[which].name, keeps[which].most);
+    *ret = (uint64_t)number;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_within(const json_t *keep, const char *pointer, uint64_t *ret_ms,
+                                   struct cairn_error *err) {
+    const json_t *value = json_object_get(keep, "within");
+    if (!value || json_is_null(value)) return CAIRN_OK;
+    uint64_t ms = 0;
+    struct cairn_error why;
+    if (!json_is_string(value) ||
+        cairn_parse_duration(
+            (struct cairn_view){json_string_value(value), json_string_length(value)}, &ms, &why) ||
+        !ms || ms > WITHIN_MS_MAX)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s/within: wanted a duration as \"6h\" or \"7d\", of at most 100 years",
+                          pointer);
+    *ret_ms = ms;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_best_one(const json_t *json, const char *pointer,
+                                     struct cairn_policy_best *ret, struct cairn_error *err) {
+    const char *metric = NULL, *order = NULL;
+    const struct cairn_json_field fields[] = {
+        {"count", CAIRN_JSON_U64, true, &ret->count, keeps[CAIRN_KEEP_LAST].most},
+        {"metric", CAIRN_JSON_TEXT, true, &metric, CAIRN_METRIC_NAME_MAX},
+        {"order", CAIRN_JSON_TEXT, true, &order, 8},
+    };
+    CAIRN_TRY(cairn_json_read(json, pointer, fields, CAIRN_COUNT(fields), false, err));
+    if (!ret->count) return cairn_fail(err, CAIRN_INVALID, "%s/count: wanted at least 1", pointer);
+    enum cairn_code code = cairn_metric_name_check(cairn_view_of(metric), err);
+    if (code) return cairn_within(err, code, "%s/metric", pointer);
+    ret->largest = !strcmp(order, "max");
+    if (!ret->largest && strcmp(order, "min"))
+        return cairn_fail(err, CAIRN_INVALID, "%s/order: wanted \"min\" or \"max\"", pointer);
+    (void)cairn_text_copy(ret->metric, sizeof(ret->metric), metric);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_best(const json_t *array, const char *pointer, struct cairn_policy *ret,
+                                 struct cairn_error *err) {
+    if (!array) return CAIRN_OK;
+    if (json_array_size(array) > CAIRN_POLICY_BEST_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s/best: more than %d metrics", pointer,
+                          CAIRN_POLICY_BEST_MAX);
+    size_t index = 0;
+    json_t *value = NULL;
+    json_array_foreach(array, index, value) {
+        char place[POINTER_BYTES];
+        snprintf(place, sizeof(place), "%.160s/best/%u", pointer, (unsigned)index);
+        CAIRN_TRY(read_best_one(value, place, &ret->best[index], err));
+        ret->best_count++;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_labels(const json_t *array, const char *pointer,
+                                   struct cairn_policy *ret, struct cairn_error *err) {
+    if (!array) return CAIRN_OK;
+    if (json_array_size(array) > CAIRN_POLICY_LABELS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s/labels: more than %d selectors", pointer,
+                          CAIRN_POLICY_LABELS_MAX);
+    size_t index = 0;
+    json_t *value = NULL;
+    json_array_foreach(array, index, value) {
+        struct cairn_view text = {json_string_value(value), json_string_length(value)};
+        if (!text.size)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s/labels/%zu: wanted a label selector as \"team=nlp\"", pointer,
+                              index);
+        enum cairn_code code = cairn_selector_parse(text, &ret->labels[index], err);
+        if (code) return cairn_within(err, code, "%s/labels/%zu", pointer, index);
+        ret->labels_count++;
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
+                                  struct cairn_error *err) {
+    struct cairn_policy policy = {0};
+    json_t *keep = NULL, *best = NULL, *labels = NULL, *within = NULL;
+    json_t *numbers[CAIRN_KEEP_NUMBERS] = {0};
+    char place[POINTER_BYTES];
+    const struct cairn_json_field root[] = {{"keep", CAIRN_JSON_OBJECT, true, (void *)&keep, 0}};
+    CAIRN_TRY(cairn_json_read(json, pointer, root, CAIRN_COUNT(root), false, err));
+    struct cairn_json_field fields[CAIRN_KEEP_NUMBERS + 3] = {
+        {"within", CAIRN_JSON_ANY, false, (void *)&within, 0},
+        {"best", CAIRN_JSON_ARRAY, false, (void *)&best, 0},
+        {"labels", CAIRN_JSON_ARRAY, false, (void *)&labels, 0},
+    };
+    for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
+        fields[i + 3] =
+            (struct cairn_json_field){keeps[i].name, CAIRN_JSON_ANY, false, (void *)&numbers[i], 0};
+    snprintf(place, sizeof(place), "%.128s/keep", pointer);
+    CAIRN_TRY(cairn_json_read(keep, place, fields, CAIRN_COUNT(fields), false, err));
+    for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
+        CAIRN_TRY(read_number(keep, place, (enum cairn_keep)i, &policy.numbers[i], err));
+    CAIRN_TRY(read_within(keep, place, &policy.within_ms, err));
+    CAIRN_TRY(read_best(best, place, &policy, err));
+    CAIRN_TRY(read_labels(labels, place, &policy, err));
+    *ret = policy;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_policy_best_parse(struct cairn_view text, struct cairn_policy_best *ret,
+                                        struct cairn_error *err) {
+    const char *from = text.data;
+    const char *first = text.size ? memchr(from, ':', text.size) : NULL;
+    const char *last = text.size ? memrchr(from, ':', text.size) : NULL;
+    struct cairn_policy_best best = {0};
+    if (!first || first == last)
+        return cairn_fail(err, CAIRN_INVALID, "wanted N:metric:min or N:metric:max");
+    struct cairn_view order = {last + 1, (size_t)(from + text.size - last - 1)};
+    struct cairn_view metric = {first + 1, (size_t)(last - first - 1)};
+    best.largest = order.size == 3 && !memcmp(order.data, "max", 3);
+    if (cairn_parse_u64((struct cairn_view){from, (size_t)(first - from)}, &best.count, err) ||
+        !best.count || best.count > keeps[CAIRN_KEEP_LAST].most ||
+        (!best.largest && (order.size != 3 || memcmp(order.data, "min", 3) != 0)))
+        return cairn_fail(err, CAIRN_INVALID, "wanted N:metric:min or N:metric:max, N from 1");
+    CAIRN_TRY(cairn_metric_name_check(metric, err));
+    memcpy(best.metric, metric.data, metric.size);
+    *ret = best;
+    return CAIRN_OK;
+}
+
+/* ---- out ---- */
+
+/* Exact, unlike what is shown to people elsewhere, and read by cairn_parse_duration. */
+static void within_text(uint64_t ms, char ret_text[32]) {
+    static const struct {
+        const char *unit;
+        uint64_t ms;
+    } units[] = {{"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
+    size_t i = 0;
+    while (ms % units[i].ms) i++;
+    snprintf(ret_text, 32, "%" PRIu64 "%s", ms / units[i].ms, units[i].unit);
+}
+
+static int put_best(const struct cairn_policy *policy, json_t *keep) {
+    if (!policy->best_count) return 0;
+    json_t *array = json_array();
+    if (json_object_set_new(keep, "best", array)) return -1;
+    for (uint32_t i = 0; i < policy->best_count; i++) {
+        const struct cairn_policy_best *best = &policy->best[i];
+        if (json_array_append_new(array, json_pack("{s:I, s:s, s:s}", "count",
+                                                   (json_int_t)best->count, "metric", best->metric,
+                                                   "order", best->largest ? "max" : "min")))
+            return -1;
+    }
+    return 0;
+}
+
+static int put_labels(const struct cairn_policy *policy, json_t *keep) {
+    if (!policy->labels_count) return 0;
+    json_t *array = json_array();
+    if (json_object_set_new(keep, "labels", array)) return -1;
+    for (uint32_t i = 0; i < policy->labels_count; i++)
+        if (json_array_append_new(array, json_string(policy->labels[i].text))) return -1;
+    return 0;
+}
+
+enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **ret,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *root = json_object();
+    json_t *keep = json_object();
+    int failed = json_object_set_new(root, "keep", keep);
+    for (size_t i = 0; !failed && i < CAIRN_KEEP_NUMBERS; i++)
+        if (policy->numbers[i])
+            failed = json_object_set_new(keep, keeps[i].name,
+                                         json_integer((json_int_t)policy->numbers[i]));
+    if (!failed && policy->within_ms) {
+        char text[32];
+        within_text(policy->within_ms, text);
+        failed = json_object_set_new(keep, "within", json_string(text));
+    }
+    if (failed || put_best(policy, keep) || put_labels(policy, keep))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a policy");
+    *ret = CAIRN_TAKE(root);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    const char *between = "";
+    for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++) {
+        if (!policy->numbers[i]) continue;
+        bool every = i == CAIRN_KEEP_EVERY_STEPS;
+        CAIRN_TRY(cairn_buf_printf(ret, err, "%s%s %" PRIu64 "%s", between,
+                                   every ? "every" : keeps[i].name, policy->numbers[i],
+                                   every ? " steps" : ""));
+        between = " OR ";
+    }
+    for (uint32_t i = 0; i < policy->best_count; i++) {
+        const struct cairn_policy_best *best = &policy->best[i];
+        CAIRN_TRY(cairn_buf_printf(ret, err, "%sbest %" PRIu64 " by %s (%s)", between, best->count,
+                                   best->metric, best->largest ? "max" : "min"));
+        between = " OR ";
+    }
+    if (policy->within_ms) {
+        char text[32];
+        within_text(policy->within_ms, text);
+        CAIRN_TRY(cairn_buf_printf(ret, err, "%swithin %s of the newest", between, text));
+        between = " OR ";
+    }
+    for (uint32_t i = 0; i < policy->labels_count; i++) {
+        CAIRN_TRY(cairn_buf_printf(ret, err, "%slabels %s", between, policy->labels[i].text));
+        between = " OR ";
+    }
+    if (*between) return CAIRN_OK;
+    return cairn_buf_append_text(ret, "no rule: removes nothing", err);
+}

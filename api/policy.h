@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * policy: which checkpoints a run keeps, as people write it.
+ *
+ * Why:     a policy is typed by people, kept for years and deletes data; what it says must be
+ *          plain, and a slip in it an error and never another policy.
+ * Promise: 1   what is read and printed is read again as the same policy, and printed as the same
+ *              bytes.
+ *          2   a zero, an unknown key, a metric without an order, a selector that is none: each is
+ *              refused with its pointer ("/keep/last") and what is wanted. A rule that is not
+ *              wanted is left out; no number means "none" or "all".
+ *          3   a policy without a rule is one that removes nothing.
+ * Limits:  CAIRN_POLICY_BEST_MAX metrics and CAIRN_POLICY_LABELS_MAX selectors, within 100 years.
+ * Threads: stateless; a struct belongs to its caller.
+ * Next:    api/policy.def, plan/retention.h.
+ */
+#pragma once
+
+#include "api/selector.h"
+
+enum cairn_keep {
+#define KEEP_NUMBER(id, key, most, what) CAIRN_KEEP_##id,
+#define KEEP_OTHER(id, key, what) CAIRN_KEEP_##id,
+#define KEEP_HOLD(id, slug, what) CAIRN_KEEP_##id,
+#include "api/policy.def"
+#undef KEEP_NUMBER
+#undef KEEP_OTHER
+#undef KEEP_HOLD
+    CAIRN_KEEP_COUNT
+};
+#define CAIRN_KEEP_NUMBERS CAIRN_KEEP_WITHIN /* rules that are a number each */
+
+#define CAIRN_POLICY_BEST_MAX 8
+#define CAIRN_POLICY_LABELS_MAX 8
+#define CAIRN_METRIC_NAME_MAX 128
+
+struct cairn_policy_best {
+    uint64_t count;
+    char metric[CAIRN_METRIC_NAME_MAX + 1];
+    bool largest;
+};
+struct cairn_policy {
+    uint64_t numbers[CAIRN_KEEP_NUMBERS]; /* by enum cairn_keep; 0: no such rule */
+    uint64_t within_ms;                   /* 0: no such rule */
+    struct cairn_policy_best best[CAIRN_POLICY_BEST_MAX];
+    uint32_t best_count;
+    struct cairn_selector labels[CAIRN_POLICY_LABELS_MAX];
+    uint32_t labels_count;
+};
+
+/* {"keep": {"last": 3, "every_steps": 1000, "within": "6h", "labels": ["team=nlp"],
+ *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}]}}. pointer: where it stands. */
+enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* "last 2 OR every 1000 steps OR best 1 by eval_loss (min)"; "no rule: removes nothing". */
+enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cairn_buf *ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_policy_empty(const struct cairn_policy *policy);
+/* "1:eval_loss:min", as the command takes it. */
+enum cairn_code cairn_policy_best_parse(struct cairn_view text, struct cairn_policy_best *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Letters, digits and ._-/@:+, a letter, digit or _ first. */
+enum cairn_code cairn_metric_name_check(struct cairn_view name,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* "last", "pinned": as JSON says it. */
+const char *cairn_keep_name(enum cairn_keep keep);
+const char *cairn_keep_meaning(enum cairn_keep keep);

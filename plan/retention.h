@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * retention: which versions of a run a policy keeps, each with all its reasons, and which it would
+ * remove.
+ *
+ * Why:     people believe a tool that deletes only when it says beforehand what goes, why the rest
+ *          stays, and means the same a moment later; so this is a function of its arguments alone.
+ * Promise: 1   rules add up: what one of them keeps is kept, and every rule that keeps it is among
+ *              its reasons.
+ *          2   never removed: the newest K of Q28, what is pinned, leased, aliased, resumed from
+ *              or in flight, and a superseded one until K newer ones that are not superseded exist.
+ *          3   a policy without a rule removes nothing.
+ *          4   rules of order, time and metric choose among what is committed and not superseded;
+ *              a label keeps a superseded version, too, since somebody put it there.
+ *          5   rules of time count buckets that hold a version, never time that passed: a run that
+ *              stands still loses nothing. In a bucket the newest is kept. "Within" is counted from
+ *              the newest version, not from now.
+ *          6   of equal metrics the newer is the better; a version without that metric is never
+ *              chosen by it. Best adds to the other rules and replaces none.
+ *          7   the order of the items changes nothing; the same arguments have the same answer.
+ * Limits:  CAIRN_PLAN_ITEMS_MAX versions; O(rules * n log n).
+ * Threads: stateless.
+ * Next:    api/policy.h; tests/plan/test_retention.c compares it with a plain model.
+ */
+#pragma once
+
+#include "api/policy.h"
+
+#define CAIRN_PLAN_ITEMS_MAX 10000000
+
+#define CAIRN_PLAN_IN_FLIGHT 1u /* open, or without its record */
+#define CAIRN_PLAN_SUPERSEDED 2u
+#define CAIRN_PLAN_PINNED 4u
+#define CAIRN_PLAN_LEASED 8u
+#define CAIRN_PLAN_ALIASED 16u
+#define CAIRN_PLAN_RESUMED 32u
+
+struct cairn_plan_item {
+    uint64_t attempt, step, n; /* the order of Q25 */
+    int64_t committed_ms;
+    uint64_t bytes;
+    unsigned marks;                        /* CAIRN_PLAN_* */
+    uint32_t labels;                       /* bit i: the policy's labels[i] chooses it */
+    double metrics[CAIRN_POLICY_BEST_MAX]; /* of the policy's best[i]; NAN: it has none */
+};
+
+struct cairn_plan_ask {
+    const struct cairn_policy *policy;
+    const struct cairn_plan_item
+        *items; /* what is in the trash, aborted or gone is not among them */
+    size_t count;
+    uint32_t newest; /* K of Q28, at least 1 */
+    /* Not even the newest is kept for being that, and no rule keeps nothing instead of all. What
+     * is pinned, leased, aliased, resumed from or in flight stays. */
+    bool allow_empty;
+};
+
+struct cairn_plan_reason {
+    uint32_t item;
+    enum cairn_keep why;
+    uint32_t which;     /* of the policy's best or labels */
+    uint64_t place, of; /* the place-th of `of` that the rule keeps; 0: the rule does not count */
+};
+struct cairn_plan_retention {
+    struct cairn_plan_reason
+        *reasons; /* item by item, each item's in the order of enum cairn_keep */
+    size_t reason_count, reason_capacity;
+    uint32_t *first; /* item i has reasons first[i] up to first[i + 1]; none: it is removed */
+    size_t count;
+    uint64_t kept, kept_bytes, removed, removed_bytes, in_flight;
+};
+void cairn_plan_retention_release(struct cairn_plan_retention *plan);
+
+enum cairn_code cairn_plan_retention(const struct cairn_plan_ask *ask,
+                                     struct cairn_plan_retention *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+static inline bool cairn_plan_removes(const struct cairn_plan_retention *plan, size_t item) {
+    return plan->first[item] == plan->first[item + 1];
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Retention plans against a plain model over random histories: restarts, superseded versions, gaps
+ * in time, clocks that go back, metrics that are missing or equal; and each rule by an example. */
+#include "plan/retention.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "tests/harness.h"
+
+#define HOUR INT64_C(3600000)
+#define DAY (24 * HOUR)
+#define MOST 60
+
+static struct cairn_error err;
+
+/* ---- the model: each rule asked about one version, over all of them ---- */
+
+static bool newer(const struct cairn_plan_item *a, const struct cairn_plan_item *b) {
+    if (a->attempt != b->attempt) return a->attempt > b->attempt;
+    if (a->step != b->step) return a->step > b->step;
+    return a->n > b->n;
+}
+
+static bool shown(const struct cairn_plan_item *item) {
+    return !(item->marks & (CAIRN_PLAN_IN_FLIGHT | CAIRN_PLAN_SUPERSEDED));
+}
+
+/* The libc's calendar, so that the plan's own arithmetic is compared with another. */
+static int64_t model_bucket(enum cairn_keep why, int64_t ms) {
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+    gmtime_r(&seconds, &tm);
+    int64_t day = ms / DAY;
+    if (why == CAIRN_KEEP_HOURLY) return day * 24 + tm.tm_hour;
+    if (why == CAIRN_KEEP_DAILY) return (tm.tm_year + 1900) * 366 + tm.tm_yday;
+    if (why == CAIRN_KEEP_WEEKLY) return day - (tm.tm_wday + 6) % 7; /* its Monday */
+    return tm.tm_year * 12 + tm.tm_mon;
+}
+
+/* How many others of the shown come before this one in the order of a rule. */
+static uint64_t before_by_order(const struct cairn_plan_ask *ask, size_t of, bool oldest) {
+    uint64_t before = 0;
+    for (size_t i = 0; i < ask->count; i++) {
+        if (i == of || !shown(&ask->items[i])) continue;
+        before += newer(&ask->items[i], &ask->items[of]) != oldest;
+    }
+    return before;
+}
+
+static uint64_t before_by_metric(const struct cairn_plan_ask *ask, size_t of, uint32_t which) {
+    double mine = ask->items[of].metrics[which];
+    bool largest = ask->policy->best[which].largest;
+    uint64_t before = 0;
+    for (size_t i = 0; i < ask->count; i++) {
+        double other = ask->items[i].metrics[which];
+        if (i == of || !shown(&ask->items[i]) || isnan(other)) continue;
+        bool better = largest ? other > mine : other < mine;
+        before += better || (other == mine && newer(&ask->items[i], &ask->items[of]));
+    }
+    return before;
+}
+
+/* Is it the newest of its bucket, and how many buckets with something in them are newer? */
+static bool first_of_bucket(const struct cairn_plan_ask *ask, size_t of, enum cairn_keep why,
+                            uint64_t *ret_buckets) {
+    const struct cairn_plan_item *items = ask->items;
+    int64_t mine = model_bucket(why, items[of].committed_ms);
+    int64_t seen[MOST];
+    *ret_buckets = 0;
+    for (size_t i = 0; i < ask->count; i++) {
+        if (i == of || !shown(&items[i])) continue;
+        int64_t other = model_bucket(why, items[i].committed_ms);
+        if (other == mine &&
+            (items[i].committed_ms > items[of].committed_ms ||
+             (items[i].committed_ms == items[of].committed_ms && newer(&items[i], &items[of]))))
+            return false;
+        if (other <= mine) continue;
+        uint64_t known = 0;
+        while (known < *ret_buckets && seen[known] != other) known++;
+        if (known == *ret_buckets) seen[(*ret_buckets)++] = other;
+    }
+    return true;
+}
+
+static bool model_within(const struct cairn_plan_ask *ask, size_t of) {
+    for (size_t i = 0; i < ask->count; i++) {
+        if (!shown(&ask->items[i]) || before_by_order(ask, i, false)) continue;
+        return ask->items[i].committed_ms - ask->items[of].committed_ms <=
+               (int64_t)ask->policy->within_ms;
+    }
+    return false;
+}
+
+static bool model_hold(const struct cairn_plan_ask *ask, size_t of, enum cairn_keep why) {
+    const struct cairn_plan_item *item = &ask->items[of];
+    bool flying = item->marks & CAIRN_PLAN_IN_FLIGHT;
+    switch (why) {
+    case CAIRN_KEEP_PINNED:
+        return item->marks & CAIRN_PLAN_PINNED;
+    case CAIRN_KEEP_LEASED:
+        return item->marks & CAIRN_PLAN_LEASED;
+    case CAIRN_KEEP_ALIASED:
+        return item->marks & CAIRN_PLAN_ALIASED;
+    case CAIRN_KEEP_RESUMED:
+        return item->marks & CAIRN_PLAN_RESUMED;
+    case CAIRN_KEEP_IN_FLIGHT:
+        return flying;
+    case CAIRN_KEEP_NEWEST:
+        return !ask->allow_empty && shown(item) && before_by_order(ask, of, false) < ask->newest;
+    case CAIRN_KEEP_SUPERSEDED:
+        return !ask->allow_empty && !flying && item->marks & CAIRN_PLAN_SUPERSEDED &&
+               before_by_order(ask, of, false) < ask->newest;
+    default:
+        return !ask->allow_empty && !flying && cairn_policy_empty(ask->policy);
+    }
+}
+
+/* Does this rule keep this version? */
+static bool model_keeps(const struct cairn_plan_ask *ask, size_t of, enum cairn_keep why,
+                        uint32_t which) {
+    const struct cairn_plan_item *item = &ask->items[of];
+    const struct cairn_policy *policy = ask->policy;
+    uint64_t number = why < CAIRN_KEEP_NUMBERS ? policy->numbers[why] : 0, buckets = 0;
+    if (why >= CAIRN_KEEP_NEWEST) return !which && model_hold(ask, of, why);
+    if (why == CAIRN_KEEP_LABELS)
+        return which < policy->labels_count && item->labels & 1u << which &&
+               !(item->marks & CAIRN_PLAN_IN_FLIGHT);
+    if (!shown(item)) return false;
+    if (why == CAIRN_KEEP_BEST)
+        return which < policy->best_count && !isnan(item->metrics[which]) &&
+               before_by_metric(ask, of, which) < policy->best[which].count;
+    if (which) return false;
+    if (why == CAIRN_KEEP_WITHIN) return policy->within_ms && model_within(ask, of);
+    if (!number) return false;
+    if (why == CAIRN_KEEP_LAST) return before_by_order(ask, of, false) < number;
+    if (why == CAIRN_KEEP_FIRST) return before_by_order(ask, of, true) < number;
+    if (why == CAIRN_KEEP_EVERY_STEPS) return item->step % number == 0;
+    return first_of_bucket(ask, of, why, &buckets) && buckets < number;
+}
+
+static bool plan_keeps(const struct cairn_plan_retention *plan, size_t of, enum cairn_keep why,
+                       uint32_t which) {
+    for (uint32_t i = plan->first[of]; i < plan->first[of + 1]; i++)
+        if (plan->reasons[i].why == why && plan->reasons[i].which == which) return true;
+    return false;
+}
+
+/* ---- histories ---- */
+
+static uint64_t state;
+static uint64_t below(uint64_t bound) {
+    return cairn_test_random(&state) % bound;
+}
+
+/* A run that saves every few steps, dies and resumes from something older, stands still for days,
+ * and whose clock is set back now and then. */
+static size_t make_history(struct cairn_plan_item *items) {
+    size_t count = below(MOST + 1);
+    uint64_t attempt = 1, step = 0, every = 50 * (1 + below(4));
+    int64_t now = INT64_C(1700000000000) + (int64_t)below(400) * DAY;
+    for (size_t i = 0; i < count; i++) {
+        if (!below(8)) { /* a restart, mostly from an older step */
+            attempt++;
+            uint64_t back = below(3) * every;
+            step = step > back ? step - back : 0;
+            for (size_t k = 0; k < i; k++)
+                if (items[k].step > step) items[k].marks |= CAIRN_PLAN_SUPERSEDED;
+        }
+        step += every;
+        now += below(10) ? (int64_t)below(40) * 60000 : (int64_t)below(40) * DAY;
+        if (!below(25)) now -= (int64_t)below(5) * HOUR;
+        items[i] = (struct cairn_plan_item){.attempt = attempt,
+                                            .step = step,
+                                            .n = 1 + i,
+                                            .committed_ms = now,
+                                            .bytes = below(1000)};
+        for (unsigned mark = CAIRN_PLAN_PINNED; mark <= CAIRN_PLAN_RESUMED; mark <<= 1)
+            if (!below(20)) items[i].marks |= mark;
+        if (i + 4 > count && !below(3)) items[i].marks |= CAIRN_PLAN_IN_FLIGHT;
+        items[i].labels = (uint32_t)(below(6) ? 0 : below(8));
+        for (size_t k = 0; k < CAIRN_POLICY_BEST_MAX; k++)
+            items[i].metrics[k] = below(3) ? (double)below(10) : NAN;
+    }
+    return count;
+}
+
+static void make_policy(struct cairn_policy *ret) {
+    static const uint64_t steps[] = {50, 100, 300, 1000};
+    *ret = (struct cairn_policy){0};
+    if (!below(6)) return;
+    for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
+        if (!below(4))
+            ret->numbers[i] = i == CAIRN_KEEP_EVERY_STEPS ? steps[below(4)] : 1 + below(6);
+    if (!below(4)) ret->within_ms = 1 + below(3 * DAY);
+    ret->best_count = (uint32_t)(below(2) ? 0 : below(3));
+    for (uint32_t i = 0; i < ret->best_count; i++) {
+        ret->best[i].count = 1 + below(4);
+        ret->best[i].largest = below(2);
+    }
+    ret->labels_count = (uint32_t)(below(2) ? 0 : below(3));
+}
+
+static void shuffle(struct cairn_plan_item *items, size_t count) {
+    for (size_t i = count; i > 1; i--) {
+        size_t k = below(i);
+        struct cairn_plan_item item = items[k];
+        items[k] = items[i - 1];
+        items[i - 1] = item;
+    }
+}
+
+static bool compare_one(const struct cairn_plan_ask *ask, const struct cairn_plan_retention *plan) {
+    uint64_t removed = 0, bytes = 0;
+    for (size_t i = 0; i < ask->count; i++) {
+        bool kept = false;
+        for (int why = 0; why < CAIRN_KEEP_COUNT; why++)
+            for (uint32_t which = 0; which < CAIRN_POLICY_BEST_MAX; which++) {
+                bool wanted = model_keeps(ask, i, (enum cairn_keep)why, which);
+                kept = kept || wanted;
+                if (!cairn_test_check(plan_keeps(plan, i, (enum cairn_keep)why, which) == wanted,
+                                      __FILE__, __LINE__, "%s %u of step %" PRIu64 ": the model %s",
+                                      cairn_keep_name((enum cairn_keep)why), which,
+                                      ask->items[i].step, wanted ? "keeps it" : "does not"))
+                    return false;
+            }
+        EXPECT(cairn_plan_removes(plan, i) == !kept);
+        removed += !kept;
+        bytes += kept ? 0 : ask->items[i].bytes;
+    }
+    EXPECT_EQ_U64(plan->removed, removed);
+    EXPECT_EQ_U64(plan->removed_bytes, bytes);
+    EXPECT_EQ_U64(plan->kept + plan->removed + plan->in_flight, ask->count);
+    return true;
+}
+
+TEST(a_plan_is_what_the_model_says_over_random_histories) { /* retention.h#1 to retention.h#7 */
+    state = cairn_test_seed();
+    uint64_t removed = 0, kept = 0;
+    for (int round = 0; round < 1000; round++) {
+        struct cairn_plan_item items[MOST];
+        struct cairn_policy policy;
+        make_policy(&policy);
+        struct cairn_plan_ask ask = {.policy = &policy, .items = items};
+        ask.count = make_history(items);
+        ask.newest = 1 + (uint32_t)below(3);
+        ask.allow_empty = !below(10);
+        shuffle(items, ask.count);
+        CAIRN_AUTO(plan_retention) plan = {0};
+        REQUIRE_OK(cairn_plan_retention(&ask, &plan, &err));
+        if (!compare_one(&ask, &plan)) return;
+        removed += plan.removed;
+        kept += plan.kept;
+    }
+    EXPECT(removed > 4000 && kept > 4000); /* both were asked */
+}
+
+/* ---- by example ---- */
+
+/* Versions every `every` steps and every `apart_ms`, of one attempt. */
+static void plain(struct cairn_plan_item *items, size_t count, uint64_t every, int64_t apart_ms) {
+    for (size_t i = 0; i < count; i++) {
+        items[i] = (struct cairn_plan_item){.attempt = 1,
+                                            .step = every * (i + 1),
+                                            .n = 1,
+                                            .committed_ms = (int64_t)(i + 1) * apart_ms,
+                                            .bytes = 10};
+        for (size_t k = 0; k < CAIRN_POLICY_BEST_MAX; k++) items[i].metrics[k] = NAN;
+    }
+}
+
+/* The kept steps, oldest first. */
+static const char *kept_steps(const struct cairn_plan_ask *ask) {
+    static char text[1000];
+    CAIRN_AUTO(plan_retention) plan = {0};
+    *text = '\0';
+    if (cairn_plan_retention(ask, &plan, &err)) return err.message;
+    for (size_t i = 0; i < ask->count; i++) {
+        size_t at = strlen(text);
+        if (!cairn_plan_removes(&plan, i))
+            snprintf(text + at, sizeof(text) - at, "%s%" PRIu64, at ? " " : "", ask->items[i].step);
+    }
+    return text;
+}
+
+TEST(a_run_that_stood_still_for_months_loses_nothing_by_rules_of_time) { /* retention.h#5 */
+    struct cairn_plan_item items[6];
+    plain(items, 6, 100, DAY);
+    items[5].committed_ms += 300 * DAY;
+    struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_DAILY] = 6}};
+    struct cairn_plan_ask ask = {&policy, items, 6, 1, false};
+    EXPECT_EQ_TEXT(kept_steps(&ask), "100 200 300 400 500 600");
+    policy.numbers[CAIRN_KEEP_DAILY] = 2;
+    EXPECT_EQ_TEXT(kept_steps(&ask), "500 600");
+}
+
+TEST(a_best_rule_adds_to_the_others_and_evicts_no_newest) { /* retention.h#6 */
+    struct cairn_plan_item items[5];
+    plain(items, 5, 100, HOUR);
+    for (size_t i = 0; i < 5; i++) items[i].metrics[0] = (double)i; /* the oldest is the best */
+    struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_LAST] = 1},
+                                  .best_count = 1,
+                                  .best = {{.count = 2, .metric = "loss"}}};
+    struct cairn_plan_ask ask = {&policy, items, 5, 1, false};
+    EXPECT_EQ_TEXT(kept_steps(&ask), "100 200 500");
+    policy.numbers[CAIRN_KEEP_LAST] = 0;
+    EXPECT_EQ_TEXT(kept_steps(&ask), "100 200 500"); /* retention.h#2: the newest */
+}
+
+TEST(an_empty_policy_removes_nothing_and_all_need_a_flag) { /* retention.h#2, retention.h#3 */
+    struct cairn_plan_item items[4];
+    plain(items, 4, 100, HOUR);
+    items[1].marks = CAIRN_PLAN_PINNED;
+    struct cairn_policy policy = {0};
+    struct cairn_plan_ask ask = {&policy, items, 4, 1, false};
+    EXPECT_EQ_TEXT(kept_steps(&ask), "100 200 300 400");
+    ask.allow_empty = true;
+    EXPECT_EQ_TEXT(kept_steps(&ask), "200");
+}
+
+TEST(a_superseded_version_stays_until_one_that_replaces_it_is_committed) { /* retention.h#2 */
+    struct cairn_plan_item items[4];
+    plain(items, 4, 100, HOUR);
+    items[2].marks = items[3].marks = CAIRN_PLAN_SUPERSEDED;
+    struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_LAST] = 1}};
+    struct cairn_plan_ask ask = {&policy, items, 4, 1, false};
+    EXPECT_EQ_TEXT(kept_steps(&ask), "200 300 400"); /* the second attempt has committed nothing */
+    struct cairn_plan_item more[5];
+    memcpy(more, items, sizeof(items));
+    more[4] = items[1];
+    more[4].attempt = 2;
+    more[4].step = 250;
+    ask.items = more;
+    ask.count = 5;
+    EXPECT_EQ_TEXT(kept_steps(&ask), "250");
+}
+
+TEST(weeks_begin_on_monday_and_months_on_their_first_in_utc) {
+    static const struct {
+        int64_t ms;
+        enum cairn_keep why;
+        const char *kept;
+    } cases[] = {
+        {INT64_C(1709164800000) /* Thu 2024-02-29 */, CAIRN_KEEP_MONTHLY, "100 200"},
+        {INT64_C(1703980800000) /* Sun 2023-12-31 */, CAIRN_KEEP_WEEKLY, "100 200"},
+        {INT64_C(1704067200000) /* Mon 2024-01-01 */, CAIRN_KEEP_WEEKLY, "200"},
+        {INT64_C(1704067200000) /* Mon 2024-01-01 */, CAIRN_KEEP_MONTHLY, "200"},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_plan_item items[2];
+        plain(items, 2, 100, HOUR);
+        items[0].committed_ms = cases[i].ms + DAY - 1;
+        items[1].committed_ms = cases[i].ms + DAY;
+        struct cairn_policy policy = {0};
+        policy.numbers[cases[i].why] = 2;
+        struct cairn_plan_ask ask = {&policy, items, 2, 1, false};
+        EXPECT_EQ_TEXT(kept_steps(&ask), cases[i].kept);
+    }
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+TEST(a_plan_over_100_000_versions_takes_less_than_half_a_second) {
+    static struct cairn_plan_item items[100000];
+    state = cairn_test_seed();
+    plain(items, CAIRN_COUNT(items), 50, 600000);
+    for (size_t i = 0; i < CAIRN_COUNT(items); i++)
+        items[i].metrics[0] = items[i].metrics[1] = (double)below(1000000);
+    shuffle(items, CAIRN_COUNT(items));
+    struct cairn_policy policy = {.numbers = {1000, 10, 1000, 100, 100, 100, 100},
+                                  .within_ms = 7 * DAY,
+                                  .best_count = 2,
+                                  .best = {{.count = 10}, {.count = 5, .largest = true}}};
+    struct cairn_plan_ask ask = {&policy, items, CAIRN_COUNT(items), 1, false};
+    CAIRN_AUTO(plan_retention) plan = {0};
+    double begin = seconds();
+    REQUIRE_OK(cairn_plan_retention(&ask, &plan, &err));
+    double took = seconds() - begin;
+    printf("a plan over 100,000 versions: %.3f s of a processor\n", took);
+    EXPECT(took < 0.5);
+    EXPECT(plan.removed > 50000 && plan.kept > 5000);
+}
