@@ -23,8 +23,8 @@
 #include "server/jobs/jobs.h"
 #include "server/jobs/sweep.h"
 #include "server/nodes.h"
-#include "server/places.h"
 #include "server/pool.h"
+#include "server/read_slots.h"
 #include "server/waiters.h"
 #include "store/start.h"
 
@@ -76,7 +76,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
-    CAIRN_TRY(cairn_srv_places_new(server->settings->streams_max, &server->places, err));
+    CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
     CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
     CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
@@ -136,7 +136,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_pool_free(server->requests);
     cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);
-    cairn_srv_places_free(server->places);
+    cairn_srv_read_slots_free(server->read_slots);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);

@@ -28,7 +28,7 @@ struct cairn_srv_http;
 struct cairn_srv_jobs;
 struct cairn_srv_sweep;
 struct cairn_srv_compared;
-struct cairn_srv_places;
+struct cairn_srv_read_slots;
 struct cairn_srv_health;
 
 struct cairn_srv {
@@ -55,10 +55,10 @@ struct cairn_srv {
     _Atomic uint64_t raising_to; /* the store's generation: from this start's to here it is ours */
     _Atomic bool stopping; /* a signal came: proofs end, and commits wait for the next start */
     _Atomic bool frozen;
-    _Atomic uint64_t frozen_runs;    /* rows of frozen_runs */
-    struct cairn_srv_places *places; /* of shards that are being read */
-    struct cairn_srv_health *health; /* NULL: no thread checks now and then (tests) */
-    _Atomic bool copies_missing;     /* some attempt's, perhaps; true at the start (Q5) */
+    _Atomic uint64_t frozen_runs;            /* rows of frozen_runs */
+    struct cairn_srv_read_slots *read_slots; /* of shards that are being read */
+    struct cairn_srv_health *health;         /* NULL: no thread checks now and then (tests) */
+    _Atomic bool copies_missing;             /* some attempt's, perhaps; true at the start (Q5) */
 };
 
 /* Q36: all of the catalog is older than the store. Logged once. One run: jobs/freeze.h. */

@@ -125,7 +125,7 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
 
 static void drain(struct cairn_up *up, struct cairn_up_store_check *check) {
     uint64_t deadline_ms = cairn_mono_ms() + up->settings.drain_timeout_ms;
-    cairn_up_socket_close_door(up->socket);
+    cairn_up_socket_stop_accepting(up->socket);
     cairn_lock_take(&up->lock);
     up->locked.draining = true;
     cairn_condition_broadcast(&up->changed);

@@ -63,7 +63,7 @@ enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id
                                          char ret_cause[CAIRN_SRV_CAUSE_BYTES],
                                          char ret_note[CAIRN_SRV_CAUSE_BYTES],
                                          struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(frozen_ask), SQL_I(run_id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(frozen_mark), SQL_I(run_id)));
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_note), SQL_I(run_id)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, ret_frozen, err));
@@ -90,7 +90,7 @@ cairn_srv_frozen_requests(struct cairn_srv_tx *tx,
                           size_t *ret_count, struct cairn_error *err) {
     *ret_count = 0;
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_asked)));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_marked)));
     for (bool more = true; *ret_count < CAIRN_SRV_RECONCILES_MAX; ++*ret_count) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

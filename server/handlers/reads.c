@@ -123,9 +123,9 @@ static enum cairn_code wants_redirect(const struct cairn_srv_request *request, b
     return CAIRN_OK;
 }
 
-/* More readers than places take turns (stream.h#3). A reader that takes nothing is noticed by
+/* More readers than slots take turns (stream.h#3). A reader that takes nothing is noticed by
  * time alone, so a parked request looks again every 500 ms. *err is why it may not wait longer. */
-static enum cairn_code wait_for_place(struct read *read, struct cairn_error *err) {
+static enum cairn_code wait_for_slot(struct read *read, struct cairn_error *err) {
     const struct cairn_srv_request *request = read->request;
     uint64_t now_ms = cairn_srv_mono_ms(request->server);
     uint64_t until_ms = request->arrived_ms + PLACE_WAIT_MS;
@@ -160,7 +160,7 @@ static enum cairn_code send_bytes(struct read *read, struct cairn_error *err) {
     enum cairn_code code = cairn_srv_stream_open(&options, &read->reply->stream, err);
     /* The problem must not carry what was meant for the bytes. */
     if (code) read->reply->header_count = 0;
-    return code == CAIRN_BUSY ? wait_for_place(read, err) : code;
+    return code == CAIRN_BUSY ? wait_for_slot(read, err) : code;
 }
 
 static enum cairn_code read_shard(struct read *read, struct cairn_error *err) {

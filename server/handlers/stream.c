@@ -13,15 +13,15 @@
 #include "common/pages.h"
 #include "plan/ranges.h"
 #include "server/cache.h"
-#include "server/places.h"
 #include "server/pool.h"
+#include "server/read_slots.h"
 #include "server/waiters.h"
 #include "store/range.h"
 
 #define CHUNK_BYTES (4 * CAIRN_MIB)
 #define READ_MS_MAX 60000
 
-#define SILENT_MS 2000 /* a reader that took nothing for that long lends its place */
+#define SILENT_MS 2000 /* a reader that took nothing for that long lends its slot */
 
 /* A slot that is lent knows its chunk and has no memory. */
 enum slot_state {
@@ -42,7 +42,7 @@ struct slot {
     _Atomic int state;
 };
 struct cairn_srv_stream {
-    struct cairn_srv_place place; /* first */
+    struct cairn_srv_read_slot slot; /* first */
     struct cairn_srv_stream_options options;
     size_t slot_bytes;
     _Atomic uint64_t taken_ms;     /* mono clock: when its reader last took bytes */
@@ -71,7 +71,7 @@ static void unmap(struct slot *slot) {
 static void drop_holder(struct cairn_srv_stream *stream) {
     struct cairn_srv *server = stream->options.server;
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
-    cairn_srv_places_leave(server->places, &stream->place); /* first: no lend() after it */
+    cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
     cairn_srv_cache_give(server, stream->options.take_held);
     cairn_store_tags_free(stream->tags);
@@ -158,7 +158,7 @@ static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
     load(slot, SLOT_LOADING);
 }
 
-/* ---- the place that its memory takes ---- */
+/* ---- the slot that its memory takes ---- */
 
 static bool swap(struct slot *slot, int from, int to) {
     return atomic_compare_exchange_strong(&slot->state, &from, to);
@@ -166,8 +166,8 @@ static bool swap(struct slot *slot, int from, int to) {
 
 /* Its reader has taken nothing for a while, and nothing is being loaded: the memory goes, and is
  * loaded again when the reader goes on. */
-static bool lend(struct cairn_srv_place *place) {
-    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)place;
+static bool lend(struct cairn_srv_read_slot *held) {
+    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)held;
     if (cairn_mono_ms() - atomic_load(&stream->taken_ms) < SILENT_MS) return false;
     for (size_t i = 0; i < 2; i++) {
         struct slot *slot = &stream->slots[i];
@@ -180,8 +180,8 @@ static bool lend(struct cairn_srv_place *place) {
 }
 
 /* Its reader waits at `wanted`. */
-static void got_place(struct cairn_srv_place *place) {
-    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)place;
+static void got_slot(struct cairn_srv_read_slot *slot) {
+    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)slot;
     atomic_store(&stream->taken_ms, cairn_mono_ms());
     load(stream->wanted, SLOT_WAITED_FOR);
     for (size_t i = 0; i < 2; i++)
@@ -192,7 +192,7 @@ static void got_place(struct cairn_srv_place *place) {
 /* ---- the connection's side ---- */
 
 static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_options *options) {
-    stream->place = (struct cairn_srv_place){.lend = lend, .got = got_place};
+    stream->slot = (struct cairn_srv_read_slot){.lend = lend, .got = got_slot};
     stream->options = *options;
     struct cairn_plan_range wide = cairn_plan_range_widen(
         (struct cairn_plan_range){options->begin, options->end}, options->shard->size_bytes);
@@ -210,7 +210,7 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
     struct cairn_srv_stream *stream = calloc(1, sizeof(*stream));
     struct cairn_srv *server = options->server;
     if (stream) init(stream, options);
-    if (!stream || !cairn_srv_places_take(server->places, &stream->place)) {
+    if (!stream || !cairn_srv_read_slots_take(server->read_slots, &stream->slot)) {
         free(stream);
         cairn_srv_cache_give(server, options->take_held);
         return cairn_fail(err, CAIRN_BUSY, "too many shards are being read through this server");
@@ -263,7 +263,7 @@ ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position
     hooks->pause(hooks->owner);
     if (swap(slot, SLOT_LOADING, SLOT_WAITED_FOR)) return 0;
     bool lent = atomic_load(&slot->state) == SLOT_LENT;
-    if (!lent || cairn_srv_places_want(stream->options.server->places, &stream->place))
+    if (!lent || cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
         hooks->wake(hooks->owner);
     return 0;
 }

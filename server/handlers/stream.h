@@ -14,7 +14,7 @@
  *              freed for one that waits, and its bytes are loaded again when it goes on.
  * Limits:  two chunks of 4 MiB a stream; settings streams-max at once, CAIRN_BUSY beyond.
  * Threads: take and free from the connection's event loop; loading on a pool thread.
- * Next:    server/handlers/reads.c, server/http/reply.c, server/places.h.
+ * Next:    server/handlers/reads.c, server/http/reply.c, server/read_slots.h.
  */
 #pragma once
 

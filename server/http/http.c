@@ -82,7 +82,7 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     struct cairn_srv *server = exchange->http->server;
     exchange->dispatched = true;
     atomic_fetch_add(&exchange->http->answering, 1);
-    exchange->guard->moved_ms = UINT64_MAX; /* its peer need not move while it is worked on */
+    exchange->conn->moved_ms = UINT64_MAX; /* its peer need not move while it is worked on */
     exchange->request.server = server;
     exchange->request.body = cairn_buf_view(&exchange->body);
     exchange->request.arrived_ms = cairn_srv_mono_ms(server);
@@ -91,7 +91,7 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
         return cairn_srv_http_reply(exchange);
     }
     exchange->task.run = run_exchange;
-    cairn_srv_guard_set(exchange->guard, UINT64_MAX);
+    cairn_srv_conn_set(exchange->conn, UINT64_MAX);
     MHD_suspend_connection(exchange->connection);
     if (!push(exchange)) refuse_stopping(exchange);
     return MHD_YES;
@@ -116,7 +116,7 @@ static void move_deadline(struct cairn_srv_exchange *exchange) {
     uint64_t allowed_ms = exchange->http->server->settings->request_timeout_ms;
     uint64_t used_ms = cairn_mono_ms() - exchange->begun_ms;
     allowed_ms += exchange->body.size / 1024;
-    cairn_srv_guard_set(exchange->guard, allowed_ms > used_ms ? allowed_ms - used_ms : 0);
+    cairn_srv_conn_set(exchange->conn, allowed_ms > used_ms ? allowed_ms - used_ms : 0);
 }
 
 /* A refusal in the first callback closes the connection: right for what is malformed or has a body
@@ -125,7 +125,7 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
                              const char *version) {
     exchange->begun = true;
     exchange->begun_ms = cairn_mono_ms();
-    exchange->guard->arriving = NULL;
+    exchange->conn->arriving = NULL;
     exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
     if (exchange->code) return cairn_srv_http_reply(exchange);
     exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
@@ -150,7 +150,7 @@ static void take_body(struct cairn_srv_exchange *exchange, const char *data, siz
     move_deadline(exchange);
     if (!exchange->code) return;
     cairn_buf_release(&exchange->body);
-    cairn_srv_memory_give(exchange->http, exchange->guard);
+    cairn_srv_memory_give(exchange->http, exchange->conn);
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
@@ -158,7 +158,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
                                   size_t *upload_data_size, void **req_cls) {
     struct cairn_srv_exchange *exchange = *req_cls;
     (void)cls, (void)connection, (void)url;
-    if (!exchange || !exchange->guard) return MHD_NO;
+    if (!exchange || !exchange->conn) return MHD_NO;
     if (!exchange->begun) return begin(exchange, method, version);
     if (*upload_data_size) {
         take_body(exchange, upload_data, *upload_data_size);
@@ -183,12 +183,12 @@ static void *on_target(void *cls, const char *uri, struct MHD_Connection *connec
         if (uri[i] < 0x21 || uri[i] > 0x7e || uri[i] == '#') ok = false;
     }
     exchange->target = ok ? strdup(uri) : NULL;
-    exchange->guard = cairn_srv_guard_of(connection);
-    cairn_srv_guard_set(exchange->guard, exchange->http->server->settings->request_timeout_ms);
-    cairn_srv_guard_idle(exchange->http, exchange->guard, false);
-    if (exchange->guard) {
-        cairn_srv_exchange_free(exchange->guard->arriving);
-        exchange->guard->arriving = exchange;
+    exchange->conn = cairn_srv_conn_of(connection);
+    cairn_srv_conn_set(exchange->conn, exchange->http->server->settings->request_timeout_ms);
+    cairn_srv_conn_idle(exchange->http, exchange->conn, false);
+    if (exchange->conn) {
+        cairn_srv_exchange_free(exchange->conn->arriving);
+        exchange->conn->arriving = exchange;
     }
     return exchange;
 }
@@ -205,11 +205,11 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     (void)connection, (void)why;
     *req_cls = NULL;
     if (!exchange) return;
-    cairn_srv_refuse_working_on(exchange->guard);
-    if (exchange->guard) exchange->guard->arriving = NULL;
-    cairn_srv_memory_give(http, exchange->guard);
-    cairn_srv_guard_set(exchange->guard, http->server->settings->idle_timeout_ms);
-    cairn_srv_guard_idle(http, exchange->guard, true);
+    cairn_srv_refuse_working_on(exchange->conn);
+    if (exchange->conn) exchange->conn->arriving = NULL;
+    cairn_srv_memory_give(http, exchange->conn);
+    cairn_srv_conn_set(exchange->conn, http->server->settings->idle_timeout_ms);
+    cairn_srv_conn_idle(http, exchange->conn, true);
     if (exchange->dispatched) atomic_fetch_sub(&http->answering, 1);
     cairn_srv_exchange_free(exchange);
 }
@@ -217,7 +217,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
 static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
                           enum MHD_ConnectionNotificationCode what) {
     struct cairn_srv_http *http = cls;
-    cairn_srv_guard_notify(http, connection, socket_context, what);
+    cairn_srv_conn_notify(http, connection, socket_context, what);
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) atomic_fetch_sub(&http->connections, 1);
 }
 
@@ -247,7 +247,7 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
         {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)cairn_srv_refuse_log, http},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CAIRN_SRV_CONNECTION_MEMORY_BYTES, NULL},
-        /* The door counts; the library gives each loop its share of this. */
+        /* The acceptor counts; the library gives each loop its share of this. */
         {MHD_OPTION_CONNECTION_LIMIT, (intptr_t)(loops * http->connections_max), NULL},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, http},
@@ -270,15 +270,15 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     struct cairn_srv_http *http = calloc(1, sizeof(*http));
     if (!http) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the HTTP server");
     http->server = server;
-    http->listen_fd = http->door_wake_fd = -1;
+    http->listen_fd = http->acceptor_wake_fd = -1;
     http->locked.idle_end = &http->locked.idle;
     cairn_srv_site_init(http);
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
     enum cairn_code code =
         cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
-    if (!code) code = cairn_srv_guard_start(http, err);
+    if (!code) code = cairn_srv_conn_start(http, err);
     if (!code) code = start_daemon(http, err);
-    if (!code) code = cairn_srv_door_open(http, err);
+    if (!code) code = cairn_srv_acceptor_open(http, err);
     if (code) {
         cairn_srv_http_stop(http);
         return code;
@@ -289,7 +289,7 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
 
 void cairn_srv_http_close(struct cairn_srv_http *http) {
     http->stopping = true;
-    cairn_srv_door_close(http);
+    cairn_srv_acceptor_close(http);
     /* Parked requests are answered now: suspended connections must all be resumed before the daemon
      * may stop. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);
@@ -306,7 +306,7 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     if (http->server->looks) cairn_srv_pool_stop(http->server->looks);
     if (http->server->reads) cairn_srv_pool_stop(http->server->reads);
     if (http->daemon) MHD_stop_daemon(http->daemon);
-    cairn_srv_guard_stop(http);
+    cairn_srv_conn_stop(http);
     if (http->listen_fd >= 0) close(http->listen_fd);
     cairn_lock_release(&http->lock);
     free(http);

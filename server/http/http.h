@@ -22,8 +22,8 @@
  * Limits:  server/settings.def; 64 MiB a body.
  * Threads: event loops, one per core and at most 4; one thread for deadlines and one that
  *          accepts; handlers run on the requests pool.
- * Next:    server/http/door.c (who comes in), server/http/shape.c (the proof), server/http/guard.c
- *          (deadlines), server/handlers/request.h.
+ * Next:    server/http/acceptor.c (who comes in), server/http/shape.c (the proof),
+ *          server/http/conns.c (deadlines), server/handlers/request.h.
  */
 #pragma once
 

@@ -2,7 +2,7 @@
 /*
  * inside: what the files of server/http/ share, and the only way to microhttpd.h.
  *
- * Why:     one request passes through the proof, the guard, the pool and the reply; its parts are
+ * Why:     one request passes through the proof, the pool and the reply; its parts are
  *          in one struct so that each has one owner at a time.
  * Promise: 1   an exchange belongs to the event loop until it is suspended, then to the pool or the
  *              waiters until it is resumed, then to the event loop again.
@@ -46,7 +46,7 @@ struct cairn_srv_peer {
 };
 
 /* One connection's place in the table of deadlines, and what it makes the server hold. */
-struct cairn_srv_guard {
+struct cairn_srv_conn {
     int fd;
     _Atomic uint64_t deadline_ms; /* mono clock; UINT64_MAX = none */
     _Atomic uint64_t held_bytes;  /* of memory.c, all of one kind */
@@ -56,9 +56,9 @@ struct cairn_srv_guard {
      * request that the library refuses is not always notified. */
     struct cairn_srv_exchange *arriving;
     /* under the lock */
-    struct cairn_srv_guard *next, **at;
-    struct cairn_srv_guard *idle_next, **idle_at; /* longest idle first; idle_at NULL: busy */
-    struct cairn_srv_peer *peer;                  /* NULL: it was reset, and counts no more */
+    struct cairn_srv_conn *next, **at;
+    struct cairn_srv_conn *idle_next, **idle_at; /* longest idle first; idle_at NULL: busy */
+    struct cairn_srv_peer *peer;                 /* NULL: it was reset, and counts no more */
     bool is_reset;
 };
 
@@ -70,14 +70,14 @@ struct cairn_srv_http {
     _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections; memory.c */
     _Atomic uint32_t answering;                      /* requests that came whole, until answered */
     char hostname[256];                              /* this machine's own name */
-    struct cairn_thread guard_thread, door_thread;
-    int door_wake_fd; /* an eventfd: the door is to be closed */
+    struct cairn_thread conns_thread, acceptor_thread;
+    int acceptor_wake_fd; /* an eventfd: no caller is accepted any more */
     uint32_t connections_max;
     _Atomic uint32_t connections; /* that were handed to the library and have not ended */
     struct cairn_lock lock;
     struct {
-        struct cairn_srv_guard *guards;
-        struct cairn_srv_guard *idle, **idle_end;
+        struct cairn_srv_conn *conns;
+        struct cairn_srv_conn *idle, **idle_end;
         struct cairn_srv_peer *peers[CAIRN_SRV_PEER_BUCKETS];
     } locked;
 };
@@ -87,7 +87,7 @@ struct cairn_srv_exchange {
     struct cairn_srv_waiter waiter; /* second */
     struct cairn_srv_http *http;
     struct MHD_Connection *connection;
-    struct cairn_srv_guard *guard;
+    struct cairn_srv_conn *conn;
     const char *uri; /* where the library keeps it: for the proof only */
     size_t uri_size;
     char *target; /* owned; NULL when it is not one */
@@ -118,9 +118,9 @@ void cairn_srv_site_init(struct cairn_srv_http *http);
  * nor take. */
 bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
                            uint64_t bytes) CAIRN_MUST_USE;
-void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_guard *guard);
+void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
 /* refuse.c: what the library refuses before its first callback, answered in our words. */
-void cairn_srv_refuse_working_on(const struct cairn_srv_guard *guard);
+void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn);
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* exchange.c; NULL is fine */
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
 /* reply.c */
@@ -128,22 +128,22 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
 /* The body of a problem, as it is sent. */
 enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* door.c */
-enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* acceptor.c */
+enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* No caller is accepted any more. */
-void cairn_srv_door_close(struct cairn_srv_http *http);
-/* guard.c */
-enum cairn_code cairn_srv_guard_start(struct cairn_srv_http *http,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_guard_stop(struct cairn_srv_http *http);
-void cairn_srv_guard_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
-                            enum MHD_ConnectionNotificationCode what);
-struct cairn_srv_guard *cairn_srv_guard_of(struct MHD_Connection *connection);
-/* UINT64_MAX takes the deadline away. guard may be NULL. */
-void cairn_srv_guard_set(struct cairn_srv_guard *guard, uint64_t within_ms);
-void cairn_srv_guard_idle(struct cairn_srv_http *http, struct cairn_srv_guard *guard, bool idle);
+void cairn_srv_acceptor_close(struct cairn_srv_http *http);
+/* conns.c */
+enum cairn_code cairn_srv_conn_start(struct cairn_srv_http *http,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_conn_stop(struct cairn_srv_http *http);
+void cairn_srv_conn_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
+                           enum MHD_ConnectionNotificationCode what);
+struct cairn_srv_conn *cairn_srv_conn_of(struct MHD_Connection *connection);
+/* UINT64_MAX takes the deadline away. conn may be NULL. */
+void cairn_srv_conn_set(struct cairn_srv_conn *conn, uint64_t within_ms);
+void cairn_srv_conn_idle(struct cairn_srv_http *http, struct cairn_srv_conn *conn, bool idle);
 /* The lock is held. */
-void cairn_srv_guard_reset(struct cairn_srv_http *http, struct cairn_srv_guard *guard);
+void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
 /* Closes those that have been idle for longest, up to count; false when none is idle. */
-bool cairn_srv_guard_make_room(struct cairn_srv_http *http, size_t count);
+bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count);

@@ -20,11 +20,11 @@ static uint64_t bound_of(const struct cairn_srv_http *http, enum cairn_srv_memor
 
 /* The connection whose peer has moved least recently of those that hold memory of that kind; the
  * lock is held. */
-static struct cairn_srv_guard *longest_still(struct cairn_srv_http *http,
-                                             enum cairn_srv_memory kind) {
-    struct cairn_srv_guard *found = NULL;
+static struct cairn_srv_conn *longest_still(struct cairn_srv_http *http,
+                                            enum cairn_srv_memory kind) {
+    struct cairn_srv_conn *found = NULL;
     uint64_t before_ms = cairn_mono_ms() - STALLED_MS;
-    for (struct cairn_srv_guard *one = http->locked.guards; one; one = one->next) {
+    for (struct cairn_srv_conn *one = http->locked.conns; one; one = one->next) {
         if (one->is_reset || one->held_kind != (int)kind || !one->held_bytes) continue;
         if (one->moved_ms > before_ms) continue;
         if (!found || one->moved_ms < found->moved_ms) found = one;
@@ -37,10 +37,10 @@ static bool reset_still(struct cairn_srv_http *http, enum cairn_srv_memory kind)
     uint64_t held_bytes = 0;
     {
         CAIRN_HOLD(&http->lock);
-        struct cairn_srv_guard *guard = longest_still(http, kind);
-        if (!guard) return false;
-        cairn_srv_guard_reset(http, guard);
-        held_bytes = atomic_exchange(&guard->held_bytes, 0);
+        struct cairn_srv_conn *conn = longest_still(http, kind);
+        if (!conn) return false;
+        cairn_srv_conn_reset(http, conn);
+        held_bytes = atomic_exchange(&conn->held_bytes, 0);
         atomic_fetch_sub(&http->memory[kind], held_bytes);
     }
     cairn_log(DEBUG, "http.memory_taken_back", "bytes=%llu of=%s", (unsigned long long)held_bytes,
@@ -51,10 +51,10 @@ static bool reset_still(struct cairn_srv_http *http, enum cairn_srv_memory kind)
 bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
                            uint64_t bytes) {
     struct cairn_srv_http *http = exchange->http;
-    struct cairn_srv_guard *guard = exchange->guard;
+    struct cairn_srv_conn *conn = exchange->conn;
     uint64_t bound = bound_of(http, kind);
-    uint64_t held_bytes = guard->held_bytes;
-    CAIRN_ASSERT(!held_bytes || guard->held_kind == (int)kind);
+    uint64_t held_bytes = conn->held_bytes;
+    CAIRN_ASSERT(!held_bytes || conn->held_kind == (int)kind);
     uint64_t all = atomic_fetch_add(&http->memory[kind], bytes) + bytes;
     /* A single body or reply is taken whatever the bound. */
     while (all > bound && all > held_bytes + bytes) {
@@ -64,14 +64,14 @@ bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_m
         }
         all = http->memory[kind];
     }
-    guard->held_kind = (int)kind;
-    guard->moved_ms = cairn_mono_ms();
-    atomic_fetch_add(&guard->held_bytes, bytes);
+    conn->held_kind = (int)kind;
+    conn->moved_ms = cairn_mono_ms();
+    atomic_fetch_add(&conn->held_bytes, bytes);
     return true;
 }
 
-void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_guard *guard) {
-    if (!guard) return;
-    uint64_t held_bytes = atomic_exchange(&guard->held_bytes, 0);
-    if (held_bytes) atomic_fetch_sub(&http->memory[guard->held_kind], held_bytes);
+void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
+    if (!conn) return;
+    uint64_t held_bytes = atomic_exchange(&conn->held_bytes, 0);
+    if (held_bytes) atomic_fetch_sub(&http->memory[conn->held_kind], held_bytes);
 }

@@ -20,22 +20,22 @@ static _Thread_local int working_fd = -1;
 
 /* recv, for the library, too. By its own name it could not be declared beside the inline one of
  * fortified headers. */
-CAIRN_EXPORT ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size, int flags)
-    __asm__("recv");
+CAIRN_EXPORT ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size,
+                                           int flags) __asm__("recv");
 
 ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size, int flags) {
     working_fd = fd;
     return recvfrom(fd, to, size, flags, NULL, NULL);
 }
 
-void cairn_srv_refuse_working_on(const struct cairn_srv_guard *guard) {
-    working_fd = guard ? guard->fd : -1;
+void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn) {
+    working_fd = conn ? conn->fd : -1;
 }
 
 /* It stays while it is refused, since only its event loop, this thread, ends it. */
-static struct cairn_srv_guard *find_refused(struct cairn_srv_http *http) {
+static struct cairn_srv_conn *find_refused(struct cairn_srv_http *http) {
     CAIRN_HOLD(&http->lock);
-    struct cairn_srv_guard *one = http->locked.guards;
+    struct cairn_srv_conn *one = http->locked.conns;
     while (one && one->fd != working_fd) one = one->next;
     return one;
 }
@@ -65,8 +65,8 @@ static enum cairn_code judge_headers(struct cairn_srv_exchange *exchange, unsign
 static enum cairn_code judge(struct cairn_srv_exchange *exchange, unsigned status) {
     struct cairn_error *err = &exchange->error;
     bool in_headers = exchange->connection != NULL;
-    if (in_headers && MHD_get_connection_info(exchange->connection,
-                                              MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE))
+    if (in_headers &&
+        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE))
         return judge_headers(exchange, status);
     if (status >= 500 && status != 505)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
@@ -96,8 +96,8 @@ static void send_problem(struct cairn_srv_exchange *exchange) {
                          body->size, body->data))
         return;
     /* Nothing else is on its way on this connection, so the kernel has room for it. */
-    (void)!send(exchange->guard->fd, text.data, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)shutdown(exchange->guard->fd, SHUT_WR);
+    (void)!send(exchange->conn->fd, text.data, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(exchange->conn->fd, SHUT_WR);
 }
 
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments) {
@@ -105,10 +105,10 @@ void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments) {
     struct cairn_srv_http *http = cls;
     if (strncmp(format, refusal, sizeof(refusal) - 1) != 0) return;
     unsigned status = va_arg(arguments, unsigned);
-    struct cairn_srv_guard *guard = find_refused(http);
-    if (!guard) return;
-    struct cairn_srv_exchange exchange = {.http = http, .guard = guard};
-    if (guard->arriving) exchange.connection = guard->arriving->connection;
+    struct cairn_srv_conn *conn = find_refused(http);
+    if (!conn) return;
+    struct cairn_srv_exchange exchange = {.http = http, .conn = conn};
+    if (conn->arriving) exchange.connection = conn->arriving->connection;
     exchange.code = judge(&exchange, status);
     send_problem(&exchange);
     cairn_srv_reply_release(&exchange.reply);

@@ -42,27 +42,27 @@ enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
 
 struct flow {
     struct MHD_Connection *connection;
-    struct cairn_srv_guard *guard;
+    struct cairn_srv_conn *conn;
     struct cairn_srv_stream *stream;
     uint64_t timeout_ms;
 };
 
 static void pause_flow(void *owner) {
     struct flow *flow = owner;
-    cairn_srv_guard_set(flow->guard, UINT64_MAX);
+    cairn_srv_conn_set(flow->conn, UINT64_MAX);
     MHD_suspend_connection(flow->connection);
 }
 
 static void wake_flow(void *owner) {
     struct flow *flow = owner;
-    cairn_srv_guard_set(flow->guard, flow->timeout_ms);
+    cairn_srv_conn_set(flow->conn, flow->timeout_ms);
     MHD_resume_connection(flow->connection);
 }
 
 static ssize_t read_flow(void *cls, uint64_t position, char *to, size_t capacity) {
     struct flow *flow = cls;
     struct cairn_srv_stream_hooks hooks = {pause_flow, wake_flow, flow};
-    cairn_srv_guard_set(flow->guard, flow->timeout_ms);
+    cairn_srv_conn_set(flow->conn, flow->timeout_ms);
     ssize_t got = cairn_srv_stream_take(flow->stream, position, to, capacity, &hooks);
     /* P3: the connection is broken in the middle, never ended cleanly. */
     return got < 0 ? MHD_CONTENT_READER_END_WITH_ERROR : got;
@@ -78,7 +78,7 @@ static struct MHD_Response *stream_response(struct cairn_srv_exchange *exchange)
     struct flow *flow = calloc(1, sizeof(*flow));
     if (!flow) return NULL;
     flow->connection = exchange->connection;
-    flow->guard = exchange->guard;
+    flow->conn = exchange->conn;
     flow->timeout_ms = exchange->http->server->settings->request_timeout_ms;
     flow->stream = CAIRN_TAKE(exchange->reply.stream);
     struct MHD_Response *response = MHD_create_response_from_callback(
@@ -97,13 +97,13 @@ static ssize_t read_nothing(void *cls, uint64_t position, char *to, size_t capac
 /* A reply in memory of which one can see whether it is taken (B10). */
 struct page {
     struct cairn_buf body;
-    struct cairn_srv_guard *guard;
+    struct cairn_srv_conn *conn;
 };
 
 static ssize_t read_page(void *cls, uint64_t position, char *to, size_t capacity) {
     struct page *page = cls;
     uint64_t size = cairn_min_u64(page->body.size - position, capacity);
-    page->guard->moved_ms = cairn_mono_ms();
+    page->conn->moved_ms = cairn_mono_ms();
     memcpy(to, page->body.data + position, (size_t)size);
     return (ssize_t)size;
 }
@@ -122,7 +122,7 @@ static bool is_large(const struct cairn_srv_exchange *exchange) {
 static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
     struct page *page = calloc(1, sizeof(*page));
     if (!page) return NULL;
-    page->guard = exchange->guard;
+    page->conn = exchange->conn;
     page->body = exchange->reply.body;
     exchange->reply.body = (struct cairn_buf){0};
     struct MHD_Response *response = MHD_create_response_from_callback(
@@ -184,7 +184,7 @@ static void log_failure(const struct cairn_srv_exchange *exchange) {
 static void reserve(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_reply *reply = &exchange->reply;
     cairn_buf_release(&exchange->body);
-    cairn_srv_memory_give(exchange->http, exchange->guard);
+    cairn_srv_memory_give(exchange->http, exchange->conn);
     if (exchange->code || !is_large(exchange)) return;
     if (cairn_srv_memory_take(exchange, CAIRN_SRV_MEMORY_REPLIES, reply->body.size)) return;
     cairn_srv_reply_release(reply);
@@ -207,7 +207,7 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
     enum MHD_Result result = MHD_NO;
     if (add_headers(response, reply)) {
         uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
-        cairn_srv_guard_set(exchange->guard, timeout_ms + size / 1024);
+        cairn_srv_conn_set(exchange->conn, timeout_ms + size / 1024);
         result = MHD_queue_response(exchange->connection,
                                     (unsigned)(reply->status ? reply->status : 200), response);
     } else {

@@ -201,7 +201,7 @@ static bool read_little(const struct cairn_world *world, const char *request,
 #define SILENT 4
 #define STREAM_BYTES (8 * CAIRN_MIB) /* what the server maps for one */
 
-TEST(a_reader_whose_place_is_lent_has_no_memory_mapped) /* R6, stream.h#3 */
+TEST(a_reader_whose_slot_is_lent_has_no_memory_mapped) /* R6, stream.h#3 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;

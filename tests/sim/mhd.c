@@ -304,12 +304,12 @@ void sim_mhd_killed(const struct sim_process *process) {
 /* ---- what server/http/http.c has beside the library ---- */
 
 /* Requests come without a socket, see sim_mhd_submit. */
-enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http, struct cairn_error *err) {
+enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http, struct cairn_error *err) {
     (void)http, (void)err;
     return CAIRN_OK;
 }
 
-void cairn_srv_door_close(struct cairn_srv_http *http) {
+void cairn_srv_acceptor_close(struct cairn_srv_http *http) {
     if (http->daemon) http->daemon->quiet = true;
 }
 

@@ -164,8 +164,7 @@ static enum cairn_code travel(const struct sim_way *way, struct cairn_http_reque
         sim_spawn_alone(sim_process_of(1), deliver_late, exchange);
         return nothing_came(cairn_min_u64(until_us, sim_now_us() + CONNECT_US), err);
     }
-    if (!sim_mhd_submit(exchange))
-        return cairn_fail(err, CAIRN_UNAVAILABLE, "connection refused");
+    if (!sim_mhd_submit(exchange)) return cairn_fail(err, CAIRN_UNAVAILABLE, "connection refused");
     request->reached = true;
     while (!exchange->done && sim_now_us() < until_us) (void)sim_wait(exchange, until_us);
     if (!exchange->done) return cairn_fail(err, CAIRN_TIMEOUT, "no whole reply");
@@ -206,7 +205,7 @@ enum cairn_code cairn_http_perform(struct cairn_http_engine *engine,
     return request->code;
 }
 
-/* ---- the server's own door ---- */
+/* ---- the server's own acceptor ---- */
 
 enum cairn_code __wrap_cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t *ret_port,
                                             struct cairn_error *err);

@@ -16,7 +16,7 @@
 #include "server/jobs/jobs.h"
 #include "server/jobs/sweep.h"
 #include "server/nodes.h"
-#include "server/places.h"
+#include "server/read_slots.h"
 #include "server/waiters.h"
 #include "tests/support/postgres.h"
 
@@ -80,7 +80,7 @@ static enum cairn_code wake(struct cairn_inside *inside, struct cairn_error *err
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
-    CAIRN_TRY(cairn_srv_places_new(server->settings->streams_max, &server->places, err));
+    CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
     CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
     struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run};
     return cairn_srv_jobs_new_idle(server, &work, &server->jobs, err);
@@ -90,7 +90,7 @@ static void forget(struct cairn_inside *inside) {
     struct cairn_srv *server = &inside->server;
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_sweep_free(server->sweep);
-    cairn_srv_places_free(server->places);
+    cairn_srv_read_slots_free(server->read_slots);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
@@ -98,7 +98,7 @@ static void forget(struct cairn_inside *inside) {
     server->sweep = NULL;
     server->jobs = NULL;
     server->waiters = NULL;
-    server->places = NULL;
+    server->read_slots = NULL;
     server->cache = NULL;
     server->nodes = NULL;
     server->compared = NULL;

@@ -50,7 +50,7 @@ struct cairn_up_socket {
     uint64_t look_ms;
     struct cairn_lock lock; /* uploader_mail */
     struct {
-        bool stopping, door_closed;
+        bool stopping, not_accepting;
     } locked;
 };
 
@@ -386,7 +386,7 @@ static void sweep(struct cairn_up_socket *box) {
 
 static bool stopping(struct cairn_up_socket *box) {
     CAIRN_HOLD(&box->lock);
-    if (box->locked.door_closed && box->listen_fd >= 0) {
+    if (box->locked.not_accepting && box->listen_fd >= 0) {
         epoll_ctl(box->epoll_fd, EPOLL_CTL_DEL, box->listen_fd, NULL);
         close(box->listen_fd);
         box->listen_fd = -1;
@@ -451,9 +451,9 @@ enum cairn_code cairn_up_socket_start(struct cairn_up_socket *box, struct cairn_
     return CAIRN_OK;
 }
 
-void cairn_up_socket_close_door(struct cairn_up_socket *box) {
+void cairn_up_socket_stop_accepting(struct cairn_up_socket *box) {
     cairn_lock_take(&box->lock);
-    box->locked.door_closed = true;
+    box->locked.not_accepting = true;
     cairn_lock_give(&box->lock);
     cairn_up_mail_wake(box->up->mail);
 }

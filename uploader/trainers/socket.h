@@ -34,7 +34,7 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
 enum cairn_code cairn_up_socket_start(struct cairn_up_socket *socket,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* No new connections; the old ones go on. */
-void cairn_up_socket_close_door(struct cairn_up_socket *socket);
+void cairn_up_socket_stop_accepting(struct cairn_up_socket *socket);
 /* End the thread and all sessions; nobody reads the mail any more. NULL is allowed. */
 void cairn_up_socket_stop(struct cairn_up_socket *socket);
 void cairn_up_socket_free(struct cairn_up_socket *socket);

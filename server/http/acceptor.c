@@ -23,10 +23,10 @@
 #define FULL_COUNT_ANEW_MS 1000
 #define SAY_EVERY_MS 10000
 
-/* Until the door is closed, a caller waits (for_callers), or ms are over (-1: no end). False: the
- * door is closed. */
+/* Until the acceptor is closed, a caller waits (for_callers), or ms are over (-1: no end). False:
+ * it is closed. */
 static bool stay(const struct cairn_srv_http *http, bool for_callers, int ms) {
-    struct pollfd fds[] = {{.fd = http->door_wake_fd, .events = POLLIN},
+    struct pollfd fds[] = {{.fd = http->acceptor_wake_fd, .events = POLLIN},
                            {.fd = http->listen_fd, .events = POLLIN}};
     (void)poll(fds, for_callers ? 2 : 1, ms);
     return !http->stopping;
@@ -69,11 +69,11 @@ static void count_anew(struct cairn_srv_http *http) {
 }
 
 /* At the bound, who has been idle for longest is closed; while all are busy, callers wait in the
- * kernel's queue. False: the door is closed. */
+ * kernel's queue. False: it is closed. */
 static bool wait_for_room(struct cairn_srv_http *http) {
     uint64_t anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
     while (http->connections >= http->connections_max) {
-        if (is_called(http)) (void)cairn_srv_guard_make_room(http, FULL_IDLE_CLOSED);
+        if (is_called(http)) (void)cairn_srv_conn_make_room(http, FULL_IDLE_CLOSED);
         if (!stay(http, false, FULL_LOOK_MS)) return false;
         if (cairn_mono_ms() < anew_ms) continue;
         count_anew(http);
@@ -83,7 +83,7 @@ static bool wait_for_room(struct cairn_srv_http *http) {
 }
 
 /* It waits for callers, in poll, so what stops it is an eventfd and not the bell of its thread. */
-static void door_loop(struct cairn_thread *thread, void *owner) {
+static void acceptor_loop(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_http *http = owner;
     uint64_t say_ms = 0;
     (void)thread;
@@ -102,19 +102,19 @@ static void door_loop(struct cairn_thread *thread, void *owner) {
     }
 }
 
-enum cairn_code cairn_srv_door_open(struct cairn_srv_http *http, struct cairn_error *err) {
-    http->door_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (http->door_wake_fd < 0) return cairn_fail_errno(err, "an eventfd");
-    http->door_thread =
-        (struct cairn_thread){.name = "cairn-door", .run = door_loop, .owner = http};
-    return cairn_thread_start(&http->door_thread, err);
+enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http, struct cairn_error *err) {
+    http->acceptor_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (http->acceptor_wake_fd < 0) return cairn_fail_errno(err, "an eventfd");
+    http->acceptor_thread =
+        (struct cairn_thread){.name = "cairn-acceptor", .run = acceptor_loop, .owner = http};
+    return cairn_thread_start(&http->acceptor_thread, err);
 }
 
-void cairn_srv_door_close(struct cairn_srv_http *http) {
+void cairn_srv_acceptor_close(struct cairn_srv_http *http) {
     CAIRN_ASSERT(http->stopping);
-    if (http->door_wake_fd < 0) return;
-    (void)eventfd_write(http->door_wake_fd, 1);
-    cairn_thread_stop(&http->door_thread);
-    close(http->door_wake_fd);
-    http->door_wake_fd = -1;
+    if (http->acceptor_wake_fd < 0) return;
+    (void)eventfd_write(http->acceptor_wake_fd, 1);
+    cairn_thread_stop(&http->acceptor_thread);
+    close(http->acceptor_wake_fd);
+    http->acceptor_wake_fd = -1;
 }
