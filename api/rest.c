@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call is: headers, one request on the engine, then a judgement of the reply. All three kinds of
- * bad news (no reply, a problem, a reply that is neither) come out of here as one struct.
+ * A call is: headers, one request on the engine, then a judgement of the reply; the same again on
+ * the next server of a list where that one is away. All three kinds of bad news (no reply, a
+ * problem, a reply that is neither) come out of here as one struct.
  */
 #include "api/rest.h"
 
@@ -9,20 +10,30 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "api/servers.h"
+#include "common/clock.h"
 #include "common/text.h"
-#include "common/url.h"
 #include "common/utf8.h"
 
 #define REPLY_BYTES_MAX (64 * CAIRN_MIB)
 #define REPLY_NODES_MAX 4000000
 #define ERROR_BODY_BYTES_MAX CAIRN_MIB
 #define TIMEOUT_MS_DEFAULT 30000
+#define ANSWER_MS 10000 /* beyond what a server was asked to wait */
+
+/* Of a list. A connection is open after one lost packet, or the next server is tried. A call that
+ * waits for a commit is silent for long, so silence alone says nothing; but /livez waits for
+ * nothing. A busy machine answers it within tens of milliseconds. Shorter calls have less: all
+ * servers have their turn within the time of one call. */
+#define CONNECT_MS 2000
+#define QUIET_MS_MAX 5000
+#define LIVEZ_MS_MAX 2000
 
 struct cairn_rest {
     struct cairn_http_engine *engine;
-    char *base;          /* "http://host:port", no slash at the end */
-    char *name;          /* as the caller wrote it, for messages */
-    char *unix_socket;   /* or NULL */
+    struct cairn_servers servers;
+    struct cairn_rest_seen *seen, own_seen;
+    const char *name;    /* of the server that was called last, for messages */
     char *authorization; /* the whole header line, or NULL */
     char *grant;         /* the whole header line, or NULL */
     uint32_t timeout_ms;
@@ -34,6 +45,7 @@ struct call {
     struct cairn_http_request request;
     struct cairn_buf url, range, type, reply;
     const char *headers[6];
+    uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
     bool json_reply;
 };
 
@@ -66,33 +78,19 @@ static enum cairn_code make_secret_line(const char *start, const char *secret, c
     return CAIRN_OK;
 }
 
-static enum cairn_code copy_url(struct cairn_rest *rest, const char *url, struct cairn_error *err) {
-    struct cairn_url parts;
-    bool is_unix = cairn_text_starts(url, "unix:");
-    if (!is_unix && !cairn_url_split_http(url, &parts))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "the server's URL must be http(s)://host[:port] or unix:PATH");
-    if (strpbrk(url, "@?#"))
-        return cairn_fail(err, CAIRN_INVALID, "the server's URL takes no user, query or fragment");
-    rest->name = strdup(url);
-    rest->base = strdup(is_unix ? "http://localhost" : url);
-    rest->unix_socket = is_unix ? strdup(url + 5) : NULL;
-    if (!rest->name || !rest->base || (is_unix && !rest->unix_socket))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the server's URL");
-    for (size_t size = strlen(rest->base); size && rest->base[size - 1] == '/'; size--)
-        rest->base[size - 1] = '\0';
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct cairn_rest **ret,
                                struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = calloc(1, sizeof *rest);
     if (!rest) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a server connection");
     rest->timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
-    CAIRN_TRY(copy_url(rest, options->url, err));
+    rest->seen = options->seen ? options->seen : &rest->own_seen;
+    CAIRN_TRY(cairn_servers_parse(options->url, &rest->servers, err));
+    rest->name = rest->servers.places[0].name;
     CAIRN_TRY(
         make_secret_line("Authorization: Bearer ", options->token, &rest->authorization, err));
-    struct cairn_http_options http = {.connections_max = 2, .ca_bundle = options->ca_bundle};
+    struct cairn_http_options http = {.connections_max = 2, /* a call, and /livez beside it */
+                                      .connect_ms = rest->servers.count > 1 ? CONNECT_MS : 0,
+                                      .ca_bundle = options->ca_bundle};
     CAIRN_TRY(cairn_http_engine_new(&http, &rest->engine, err));
     *ret = CAIRN_TAKE(rest);
     return CAIRN_OK;
@@ -104,9 +102,7 @@ void cairn_rest_free(struct cairn_rest *rest) {
     json_decref(rest->problem);
     free_secret(&rest->authorization);
     free_secret(&rest->grant);
-    free(rest->unix_socket);
-    free(rest->base);
-    free(rest->name);
+    cairn_servers_release(&rest->servers);
     free(rest);
 }
 
@@ -215,32 +211,133 @@ static void add_header(struct call *call, const char *line) {
     if (line) call->headers[call->request.header_count++] = line;
 }
 
+/* Until it or the other (NULL: none) is over, or the time. */
+static enum cairn_code poll_for(struct cairn_rest *rest, const struct cairn_http_request *request,
+                                const struct cairn_http_request *other, uint32_t ms,
+                                struct cairn_error *err) {
+    uint64_t until_us = cairn_mono_us() + (uint64_t)ms * 1000, now_us;
+    while (request->engine_private && (!other || other->engine_private) &&
+           (now_us = cairn_mono_us()) < until_us)
+        CAIRN_TRY(cairn_http_poll(rest->engine, (uint32_t)((until_us - now_us + 999) / 1000), err));
+    return CAIRN_OK;
+}
+
+/* Any answer says that the process runs, and so that it may still answer the call. */
+static bool lives(struct cairn_rest *rest, const struct cairn_server_place *place,
+                  const struct cairn_http_request *request, uint32_t ms) {
+    CAIRN_AUTO(buf) url = {0};
+    if (cairn_buf_printf(&url, NULL, "%s/livez", place->base) != CAIRN_OK) return true;
+    struct cairn_http_request probe = {
+        .method = "GET", .url = url.data, .unix_socket = place->unix_socket, .total_ms = ms};
+    if (cairn_http_submit(rest->engine, &probe, NULL) != CAIRN_OK) return true;
+    enum cairn_code code = poll_for(rest, &probe, request, ms + 1000, NULL);
+    cairn_http_cancel(rest->engine, &probe);
+    return code != CAIRN_OK || !request->engine_private || probe.code == CAIRN_OK;
+}
+
+static bool heard_lately(const struct cairn_rest *rest, uint32_t at, uint32_t ms) {
+    return atomic_load(&rest->seen->at) == at &&
+           cairn_mono_us() < atomic_load(&rest->seen->heard_us) + (uint64_t)ms * 1000;
+}
+
+/* As cairn_http_perform, but ends where the server is silent and does not live (rest.h#5). */
+static enum cairn_code perform_watched(struct cairn_rest *rest, struct call *call, uint32_t at,
+                                       struct cairn_error *err) {
+    const struct cairn_server_place *place = &rest->servers.places[at];
+    struct cairn_http_request *request = &call->request;
+    uint32_t quiet_ms =
+        (uint32_t)cairn_min_u64(QUIET_MS_MAX, request->stall_ms / (2 * rest->servers.count) + 1);
+    uint32_t livez_ms = (uint32_t)cairn_min_u64(LIVEZ_MS_MAX, quiet_ms);
+    enum cairn_code code = CAIRN_OK;
+    CAIRN_TRY(cairn_http_submit(rest->engine, request, err));
+    while ((code = poll_for(rest, request, NULL, quiet_ms, err)) == CAIRN_OK &&
+           request->engine_private) {
+        if (heard_lately(rest, at, quiet_ms) || lives(rest, place, request, livez_ms)) continue;
+        code = cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "no answer, and none to /livez within %u ms: it hangs", livez_ms);
+        break;
+    }
+    if (code != CAIRN_OK) {
+        cairn_http_cancel(rest->engine, request);
+        return code;
+    }
+    if (request->code != CAIRN_OK && err) *err = request->error;
+    return request->code;
+}
+
+static enum cairn_code make_url(const struct cairn_server_place *place, struct call *call,
+                                const char *path, struct cairn_error *err) {
+    cairn_buf_clear(&call->url);
+    CAIRN_TRY(cairn_buf_printf(&call->url, err, "%s%s", place->base, path));
+    if (call->wait_ms) {
+        uint32_t left_ms = call->request.total_ms;
+        CAIRN_TRY(cairn_buf_printf(&call->url, err, "%cwait=%ums", strchr(path, '?') ? '&' : '?',
+                                   left_ms > ANSWER_MS ? left_ms - ANSWER_MS : 0));
+    }
+    call->request.url = call->url.data;
+    return CAIRN_OK;
+}
+
+static enum cairn_code try_server(struct cairn_rest *rest, struct call *call, uint32_t at,
+                                  bool is_last, const char *path, struct cairn_error *err) {
+    struct cairn_http_request *request = &call->request;
+    const struct cairn_server_place *place = &rest->servers.places[at];
+    json_decref(rest->problem);
+    rest->problem = NULL;
+    rest->name = place->name;
+    CAIRN_TRY(make_url(place, call, path, err));
+    cairn_buf_clear(&call->reply);
+    call->json_reply = false;
+    request->unix_socket = place->unix_socket;
+    enum cairn_code code = is_last ? cairn_http_perform(rest->engine, request, err)
+                                   : perform_watched(rest, call, at, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "server %s", place->name);
+    if (request->status >= 200 && request->status < 300) return CAIRN_OK;
+    return judge_refusal(rest, call, err);
+}
+
+static void note_heard(struct cairn_rest *rest, uint32_t at) {
+    atomic_store(&rest->seen->at, at);
+    atomic_store(&rest->seen->heard_us, cairn_mono_us());
+}
+
+/* It is repeated within its own time alone, and on each server once: who calls decides whether and
+ * when all are tried again. */
 static enum cairn_code run(struct cairn_rest *rest, struct call *call, const char *path,
                            struct cairn_error *err) {
     CAIRN_ASSERT(path[0] == '/');
-    json_decref(rest->problem);
-    rest->problem = NULL;
-    CAIRN_TRY(cairn_buf_printf(&call->url, err, "%s%s", rest->base, path));
     struct cairn_http_request *request = &call->request;
     add_header(call, rest->authorization);
     add_header(call, rest->grant);
-    request->url = call->url.data;
-    request->unix_socket = rest->unix_socket;
     request->headers = call->headers;
     request->reply_buf = &call->reply;
     request->stall_ms = request->total_ms;
     request->on_header = note_type;
     request->owner = call;
-    enum cairn_code code = cairn_http_perform(rest->engine, request, err);
-    if (code) return cairn_within(err, code, "server %s", rest->name);
-    if (request->status >= 200 && request->status < 300) return CAIRN_OK;
-    return judge_refusal(rest, call, err);
+    uint32_t count = rest->servers.count, first = atomic_load(&rest->seen->at) % count;
+    uint64_t until_ms = cairn_mono_ms() + request->total_ms, now_ms;
+    for (uint32_t i = 0;; i++) {
+        struct cairn_error why = {0};
+        uint32_t at = (first + i) % count;
+        bool is_last = i + 1 == count;
+        enum cairn_code code = try_server(rest, call, at, is_last, path, &why);
+        if (code != CAIRN_UNAVAILABLE) {
+            if (request->status) note_heard(rest, at);
+        } else if (!is_last && (now_ms = cairn_mono_ms()) < until_ms) {
+            request->total_ms = (uint32_t)(until_ms - now_ms);
+            continue;
+        } else if (count > 1) {
+            cairn_within(&why, code, "none of %u servers; the last", count);
+        }
+        if (code != CAIRN_OK && err) *err = why;
+        return code;
+    }
 }
 
-enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, const char *path,
-                                const json_t *body, uint32_t timeout_ms, json_t **ret_reply,
-                                struct cairn_error *err) {
-    AUTO_CALL call = {.reply.limit = REPLY_BYTES_MAX};
+static enum cairn_code call_json(struct cairn_rest *rest, const char *method, const char *path,
+                                 const json_t *body, uint32_t timeout_ms, uint32_t wait_ms,
+                                 json_t **ret_reply, struct cairn_error *err) {
+    AUTO_CALL call = {.reply.limit = REPLY_BYTES_MAX, .wait_ms = wait_ms};
     CAIRN_AUTO(buf) text = {.limit = REPLY_BYTES_MAX};
     if (body) CAIRN_TRY(cairn_json_dump(body, &text, err));
     call.request = (struct cairn_http_request){
@@ -266,6 +363,17 @@ enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, con
     else
         json_decref(reply);
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, const char *path,
+                                const json_t *body, uint32_t timeout_ms, json_t **ret_reply,
+                                struct cairn_error *err) {
+    return call_json(rest, method, path, body, timeout_ms, 0, ret_reply, err);
+}
+
+enum cairn_code cairn_rest_wait(struct cairn_rest *rest, const char *path, uint32_t wait_ms,
+                                json_t **ret_reply, struct cairn_error *err) {
+    return call_json(rest, "GET", path, NULL, wait_ms + ANSWER_MS, wait_ms, ret_reply, err);
 }
 
 static enum cairn_code add_line(struct call *call, struct cairn_buf *line, const char *name,

@@ -8,22 +8,39 @@
  *              where JSON is due is CAIRN_PROTOCOL.
  *          2   no answer is CAIRN_UNAVAILABLE (or CAIRN_TIMEOUT) and names the server.
  *          3   the bearer token is never in an error or a log line.
- * Limits:  reply bodies 64 MiB.
- * Threads: one owner per struct cairn_rest.
+ *          4   of several servers the one that answered last is called. A call that it does not
+ *              answer, or answers `unavailable` (a bare 502, 503 or 504 likewise), goes to the next
+ *              at once, to each once, within the call's own time. Every call of this API may be
+ *              repeated: it says the same again, or finds itself done.
+ *          5   a server that takes a call and is silent is asked GET /livez beside it; where that
+ *              stays silent, too, the call goes on as above. While it is answered the call waits.
+ * Limits:  reply bodies 64 MiB; servers as in api/servers.h. Any other refusal, `busy` and
+ *          `catalog-behind` too, is an answer: all servers have one catalog.
+ * Threads: one owner per struct cairn_rest; struct cairn_rest_seen by any.
  * Next:    api/openapi.yaml, api/routes.def.
  */
 #pragma once
+
+#include <stdatomic.h>
 
 #include "api/keys.h"
 #include "common/http/http.h"
 #include "common/json.h"
 
-struct cairn_rest; /* base URL, token, one http engine */
+/* Which server of a list answered last, and when; zero at first. Connections with the same list may
+ * share one, so that a server that is away is found out once. */
+struct cairn_rest_seen {
+    atomic_uint at;
+    atomic_ullong heard_us; /* mono clock */
+};
+
+struct cairn_rest; /* servers, token, one http engine */
 struct cairn_rest_options {
-    const char *url;       /* "http://127.0.0.1:7420" or "unix:/path" */
+    const char *url;       /* "http://127.0.0.1:7420", "unix:/path", or a list (api/servers.h) */
     const char *token;     /* NULL: none; copied, wiped on free */
     uint32_t timeout_ms;   /* 0 = 30,000 */
     const char *ca_bundle; /* NULL: the system's */
+    struct cairn_rest_seen *seen; /* NULL: one of its own */
 };
 enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct cairn_rest **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
@@ -37,6 +54,10 @@ enum cairn_code cairn_rest_set_grant(struct cairn_rest *rest, const char *grant,
 enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, const char *path,
                                 const json_t *body, uint32_t timeout_ms, json_t **ret_reply,
                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* GET that the server may hold for wait_ms, which it is told as the parameter `wait`; a call that
+ * goes on to another server tells that one what is left. The answer may take 10 s more. */
+enum cairn_code cairn_rest_wait(struct cairn_rest *rest, const char *path, uint32_t wait_ms,
+                                json_t **ret_reply, struct cairn_error *err) CAIRN_MUST_USE;
 /* Bytes instead of JSON, either way; content_type NULL = no body; range as in "bytes=0-99" or
  * NULL. ret_reply may be NULL and is untouched on failure; its limit holds. */
 enum cairn_code cairn_rest_bytes(struct cairn_rest *rest, const char *method, const char *path,

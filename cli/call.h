@@ -20,6 +20,8 @@ struct cairn_cli_call {
     const char *method; /* NULL: GET */
     const char *tail;   /* NULL: none; begins with "/" or "?" */
     uint32_t timeout_ms;
+    uint32_t
+        wait_ms; /* of a GET that the server may hold for so long; then timeout_ms is not used */
 };
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret,

@@ -116,7 +116,8 @@ int main(int argc, char **argv) {
     if (!verb) return unknown_verb(argv[1]);
     char folder[PATH_MAX];
     find_program_folder(folder, sizeof folder);
-    struct cairn_cli cli = {.program_folder = folder};
+    struct cairn_rest_seen seen = {0};
+    struct cairn_cli cli = {.program_folder = folder, .seen = &seen};
     struct cairn_error err = {0};
     enum cairn_code code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);

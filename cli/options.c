@@ -12,7 +12,7 @@
 
 const struct cairn_cli_flag cairn_cli_common_flags[] = {
     {"server", 's', CAIRN_CLI_TEXT, CAIRN_CLI_AT(server), 0, "URL",
-     "The server; default $CAIRN_URL, else " URL_DEFAULT "."},
+     "The server, or a comma list of servers; default $CAIRN_URL, else " URL_DEFAULT "."},
     {"token-file", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(token_file), 0, "FILE",
      "File that holds the bearer token; default $CAIRN_TOKEN_FILE."},
     {"socket", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(socket), 0, "PATH",
@@ -236,6 +236,7 @@ enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest
         .token = token.size ? token.data : NULL,
         .timeout_ms =
             cli->timeout_ms && cli->timeout_ms < UINT32_MAX ? (uint32_t)cli->timeout_ms : 0,
+        .seen = cli->seen,
     };
     return cairn_rest_new(&options, ret, err);
 }

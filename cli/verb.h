@@ -40,7 +40,8 @@ struct cairn_cli {
     bool yes, or_none;
     enum cairn_cli_output output;
     enum cairn_cli_progress progress;
-    const char *program_folder; /* where this binary stands; its siblings are there too */
+    const char *program_folder;   /* where this binary stands; its siblings are there too */
+    struct cairn_rest_seen *seen; /* which server of a list answered; shared by all its calls */
 };
 
 enum cairn_cli_flag_kind {
@@ -90,7 +91,7 @@ enum cairn_code cairn_cli_help(const struct cairn_cli_verb *verb,
 /* The candidate nearest to word by edit distance, or NULL when none is near. */
 const char *cairn_cli_nearest(const char *word, const char *const *candidates, size_t count);
 
-/* --server, else CAIRN_URL, else http://127.0.0.1:7420. */
+/* --server, else CAIRN_URL, else http://127.0.0.1:7420; one, or a list (api/servers.h). */
 const char *cairn_cli_server_url(const struct cairn_cli *cli);
 /* --socket, else CAIRN_SOCKET, else /run/cairn/uploader.sock. */
 const char *cairn_cli_uploader_socket(const struct cairn_cli *cli);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "api/keys.h"
+#include "api/servers.h"
 #include "common/text.h"
 
 #define CONFIG(type, name, fallback, min, max, why)                                                \
@@ -80,6 +81,9 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     CAIRN_TRY(node_name(settings->node, places.node, err));
     if (!*settings->store)
         return cairn_fail(err, CAIRN_INVALID, "store is not set: a folder or s3://BUCKET/PREFIX");
+    CAIRN_AUTO(servers) servers = {0};
+    enum cairn_code code = cairn_servers_parse(settings->server, &servers, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "server");
     if (*settings->socket) {
         CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "socket", err,
                        settings->socket, "", ""));
@@ -100,7 +104,7 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
         places.budget_bytes =
             pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 4 : CAIRN_GIB;
     }
-    enum cairn_code code = cairn_log_level_parse(settings->log_level, &places.log_level, err);
+    code = cairn_log_level_parse(settings->log_level, &places.log_level, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "log_level");
     CAIRN_TRY(uid_list(settings->allow_uids, &places, err));
     *ret = places;

@@ -28,7 +28,8 @@ enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cair
                                      struct cairn_error *err) {
     if (!helper->rest) {
         struct cairn_rest_options options = {.url = helper->up->settings.server,
-                                             .token = helper->up->token};
+                                             .token = helper->up->token,
+                                             .seen = &helper->up->servers_seen};
         CAIRN_TRY(cairn_rest_new(&options, &helper->rest, err));
     }
     *ret = helper->rest;

@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include "api/rest.h"
 #include "common/budget.h"
 #include "common/clock.h"
 #include "common/lock.h"
@@ -47,6 +48,7 @@ struct cairn_up {
     struct cairn_up_places places;
     char uuid[CAIRN_UUID_TEXT_BYTES]; /* of this process */
     char *token;                      /* for the server, or NULL */
+    struct cairn_rest_seen servers_seen;
     struct cairn_up_claims claims;
     struct cairn_store *store;
     struct cairn_budget budget;
@@ -66,13 +68,13 @@ struct cairn_up {
     struct {
         struct cairn_up_save **saves; /* by journal entry, ascending */
         size_t save_count, save_capacity;
-        struct cairn_up_slab *slabs;            /* all that exist */
-        struct cairn_up_slab_wish *wishes;      /* for memory, oldest first */
+        struct cairn_up_slab *slabs;                    /* all that exist */
+        struct cairn_up_slab_wish *wishes;              /* for memory, oldest first */
         struct cairn_up_attempt_call *attempt_calls;    /* that wait for the next request */
         struct cairn_up_attempt_batch *attempt_batches; /* requests under way */
-        struct cairn_up_attempt *attempts;      /* with users, and stale ones without */
-        struct cairn_up_ended *ended;           /* ranks that are connected no longer */
-        char store_uuid[CAIRN_UUID_TEXT_BYTES]; /* "": store.json was not seen yet */
+        struct cairn_up_attempt *attempts;              /* with users, and stale ones without */
+        struct cairn_up_ended *ended;                   /* ranks that are connected no longer */
+        char store_uuid[CAIRN_UUID_TEXT_BYTES];         /* "": store.json was not seen yet */
         char store_waits
             [256]; /* why nothing is sent now (send/store_check.h); "": nothing is wrong */
         uint64_t store_waits_since_ms;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "api/servers.h"
 #include "cli/call.h"
 #include "cli/verbs/doctor.h"
 #include "common/file.h"
@@ -13,7 +14,8 @@
 #define FILES_WANTED 4096
 
 /* What /readyz says of itself; a check that fails comes with a 503, and the same body. */
-static void report_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *rest) {
+static void report_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *rest,
+                          const char *named) {
     struct cairn_error err = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
     enum cairn_code code = cairn_rest_call(rest, "GET", "/readyz", NULL, 10000, &reply, &err);
@@ -29,19 +31,24 @@ static void report_checks(struct cairn_cli_doctor *doctor, struct cairn_rest *re
         char check[40];
         snprintf(check, sizeof check, "server's %.20s", name);
         cairn_cli_doctor_say(doctor, code == CAIRN_OK ? CAIRN_CLI_WARN : CAIRN_CLI_FAIL, check,
-                             "docs/runbook.md says what to do; the server's log says more", "%s",
-                             text);
+                             "docs/runbook.md says what to do; the server's log says more", "%s%s",
+                             named, text);
     }
     if (!read)
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server's checks", "", "%s", err.message);
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server's checks", "", "%s%s", named,
+                             err.message);
 }
 
-static void check_server(struct cairn_cli_doctor *doctor) {
+/* One of those that are named; several are told apart by their URLs. */
+static void check_server(struct cairn_cli_doctor *doctor, const struct cairn_cli *cli,
+                         bool is_one_of) {
     struct cairn_error err = {0};
+    char named[256] = "";
+    if (is_one_of) snprintf(named, sizeof named, "%s: ", cli->server);
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_program program = {0};
-    enum cairn_code code = cairn_cli_connect(doctor->cli, &rest, &err);
+    enum cairn_code code = cairn_cli_connect(cli, &rest, &err);
     if (code == CAIRN_OK) code = cairn_rest_call(rest, "GET", "/version", NULL, 5000, &reply, &err);
     if (code == CAIRN_OK) code = cairn_cli_reply_read(CAIRN_MESSAGE_program, reply, &program, &err);
     if (code != CAIRN_OK) {
@@ -50,9 +57,28 @@ static void check_server(struct cairn_cli_doctor *doctor) {
                              err.message);
         return;
     }
-    cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "server", "", "answers, version %s",
+    cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "server", "", "%sanswers, version %s", named,
                          program.version);
-    report_checks(doctor, rest);
+    report_checks(doctor, rest, named);
+}
+
+/* Each by itself: a call to the list would show the first that answers. */
+static void check_servers(struct cairn_cli_doctor *doctor) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(servers) servers = {0};
+    if (cairn_servers_parse(cairn_cli_server_url(doctor->cli), &servers, &err) != CAIRN_OK) {
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "server",
+                             "name it by --server or CAIRN_URL, several with commas between", "%s",
+                             err.message);
+        return;
+    }
+    for (uint32_t i = 0; i < servers.count; i++) {
+        struct cairn_cli one = *doctor->cli;
+        struct cairn_rest_seen seen = {0};
+        one.server = servers.places[i].name;
+        one.seen = &seen;
+        check_server(doctor, &one, servers.count > 1);
+    }
 }
 
 static void check_uploader(struct cairn_cli_doctor *doctor) {
@@ -107,7 +133,7 @@ static void check_huge_pages(struct cairn_cli_doctor *doctor) {
 }
 
 void cairn_cli_doctor_machine(struct cairn_cli_doctor *doctor) {
-    check_server(doctor);
+    check_servers(doctor);
     check_uploader(doctor);
     report_limits(doctor);
     check_huge_pages(doctor);

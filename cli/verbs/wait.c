@@ -8,7 +8,6 @@
 
 #define TIMEOUT_DEFAULT_MS 600000
 #define LONG_POLL_MS 30000 /* below the time after which proxies close an idle connection */
-#define ANSWER_MS 10000    /* for the answer after the long poll */
 #define RETRY_MS 500       /* while there is no such checkpoint */
 
 static const struct cairn_cli_flag flags[] = {
@@ -17,10 +16,8 @@ static const struct cairn_cli_flag flags[] = {
 
 static enum cairn_code wait_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                  uint64_t left_ms, json_t **ret, struct cairn_error *err) {
-    char tail[64];
-    uint64_t poll_ms = cairn_min_u64(left_ms, LONG_POLL_MS);
-    snprintf(tail, sizeof tail, "?for=committed&wait=%llums", (unsigned long long)poll_ms);
-    struct cairn_cli_call call = {.tail = tail, .timeout_ms = (uint32_t)poll_ms + ANSWER_MS};
+    struct cairn_cli_call call = {.tail = "?for=committed",
+                                  .wait_ms = (uint32_t)cairn_min_u64(left_ms, LONG_POLL_MS)};
     return cairn_cli_call(cli, ref, call, ret, err);
 }
 

@@ -239,8 +239,10 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
     if (!outbox) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the outbox");
     outbox->up = up;
     cairn_up_wakeup_raise(&up->outbox_work); /* it looks by itself when it starts */
-    struct cairn_rest_options options = {
-        .url = up->settings.server, .token = up->token, .timeout_ms = CALL_TIMEOUT_MS};
+    struct cairn_rest_options options = {.url = up->settings.server,
+                                         .token = up->token,
+                                         .timeout_ms = CALL_TIMEOUT_MS,
+                                         .seen = &up->servers_seen};
     enum cairn_code code = cairn_rest_new(&options, &outbox->rest, err);
     if (code != CAIRN_OK) {
         cairn_up_outbox_free(outbox);

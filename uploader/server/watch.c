@@ -13,7 +13,7 @@
 #include "uploader/server/inside.h"
 #include "uploader/server/outcome.h"
 
-#define IDLE_MS 1000 /* a watcher looks by itself, too */
+#define IDLE_MS 1000       /* a watcher looks by itself, too */
 #define OWN_WAIT_MS 2000   /* of a poll while there are watchers enough */
 #define SHARED_WAIT_MS 100 /* while versions take turns */
 #define FAILED_PAUSE_MS 500
@@ -69,11 +69,10 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
     struct cairn_up *up = watcher->watch->up;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_buf_printf(&path, err,
-                               "/v1/runs/%s/checkpoints/%s?wait=%" PRIu64 "ms&for=committed",
-                               watcher->run_text, watcher->version, wait_ms));
-    enum cairn_code code = cairn_rest_call(watcher->rest, "GET", path.data, NULL,
-                                           (uint32_t)wait_ms + 10000, &reply, err);
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?for=committed",
+                               watcher->run_text, watcher->version));
+    enum cairn_code code =
+        cairn_rest_wait(watcher->rest, path.data, (uint32_t)wait_ms, &reply, err);
     code = cairn_up_heard(watcher->rest, code, err);
     if (code == CAIRN_OK) {
         struct cairn_up_version_status found;
@@ -184,8 +183,10 @@ enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **
     watch->up = up;
     cairn_lock_init(&watch->lock, CAIRN_LOCK_uploader_watch);
     cairn_condition_init(&watch->stop);
-    struct cairn_rest_options options = {
-        .url = up->settings.server, .token = up->token, .timeout_ms = 10000};
+    struct cairn_rest_options options = {.url = up->settings.server,
+                                         .token = up->token,
+                                         .timeout_ms = 10000,
+                                         .seen = &up->servers_seen};
     enum cairn_code code = cairn_rest_new(&options, &watch->rest, err);
     for (size_t i = 0; code == CAIRN_OK && i < CAIRN_UP_WATCHERS; i++) {
         watch->watchers[i].watch = watch;
