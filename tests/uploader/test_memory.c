@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many ranks that open at once, while the memory that they need is still another's. */
+/* Ranks that open while the memory that they need is still another's: who waits, for how much, and
+ * who comes first (Q13). */
 #include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,4 +63,192 @@ TEST(g_56_ranks_that_wait_get_the_memory_that_an_older_attempt_gives_back) /* Q1
     end_children(children, RANKS, &failed);
     EXPECT_EQ_U64(failed, 0);
     EXPECT(cairn_mono_ms() - freed_ms < 20000); /* not at the end of their patience */
+}
+
+/* ---- memory that is on its way back ---- */
+
+#define MIB(n) ((n)*CAIRN_MIB)
+#define PATIENT_MS 30000
+
+static struct trainer_options rank_of(const struct cairn_up_world *world, const char *run,
+                                      uint64_t bytes) {
+    return (struct trainer_options){
+        .socket = world->socket_path, .run = run, .job = "job-1", .bytes = bytes};
+}
+
+/* 96 MiB for slabs: the buffers for files take 4. */
+static const char *const budget_of_100[] = {"--memory-budget=100MiB", NULL};
+
+/* A store that takes nothing until it is let go. */
+static bool open_world_with_a_store_to_hold(struct cairn_up_world *world) {
+    return world_open(world,
+                      &(struct world_options){.s3_rules = "", .uploader_args = budget_of_100});
+}
+
+static void hold_store(struct cairn_up_world *world) {
+    kill(world->s3.pid, SIGSTOP);
+}
+
+static void let_store_go(struct cairn_up_world *world) {
+    kill(world->s3.pid, SIGCONT);
+}
+
+/* Opens an attempt, for which the server needs the store, and asks for no memory yet. */
+static bool enter(struct cairn_trainer *trainer, const struct trainer_options *options) {
+    struct trainer_options opening = *options;
+    opening.no_slabs = true;
+    return trainer_open(trainer, &opening);
+}
+
+/* A trainer that saves into a store that is held, and goes: one of its generations is still to be
+ * sent, the other is given back at once. */
+static bool leave_a_save_behind(struct cairn_up_world *world, struct cairn_trainer *gone) {
+    struct trainer_save save;
+    hold_store(world);
+    if (!trainer_save(gone, 1, 0, 1, 100000, &save)) return false;
+    trainer_hang_up(gone);
+    (void)poll(NULL, 0, 300); /* the uploader sees it, and a helper releases what is free */
+    return true;
+}
+
+/* Asked, and nobody has answered yet. */
+static bool waits(struct cairn_trainer *trainer, uint32_t wait_ms) {
+    if (!trainer_wish(trainer, wait_ms)) return false;
+    struct pollfd answer = {.fd = trainer->fd, .events = POLLIN};
+    return poll(&answer, 1, 300) == 0;
+}
+
+/* Refused, and not at the end of its patience. */
+static bool is_refused_at_once(struct cairn_trainer *trainer) {
+    uint64_t asked_ms = cairn_mono_ms();
+    if (!trainer_wish(trainer, PATIENT_MS) || trainer_wished(trainer)) return false;
+    return trainer->err.code == CAIRN_NO_MEMORY && cairn_mono_ms() - asked_ms < PATIENT_MS / 2;
+}
+
+TEST(g_a_new_rank_waits_for_memory_whose_bytes_are_still_being_sent_for_another_run) /* Q13 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) gone = {0};
+    CAIRN_AUTO(trainer) young = {0};
+    REQUIRE(open_world_with_a_store_to_hold(&world));
+    struct trainer_options old = rank_of(&world, "llm/gone", MIB(40));
+    struct trainer_options options = rank_of(&world, "llm/young", MIB(60));
+    REQUIRE(trainer_open(&gone, &old) && enter(&young, &options));
+    REQUIRE(leave_a_save_behind(&world, &gone));
+    EXPECT(waits(&young, PATIENT_MS)); /* 56 MiB are free */
+    let_store_go(&world);
+    uint64_t freed_ms = cairn_mono_ms();
+    EXPECT(trainer_wished(&young));
+    EXPECT_EQ_U64(young.slab_count, 1);
+    EXPECT(cairn_mono_ms() - freed_ms < PATIENT_MS / 2);
+}
+
+TEST(g_a_rank_for_which_too_little_comes_back_is_refused_at_once) /* Q13 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) alive = {0};
+    CAIRN_AUTO(trainer) gone = {0};
+    CAIRN_AUTO(trainer) young = {0};
+    REQUIRE(open_world_with_a_store_to_hold(&world));
+    struct trainer_options living = rank_of(&world, "llm/alive", MIB(20));
+    struct trainer_options old = rank_of(&world, "llm/gone", MIB(20));
+    struct trainer_options options = rank_of(&world, "llm/young", MIB(60));
+    REQUIRE(trainer_open(&alive, &living)); /* 40 MiB for as long as it lives */
+    REQUIRE(trainer_open(&gone, &old) && enter(&young, &options));
+    REQUIRE(leave_a_save_behind(&world, &gone));
+    EXPECT(is_refused_at_once(&young)); /* 36 MiB are free, 20 come back */
+    EXPECT(strstr(young.err.message, "37748736 are free") != NULL);
+    let_store_go(&world);
+}
+
+TEST(g_a_rank_that_needs_more_than_the_budget_does_not_wait_for_an_older_attempt) /* Q13 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) old = {0};
+    CAIRN_AUTO(trainer) young = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = budget_of_100}));
+    struct trainer_options older = rank_of(&world, "llm/seven", MIB(20));
+    struct trainer_options newer = rank_of(&world, "llm/seven", MIB(102));
+    newer.job = "job-2";
+    REQUIRE(trainer_open(&old, &older) && enter(&young, &newer));
+    EXPECT(is_refused_at_once(&young));
+}
+
+TEST(g_a_small_wish_is_served_after_the_large_one_that_came_first) /* Q13 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) gone = {0};
+    CAIRN_AUTO(trainer) large = {0};
+    CAIRN_AUTO(trainer) hasty = {0};
+    CAIRN_AUTO(trainer) small = {0};
+    REQUIRE(open_world_with_a_store_to_hold(&world));
+    struct trainer_options old = rank_of(&world, "llm/gone", MIB(20));
+    struct trainer_options first = rank_of(&world, "llm/large", MIB(80));
+    struct trainer_options second = rank_of(&world, "llm/hasty", MIB(12));
+    struct trainer_options third = rank_of(&world, "llm/small", MIB(12));
+    REQUIRE(trainer_open(&gone, &old) && enter(&large, &first));
+    REQUIRE(enter(&hasty, &second) && enter(&small, &third));
+    REQUIRE(leave_a_save_behind(&world, &gone));
+    EXPECT(waits(&large, PATIENT_MS)); /* 76 MiB are free */
+    EXPECT(waits(&hasty, 1000));
+    EXPECT(waits(&small, PATIENT_MS));
+    EXPECT(!trainer_wished(&hasty)); /* its limit changes nothing about who came first */
+    EXPECT_EQ_U64(hasty.err.code, CAIRN_NO_MEMORY);
+    EXPECT(strstr(hasty.err.message, "for ranks that asked before") != NULL);
+    let_store_go(&world);
+    EXPECT(trainer_wished(&large));
+    EXPECT_EQ_U64(large.slab_count, 1);
+    EXPECT(trainer_wished(&small));
+    EXPECT_EQ_U64(small.slab_count, 1); /* of the 16 MiB that are left */
+}
+
+TEST(g_a_rank_that_opens_again_waits_for_both_of_its_generations) /* Q13 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) gone = {0};
+    CAIRN_AUTO(trainer) again = {0};
+    CAIRN_AUTO(trainer) other = {0};
+    REQUIRE(open_world_with_a_store_to_hold(&world));
+    struct trainer_options options = rank_of(&world, "llm/again", MIB(40));
+    struct trainer_options small = rank_of(&world, "llm/other", MIB(8));
+    REQUIRE(trainer_open(&gone, &options) && enter(&other, &small));
+    memcpy(again.proc, gone.proc, sizeof(again.proc)); /* the same process, the same attempt */
+    REQUIRE(enter(&again, &options));
+    EXPECT_EQ_U64(again.attempt, gone.attempt);
+    REQUIRE(leave_a_save_behind(&world, &gone));
+    EXPECT(waits(&again, PATIENT_MS)); /* one fits into the 56 MiB that are free */
+    EXPECT(waits(&other, PATIENT_MS)); /* it is behind */
+    let_store_go(&world);
+    EXPECT(trainer_wished(&again));
+    EXPECT_EQ_U64(again.slab_count, 2);
+    EXPECT(trainer_wished(&other));
+    EXPECT_EQ_U64(other.slab_count, 2);
+}
+
+/* 40 of the 96 MiB are an older attempt's, whose successor wants 70: 30 of the rest are its own. */
+TEST(g_a_rank_that_waits_for_an_older_attempt_leaves_to_other_runs_what_it_will_not_need) /* Q13 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) old = {0};
+    CAIRN_AUTO(trainer) young = {0};
+    CAIRN_AUTO(trainer) modest = {0};
+    CAIRN_AUTO(trainer) greedy = {0};
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = budget_of_100}));
+    struct trainer_options older = rank_of(&world, "llm/seven", MIB(20));
+    struct trainer_options newer = rank_of(&world, "llm/seven", MIB(70));
+    struct trainer_options other = rank_of(&world, "llm/modest", MIB(20));
+    struct trainer_options third = rank_of(&world, "llm/greedy", MIB(10));
+    newer.job = "job-2";
+    REQUIRE(trainer_open(&old, &older) && enter(&young, &newer));
+    REQUIRE(enter(&modest, &other) && enter(&greedy, &third));
+    EXPECT(waits(&young, PATIENT_MS));
+    EXPECT(!waits(&modest, PATIENT_MS));
+    EXPECT(trainer_wished(&modest));
+    EXPECT_EQ_U64(modest.slab_count, 1);
+    EXPECT(waits(&greedy, 1000)); /* 36 MiB are free */
+    EXPECT(!trainer_wished(&greedy));
+    EXPECT_EQ_U64(greedy.err.code, CAIRN_NO_MEMORY);
+    trainer_hang_up(&old);
+    EXPECT(trainer_wished(&young));
+    EXPECT_EQ_U64(young.slab_count, 1);
 }

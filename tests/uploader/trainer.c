@@ -88,12 +88,8 @@ static enum cairn_code keep_or_take(struct cairn_trainer *trainer, struct cairn_
                       text ? text : "");
 }
 
-enum cairn_code trainer_ask(struct cairn_trainer *trainer, json_t *take_message,
-                            struct cairn_view blob, const int *fds, size_t fd_count,
-                            struct cairn_frame *ret) {
-    int64_t request = ++trainer->request;
-    json_object_set_new(take_message, "id", json_integer(request));
-    if (!trainer_send(trainer, take_message, blob, fds, fd_count)) return trainer->err.code;
+static enum cairn_code await_answer(struct cairn_trainer *trainer, int64_t request,
+                                    struct cairn_frame *ret) {
     uint64_t deadline_ms = cairn_mono_ms() + ANSWER_MS;
     for (;;) {
         CAIRN_AUTO(frame) frame = {0};
@@ -107,6 +103,15 @@ enum cairn_code trainer_ask(struct cairn_trainer *trainer, json_t *take_message,
         }
         return code;
     }
+}
+
+enum cairn_code trainer_ask(struct cairn_trainer *trainer, json_t *take_message,
+                            struct cairn_view blob, const int *fds, size_t fd_count,
+                            struct cairn_frame *ret) {
+    int64_t request = ++trainer->request;
+    json_object_set_new(take_message, "id", json_integer(request));
+    if (!trainer_send(trainer, take_message, blob, fds, fd_count)) return trainer->err.code;
+    return await_answer(trainer, request, ret);
 }
 
 json_t *trainer_call(struct cairn_trainer *trainer, json_t *take_message) {
@@ -191,11 +196,16 @@ static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_opt
     return attempted != NULL;
 }
 
-static bool open_slabs(struct cairn_trainer *trainer, uint32_t wait_ms) {
+bool trainer_wish(struct cairn_trainer *trainer, uint32_t wait_ms) {
+    return trainer_send(trainer,
+                        json_pack("{s:s, s:i, s:I}", "t", "slabs", "wait_staged_ms", (int)wait_ms,
+                                  "id", (json_int_t)++trainer->request),
+                        nothing, NULL, 0);
+}
+
+bool trainer_wished(struct cairn_trainer *trainer) {
     CAIRN_AUTO(frame) frame = {0};
-    if (trainer_ask(trainer, json_pack("{s:s, s:i}", "t", "slabs", "wait_staged_ms", (int)wait_ms),
-                    nothing, NULL, 0, &frame) != CAIRN_OK)
-        return false;
+    if (await_answer(trainer, trainer->request, &frame) != CAIRN_OK) return false;
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(frame.message, "bytes"));
     for (size_t i = 0; i < frame.fd_count; i++) {
         int fd = frame.fds[i];
@@ -212,7 +222,8 @@ bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *o
     bool ok = trainer_hello(trainer, options);
     if (ok && options->job) ok = open_attempt(trainer, options);
     uint32_t wait_ms = options->slabs_wait_ms ? options->slabs_wait_ms : 1000;
-    if (ok && options->job && !options->no_slabs) ok = open_slabs(trainer, wait_ms);
+    if (ok && options->job && !options->no_slabs)
+        ok = trainer_wish(trainer, wait_ms) && trainer_wished(trainer);
     if (!ok) fprintf(stderr, "trainer: %s\n", trainer->err.message);
     return ok;
 }
@@ -321,15 +332,14 @@ bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *
                                               saves[i].version, "step", (json_int_t)saves[i].step,
                                               "n", (json_int_t)saves[i].n, "sealed", sealed));
     CAIRN_AUTO(frame) frame = {0};
-    enum cairn_code code =
-        trainer_ask(trainer,
-                    json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:O, s:O, s:I, s:O?}", "t",
-                              "offer", "session", old, "run", "llm/seven", "attempt",
-                              (json_int_t)trainer->attempt, "nonce", trainer->nonce, "rank",
-                              (json_int_t)trainer->rank, "job", trainer->job, "proc", trainer->proc,
-                              "slabs", slabs, "saves", list, "bytes", (json_int_t)4194304,
-                              "counts", trainer->counts),
-                    nothing, fds, trainer->slab_count, &frame);
+    enum cairn_code code = trainer_ask(
+        trainer,
+        json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:O, s:O, s:I, s:O?}", "t", "offer",
+                  "session", old, "run", "llm/seven", "attempt", (json_int_t)trainer->attempt,
+                  "nonce", trainer->nonce, "rank", (json_int_t)trainer->rank, "job", trainer->job,
+                  "proc", trainer->proc, "slabs", slabs, "saves", list, "bytes",
+                  (json_int_t)4194304, "counts", trainer->counts),
+        nothing, fds, trainer->slab_count, &frame);
     if (code != CAIRN_OK) fprintf(stderr, "offer: %s\n", trainer->err.message);
     const json_t *answers = json_object_get(frame.message, "saves");
     for (size_t i = 0; i < count && code == CAIRN_OK; i++) {

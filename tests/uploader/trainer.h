@@ -43,6 +43,9 @@ struct trainer_options {
     int socket_max;         /* highest version of the socket that it speaks; 0: this build's */
 };
 bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *options);
+/* After an opening with no_slabs, in two steps: ask for memory, and wait for what is given. */
+bool trainer_wish(struct cairn_trainer *trainer, uint32_t wait_ms);
+bool trainer_wished(struct cairn_trainer *trainer);
 bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *options);
 void cairn_trainer_release(struct cairn_trainer *trainer);
 void trainer_hang_up(struct cairn_trainer *trainer); /* keeps its memory */

@@ -20,44 +20,72 @@ static uint64_t node_generation(const struct cairn_up_slab_wish *wish) {
                          wish->node_bytes + wish->local_world_size * (CAIRN_SLAB_UNIT_BYTES - 1));
 }
 
-static uint64_t held_by(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
-    uint64_t bytes = attempt->reserving_bytes;
-    for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
-        if (at->attempt == attempt) bytes += at->memory.size_bytes;
-    }
-    return bytes;
+/* What the node's slabs come to, as one wish sees them. */
+struct holdings {
+    uint64_t own;        /* of the wish's attempt, for its sessions that live */
+    uint64_t own_back;   /* of its attempt too, but no session has it any more */
+    uint64_t other_back; /* of other attempts, without a session */
+    uint64_t older;      /* of older attempts of its run, with a session or without */
+};
+
+/* Its trainer has gone: once its bytes are sent and its pages released, the budget has it again. */
+static bool comes_back(const struct cairn_up_slab *slab) {
+    return slab->leaving || !slab->conn;
 }
 
-static bool older_hold(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
-    for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
-        if (!strcmp(at->attempt->run_text, attempt->run_text) &&
-            at->attempt->grant.attempt < attempt->grant.attempt)
-            return true;
-    }
-    return false;
+static bool is_older(const struct cairn_up_attempt *at, const struct cairn_up_attempt *than) {
+    return at->grant.attempt < than->grant.attempt && !strcmp(at->run_text, than->run_text);
 }
 
-/* 0: nothing was taken. */
-static uint32_t take_budget(struct cairn_up *up, const struct cairn_up_slab_wish *wish) {
-    uint64_t slab = cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
-    uint64_t free_bytes = cairn_budget_free_bytes(&up->budget);
-    uint64_t available = free_bytes + held_by(up, wish->attempt);
-    uint64_t count = cairn_min_u64(CAIRN_UP_GENERATIONS_MAX, available / node_generation(wish));
+static struct holdings look(const struct cairn_up *up, const struct cairn_up_attempt *attempt) {
+    struct holdings found = {.own = attempt->reserving_bytes};
+    for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
+        if (at->attempt == attempt)
+            *(comes_back(at) ? &found.own_back : &found.own) += at->bytes;
+        else if (comes_back(at))
+            found.other_back += at->bytes;
+        if (is_older(at->attempt, attempt)) found.older += at->bytes;
+    }
+    return found;
+}
+
+static uint64_t less(uint64_t bytes, uint64_t taken) {
+    return bytes > taken ? bytes - taken : 0;
+}
+
+static uint64_t bytes_of(const struct cairn_up_slab_wish *wish) {
+    return cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
+}
+
+/* How many generations a rank gets out of that, where its attempt holds `own` already. */
+static uint32_t share(const struct cairn_up_slab_wish *wish, uint64_t own, uint64_t free_bytes) {
+    uint64_t count =
+        cairn_min_u64((own + free_bytes) / node_generation(wish), free_bytes / bytes_of(wish));
+    return (uint32_t)cairn_min_u64(CAIRN_UP_GENERATIONS_MAX, count);
+}
+
+/* At most so many; 0: nothing was taken. */
+static uint32_t take_budget(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
+                            uint32_t count) {
     char what[320];
     snprintf(what, sizeof(what), "slabs of %s rank %u", wish->attempt->run_text, wish->rank);
-    while (count && cairn_budget_take(&up->budget, count * slab, what, NULL) != CAIRN_OK) count--;
-    return (uint32_t)count;
+    while (count && cairn_budget_take(&up->budget, count * bytes_of(wish), what, NULL) != CAIRN_OK)
+        count--;
+    return count;
 }
 
 static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
-                              struct cairn_error *err) {
+                              uint64_t free_bytes, uint64_t kept_bytes, struct cairn_error *err) {
+    char kept[80] = "";
+    if (kept_bytes)
+        snprintf(kept, sizeof(kept), ", %" PRIu64 " of them for ranks that asked before",
+                 cairn_min_u64(kept_bytes, free_bytes));
     return cairn_fail(err, CAIRN_NO_MEMORY,
-                      "one save of %s of this node needs %" PRIu64
-                      " bytes (this rank %" PRIu64 "), the uploader's memory_budget is %" PRIu64
-                      " of which %" PRIu64 " are free",
+                      "one save of %s of this node needs %" PRIu64 " bytes (this rank %" PRIu64
+                      "), the uploader's memory_budget is %" PRIu64 " of which %" PRIu64
+                      " are free%s",
                       cairn_counted(wish->local_world_size, "rank").text, node_generation(wish),
-                      wish->bytes,
-                      up->budget.total_bytes, cairn_budget_free_bytes(&up->budget));
+                      wish->bytes, up->budget.total_bytes, free_bytes, kept);
 }
 
 static enum cairn_code check_wish(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
@@ -70,45 +98,65 @@ static enum cairn_code check_wish(struct cairn_up *up, const struct cairn_up_sla
                           " bytes a rank for %s; the uploader's memory_budget is %" PRIu64,
                           wish->bytes, cairn_counted(wish->local_world_size, "rank").text,
                           up->budget.total_bytes);
+    if (node_generation(wish) > up->budget.total_bytes) /* whatever comes back */
+        return refuse(up, wish, cairn_budget_free_bytes(&up->budget), 0, err);
     return CAIRN_OK;
 }
 
 /* ---- waiting ---- */
 
-/* An earlier wish of the same run, or one that waits for memory alone, is served first. */
+/* Ranks of a run share what it gets, in their order. */
 static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_wish *wish) {
     for (const struct cairn_up_slab_wish *at = up->locked.wishes; at != wish; at = at->next)
         if (!strcmp(at->attempt->run_text, wish->attempt->run_text)) return true;
     return false;
 }
 
-static bool some_leave(const struct cairn_up *up) {
-    for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
-        if (at->leaving) return true;
-    return false;
+/* How many generations are worth its wait. A session keeps for its life what it gets now, so a rank
+ * waits for both where memory of its own attempt comes back, and for one where any does. */
+static uint32_t worth_waiting(const struct cairn_up_slab_wish *wish, const struct holdings *held,
+                              uint64_t free_bytes, uint64_t kept_bytes) {
+    uint32_t both = share(wish, held->own, less(free_bytes, kept_bytes) + held->own_back);
+    if (both) return both;
+    return share(wish, held->own, free_bytes + held->own_back + held->other_back) ? 1 : 0;
 }
 
-/* True: it is decided. The lock is held. */
-static bool decide(struct cairn_up *up, struct cairn_up_slab_wish *wish) {
+/* What a wish waits for is kept from those that came later, however little they ask for. What older
+ * attempts of its run hold will be its own, so others may have what that is not needed for. */
+static uint64_t kept_for(const struct cairn_up_slab_wish *wish, const struct holdings *held,
+                         uint64_t free_bytes) {
+    uint32_t count = share(wish, held->own, free_bytes + held->own_back + held->older);
+    uint64_t wanted = cairn_max_u64(count, 1) * node_generation(wish);
+    return less(wanted, held->own + held->older);
+}
+
+/* True: it is decided. The lock is held; kept_bytes are for the wishes before this one. */
+static bool decide(struct cairn_up *up, struct cairn_up_slab_wish *wish, uint64_t *kept_bytes) {
     bool late = cairn_mono_ms() >= wish->deadline_ms || up->locked.draining;
-    if (!late && (older_hold(up, wish->attempt) || is_behind(up, wish))) return false;
-    wish->count = take_budget(up, wish);
-    if (!wish->count && !late && some_leave(up)) return false; /* it comes back within moments */
+    if (!late && is_behind(up, wish)) return false;
+    struct holdings held = look(up, wish->attempt);
+    uint64_t free_bytes = cairn_budget_free_bytes(&up->budget);
+    uint32_t now = share(wish, held.own, less(free_bytes, *kept_bytes));
+    if (!late && (held.older || now < worth_waiting(wish, &held, free_bytes, *kept_bytes))) {
+        *kept_bytes += kept_for(wish, &held, less(free_bytes, *kept_bytes));
+        return false;
+    }
+    wish->count = take_budget(up, wish, now);
     if (!wish->count) {
-        wish->code = refuse(up, wish, &wish->error);
+        wish->code = refuse(up, wish, free_bytes, *kept_bytes, &wish->error);
         return true;
     }
-    wish->attempt->reserving_bytes +=
-        wish->count * cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
+    wish->attempt->reserving_bytes += wish->count * bytes_of(wish);
     return true;
 }
 
 void cairn_up_slabs_serve(struct cairn_up *up) {
     struct cairn_up_slab_wish *decided = NULL, **end = &decided;
+    uint64_t kept_bytes = 0;
     cairn_lock_take(&up->lock);
     for (struct cairn_up_slab_wish **at = &up->locked.wishes; *at;) {
         struct cairn_up_slab_wish *wish = *at;
-        if (!decide(up, wish)) {
+        if (!decide(up, wish, &kept_bytes)) {
             at = &wish->next;
             continue;
         }
@@ -141,10 +189,6 @@ void cairn_up_slabs_wish(struct cairn_up *up, struct cairn_up_slab_wish *wish) {
 
 /* ---- making ---- */
 
-static uint64_t bytes_of(const struct cairn_up_slab_wish *wish) {
-    return cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
-}
-
 void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_wish *wish) {
     cairn_lock_take(&up->lock);
     wish->attempt->reserving_bytes -= wish->count * bytes_of(wish);
@@ -162,6 +206,7 @@ static enum cairn_code make_one(const struct cairn_up_slab_wish *wish, uint32_t 
     made->conn = wish->conn;
     made->index = index;
     made->attempt = wish->attempt;
+    made->bytes = bytes_of(wish);
     return cairn_slab_create("cairn-slab", bytes_of(wish), false, &made->memory, err);
 }
 
@@ -222,6 +267,7 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
         .conn = conn,
         .index = index,
         .attempt = attempt,
+        .bytes = take_memory->size_bytes,
         .memory = *take_memory,
     };
     attempt->users++;
@@ -256,9 +302,8 @@ static void unlink_slab(struct cairn_up *up, const struct cairn_up_slab *slab) {
 
 /* Pages first, then the budget, then its place in the list: until then it counts (Q13). */
 static void give_back(struct cairn_up *up, struct cairn_up_slab *slab) {
-    uint64_t bytes = slab->memory.size_bytes;
     cairn_slab_release(&slab->memory);
-    cairn_budget_give(&up->budget, bytes);
+    cairn_budget_give(&up->budget, slab->bytes);
     cairn_lock_take(&up->lock);
     unlink_slab(up, slab);
     cairn_up_attempt_leave(up, slab->attempt);

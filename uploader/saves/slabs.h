@@ -5,8 +5,11 @@
  * Why:     no rank may ever wait for another rank's memory inside a save, so all of it is reserved
  *          when a session opens, two generations for everybody or one.
  * Promise: Q13  every rank of a node gets min(2, budget / all ranks' bytes) generations; none is
- *               CAIRN_NO_MEMORY with the numbers. While older attempts of the run still hold slabs,
- *               their end is waited for, within the caller's limit, without a thread.
+ *               CAIRN_NO_MEMORY with the numbers. Ranks are served in the order of their asking:
+ *               what one waits for is kept from those after it, also at their limit. One waits,
+ *               within its limit and without a thread, while older attempts of its run hold slabs,
+ *               and while enough of the budget is held by slabs whose sessions are gone: they come
+ *               back when their bytes are sent and their pages released.
  *          Q20  a generation is free again when its save needs it no longer; the memory goes back
  *               when the trainer and the save are both through with it.
  * Limits:  2 generations a session.
@@ -27,9 +30,10 @@ struct cairn_up_slab {
     uint64_t conn;  /* the trainer's connection; 0: gone */
     uint32_t index; /* generation */
     struct cairn_up_attempt *attempt;
+    uint64_t bytes; /* of the budget, as long as it is in the list */
     struct cairn_slab memory;
     struct cairn_up_slab_state state;
-    bool leaving; /* a helper gives its pages back; its bytes count until they are */
+    bool leaving; /* a helper gives its pages back, without the lock; its bytes count until then */
 };
 /* One session's wish for memory. */
 struct cairn_up_slab_wish {
