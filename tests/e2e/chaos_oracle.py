@@ -14,6 +14,7 @@ from s3world import S3World, signed_get
 from world import BIN
 
 STAGED = ("ok", "uploader-gone")  # gone: the bytes are copied, the session goes on with the next
+GOES_ON = "and is asked on"  # a save whose server answers with errors: it is neither lost nor given up
 RAW_BYTES, PAGE_BYTES = 4096, 4096
 
 
@@ -25,6 +26,7 @@ class Rank:
         self.begun, self.staged, self.told, self.ended = {}, {}, collections.defaultdict(list), {}
         self.begun_s = {}  # when, by time.monotonic()
         self.opened, self.done, self.killed, self.stray = None, False, False, []
+        self.notices = []  # problems that end nothing
 
     def read(self):
         for line in self.process.stdout:
@@ -48,7 +50,9 @@ class Rank:
                 self.told[step].append((line["ended"], line["text"]))
         elif "problem" in line:
             named = re.search(r"\bstep (\d+)", line["text"])
-            if named:
+            if GOES_ON in line["text"]:
+                self.notices.append(line["text"])
+            elif named:
                 self.told[int(named.group(1))].append((line["problem"], line["text"]))
             else:
                 self.stray.append(f"{line['problem']}: {line['text']}")

@@ -63,6 +63,8 @@ class Plan:
         away = mode == "away" or (mode == "mixed" and seed % 2 == 0)
         number = seed // 2 if mode == "mixed" else seed
         self.victim = "away" if away else VICTIMS[number % len(VICTIMS)]
+        if mode == "database":
+            self.victim = mode
         one = away or chance.random() < 0.6
         self.pause_ms = chance.choice((250, 350)) if away else chance.choice((100, 250))
         self.bytes = chance.choice((64 * KIB, 64 * KIB, 1 * MIB, PART_BYTES + 256 * KIB))
@@ -73,7 +75,7 @@ class Plan:
         self.latency = chance.choice(("head", "complete head", "part put", "*"))
         self.delay_ms = chance.choice((10, 20, 40))
         self.proxied = self.victim == "network"
-        self.clocks = self.victim == "clock" or chance.random() < 0.25
+        self.clocks = self.victim == "clock" or (mode != "database" and chance.random() < 0.25)
         self.strikes = self.draw()
 
     def strike(self, states, how=None):
@@ -120,13 +122,14 @@ class Plan:
 
 
 class Scene:
-    """One seed, from an empty world to the judgement."""
+    """One seed, from an empty world to the judgement. deed(scene): what is done to the database
+    (mode `database`, which other programs ask for); more: further options of the world."""
 
-    def __init__(self, plan, s3):
-        self.plan, self.s3 = plan, s3
+    def __init__(self, plan, s3, deed=None, **more):
+        self.plan, self.s3, self.deed = plan, s3, deed
         options = {"nodes": NODES, "server_arguments": ["--sweep-interval", "200ms"],
                    "uploader_arguments": ["--offer-wait", "10s", "--heartbeat", "200ms",
-                                          "--part-size", "5MiB"]}
+                                          "--part-size", "5MiB"], **more}
         clocks = random.Random(f"clocks {plan.seed}") if plan.clocks else None
         if s3:
             self.world = StruckS3(s3, f"chaos-{plan.seed}", plan.runs, plan.proxied, plan.strikes,
@@ -181,6 +184,9 @@ class Scene:
     def strike_others(self):
         """Network, disk and trainers; the daemons have their keepers."""
         chance, victim, kinds = self.plan.chance, self.plan.victim, self.world.kinds
+        if self.deed:
+            self.deed(self)
+            return
         for _ in range(chance.randint(1, 3)):
             time.sleep(chance.uniform(0.1, 0.8))
             if victim == "network":

@@ -44,16 +44,31 @@ def needed():
         raise unittest.SkipTest(why)
 
 
+def programs():
+    return pathlib.Path(subprocess.run(["sh", SCRIPT, "programs"], text=True, check=True,
+                                       stdout=subprocess.PIPE).stdout.strip())
+
+
+def sql(text, url, check=True):
+    """Rows of the last statement, columns separated by |."""
+    done = subprocess.run(
+        [programs() / "psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", url, "-c",
+         text], text=True, capture_output=True, check=False, timeout=120,
+        env={**os.environ, "PGCONNECT_TIMEOUT": "5"})
+    if check and done.returncode:
+        raise AssertionError(f"{text}: {done.stderr}")
+    return done.stdout.strip()
+
+
 class Postgres:
     """One server. Its data folder is `data`, or a further one beside another server's."""
 
     def __init__(self, settings=None, beside=None, name="data"):
-        self.programs = pathlib.Path(subprocess.run(
-            ["sh", SCRIPT, "programs"], text=True, stdout=subprocess.PIPE,
-            check=True).stdout.strip())
+        self.programs = programs()
         self.settings = {**SETTINGS, **(settings or {})}
-        self.port = str(5432 + (beside.number + 1 if beside else 0))  # of a name in the folder
-        self.number = int(self.port) - 5432
+        # Part of the name of the socket in the folder.
+        self.port = str(5432 + (1 + len(beside.beside) if beside else 0))
+        self.beside = []
         self.schemas = itertools.count(1)
         self.process, self.guard = None, None
         self.owner = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
@@ -76,8 +91,18 @@ class Postgres:
         return {"cwd": self.folder, **who}
 
     def make(self):
-        subprocess.run(["sh", SCRIPT, "data", self.folder, self.data.name], check=True)
+        subprocess.run(["sh", SCRIPT, "data", self.data.parent, self.data.name], check=True)
         return self
+
+    def standby(self, **settings):
+        """One that follows this one, in the same folder."""
+        other = Postgres({**settings, "primary_conninfo": f"host={self.folder} port={self.port} "
+                          "user=cairn"}, beside=self, name="standby")
+        subprocess.run([self.programs / "pg_basebackup", "-h", self.folder, "-p", self.port, "-U",
+                        "cairn", "-D", other.data, "-R", "-X", "stream", "-c", "fast",
+                        "--no-sync"], check=True, **self.as_owner())
+        self.beside.append(other)
+        return other.start()
 
     def start(self):
         """Returns when it answers."""
@@ -103,11 +128,15 @@ class Postgres:
         self.process.send_signal(how)
         return self.process.wait(60)
 
-    def kill(self):
-        """SIGKILL of all its processes."""
+    def signal(self, how):
+        """To all its processes."""
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, how)
+
+    def kill(self):
+        """SIGKILL of all its processes."""
+        self.signal(signal.SIGKILL)
         self.process.wait(60)
         until = time.monotonic() + READY_S
         while self.processes() and time.monotonic() < until:
@@ -135,8 +164,9 @@ class Postgres:
         self.guard = None
         until = time.monotonic() + READY_S
         while self.folder.exists() and time.monotonic() < until:
-            if self.process:
-                self.process.poll()
+            for one in (self, *self.beside):
+                if one.process:
+                    one.process.poll()
             time.sleep(0.02)
 
     # ---- databases ----
@@ -147,14 +177,7 @@ class Postgres:
                 f"{options}{more}")
 
     def sql(self, text, url=None, check=True):
-        """Rows of the last statement, columns separated by |."""
-        done = subprocess.run(
-            [self.programs / "psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d",
-             url or self.url(), "-c", text], text=True, capture_output=True, check=False,
-            timeout=120, env={**os.environ, "PGCONNECT_TIMEOUT": "5"})
-        if check and done.returncode:
-            raise AssertionError(f"{text}: {done.stderr}")
-        return done.stdout.strip()
+        return sql(text, url or self.url(), check)
 
     def catalog(self):
         """A new schema, as the setting `catalog` names it."""

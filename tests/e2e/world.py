@@ -93,14 +93,14 @@ class World:
     """Temporary folder with server, uploaders (nodes) and store; all ended by close()."""
 
     def __init__(self, nodes=1, store=None, server_arguments=(), uploader_arguments=(), env=None,
-                 root=None):
+                 root=None, catalog=None):
         self.root = root or pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
         self.store = store or str(self.root / "store")
         if not store:
             (self.root / "store").mkdir(exist_ok=True)
         self.env = env or {}
         self.port = 0
-        self.catalog = postgres.catalog()
+        self.catalog = catalog or postgres.catalog()
         self.server_arguments = list(server_arguments)
         self.uploader_arguments = list(uploader_arguments)
         self.server = None
