@@ -46,6 +46,7 @@ uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name) {
 static void unlink_waiter(struct cairn_srv_waiter *waiter) {
     *waiter->at = waiter->next;
     if (waiter->next) waiter->next->at = waiter->at;
+    waiter->at = NULL;
 }
 
 static void wake_all(struct cairn_srv_waiter *first) {
@@ -138,6 +139,13 @@ void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_
     uint64_t last_ms = cairn_mono_ms() + CAIRN_WAIT_MS_MAX;
     waiter->wake_ms = cairn_min_u64(waiter->wake_ms, last_ms);
     if (!park(waiters, waiter)) waiter->wake(waiter);
+}
+
+bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter) {
+    CAIRN_HOLD(&waiters->lock);
+    if (!waiter->at) return false;
+    unlink_waiter(waiter);
+    return true;
 }
 
 void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text) {

@@ -8,8 +8,8 @@
  *              when the change came before the parking.
  *          2   a parked waiter's wake() is called exactly once, on the thread that changed its key,
  *              or on the waiters' own thread at its deadline or at stop.
- *          3   no waiter stays for longer than CAIRN_WAIT_MS_MAX, since a suspended connection does
- *              not notice that its peer is gone.
+ *          3   no waiter stays for longer than CAIRN_WAIT_MS_MAX.
+ *          4   after cancel() has returned true there is no wake().
  * Limits:  bounded by the connections that may be open.
  * Threads: any thread.
  * Next:    server/http/http.h.
@@ -25,7 +25,7 @@ struct cairn_srv_waiter {
     uint64_t seen;    /* cairn_srv_waiters_look() from before the state was read */
     uint64_t wake_ms; /* mono clock */
     void (*wake)(struct cairn_srv_waiter *waiter);
-    struct cairn_srv_waiter *next, **at;
+    struct cairn_srv_waiter *next, **at; /* at NULL: it is not parked */
 };
 uint64_t cairn_srv_key_of(const char *text);
 uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name);
@@ -34,6 +34,9 @@ enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,
 uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters);
 /* May call wake() before it returns. */
 void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter);
+/* False: it is being woken, or not parked yet. */
+bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters,
+                              struct cairn_srv_waiter *waiter) CAIRN_MUST_USE;
 /* What the text names has changed. */
 void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text);
 void cairn_srv_waiters_wake_run(struct cairn_srv_waiters *waiters,

@@ -182,6 +182,7 @@ static void conns_loop(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_http *http = owner;
     do {
         cairn_srv_nodes_awake(http->server);
+        cairn_srv_parked_end_gone(http);
         cairn_srv_read_slots_look(http->server->read_slots);
         size_t count = reset_overdue(http);
         if (count) cairn_log(DEBUG, "http.cut", "connections=%zu", count);

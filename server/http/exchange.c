@@ -15,3 +15,8 @@ void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
     free(exchange->target);
     free(exchange);
 }
+
+void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange) {
+    exchange->ready = true;
+    MHD_resume_connection(exchange->connection);
+}

@@ -36,22 +36,17 @@ static bool push(struct cairn_srv_exchange *exchange) {
     return cairn_srv_pool_push(looks ? server->looks : server->requests, &exchange->task);
 }
 
-/* The event loop owns the exchange again when this returns. */
-static void finish(struct cairn_srv_exchange *exchange) {
-    exchange->ready = true;
-    MHD_resume_connection(exchange->connection);
-}
-
 static void refuse_stopping(struct cairn_srv_exchange *exchange) {
     cairn_srv_reply_release(&exchange->reply);
     exchange->reply = (struct cairn_srv_reply){0};
     exchange->code = cairn_fail(&exchange->error, CAIRN_UNAVAILABLE, "the server is stopping");
-    finish(exchange);
+    cairn_srv_exchange_finish(exchange);
 }
 
 static void wake_exchange(struct cairn_srv_waiter *waiter) {
     struct cairn_srv_exchange *exchange =
         (struct cairn_srv_exchange *)((char *)waiter - offsetof(struct cairn_srv_exchange, waiter));
+    cairn_srv_parked_remove(exchange);
     if (!push(exchange)) refuse_stopping(exchange);
 }
 
@@ -62,7 +57,7 @@ static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker 
     exchange->request.seen = cairn_srv_waiters_look(http->server->waiters);
     run_handler(exchange);
     if (exchange->code || !exchange->reply.park) {
-        finish(exchange);
+        cairn_srv_exchange_finish(exchange);
         return;
     }
     if (http->stopping) {
@@ -73,6 +68,7 @@ static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker 
                                                  .seen = exchange->request.seen,
                                                  .wake_ms = exchange->reply.park_until_ms,
                                                  .wake = wake_exchange};
+    cairn_srv_parked_add(exchange);
     cairn_srv_waiters_park(http->server->waiters, &exchange->waiter);
 }
 
@@ -270,12 +266,13 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     struct cairn_srv_http *http = calloc(1, sizeof(*http));
     if (!http) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the HTTP server");
     http->server = server;
-    http->listen_fd = http->acceptor_wake_fd = -1;
+    http->listen_fd = http->acceptor_wake_fd = http->parked_fd = -1;
     http->locked.idle_end = &http->locked.idle;
     cairn_srv_site_init(http);
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
-    enum cairn_code code =
-        cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
+    enum cairn_code code = cairn_srv_parked_open(http, err);
+    if (!code)
+        code = cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
     if (!code) code = cairn_srv_conn_start(http, err);
     if (!code) code = start_daemon(http, err);
     if (!code) code = cairn_srv_acceptor_open(http, err);
@@ -307,6 +304,7 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     if (http->server->reads) cairn_srv_pool_stop(http->server->reads);
     if (http->daemon) MHD_stop_daemon(http->daemon);
     cairn_srv_conn_stop(http);
+    cairn_srv_parked_close(http);
     if (http->listen_fd >= 0) close(http->listen_fd);
     cairn_lock_release(&http->lock);
     free(http);

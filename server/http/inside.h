@@ -60,6 +60,7 @@ struct cairn_srv_conn {
     struct cairn_srv_conn *idle_next, **idle_at; /* longest idle first; idle_at NULL: busy */
     struct cairn_srv_peer *peer;                 /* NULL: it was reset, and counts no more */
     bool is_reset;
+    struct cairn_srv_exchange *parked; /* of parked.c, under its lock; NULL: it is not watched */
 };
 
 struct cairn_srv_http {
@@ -74,6 +75,11 @@ struct cairn_srv_http {
     int acceptor_wake_fd; /* an eventfd: no caller is accepted any more */
     uint32_t connections_max;
     _Atomic uint32_t connections; /* that were handed to the library and have not ended */
+    int parked_fd;                /* an epoll of the connections of parked requests */
+    struct cairn_lock parked_lock;
+    struct {
+        size_t count;
+    } parked;
     struct cairn_lock lock;
     struct {
         struct cairn_srv_conn *conns;
@@ -122,6 +128,8 @@ void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *c
 /* refuse.c: what the library refuses before its first callback, answered in our words. */
 void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn);
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* exchange.c; NULL is fine */
+/* It was answered: the event loop owns it again when this returns. */
+void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange);
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
 /* reply.c */
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
@@ -133,6 +141,14 @@ enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* No caller is accepted any more. */
 void cairn_srv_acceptor_close(struct cairn_srv_http *http);
+/* parked.c: add before the request is parked, remove when it is woken. */
+enum cairn_code cairn_srv_parked_open(struct cairn_srv_http *http,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_parked_close(struct cairn_srv_http *http);
+void cairn_srv_parked_add(struct cairn_srv_exchange *exchange);
+void cairn_srv_parked_remove(struct cairn_srv_exchange *exchange);
+/* Answers those whose callers have gone; called now and then. */
+void cairn_srv_parked_end_gone(struct cairn_srv_http *http);
 /* conns.c */
 enum cairn_code cairn_srv_conn_start(struct cairn_srv_http *http,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -67,6 +67,49 @@ static enum cairn_code heartbeat(struct cairn_hand *hand) {
                             NULL);
 }
 
+/* ---- callers that wait ---- */
+
+#define WAITERS 60
+
+static const char change[] = "GET %s?wait=60s HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+static bool open_waiter(struct cairn_raw *raw, const struct cairn_hand_save *save) {
+    char text[400];
+    snprintf(text, sizeof(text), change, save->path);
+    return cairn_raw_open(raw, save->hand->world->server.port) && cairn_raw_text(raw, text) &&
+           wait_until_read(raw, save->hand->world->server.port);
+}
+
+TEST(waiters_whose_callers_have_gone_give_their_connections_back_at_once) /* B05 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    static struct cairn_raw waiters[WAITERS];
+    CAIRN_AUTO(raw) still = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--http-connections-max=64"), NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    REQUIRE(open_waiter(&still, &save));
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < WAITERS; i++) REQUIRE(open_waiter(&waiters[i], &save));
+        uint64_t gone_ms = cairn_mono_ms();
+        for (size_t i = 0; i < WAITERS; i++) cairn_raw_release(&waiters[i]);
+        for (size_t i = 0; i < 8; i++) {
+            CAIRN_AUTO(buf) alive = {0};
+            EXPECT_EQ_U64(
+                (uint64_t)cairn_raw_exchange(world.server.port, livez, strlen(livez), &alive), 200);
+        }
+        EXPECT(cairn_mono_ms() - gone_ms < 10000); /* they would have waited for 60 s */
+    }
+    EXPECT(!cairn_raw_closed(&still, 0)); /* its caller is there and waits on */
+    char path[240];
+    snprintf(path, sizeof(path), "%s/abort", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+    EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&still, WAIT_MS_MAX, &reply), 200);
+}
+
 /* ---- bodies ---- */
 
 static const char table[] = "PUT /v1/runs/a/b/tables/"
