@@ -67,6 +67,7 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     char tag[40];
     snprintf(tag, sizeof(tag), "\"%016" PRIx64 "\"", mark);
     cairn_srv_reply_header(reply, "ETag", "%s", tag);
+    cairn_srv_reply_header(reply, "Cache-Control", "private, no-cache"); /* its state changes */
     if (cairn_srv_tag_listed(request->if_none_match, tag, true)) {
         reply->status = 304;
         cairn_buf_clear(&reply->body);

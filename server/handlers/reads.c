@@ -34,7 +34,7 @@ static enum cairn_code reply_stored(struct cairn_srv_request *request,
     enum cairn_code code = cairn_buf_append(&reply->body, bytes->data, bytes->size, err);
     cairn_srv_cache_give(server, held);
     if (code) return code;
-    cairn_srv_reply_header(reply, "Cache-Control", "private, immutable, max-age=3600");
+    cairn_srv_reply_cached(request, reply);
     if (which != MANIFEST) reply->content_type = "application/octet-stream";
     return CAIRN_OK;
 }
@@ -144,7 +144,7 @@ static enum cairn_code send_bytes(struct read *read, struct cairn_error *err) {
     read->reply->content_type = "application/octet-stream";
     cairn_srv_reply_header(read->reply, "ETag", "%s", read->tag);
     cairn_srv_reply_header(read->reply, "Accept-Ranges", "bytes");
-    cairn_srv_reply_header(read->reply, "Cache-Control", "private, immutable, max-age=3600");
+    cairn_srv_reply_cached(request, read->reply);
     if (done || read->begin == read->end) return CAIRN_OK;
     if (request->head_only) {
         read->reply->head_bytes = read->end - read->begin;

@@ -93,6 +93,13 @@ enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, u
     return CAIRN_OK;
 }
 
+void cairn_srv_reply_cached(const struct cairn_srv_request *request,
+                            struct cairn_srv_reply *reply) {
+    bool fixed = cairn_version_id_valid(cairn_view_of(request->params.ref));
+    cairn_srv_reply_header(reply, "Cache-Control", "%s",
+                           fixed ? "private, immutable, max-age=3600" : "private, no-cache");
+}
+
 bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts) {
     size_t size = strlen(tag);
     if (!strcmp(list, "*")) return true;

@@ -85,6 +85,9 @@ enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, u
 /* RFC 9110, 13.1: does a list of entity tags, or "*", name this one? tag is strong, with its
  * quotes. Of If-None-Match a weak one (W/"...") counts, of If-Match it does not. */
 bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts);
+/* Cache-Control of bytes of a committed version: for good where its id names them; asked again each
+ * time where `latest` or a step does, since another version may be meant then. */
+void cairn_srv_reply_cached(const struct cairn_srv_request *request, struct cairn_srv_reply *reply);
 /* Opaque cursors: hexadecimal of a text. "" when there is none. */
 enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
                                       size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;

@@ -159,6 +159,38 @@ TEST(conditions_take_lists_weak_tags_and_a_star) /* RFC 9110, 13.1 */
     EXPECT(ask_if(&world, paths[1], "If-Match", "\"other\"") == 412);
 }
 
+/* Of one reply of 200, or "" */
+static const char *cache_of(struct cairn_world *world, const char *ref, const char *what,
+                            char ret[100]) {
+    CAIRN_AUTO(buf) reply = {0};
+    char request[600];
+    ret[0] = '\0';
+    snprintf(request, sizeof(request),
+             "GET " WORLD_RUN "/checkpoints/%s%s HTTP/1.1\r\nHost: localhost\r\n\r\n", ref, what);
+    int status = cairn_raw_exchange(world->server.port, request, strlen(request), &reply);
+    const char *at = status == 200 ? strstr(reply.data, "Cache-Control: ") : NULL;
+    if (at) snprintf(ret, 100, "%.*s", (int)strcspn(at + 15, "\r"), at + 15);
+    return ret;
+}
+
+TEST(only_what_a_version_id_names_may_be_kept_by_a_cache) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    char cache[100];
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(saved(&world, &save, 1000));
+    static const char *const bytes[] = {"/shards/rank-00000%2Fx/data", "/manifest", "/checksums"};
+    for (size_t i = 0; i < CAIRN_COUNT(bytes); i++) {
+        EXPECT_EQ_TEXT(cache_of(&world, save.id.text, bytes[i], cache),
+                       "private, immutable, max-age=3600");
+        EXPECT_EQ_TEXT(cache_of(&world, "latest", bytes[i], cache), "private, no-cache");
+        EXPECT_EQ_TEXT(cache_of(&world, "1", bytes[i], cache), "private, no-cache");
+    }
+    EXPECT_EQ_TEXT(cache_of(&world, save.id.text, "", cache), "private, no-cache"); /* its state */
+    EXPECT_EQ_TEXT(cache_of(&world, "latest", "", cache), "private, no-cache");
+    EXPECT_EQ_TEXT(cache_of(&world, save.id.text, "/shards", cache), "no-store"); /* no ETag */
+}
+
 static bool flip_byte(struct cairn_world *world, const struct cairn_hand_save *save, off_t offset) {
     struct cairn_version_place place = {{"llm", "seven"}, save->step, save->id};
     struct cairn_key key;
