@@ -43,6 +43,8 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
 enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
+extern const struct cairn_cli_table cairn_cli_tensor_table; /* rows of the form tensor_row */
+
 /* One checkpoint: a field a line, or in the form of --output. */
 enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_t *version,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -33,45 +33,8 @@ static const struct cairn_cli_column shard_columns[] = {
     {"SIZE", true, cell_shard_size},
     {"CRC32C", false, cell_crc},
 };
-static const struct cairn_cli_table shard_table = {
-    CAIRN_MESSAGE_shard_row, shard_columns, CAIRN_COUNT(shard_columns), cell_shard};
-
-static void cell_tensor(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s", row->tensor.name);
-}
-static void cell_dtype(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s", row->tensor.dtype ? row->tensor.dtype : "");
-}
-static void cell_shape(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    size_t used = 0, index;
-    json_t *dimension;
-    ret[0] = '\0';
-    json_array_foreach(row->tensor.shape, index, dimension) {
-        if (used < capacity)
-            used += (size_t)snprintf(ret + used, capacity - used, "%s%lld", index ? "x" : "",
-                                     (long long)json_integer_value(dimension));
-    }
-    /* An alias may name no element type; then its shape is that of what it stands for. */
-    if (!used && row->tensor.dtype) snprintf(ret, capacity, "scalar");
-}
-static void cell_tensor_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    char text[24];
-    cairn_size_text(row->tensor.bytes, text);
-    snprintf(ret, capacity, "%s", text);
-}
-static void cell_kind(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    const char *kind = row->tensor.kind ? row->tensor.kind : "", *alias = row->tensor.alias_of;
-    snprintf(ret, capacity, "%s%s%s", kind, alias ? " of " : "", alias ? alias : "");
-}
-static const struct cairn_cli_column tensor_columns[] = {
-    {"TENSOR", false, cell_tensor},
-    {"DTYPE", false, cell_dtype},
-    {"SHAPE", false, cell_shape},
-    {"SIZE", true, cell_tensor_size},
-    {"KIND", false, cell_kind},
-};
-static const struct cairn_cli_table tensor_table = {
-    CAIRN_MESSAGE_tensor_row, tensor_columns, CAIRN_COUNT(tensor_columns), cell_tensor};
+static const struct cairn_cli_table shard_table = {CAIRN_MESSAGE_shard_row, shard_columns,
+                                                   CAIRN_COUNT(shard_columns), cell_shard};
 
 static enum cairn_code print_list(const struct cairn_cli *cli, const json_t *items,
                                   const char *what, bool more, const struct cairn_cli_table *table,
@@ -114,7 +77,8 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
     }
     CAIRN_TRY(print_list(cli, shown->shards, "shards", more_shards, &shard_table, err));
     if (version.layout)
-        return print_list(cli, shown->tensors, "tensors", more_tensors, &tensor_table, err);
+        return print_list(cli, shown->tensors, "tensors", more_tensors, &cairn_cli_tensor_table,
+                          err);
     puts("\nopaque content: no shard is described as tensors, only names and bytes are known");
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }

@@ -10,7 +10,7 @@ import re
 import struct
 import subprocess
 
-from s3world import S3World, signed_get
+from s3world import S3World, signed
 from world import BIN
 
 STAGED = ("ok", "uploader-gone")  # gone: the bytes are copied, the session goes on with the next
@@ -90,7 +90,7 @@ def stored(world, key):
     """The bytes of one object, read past Cairn."""
     if not isinstance(world, S3World):
         return (pathlib.Path(world.store) / key).read_bytes()
-    return signed_get({**os.environ, **world.env}, f"/{world.s3.bucket}/{world.prefix}/{key}")
+    return signed({**os.environ, **world.env}, f"/{world.s3.bucket}/{world.prefix}/{key}")
 
 
 def check_bytes(world, run, version, ranks, size):

@@ -21,21 +21,21 @@ BUCKET = "lab"
 LEAKS = (SECRET, TOKEN, "X-Amz-Signature=", "Signature=", "X-Amz-Credential=")
 
 
-def signed_get(env, path, **query):
-    """The body of GET path?query at the endpoint that the AWS_* variables of env name. Signed here in
-    the plainest way, so that a look at a store needs nobody's client."""
+def signed(env, path, method="GET", body=b"", **query):
+    """What the endpoint that the AWS_* variables of env name answers to a request. Signed here in the
+    plainest way, so that a look at a store needs nobody's client."""
     endpoint, region = env["AWS_ENDPOINT_URL"], env.get("AWS_REGION", "us-east-1")
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     scope = f"{now[:8]}/{region}/s3/aws4_request"
     text = "&".join(f"{urllib.parse.quote(name, safe='')}={urllib.parse.quote(value, safe='')}"
                     for name, value in sorted(query.items()))
     headers = {"host": endpoint.split("://")[1],
-               "x-amz-content-sha256": hashlib.sha256(b"").hexdigest(), "x-amz-date": now}
+               "x-amz-content-sha256": hashlib.sha256(body).hexdigest(), "x-amz-date": now}
     if env.get("AWS_SESSION_TOKEN"):
         headers["x-amz-security-token"] = env["AWS_SESSION_TOKEN"]
     names, path = ";".join(headers), urllib.parse.quote(path)
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    canonical = f"GET\n{path}\n{text}\n{lines}\n{names}\n{headers['x-amz-content-sha256']}"
+    canonical = f"{method}\n{path}\n{text}\n{lines}\n{names}\n{headers['x-amz-content-sha256']}"
     wanted = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
     key = b"AWS4" + env["AWS_SECRET_ACCESS_KEY"].encode()
     for part in (*scope.split("/"), wanted):
@@ -43,7 +43,7 @@ def signed_get(env, path, **query):
     headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={env['AWS_ACCESS_KEY_ID']}/{scope}, " \
                                f"SignedHeaders={names}, Signature={key.hex()}"
     request = urllib.request.Request(f"{endpoint}{path}{'?' + text if text else ''}",
-                                     headers=headers)
+                                     data=body or None, method=method, headers=headers)
     with urllib.request.urlopen(request, timeout=30) as reply:
         return reply.read()
 
@@ -110,7 +110,7 @@ class RealS3:
     def ask(self, **query):
         """The root element of GET bucket?query."""
         root = xml.etree.ElementTree.fromstring(
-            signed_get(os.environ, f"/{self.bucket}", **query))
+            signed(os.environ, f"/{self.bucket}", **query))
         for element in root.iter():
             element.tag = element.tag.split("}")[-1]
         return root

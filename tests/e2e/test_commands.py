@@ -16,7 +16,9 @@ from test_verify import safetensors
 from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
-         "bench", "doctor", "reconcile")
+         "bench", "doctor", "reconcile", "inspect")
+
+TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
 
 def shapes():
@@ -240,6 +242,7 @@ class Commands(unittest.TestCase):
         expect("nodes", ask("nodes")[0])
         expect("doctor", ask("doctor", self.world.store))
         expect("reconcile", ask("reconcile", "shape/run"))
+        expect("inspect", ask("inspect", TORCH_FILE))
         process, said = Up.start(self, self.world.root / "shape-up")
         expect("up", said)
         process.send_signal(signal.SIGINT)
@@ -248,7 +251,7 @@ class Commands(unittest.TestCase):
         process.stderr.close()
         self.assertEqual({row for row, fields in shown.items() if len(fields) > 2},
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
-                          "reconcile"})
+                          "reconcile", "inspect"})
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (

@@ -5,7 +5,9 @@
 #include "api/messages.h"
 #include "api/policy.h"
 #include "common/json.h"
+#include "common/utf8.h"
 #include "formats/safetensors.h"
+#include "formats/torch_tree.h"
 #include "tests/fuzz/fuzz.h"
 
 static bool same(const struct cairn_buf *a, const struct cairn_buf *b) {
@@ -139,6 +141,32 @@ void cairn_fuzz_grant(struct cairn_view input) {
                    !strcmp(text, signed_text));
     }
     free(text);
+}
+
+static enum cairn_code look_at_leaf(void *context, const char *path, enum cairn_torch_kind kind,
+                                    cairn_pickle_ref ref, struct cairn_error *err) {
+    const struct cairn_torch *file = context;
+    struct cairn_torch_tensor tensor;
+    uint64_t offset = 0;
+    FUZZ_HOLDS(cairn_utf8_valid(cairn_view_of(path)) && ref < file->values.count);
+    if (kind != CAIRN_TORCH_LEAF_TENSOR) return CAIRN_OK;
+    CAIRN_TRY(cairn_torch_tensor(file, ref, &tensor, err));
+    CAIRN_TRY(cairn_torch_storage_at(file, &tensor, &offset, err));
+    FUZZ_HOLDS(offset <= file->input->size_bytes &&
+               tensor.storage_bytes <= file->input->size_bytes - offset);
+    FUZZ_HOLDS(tensor.offset_bytes <= tensor.storage_bytes);
+    FUZZ_HOLDS(!tensor.contiguous ||
+               tensor.size_bytes <= tensor.storage_bytes - tensor.offset_bytes);
+    return CAIRN_OK;
+}
+
+void cairn_fuzz_torch(struct cairn_view input) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(torch) file = {0};
+    struct cairn_input bytes = cairn_input_of_view(&input);
+    enum cairn_code code = cairn_torch_open(&bytes, &file, &err);
+    if (!code) code = cairn_torch_walk(&file, look_at_leaf, &file, &err);
+    FUZZ_SAYS_WHY(code, err);
 }
 
 void cairn_fuzz_safetensors(struct cairn_view input) {

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranges of a file, of memory or of what a caller has; the bounds are checked here once. */
+#include "formats/input.h"
+
+#include <inttypes.h>
+
+#include "common/file.h"
+
+enum cairn_code cairn_input_read(const struct cairn_input *input, uint64_t offset, void *into,
+                                 size_t size, struct cairn_error *err) {
+    if (offset > input->size_bytes || size > input->size_bytes - offset)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%zu bytes from byte %" PRIu64 " do not lie in a file of %" PRIu64
+                          " bytes: it is cut short, or what points there is wrong",
+                          size, offset, input->size_bytes);
+    return size ? input->read(input->context, offset, into, size, err) : CAIRN_OK;
+}
+
+static enum cairn_code read_view(void *context, uint64_t offset, void *into, size_t size,
+                                 struct cairn_error *err) {
+    const struct cairn_view *view = context;
+    (void)err;
+    memcpy(into, (const char *)view->data + offset, size);
+    return CAIRN_OK;
+}
+
+struct cairn_input cairn_input_of_view(struct cairn_view *view) {
+    return (struct cairn_input){.size_bytes = view->size, .context = view, .read = read_view};
+}
+
+static enum cairn_code read_file(void *context, uint64_t offset, void *into, size_t size,
+                                 struct cairn_error *err) {
+    return cairn_file_read_at(context, into, size, offset, err);
+}
+
+enum cairn_code cairn_input_of_file(struct cairn_file *file, struct cairn_input *ret,
+                                    struct cairn_error *err) {
+    *ret = (struct cairn_input){.context = file, .read = read_file};
+    return cairn_file_size(file, &ret->size_bytes, err);
+}

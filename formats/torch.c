@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A torch file opened, and its tensors described: every number is checked against the file. */
+#include "formats/torch.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/encode.h"
+#include "formats/torch_legacy.h"
+
+#define PICKLE_ENTRY "/data.pkl"
+#define FIRST_BYTES 16
+#define WRAPPERS_MAX 8 /* a parameter of a parameter of a tensor */
+
+static bool is_text(struct cairn_view view, const char *text) {
+    return view.size == strlen(text) && memcmp(view.data, text, view.size) == 0;
+}
+
+/* ---- opening ---- */
+
+bool cairn_torch_begins(struct cairn_view first) {
+    return cairn_zip_begins(first) || cairn_torch_legacy_begins(first);
+}
+
+/* The folder that all entries lie in: the one of data.pkl. */
+static enum cairn_code find_stem(struct cairn_torch *file, struct cairn_error *err) {
+    size_t tail = strlen(PICKLE_ENTRY);
+    for (size_t i = 0; i < file->zip.count; i++) {
+        struct cairn_view name = file->zip.entries[i].name;
+        const char *slash = memchr(name.data, '/', name.size);
+        if (!slash || name.size - (size_t)(slash - (const char *)name.data) != tail ||
+            memcmp(slash, PICKLE_ENTRY, tail) != 0)
+            continue;
+        size_t stem = name.size - tail;
+        memcpy(file->stem, name.data, stem);
+        file->stem[stem] = '\0';
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_INVALID,
+                      "a zip archive without NAME/data.pkl: torch.save did not write it");
+}
+
+static const struct cairn_zip_entry *find_entry(const struct cairn_torch *file, const char *folder,
+                                                struct cairn_view key) {
+    CAIRN_AUTO(buf) name = {0};
+    if (cairn_buf_printf(&name, NULL, "%s/%s", file->stem, folder) != CAIRN_OK ||
+        cairn_buf_append(&name, key.data, key.size, NULL) != CAIRN_OK)
+        return NULL;
+    return cairn_zip_find(&file->zip, cairn_buf_view(&name));
+}
+
+static enum cairn_code check_byte_order(struct cairn_torch *file, struct cairn_error *err) {
+    const struct cairn_zip_entry *entry = find_entry(file, "", CAIRN_VIEW("byteorder"));
+    CAIRN_AUTO(buf) order = {.limit = 64};
+    if (!entry) return CAIRN_OK;
+    CAIRN_TRY(cairn_zip_load(file->input, entry, &order, err));
+    if (is_text(cairn_buf_view(&order), "little")) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED, "its byte order is not little-endian");
+}
+
+static enum cairn_code open_zip(struct cairn_torch *file, struct cairn_error *err) {
+    CAIRN_TRY(cairn_zip_open(file->input, &file->zip, err));
+    CAIRN_TRY(find_stem(file, err));
+    CAIRN_TRY(check_byte_order(file, err));
+    if (find_entry(file, "", CAIRN_VIEW("constants.pkl")))
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "a TorchScript program, not a file of torch.save");
+    const struct cairn_zip_entry *entry = find_entry(file, "", CAIRN_VIEW("data.pkl"));
+    if (!entry) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the name of an entry");
+    file->pickled.limit = CAIRN_PICKLE_BYTES_MAX + 1;
+    CAIRN_TRY(cairn_zip_load(file->input, entry, &file->pickled, err));
+    return cairn_pickle_read(cairn_buf_view(&file->pickled), cairn_torch_allowed, &file->values,
+                             err);
+}
+
+enum cairn_code cairn_torch_open(const struct cairn_input *input, struct cairn_torch *ret,
+                                 struct cairn_error *err) {
+    char first[FIRST_BYTES];
+    struct cairn_view begin = {first, sizeof first};
+    *ret = (struct cairn_torch){.input = input};
+    CAIRN_TRY(cairn_input_read(input, 0, first, sizeof first, err));
+    enum cairn_code code;
+    if (cairn_zip_begins(begin))
+        code = open_zip(ret, err);
+    else if (cairn_torch_legacy_begins(begin))
+        code = cairn_torch_legacy_open(ret, err);
+    else
+        code = cairn_fail(err, CAIRN_INVALID, "neither form of torch.save begins like this");
+    if (code != CAIRN_OK) cairn_torch_release(ret);
+    return code;
+}
+
+void cairn_torch_release(struct cairn_torch *file) {
+    cairn_pickle_release(&file->values);
+    cairn_buf_release(&file->pickled);
+    cairn_zip_release(&file->zip);
+    free(file->storages);
+    *file = (struct cairn_torch){0};
+}
+
+/* ---- storages ---- */
+
+static const struct cairn_pickle_value *item(const struct cairn_pickle *values,
+                                             const struct cairn_pickle_value *of, uint32_t index) {
+    bool has =
+        (of->kind == CAIRN_PICKLE_TUPLE || of->kind == CAIRN_PICKLE_LIST) && index < of->count;
+    return cairn_pickle_at(values, has ? of->items[index] : 0);
+}
+
+static const struct cairn_torch_name *name_of(const struct cairn_pickle_value *value) {
+    return value->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(value->global) : NULL;
+}
+
+/* ("storage", class, key, location, elements[, view of another storage]) */
+enum cairn_code cairn_torch_storage_id(const struct cairn_pickle *values, cairn_pickle_ref ref,
+                                       struct cairn_torch_storage_id *ret,
+                                       struct cairn_error *err) {
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
+    const struct cairn_pickle_value *id = cairn_pickle_at(values, value->arguments);
+    const struct cairn_pickle_value *kind = item(values, id, 0), *key = item(values, id, 2);
+    const struct cairn_torch_name *type = name_of(item(values, id, 1));
+    const struct cairn_pickle_value *elements = item(values, id, 4);
+    if (value->kind != CAIRN_PICKLE_PERSISTENT || id->kind != CAIRN_PICKLE_TUPLE ||
+        kind->kind != CAIRN_PICKLE_TEXT || !is_text(kind->text, "storage") || !type ||
+        type->meaning != CAIRN_TORCH_STORAGE || key->kind != CAIRN_PICKLE_TEXT ||
+        key->text.size > 256 || elements->kind != CAIRN_PICKLE_INTEGER || elements->integer < 0)
+        return cairn_fail(err, CAIRN_INVALID, "a storage is not described as torch does it");
+    if (item(values, id, 5)->kind != CAIRN_PICKLE_NONE)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "storage %.*s is a view of another storage",
+                          (int)key->text.size, (const char *)key->text.data);
+    *ret = (struct cairn_torch_storage_id){
+        .key = key->text, .dtype = type->dtype, .elements = (uint64_t)elements->integer};
+    return CAIRN_OK;
+}
+
+/* How many bytes of a storage are in the file. */
+static enum cairn_code storage_bytes(const struct cairn_torch *file,
+                                     const struct cairn_torch_storage_id *id, uint64_t *ret,
+                                     struct cairn_error *err) {
+    unsigned bits = cairn_dtype_bits(id->dtype);
+    uint64_t width = bits ? bits / 8 : 1;
+    if (cairn_mul_overflows(id->elements, width, ret))
+        return cairn_fail(err, CAIRN_INVALID, "storage %.*s: its size cannot be represented",
+                          (int)id->key.size, (const char *)id->key.data);
+    if (file->legacy) {
+        const struct cairn_torch_legacy_storage *storage = cairn_torch_legacy_find(file, id->key);
+        if (storage && storage->placed) return CAIRN_OK;
+    } else {
+        const struct cairn_zip_entry *entry = find_entry(file, "data/", id->key);
+        if (entry && entry->size_bytes >= *ret) return CAIRN_OK;
+        if (entry)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "storage %.*s has %" PRIu64 " bytes where %" PRIu64
+                              " are described: the file is damaged",
+                              (int)id->key.size, (const char *)id->key.data, entry->size_bytes,
+                              *ret);
+    }
+    return cairn_fail(err, CAIRN_INVALID, "storage %.*s is not in the file", (int)id->key.size,
+                      (const char *)id->key.data);
+}
+
+enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
+                                       const struct cairn_torch_tensor *tensor,
+                                       uint64_t *ret_offset, struct cairn_error *err) {
+    if (file->legacy) {
+        *ret_offset = cairn_torch_legacy_find(file, tensor->storage)->offset_bytes;
+        return CAIRN_OK;
+    }
+    return cairn_zip_data_at(file->input, find_entry(file, "data/", tensor->storage), ret_offset,
+                             err);
+}
+
+/* ---- tensors ---- */
+
+struct call {
+    enum cairn_torch_meaning meaning;
+    const struct cairn_pickle_value *arguments;
+};
+
+/* What makes the value, once its wrappers are taken off; false: it is no tensor. */
+static bool find_call(const struct cairn_torch *file, cairn_pickle_ref ref, struct call *ret) {
+    const struct cairn_pickle *values = &file->values;
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
+    if (value->kind != CAIRN_PICKLE_OBJECT) return false;
+    const struct cairn_torch_name *name = name_of(cairn_pickle_at(values, value->callable));
+    const struct cairn_pickle_value *arguments = cairn_pickle_at(values, value->arguments);
+    for (int i = 0; name && i < WRAPPERS_MAX; i++) {
+        *ret = (struct call){name->meaning, arguments};
+        switch (name->meaning) {
+        case CAIRN_TORCH_TENSOR_V2:
+        case CAIRN_TORCH_TENSOR_V3:
+            return true;
+        case CAIRN_TORCH_FROM_TYPE:
+            name = name_of(item(values, arguments, 0));
+            arguments = item(values, arguments, 2);
+            break;
+        case CAIRN_TORCH_PARAMETER:
+            value = item(values, arguments, 0);
+            if (value->kind != CAIRN_PICKLE_OBJECT) return false;
+            name = name_of(cairn_pickle_at(values, value->callable));
+            arguments = cairn_pickle_at(values, value->arguments);
+            break;
+        default:
+            return false;
+        }
+    }
+    return false;
+}
+
+bool cairn_torch_is_tensor(const struct cairn_torch *file, cairn_pickle_ref ref) {
+    struct call call;
+    return find_call(file, ref, &call);
+}
+
+static const struct cairn_pickle_value *sequence(const struct cairn_pickle *values,
+                                                 const struct cairn_pickle_value *value) {
+    if (value->kind != CAIRN_PICKLE_OBJECT) return value;
+    return item(values, cairn_pickle_at(values, value->arguments), 0); /* torch.Size((2, 3)) */
+}
+
+static enum cairn_code read_numbers(const struct cairn_pickle *values,
+                                    const struct cairn_pickle_value *list,
+                                    uint64_t ret[CAIRN_DIMENSIONS_MAX], unsigned *ret_count,
+                                    struct cairn_error *err) {
+    list = sequence(values, list);
+    if (list->kind != CAIRN_PICKLE_TUPLE && list->kind != CAIRN_PICKLE_LIST)
+        return cairn_fail(err, CAIRN_INVALID, "shape or strides are no tuple");
+    if (list->count > CAIRN_DIMENSIONS_MAX)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "%u dimensions, at most %d are supported",
+                          list->count, CAIRN_DIMENSIONS_MAX);
+    for (uint32_t d = 0; d < list->count; d++) {
+        const struct cairn_pickle_value *number = item(values, list, d);
+        if (number->kind != CAIRN_PICKLE_INTEGER || number->integer < 0)
+            return cairn_fail(err, CAIRN_INVALID, "shape or strides hold what is no size");
+        ret[d] = (uint64_t)number->integer;
+    }
+    *ret_count = list->count;
+    return CAIRN_OK;
+}
+
+/* Bytes from the first element to behind the last one; false on overflow. */
+static bool extent_of(const struct cairn_torch_tensor *tensor, uint64_t width, uint64_t *ret) {
+    uint64_t last = 0, step;
+    *ret = 0;
+    if (tensor->elements == 0) return true;
+    for (unsigned d = 0; d < tensor->dimension_count; d++)
+        if (cairn_mul_overflows(tensor->shape[d] - 1, tensor->stride[d], &step) ||
+            cairn_add_overflows(last, step, &last))
+            return false;
+    return !cairn_add_overflows(last, (uint64_t)1, &last) && !cairn_mul_overflows(last, width, ret);
+}
+
+static bool is_contiguous(const struct cairn_torch_tensor *tensor) {
+    uint64_t expected = 1;
+    for (unsigned d = tensor->dimension_count; d > 0 && tensor->elements; d--) {
+        if (tensor->shape[d - 1] == 1) continue;
+        if (tensor->stride[d - 1] != expected) return false;
+        expected *= tensor->shape[d - 1];
+    }
+    return true;
+}
+
+static enum cairn_code check_place(struct cairn_torch_tensor *tensor, uint64_t offset_elements,
+                                   struct cairn_error *err) {
+    uint64_t width = cairn_dtype_bits(tensor->dtype) / 8, extent, end;
+    if (!cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &tensor->elements,
+                           &tensor->size_bytes))
+        return cairn_fail(err, CAIRN_INVALID, "its size cannot be represented");
+    if (cairn_mul_overflows(offset_elements, width, &tensor->offset_bytes) ||
+        !extent_of(tensor, width, &extent) ||
+        cairn_add_overflows(tensor->offset_bytes, extent, &end) || end > tensor->storage_bytes)
+        return cairn_fail(
+            err, CAIRN_INVALID, "its elements leave storage %.*s of %" PRIu64 " bytes",
+            (int)tensor->storage.size, (const char *)tensor->storage.data, tensor->storage_bytes);
+    tensor->contiguous = is_contiguous(tensor);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                   struct cairn_torch_tensor *ret, struct cairn_error *err) {
+    const struct cairn_pickle *values = &file->values;
+    struct cairn_torch_storage_id id;
+    struct call call;
+    unsigned strides = 0;
+    *ret = (struct cairn_torch_tensor){0};
+    if (!find_call(file, ref, &call)) return cairn_fail(err, CAIRN_INVALID, "not a tensor");
+    const struct cairn_pickle_value *storage = item(values, call.arguments, 0);
+    const struct cairn_pickle_value *offset = item(values, call.arguments, 1);
+    CAIRN_TRY(
+        cairn_torch_storage_id(values, (cairn_pickle_ref)(storage - values->values), &id, err));
+    CAIRN_TRY(storage_bytes(file, &id, &ret->storage_bytes, err));
+    ret->storage = id.key;
+    ret->dtype = id.dtype;
+    if (call.meaning == CAIRN_TORCH_TENSOR_V3) {
+        const struct cairn_torch_name *dtype = name_of(item(values, call.arguments, 6));
+        ret->dtype = dtype && dtype->meaning == CAIRN_TORCH_DTYPE ? dtype->dtype : 0;
+    }
+    if (ret->dtype == CAIRN_DTYPE_NONE)
+        return cairn_fail(err, CAIRN_INVALID, "a tensor without an element type");
+    CAIRN_TRY(read_numbers(values, item(values, call.arguments, 2), ret->shape,
+                           &ret->dimension_count, err));
+    CAIRN_TRY(read_numbers(values, item(values, call.arguments, 3), ret->stride, &strides, err));
+    if (strides != ret->dimension_count || offset->kind != CAIRN_PICKLE_INTEGER ||
+        offset->integer < 0)
+        return cairn_fail(err, CAIRN_INVALID, "%u dimensions with %u strides", ret->dimension_count,
+                          strides);
+    return check_place(ret, (uint64_t)offset->integer, err);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch: what torch.save wrote, without torch: its values, its tensors and where their bytes lie.
+ *
+ * Why:     model and optimizer states come as such files, and a reader should need neither Python
+ *          nor the memory for the tensors.
+ * Promise: 1   read are the directory, the pickles, and for each storage whose place is asked for
+ *              its header; no byte of a tensor.
+ *          2   both forms are taken: the zip, and what torch wrote before 1.6.
+ *          3   a tensor that is returned lies inside its storage with every element, whatever its
+ *              strides and offset; its storage lies inside the file.
+ *          4   names of Python that torch_names.c does not list are refused, by name.
+ * Limits:  8 dimensions; pickles as formats/pickle.h. Big-endian files, and the tar form of before
+ *          torch 0.1.10, are CAIRN_UNSUPPORTED.
+ * Threads: immutable after open, but for reads through the input.
+ * Next:    formats/torch_tree.h walks the values; formats/torch_names.c.
+ */
+#pragma once
+
+#include "api/table.h"
+#include "formats/input.h"
+#include "formats/pickle.h"
+#include "formats/zip.h"
+
+enum cairn_torch_meaning {
+    CAIRN_TORCH_TENSOR_V2, /* makes a tensor: (storage, offset, size, stride, ...) */
+    CAIRN_TORCH_TENSOR_V3, /* the same, with (..., requires_grad, hooks, dtype, ...) behind */
+    CAIRN_TORCH_PARAMETER, /* (tensor, ...) */
+    CAIRN_TORCH_FROM_TYPE, /* (function, class, its arguments, state): a subclass of tensor */
+    CAIRN_TORCH_STORAGE,   /* class of a storage, by its dtype; NONE: bytes */
+    CAIRN_TORCH_DTYPE,     /* an element type */
+    CAIRN_TORCH_SEQUENCE,  /* (items): a list in disguise */
+    CAIRN_TORCH_MAP,       /* a dict in disguise */
+    CAIRN_TORCH_RECORD,    /* an instance whose state is a dict */
+    CAIRN_TORCH_ENCODED,   /* (text, "latin1"): bytes, as Python 3 writes them for Python 2 */
+    CAIRN_TORCH_OPAQUE,    /* known and harmless, shown by its name alone */
+};
+struct cairn_torch_name {
+    const char *module, *name;
+    enum cairn_torch_meaning meaning;
+    unsigned dtype; /* enum cairn_table_dtype */
+};
+/* By the number that a value of kind CAIRN_PICKLE_GLOBAL has. */
+const struct cairn_torch_name *cairn_torch_name_at(uint32_t global);
+
+struct cairn_torch {
+    const struct cairn_input *input; /* borrowed */
+    bool legacy;
+    struct cairn_zip zip; /* zip form */
+    char stem[1025];      /* its folder: "archive" of archive/data.pkl */
+    struct cairn_buf pickled;
+    struct cairn_pickle values;
+    struct cairn_torch_legacy_storage *storages; /* legacy form, by key */
+    size_t storage_count;
+};
+/* Whether a file that begins with these 16 bytes may be one. */
+bool cairn_torch_begins(struct cairn_view first);
+/* input must outlive the struct. */
+enum cairn_code cairn_torch_open(const struct cairn_input *input, struct cairn_torch *ret,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_torch_release(struct cairn_torch *file);
+
+struct cairn_torch_tensor {
+    struct cairn_view storage; /* its key; tensors of one key share memory */
+    uint64_t storage_bytes;
+    unsigned dtype; /* enum cairn_table_dtype */
+    unsigned dimension_count;
+    uint64_t shape[CAIRN_DIMENSIONS_MAX];
+    uint64_t stride[CAIRN_DIMENSIONS_MAX]; /* in elements */
+    uint64_t offset_bytes;                 /* in the storage */
+    uint64_t elements, size_bytes;         /* of the tensor, not of its storage */
+    bool contiguous;                       /* its bytes are one range, in row-major order */
+};
+/* Is this value a tensor, or a parameter that holds one? */
+bool cairn_torch_is_tensor(const struct cairn_torch *file, cairn_pickle_ref ref);
+enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                   struct cairn_torch_tensor *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Where in the file the storage of a tensor begins. */
+enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
+                                       const struct cairn_torch_tensor *tensor,
+                                       uint64_t *ret_offset,
+                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every name of Python that a torch file may ask for, and what it stands for here. What is no row
+ * is refused by its name; nothing is ever run. */
+#include "formats/torch_legacy.h"
+
+/* module, name, enum cairn_torch_meaning, enum cairn_table_dtype */
+#define NAME(module, name, meaning, dtype)                                                         \
+    { #module, #name, CAIRN_TORCH_##meaning, CAIRN_DTYPE_##dtype }
+
+static const struct cairn_torch_name names[] = {
+    NAME(torch._utils, _rebuild_tensor_v2, TENSOR_V2, NONE),
+    NAME(torch._utils, _rebuild_tensor, TENSOR_V2, NONE),
+    NAME(torch._utils, _rebuild_tensor_v3, TENSOR_V3, NONE),
+    NAME(torch._utils, _rebuild_parameter, PARAMETER, NONE),
+    NAME(torch._utils, _rebuild_parameter_with_state, PARAMETER, NONE),
+    NAME(torch._tensor, _rebuild_from_type_v2, FROM_TYPE, NONE),
+    NAME(torch._utils, _rebuild_sparse_tensor, OPAQUE, NONE),
+    NAME(torch._utils, _rebuild_sparse_csr_tensor, OPAQUE, NONE),
+    NAME(torch._utils, _rebuild_qtensor, OPAQUE, NONE),
+    NAME(torch._utils, _rebuild_meta_tensor_no_storage, OPAQUE, NONE),
+    NAME(torch._utils, _rebuild_wrapper_subclass, OPAQUE, NONE),
+    NAME(torch.serialization, _get_layout, OPAQUE, NONE),
+    NAME(torch, Tensor, OPAQUE, NONE),
+    NAME(torch.nn.parameter, Parameter, OPAQUE, NONE),
+    NAME(torch.nn.parameter, Buffer, OPAQUE, NONE),
+
+    NAME(torch, FloatStorage, STORAGE, F32),
+    NAME(torch, DoubleStorage, STORAGE, F64),
+    NAME(torch, HalfStorage, STORAGE, F16),
+    NAME(torch, BFloat16Storage, STORAGE, BF16),
+    NAME(torch, LongStorage, STORAGE, I64),
+    NAME(torch, IntStorage, STORAGE, I32),
+    NAME(torch, ShortStorage, STORAGE, I16),
+    NAME(torch, CharStorage, STORAGE, I8),
+    NAME(torch, ByteStorage, STORAGE, U8),
+    NAME(torch, BoolStorage, STORAGE, BOOL),
+    NAME(torch, ComplexFloatStorage, STORAGE, C64),
+    NAME(torch, UntypedStorage, STORAGE, NONE),
+    NAME(torch.storage, UntypedStorage, STORAGE, NONE),
+
+    NAME(torch, float32, DTYPE, F32),
+    NAME(torch, float64, DTYPE, F64),
+    NAME(torch, float16, DTYPE, F16),
+    NAME(torch, bfloat16, DTYPE, BF16),
+    NAME(torch, int64, DTYPE, I64),
+    NAME(torch, int32, DTYPE, I32),
+    NAME(torch, int16, DTYPE, I16),
+    NAME(torch, int8, DTYPE, I8),
+    NAME(torch, uint8, DTYPE, U8),
+    NAME(torch, uint16, DTYPE, U16),
+    NAME(torch, uint32, DTYPE, U32),
+    NAME(torch, uint64, DTYPE, U64),
+    NAME(torch, bool, DTYPE, BOOL),
+    NAME(torch, complex64, DTYPE, C64),
+    NAME(torch, float8_e5m2, DTYPE, F8_E5M2),
+    NAME(torch, float8_e4m3fn, DTYPE, F8_E4M3),
+    NAME(torch, float8_e8m0fnu, DTYPE, F8_E8M0),
+    NAME(torch, float8_e4m3fnuz, DTYPE, F8_E4M3FNUZ),
+    NAME(torch, float8_e5m2fnuz, DTYPE, F8_E5M2FNUZ),
+
+    NAME(torch, Size, SEQUENCE, NONE),
+    NAME(torch, device, OPAQUE, NONE),
+    NAME(builtins, set, SEQUENCE, NONE),
+    NAME(__builtin__, set, SEQUENCE, NONE),
+    NAME(builtins, frozenset, SEQUENCE, NONE),
+    NAME(__builtin__, frozenset, SEQUENCE, NONE),
+    NAME(builtins, list, SEQUENCE, NONE),
+    NAME(__builtin__, list, SEQUENCE, NONE),
+    NAME(builtins, tuple, SEQUENCE, NONE),
+    NAME(__builtin__, tuple, SEQUENCE, NONE),
+    NAME(collections, OrderedDict, MAP, NONE),
+    NAME(collections, defaultdict, MAP, NONE),
+    NAME(collections, Counter, MAP, NONE),
+    NAME(builtins, dict, MAP, NONE),
+    NAME(__builtin__, dict, MAP, NONE),
+    NAME(argparse, Namespace, RECORD, NONE),
+    NAME(types, SimpleNamespace, RECORD, NONE),
+    NAME(builtins, bytearray, ENCODED, NONE),
+    NAME(__builtin__, bytearray, ENCODED, NONE),
+    NAME(builtins, bytes, ENCODED, NONE),
+    NAME(__builtin__, bytes, ENCODED, NONE),
+    NAME(_codecs, encode, ENCODED, NONE),
+    NAME(builtins, complex, OPAQUE, NONE),
+    NAME(__builtin__, complex, OPAQUE, NONE),
+    NAME(builtins, slice, OPAQUE, NONE),
+    NAME(__builtin__, slice, OPAQUE, NONE),
+    NAME(datetime, datetime, OPAQUE, NONE),
+    NAME(datetime, timedelta, OPAQUE, NONE),
+    NAME(pathlib, PosixPath, OPAQUE, NONE),
+    NAME(pathlib, PurePosixPath, OPAQUE, NONE),
+    NAME(numpy, dtype, OPAQUE, NONE),
+    NAME(numpy, ndarray, OPAQUE, NONE),
+    NAME(numpy.core.multiarray, _reconstruct, OPAQUE, NONE),
+    NAME(numpy.core.multiarray, scalar, OPAQUE, NONE),
+    NAME(numpy._core.multiarray, _reconstruct, OPAQUE, NONE),
+    NAME(numpy._core.multiarray, scalar, OPAQUE, NONE),
+
+    NAME(deepspeed.runtime.fp16.loss_scaler, LossScaler, RECORD, NONE),
+    NAME(deepspeed.runtime.fp16.loss_scaler, DynamicLossScaler, RECORD, NONE),
+    NAME(deepspeed.runtime.zero.config, ZeroStageEnum, SEQUENCE, NONE),
+    NAME(deepspeed.utils.tensor_fragment, fragment_address, SEQUENCE, NONE),
+};
+
+const struct cairn_torch_name *cairn_torch_name_at(uint32_t global) {
+    return global < CAIRN_COUNT(names) ? &names[global] : NULL;
+}
+
+static bool is_text(struct cairn_view view, const char *text) {
+    return view.size == strlen(text) && memcmp(view.data, text, view.size) == 0;
+}
+
+bool cairn_torch_allowed(struct cairn_view module, struct cairn_view name, uint32_t *ret_global) {
+    for (uint32_t i = 0; i < CAIRN_COUNT(names); i++) {
+        if (!is_text(name, names[i].name) || !is_text(module, names[i].module)) continue;
+        *ret_global = i;
+        return true;
+    }
+    return false;
+}

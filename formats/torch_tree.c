@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One walk over the values of a torch file; maps and lists in disguise are seen as such. */
+#include "formats/torch_tree.h"
+
+#include <inttypes.h>
+
+#define DEPTH_MAX 64
+#define LEAVES_MAX 4000000
+#define PATH_BYTES_MAX 4096
+
+struct walk {
+    const struct cairn_torch *file;
+    cairn_torch_visit *visit;
+    void *context;
+    struct cairn_buf path;
+    unsigned depth;
+    uint64_t leaves;
+};
+
+/* What holds the items of a value, and whether they are pairs. */
+struct branch {
+    const struct cairn_pickle_value *items;
+    bool pairs;
+};
+
+static const struct cairn_pickle_value *value_at(const struct walk *walk, cairn_pickle_ref ref) {
+    return cairn_pickle_at(&walk->file->values, ref);
+}
+
+static bool is_sequence(const struct cairn_pickle_value *value) {
+    return value->kind == CAIRN_PICKLE_TUPLE || value->kind == CAIRN_PICKLE_LIST ||
+           value->kind == CAIRN_PICKLE_SET;
+}
+
+static bool find_branch_of_object(const struct walk *walk, const struct cairn_pickle_value *object,
+                                  struct branch *ret) {
+    const struct cairn_torch_name *name =
+        cairn_torch_name_at(value_at(walk, object->callable)->global);
+    const struct cairn_pickle_value *arguments = value_at(walk, object->arguments);
+    const struct cairn_pickle_value *state = value_at(walk, object->state);
+    if (!name) return false;
+    switch (name->meaning) {
+    case CAIRN_TORCH_MAP:
+        *ret = (struct branch){object, true};
+        return true;
+    case CAIRN_TORCH_RECORD:
+        *ret = (struct branch){state, true};
+        return state->kind == CAIRN_PICKLE_DICT;
+    case CAIRN_TORCH_SEQUENCE: {
+        const struct cairn_pickle_value *only =
+            arguments->count == 1 ? value_at(walk, arguments->items[0]) : arguments;
+        *ret = (struct branch){is_sequence(only) ? only : arguments, false};
+        return true;
+    }
+    default:
+        return false;
+    }
+}
+
+static bool find_branch(const struct walk *walk, const struct cairn_pickle_value *value,
+                        struct branch *ret) {
+    *ret = (struct branch){value, value->kind == CAIRN_PICKLE_DICT};
+    if (value->kind == CAIRN_PICKLE_OBJECT) return find_branch_of_object(walk, value, ret);
+    return ret->pairs || is_sequence(value);
+}
+
+static enum cairn_code append_key(struct walk *walk, const struct cairn_pickle_value *key,
+                                  uint32_t position, struct cairn_error *err) {
+    if (walk->path.size) CAIRN_TRY(cairn_buf_append(&walk->path, ".", 1, err));
+    if (key->kind == CAIRN_PICKLE_TEXT)
+        return cairn_buf_append(&walk->path, key->text.data, key->text.size, err);
+    if (key->kind == CAIRN_PICKLE_INTEGER)
+        return cairn_buf_printf(&walk->path, err, "%" PRId64, key->integer);
+    return cairn_buf_printf(&walk->path, err, "[%u]", position);
+}
+
+static enum cairn_code leaf(struct walk *walk, enum cairn_torch_kind kind, cairn_pickle_ref ref,
+                            struct cairn_error *err) {
+    if (++walk->leaves > LEAVES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d values: they hold each other",
+                          LEAVES_MAX);
+    return walk->visit(walk->context, walk->path.data ? walk->path.data : "", kind, ref, err);
+}
+
+static enum cairn_code step(struct walk *walk, cairn_pickle_ref ref, struct cairn_error *err);
+
+static enum cairn_code step_into(struct walk *walk, const struct branch *branch,
+                                 struct cairn_error *err) {
+    const struct cairn_pickle_value none = {.kind = CAIRN_PICKLE_NONE};
+    size_t before = walk->path.size;
+    unsigned width = branch->pairs ? 2 : 1;
+    for (uint32_t i = 0; i + width <= branch->items->count; i += width) {
+        const struct cairn_pickle_value position = {.kind = CAIRN_PICKLE_INTEGER,
+                                                    .integer = i / width};
+        const struct cairn_pickle_value *key =
+            branch->pairs ? value_at(walk, branch->items->items[i]) : &position;
+        if (key->kind == CAIRN_PICKLE_NONE) key = &none;
+        CAIRN_TRY(append_key(walk, key, i / width, err));
+        CAIRN_TRY(step(walk, branch->items->items[i + width - 1], err));
+        walk->path.size = before;
+        walk->path.data[before] = '\0';
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code step(struct walk *walk, cairn_pickle_ref ref, struct cairn_error *err) {
+    const struct cairn_pickle_value *value = value_at(walk, ref);
+    struct branch branch;
+    if (cairn_torch_is_tensor(walk->file, ref))
+        return leaf(walk, CAIRN_TORCH_LEAF_TENSOR, ref, err);
+    if (!find_branch(walk, value, &branch)) {
+        bool opaque = value->kind == CAIRN_PICKLE_OBJECT || value->kind == CAIRN_PICKLE_PERSISTENT;
+        return leaf(walk, opaque ? CAIRN_TORCH_LEAF_OPAQUE : CAIRN_TORCH_LEAF_PLAIN, ref, err);
+    }
+    if (branch.items->count == 0) return leaf(walk, CAIRN_TORCH_LEAF_EMPTY, ref, err);
+    if (walk->depth == DEPTH_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "%.60s...: more than %d levels deep, or values that hold themselves",
+                          walk->path.data, DEPTH_MAX);
+    walk->depth++;
+    CAIRN_TRY(step_into(walk, &branch, err));
+    walk->depth--;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_visit *visit,
+                                 void *context, struct cairn_error *err) {
+    struct walk walk = {
+        .file = file, .visit = visit, .context = context, .path.limit = PATH_BYTES_MAX};
+    enum cairn_code code = step(&walk, file->values.root, err);
+    cairn_buf_release(&walk.path);
+    return code;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_tree: the values of a torch file as a tree of maps, lists, tensors and plain values.
+ *
+ * Why:     a state dict is dicts in dicts in disguise (OrderedDict, Namespace, torch.Size); who
+ *          lists, imports or prints it should see one kind of each.
+ * Promise: 1   a walk visits every leaf once for each way that leads to it, in the file's order.
+ *          2   it ends: depth and steps are bounded, whatever the values hold (pickle.h#4).
+ * Limits:  64 levels, 4,000,000 leaves, paths of 4 KiB.
+ * Threads: as formats/torch.h.
+ * Next:    cli/verbs/inspect.c.
+ */
+#pragma once
+
+#include "formats/torch.h"
+
+enum cairn_torch_kind {
+    CAIRN_TORCH_LEAF_TENSOR,
+    CAIRN_TORCH_LEAF_PLAIN,  /* none, bool, number, text, bytes, dtype: look at the value */
+    CAIRN_TORCH_LEAF_EMPTY,  /* a map or a list without items */
+    CAIRN_TORCH_LEAF_OPAQUE, /* known by name only */
+};
+/* path: keys and positions from the root, joined by dots; "" is the root itself. */
+typedef enum cairn_code cairn_torch_visit(void *context, const char *path,
+                                          enum cairn_torch_kind kind, cairn_pickle_ref ref,
+                                          struct cairn_error *err);
+enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_visit *visit,
+                                 void *context, struct cairn_error *err) CAIRN_MUST_USE;

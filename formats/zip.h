@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zip: where the entries of a zip archive lie, as torch.save writes it.
+ *
+ * Why:     a torch file is a zip whose entries are stored as they are, so that a tensor's bytes are
+ *          a range of the file.
+ * Promise: 1   tail and directory are read, nothing else; an entry's own header is read when its
+ *              place is asked for, since the padding that aligns its bytes stands there alone.
+ *          2   entries in any order, zip64 or not, with sizes in the directory only, with a CRC or
+ *              none (0 is neither proof nor damage).
+ *          3   compressed or encrypted entries, several disks, two entries of one name, ranges that
+ *              leave the file: refused by name.
+ * Limits:  a directory of 256 MiB; names of 1,024 bytes.
+ * Threads: immutable after open.
+ * Next:    formats/torch.h.
+ */
+#pragma once
+
+#include "common/buf.h"
+#include "formats/input.h"
+
+struct cairn_zip_entry {
+    struct cairn_view name; /* in the directory */
+    uint64_t header_offset, size_bytes;
+    uint32_t crc32;
+};
+struct cairn_zip {
+    struct cairn_buf directory;
+    struct cairn_zip_entry *entries; /* by name */
+    size_t count;
+};
+/* Whether a file that begins with these bytes is one. */
+bool cairn_zip_begins(struct cairn_view first);
+enum cairn_code cairn_zip_open(const struct cairn_input *input, struct cairn_zip *ret,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_zip_release(struct cairn_zip *zip);
+/* NULL: no entry has that name. */
+const struct cairn_zip_entry *cairn_zip_find(const struct cairn_zip *zip, struct cairn_view name);
+/* Where in the file its bytes begin; they lie inside the file. */
+enum cairn_code cairn_zip_data_at(const struct cairn_input *input,
+                                  const struct cairn_zip_entry *entry, uint64_t *ret_offset,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* The whole entry; its CRC is compared where it has one. */
+enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cairn_zip_entry *entry,
+                               struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;

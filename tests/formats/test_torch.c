@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that torch wrote (tests/vectors/torch/make.py): names, shapes and every byte of each tensor
+ * as torch says; and the same files cut and changed everywhere. */
+#include <jansson.h>
+
+#include "common/file.h"
+#include "formats/torch_tree.h"
+#include "tests/harness.h"
+
+#define VECTORS CAIRN_SOURCE_DIR "/tests/vectors/torch/"
+
+static enum cairn_code load(const char *name, struct cairn_buf *ret, struct cairn_error *err) {
+    char path[512];
+    snprintf(path, sizeof path, VECTORS "%s", name);
+    return cairn_file_load(path, ret, err);
+}
+
+/* ---- what a file holds, as rows to be compared ---- */
+
+struct rows {
+    const struct cairn_torch *file;
+    const json_t *tensors, *values; /* expected; NULL: only looked at */
+    size_t tensor_count, value_count;
+};
+
+/* One element's bytes as hex, at its place by the strides. */
+static enum cairn_code hex_of(const struct cairn_torch *file,
+                              const struct cairn_torch_tensor *tensor, struct cairn_buf *ret,
+                              struct cairn_error *err) {
+    uint64_t storage = 0, index[CAIRN_DIMENSIONS_MAX] = {0};
+    unsigned width = cairn_dtype_bits(tensor->dtype) / 8;
+    CAIRN_TRY(cairn_torch_storage_at(file, tensor, &storage, err));
+    for (uint64_t i = 0; i < tensor->elements; i++) {
+        uint8_t element[8];
+        uint64_t at = 0;
+        for (unsigned d = 0; d < tensor->dimension_count; d++) at += index[d] * tensor->stride[d];
+        CAIRN_TRY(cairn_input_read(file->input, storage + tensor->offset_bytes + at * width,
+                                   element, width, err));
+        for (unsigned b = 0; b < width; b++)
+            CAIRN_TRY(cairn_buf_printf(ret, err, "%02x", element[b]));
+        for (unsigned d = tensor->dimension_count; d-- > 0 && ++index[d] == tensor->shape[d];)
+            index[d] = 0;
+    }
+    return cairn_buf_append(ret, "", 0, err);
+}
+
+static enum cairn_code see_tensor(struct rows *rows, const char *path, cairn_pickle_ref ref,
+                                  struct cairn_error *err) {
+    struct cairn_torch_tensor tensor;
+    CAIRN_AUTO(buf) hex = {.limit = CAIRN_MIB};
+    CAIRN_TRY(cairn_torch_tensor(rows->file, ref, &tensor, err));
+    if (tensor.elements > 4096) return CAIRN_OK; /* a changed stride of 0 makes much of little */
+    CAIRN_TRY(hex_of(rows->file, &tensor, &hex, err));
+    if (!rows->tensors) return CAIRN_OK;
+    const json_t *row = json_array_get(rows->tensors, rows->tensor_count++);
+    const json_t *shape = json_object_get(row, "shape");
+    EXPECT_EQ_TEXT(path, json_string_value(json_object_get(row, "name")));
+    EXPECT_EQ_TEXT(cairn_dtype_text(tensor.dtype),
+                   json_string_value(json_object_get(row, "dtype")));
+    EXPECT_EQ_TEXT(hex.data ? hex.data : "", json_string_value(json_object_get(row, "hex")));
+    EXPECT_EQ_U64(tensor.dimension_count, json_array_size(shape));
+    for (unsigned d = 0; d < tensor.dimension_count; d++)
+        EXPECT_EQ_U64(tensor.shape[d], json_integer_value(json_array_get(shape, d)));
+    return CAIRN_OK;
+}
+
+static enum cairn_code see(void *context, const char *path, enum cairn_torch_kind kind,
+                           cairn_pickle_ref ref, struct cairn_error *err) {
+    struct rows *rows = context;
+    if (kind == CAIRN_TORCH_LEAF_TENSOR) return see_tensor(rows, path, ref, err);
+    if (!rows->values) return CAIRN_OK;
+    const json_t *row = json_array_get(rows->values, rows->value_count++);
+    EXPECT_EQ_TEXT(path, json_string_value(json_object_get(row, "name")));
+    return CAIRN_OK;
+}
+
+static enum cairn_code look(struct cairn_view bytes, struct rows *rows, struct cairn_error *err) {
+    struct cairn_input input = cairn_input_of_view(&bytes);
+    CAIRN_AUTO(torch) file = {0};
+    CAIRN_TRY(cairn_torch_open(&input, &file, err));
+    rows->file = &file;
+    return cairn_torch_walk(&file, see, rows, err);
+}
+
+TEST(every_tensor_that_torch_wrote_is_found_with_its_bytes) {
+    struct cairn_error err = {0};
+    json_error_t where;
+    json_t *expected = json_load_file(VECTORS "expected.json", 0, &where);
+    const char *name;
+    json_t *content;
+    REQUIRE(expected != NULL);
+    EXPECT_EQ_U64(json_object_size(json_object_get(expected, "files")), 8);
+    json_object_foreach(json_object_get(expected, "files"), name, content) {
+        CAIRN_AUTO(buf) bytes = {0};
+        struct rows rows = {.tensors = json_object_get(content, "tensors"),
+                            .values = json_object_get(content, "values")};
+        enum cairn_code code = load(name, &bytes, &err);
+        if (code == CAIRN_OK) code = look(cairn_buf_view(&bytes), &rows, &err);
+        cairn_test_check(code == CAIRN_OK, __FILE__, __LINE__, "%s: %s", name, err.message);
+        EXPECT_EQ_U64(rows.tensor_count, json_array_size(rows.tensors));
+        EXPECT_EQ_U64(rows.value_count, json_array_size(rows.values));
+    }
+    json_decref(expected);
+}
+
+static const char *const small[] = {"protocol2.pt", "protocol5.pt", "legacy.pt", "without_crc.pt"};
+
+TEST(a_file_that_is_cut_anywhere_is_refused) {
+    for (size_t f = 0; f < CAIRN_COUNT(small); f++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(buf) bytes = {0};
+        REQUIRE_OK(load(small[f], &bytes, &err));
+        for (size_t size = 0; size < bytes.size; size++) {
+            struct rows rows = {0};
+            /* A copy of that size, so that a byte behind it is not there to be read. */
+            CAIRN_AUTO_HEAP char *cut = malloc(size + 1);
+            REQUIRE(cut != NULL);
+            memcpy(cut, bytes.data, size);
+            enum cairn_code code = look((struct cairn_view){cut, size}, &rows, &err);
+            if (!cairn_test_check(code == CAIRN_INVALID && err.message[0], __FILE__, __LINE__,
+                                  "%s cut at %zu: %s %s", small[f], size,
+                                  cairn_code_info(code)->name, err.message))
+                return;
+        }
+    }
+}
+
+/* What a changed byte means nobody can say; it ends, inside the file, and a refusal says why. */
+TEST(a_file_with_any_byte_changed_ends_with_an_answer) {
+    for (size_t f = 0; f < CAIRN_COUNT(small); f++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(buf) bytes = {0};
+        size_t refused = 0;
+        REQUIRE_OK(load(small[f], &bytes, &err));
+        for (size_t at = 0; at < bytes.size; at++) {
+            static const uint8_t changes[] = {0x01, 0x80, 0xff};
+            for (size_t c = 0; c < CAIRN_COUNT(changes); c++) {
+                struct rows rows = {0};
+                bytes.data[at] = (char)(bytes.data[at] ^ changes[c]);
+                enum cairn_code code = look(cairn_buf_view(&bytes), &rows, &err);
+                bytes.data[at] = (char)(bytes.data[at] ^ changes[c]);
+                refused += code != CAIRN_OK;
+                EXPECT(code == CAIRN_OK || err.message[0]);
+            }
+        }
+        EXPECT(refused > bytes.size / 8);
+    }
+}
+
+TEST(a_changed_pickle_is_damage_where_the_zip_has_its_crc) {
+    struct cairn_error err = {0};
+    struct rows rows = {0};
+    CAIRN_AUTO(buf) bytes = {0};
+    REQUIRE_OK(load("protocol2.pt", &bytes, &err));
+    char *weight = memmem(bytes.data, bytes.size, "weight", 6);
+    REQUIRE(weight != NULL);
+    weight[0] = 'W';
+    EXPECT_CODE(look(cairn_buf_view(&bytes), &rows, &err), CAIRN_CORRUPT);
+    EXPECT(strstr(err.message, "data.pkl") != NULL);
+}
+
+TEST(a_file_that_asks_for_a_command_is_refused_with_its_name) {
+    struct cairn_error err = {0};
+    struct rows rows = {0};
+    CAIRN_AUTO(buf) bytes = {0};
+    REQUIRE_OK(load("command.pt", &bytes, &err));
+    EXPECT_CODE(look(cairn_buf_view(&bytes), &rows, &err), CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "posix.system") != NULL);
+}
+
+/* ---- tensors that lie about their storage: in the legacy form, which has no CRC ---- */
+
+static enum cairn_code look_with(const char *from, const char *to, size_t size,
+                                 struct cairn_error *err) {
+    struct rows rows = {0};
+    CAIRN_AUTO(buf) bytes = {0};
+    CAIRN_TRY(load("legacy.pt", &bytes, err));
+    char *at = memmem(bytes.data, bytes.size, from, size);
+    if (!at) return cairn_fail(err, CAIRN_INTERNAL, "the file has other bytes now");
+    memcpy(at, to, size);
+    return look(cairn_buf_view(&bytes), &rows, err);
+}
+
+TEST(a_tensor_that_leaves_its_storage_is_refused) {
+    struct cairn_error err = {0};
+    /* shape (2, 3), strides (3, 1) of 6 elements */
+    EXPECT_CODE(look_with("K\x02K\x03\x86", "K\x02K\x03\x86", 5, &err), CAIRN_OK);
+    EXPECT_CODE(look_with("K\x02K\x03\x86", "K\x03K\x03\x86", 5, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "leave") != NULL);
+    EXPECT_CODE(look_with("K\x03K\x01\x86", "K\x04K\x01\x86", 5, &err), CAIRN_INVALID);
+    EXPECT_CODE(look_with("K\x03K\x01\x86", "K\x02K\x01\x86", 5, &err), CAIRN_OK);
+}
+
+/* ---- values that hold each other ---- */
+
+/* A legacy file whose object is this pickle, without tensors. */
+static enum cairn_code look_at_object(const char *object, size_t size, struct cairn_error *err) {
+    struct rows rows = {0};
+    CAIRN_AUTO(buf) bytes = {0};
+    CAIRN_AUTO(buf) whole = {0};
+    CAIRN_TRY(load("legacy.pt", &bytes, err));
+    /* magic, protocol and machine: up to the third STOP */
+    size_t at = 0;
+    for (int stops = 0; stops < 3; at++) stops += bytes.data[at] == '.';
+    CAIRN_TRY(cairn_buf_append(&whole, bytes.data, at, err));
+    CAIRN_TRY(cairn_buf_append(&whole, object, size, err));
+    CAIRN_TRY(cairn_buf_append(&whole, "\x80\x02].", 4, err));
+    return look(cairn_buf_view(&whole), &rows, err);
+}
+
+TEST(values_that_hold_themselves_or_each_other_end) {
+    struct cairn_error err = {0};
+    static const char itself[] = "]q\x01h\x01"
+                                 "a.";
+    EXPECT_CODE(look_at_object(itself, sizeof itself - 1, &err), CAIRN_TOO_LARGE);
+    /* each list holds the one before twice: 2^40 leaves in 250 bytes */
+    CAIRN_AUTO(buf) doubling = {0};
+    REQUIRE_OK(cairn_buf_append(&doubling, "N", 1, &err));
+    for (int i = 0; i < 40; i++) REQUIRE_OK(cairn_buf_append(&doubling, "2\x86", 2, &err));
+    REQUIRE_OK(cairn_buf_append(&doubling, ".", 1, &err));
+    EXPECT_CODE(look_at_object(doubling.data, doubling.size, &err), CAIRN_TOO_LARGE);
+    EXPECT_CODE(look_at_object("}K\x07K\x01s.", 7, &err), CAIRN_OK);
+}
