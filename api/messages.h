@@ -19,6 +19,7 @@
 #pragma once
 
 #include "api/grant.h"
+#include "api/meta.h"
 #include "api/table.h"
 #include "common/json.h"
 

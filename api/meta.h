@@ -17,6 +17,7 @@
 #define CAIRN_META_BYTES_MAX (64 * CAIRN_KIB)
 /* Frames, journal, bodies and manifest put up to four levels around it, of the 16 they may have. */
 #define CAIRN_META_DEPTH_MAX 12
+#define CAIRN_NOTE_BYTES_MAX 4096 /* of what somebody writes beside a run or a version */
 
 /* what names it in messages ("meta", "/begins/3/labels"). json NULL is an empty object. of_texts:
  * every value must be a text. *ret_canonical (may be NULL) gets the canonical bytes. */

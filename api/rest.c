@@ -36,6 +36,7 @@ struct cairn_rest {
     const char *name;    /* of the server that was called last, for messages */
     char *authorization; /* the whole header line, or NULL */
     char *grant;         /* the whole header line, or NULL */
+    char *if_match;      /* likewise */
     uint32_t timeout_ms;
     json_t *problem;
 };
@@ -102,6 +103,7 @@ void cairn_rest_free(struct cairn_rest *rest) {
     json_decref(rest->problem);
     free_secret(&rest->authorization);
     free_secret(&rest->grant);
+    free_secret(&rest->if_match);
     cairn_servers_release(&rest->servers);
     free(rest);
 }
@@ -112,6 +114,15 @@ enum cairn_code cairn_rest_set_grant(struct cairn_rest *rest, const char *grant,
     CAIRN_TRY(make_secret_line("X-Cairn-Grant: ", grant, &line, err));
     free_secret(&rest->grant);
     rest->grant = line;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_rest_set_if_match(struct cairn_rest *rest, const char *tags,
+                                        struct cairn_error *err) {
+    char *line = NULL;
+    CAIRN_TRY(make_secret_line("If-Match: ", tags, &line, err));
+    free_secret(&rest->if_match);
+    rest->if_match = line;
     return CAIRN_OK;
 }
 
@@ -309,6 +320,7 @@ static enum cairn_code run(struct cairn_rest *rest, struct call *call, const cha
     struct cairn_http_request *request = &call->request;
     add_header(call, rest->authorization);
     add_header(call, rest->grant);
+    add_header(call, rest->if_match);
     request->headers = call->headers;
     request->reply_buf = &call->reply;
     request->stall_ms = request->total_ms;

@@ -49,6 +49,9 @@ CAIRN_DEFINE_AUTO_PTR(rest);
 /* The grant that goes as X-Cairn-Grant with every later call; NULL: none. Copied, wiped on free. */
 enum cairn_code cairn_rest_set_grant(struct cairn_rest *rest, const char *grant,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* If-Match of every later call, as "*" or a tag with its quotes; NULL: none. Copied. */
+enum cairn_code cairn_rest_set_if_match(struct cairn_rest *rest, const char *tags,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* path begins with "/", already percent-encoded. body may be NULL. *ret_reply may be NULL when the
  * answer has no body; ret_reply itself may be NULL. timeout_ms 0 = the default. */
 enum cairn_code cairn_rest_call(struct cairn_rest *rest, const char *method, const char *path,

@@ -59,6 +59,9 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"format", json_string(manifest->format_tag ? manifest->format_tag : "")},
         {"labels", parsed(manifest->labels_json)},
         {"meta", parsed(manifest->meta_json)},
+        {"metrics", json_object()}, /* these three are in the server's catalog alone */
+        {"note", json_null()},
+        {"pinned", json_false()},
         {"bytes", json_integer((json_int_t)(damaged ? item->bytes : manifest->total_bytes))},
         {"shards", json_integer((json_int_t)manifest->shard_count)},
         {"shards_registered", json_integer((json_int_t)manifest->shard_count)},
@@ -238,10 +241,10 @@ static enum cairn_code add_run(struct cairn_store_worker *worker, const struct c
             latest = json_pack("{s:I, s:s}", "step", (json_int_t)found[i].place.step, "version",
                                found[i].place.id.text);
     }
-    json_t *item = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o?, s:n, s:n, s:n}", "project",
+    json_t *item = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o?, s:n, s:n, s:n, s:n}", "project",
                              name->project, "run", name->run, "attempt", (json_int_t)attempt,
                              "committed", (json_int_t)count, "bytes", (json_int_t)bytes, "latest",
-                             latest, "labels", "created_at", "nodes_heard_ms_ago");
+                             latest, "labels", "note", "created_at", "nodes_heard_ms_ago");
     return json_array_append_new(items, item) ? no_memory(err) : CAIRN_OK;
 }
 

@@ -9,7 +9,8 @@
 
 void cairn_srv_run_release(struct cairn_srv_run *run) {
     free(run->labels);
-    run->labels = NULL;
+    free(run->note);
+    run->labels = run->note = NULL;
 }
 
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
@@ -29,7 +30,11 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
                                 .unmarked = cairn_srv_rows_i64(&rows, 6) != 0};
     (void)cairn_text_copy(run.nonce, sizeof(run.nonce), cairn_srv_rows_text(&rows, 2));
     run.labels = strdup(cairn_srv_rows_text(&rows, 4));
-    if (!run.labels) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a run");
+    run.note = strdup(cairn_srv_rows_text(&rows, 7));
+    if (!run.labels || !run.note) {
+        cairn_srv_run_release(&run);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a run");
+    }
     *ret = run;
     return CAIRN_OK;
 }
@@ -86,7 +91,7 @@ enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_gran
                           "at attempt %" PRIu64,
                           grant->attempt, run.name.project, run.name.run, run.attempt);
     *ret = run;
-    run.labels = NULL;
+    run = (struct cairn_srv_run){0};
     return CAIRN_OK;
 }
 
@@ -112,6 +117,12 @@ enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id
 enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
                                          const char *labels, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_labels), SQL_I(run_id), SQL_T(labels));
+}
+
+enum cairn_code cairn_srv_run_annotate(struct cairn_srv_tx *tx, int64_t run_id, const char *labels,
+                                       const char *note, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_annotate), SQL_I(run_id), SQL_T(labels),
+                             SQL_T(note));
 }
 
 enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,

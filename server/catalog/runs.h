@@ -22,6 +22,7 @@ struct cairn_srv_run {
     char nonce[CAIRN_NONCE_TEXT_BYTES];
     int64_t created_ms;
     char *labels;  /* owned: JSON */
+    char *note;    /* owned: "" for none */
     bool unmarked; /* its trash may be from before there were marks in the store */
     bool removed;  /* nobody is shown it until somebody makes it again or writes into it */
 };
@@ -59,6 +60,8 @@ enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id
 enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
                                          const char *labels,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_run_annotate(struct cairn_srv_tx *tx, int64_t run_id, const char *labels,
+                                       const char *note, struct cairn_error *err) CAIRN_MUST_USE;
 /* Its committed versions: how many, and their bytes. */
 enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
                                      uint64_t *ret_versions, uint64_t *ret_bytes,

@@ -13,7 +13,9 @@ void cairn_srv_version_release(struct cairn_srv_version *version) {
     free(version->labels);
     free(version->meta);
     free(version->warnings);
-    version->labels = version->meta = version->warnings = NULL;
+    free(version->metrics);
+    free(version->note);
+    version->labels = version->meta = version->warnings = version->metrics = version->note = NULL;
 }
 
 static bool read_digest(const struct cairn_srv_rows *rows, int column, uint8_t ret[32]) {
@@ -48,6 +50,7 @@ static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_ver
     ret->gone_tick = cairn_srv_rows_u64(rows, 29);
     ret->sweeps = cairn_srv_rows_u64(rows, 30);
     ret->http_status = (int)cairn_srv_rows_i64(rows, 31);
+    ret->pinned = cairn_srv_rows_i64(rows, 35) != 0;
 }
 
 enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
@@ -74,7 +77,10 @@ enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
     version.labels = strdup(cairn_srv_rows_text(rows, 16));
     version.meta = strdup(cairn_srv_rows_text(rows, 17));
     version.warnings = strdup(cairn_srv_rows_text(rows, 25));
-    if (!version.labels || !version.meta || !version.warnings) {
+    version.metrics = strdup(cairn_srv_rows_text(rows, 33));
+    version.note = strdup(cairn_srv_rows_text(rows, 34));
+    if (!version.labels || !version.meta || !version.warnings || !version.metrics ||
+        !version.note) {
         cairn_srv_version_release(&version);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
     }
@@ -213,6 +219,17 @@ enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *
                                            struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_meta), SQL_T(id), SQL_T(labels),
                              SQL_T(meta));
+}
+
+enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_version *version,
+                                           const struct cairn_srv_annotations *said,
+                                           struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED ||
+                 !strcmp(version->labels, said->labels)); /* Q22 */
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_annotate), SQL_T(version->id.text),
+                             SQL_T(said->labels), SQL_T(said->metrics), SQL_T(said->note),
+                             SQL_I(said->pinned));
 }
 
 enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,

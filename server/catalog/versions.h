@@ -44,6 +44,9 @@ struct cairn_srv_version {
     bool skip;
     char format[CAIRN_NAME_BYTES_MAX + 1];
     char *labels, *meta, *warnings; /* owned: JSON */
+    char *metrics;                  /* owned: JSON, numbers by name */
+    char *note;                     /* owned: "" for none */
+    bool pinned;
     uint64_t bytes, shards;
     bool has_layout, has_writer, has_manifest;
     uint8_t layout[32];
@@ -152,6 +155,16 @@ enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int
 enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
                                                   const struct cairn_srv_version *version,
                                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* What people say of a version; the manifest of an open one is made of its labels, so those are of
+ * a committed one only. */
+struct cairn_srv_annotations {
+    const char *labels, *metrics, *note;
+    bool pinned;
+};
+enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_version *version,
+                                           const struct cairn_srv_annotations *said,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Asserts that the move is listed; code and reason are kept when the event is GIVE_UP, and with
  * them http_status and request_id as they stand in the version. */
 struct cairn_srv_move {

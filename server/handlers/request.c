@@ -116,6 +116,20 @@ bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts) {
     return false;
 }
 
+enum cairn_code cairn_srv_must_match(const struct cairn_srv_request *request, const char *tag,
+                                     const char *other, struct cairn_error *err) {
+    const char *list = request->if_match;
+    if (!list[0])
+        return cairn_fail(err, CAIRN_PRECONDITION_MISSING,
+                          "send If-Match: %s to change what was read, or If-Match: * to change "
+                          "whatever is there",
+                          tag);
+    if (cairn_srv_tag_listed(list, tag, false) ||
+        (other && cairn_srv_tag_listed(list, other, false)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_PRECONDITION, "it is another by now: its tag is %s", tag);
+}
+
 enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
                                       size_t capacity, struct cairn_error *err) {
     const char *text = cairn_query_get(&request->query, "cursor");

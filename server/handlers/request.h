@@ -88,6 +88,10 @@ bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts);
 /* Cache-Control of bytes of a committed version: for good where its id names them; asked again each
  * time where `latest` or a step does, since another version may be meant then. */
 void cairn_srv_reply_cached(const struct cairn_srv_request *request, struct cairn_srv_reply *reply);
+/* If-Match of a change that needs it: it lists `tag` or `other` (NULL: there is none), or is "*".
+ * CAIRN_PRECONDITION_MISSING without one, CAIRN_PRECONDITION where it lists neither. */
+enum cairn_code cairn_srv_must_match(const struct cairn_srv_request *request, const char *tag,
+                                     const char *other, struct cairn_error *err) CAIRN_MUST_USE;
 /* Opaque cursors: hexadecimal of a text. "" when there is none. */
 enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
                                       size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;

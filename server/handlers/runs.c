@@ -6,14 +6,13 @@
 
 #include "api/messages.h"
 #include "api/meta.h"
-#include "common/clock.h"
+#include "api/selector.h"
 #include "server/catalog/frozen.h"
-#include "server/catalog/members.h"
-#include "server/catalog/versions.h"
-#include "server/handlers/request.h"
-#include "server/nodes.h"
+#include "server/handlers/runs_json.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
+#define ROWS_MAX 2000 /* that one request looks at */
+#define ROWS_AT_ONCE 200
 
 struct call {
     struct cairn_srv_request *request;
@@ -24,70 +23,16 @@ struct call {
     uint64_t limit;
     char project[CAIRN_NAME_BYTES_MAX + 1];
     struct cairn_run_name after; /* of the cursor; "" for none */
+    struct cairn_selector selector;
     json_t *next;
 };
-
-static enum cairn_code totals(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                              json_t *json, struct cairn_error *err) {
-    uint64_t versions = 0, bytes = 0;
-    CAIRN_TRY(cairn_srv_run_totals(tx, run->id, &versions, &bytes, err));
-    if (json_object_set_new(json, "committed", json_integer((json_int_t)versions)) ||
-        json_object_set_new(json, "bytes", json_integer((json_int_t)bytes)))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return CAIRN_OK;
-}
-
-struct nearest {
-    struct cairn_srv *server;
-    uint64_t ms;
-};
-static void look_at_node(void *argument, const char *node) {
-    struct nearest *nearest = argument;
-    nearest->ms = cairn_min_u64(nearest->ms, cairn_srv_node_silence_ms(nearest->server, node));
-}
-
-/* The nearest heartbeat of the newest attempt's nodes; null when none was ever heard. */
-static enum cairn_code add_heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                 const struct cairn_srv_run *run, json_t *json,
-                                 struct cairn_error *err) {
-    struct nearest nearest = {server, UINT64_MAX};
-    CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &nearest, err));
-    json_t *value = nearest.ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest.ms);
-    if (json_object_set_new(json, "nodes_heard_ms_ago", value))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return CAIRN_OK;
-}
-
-static enum cairn_code run_json(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                const struct cairn_srv_run *run, json_t **ret,
-                                struct cairn_error *err) {
-    bool found = false;
-    struct cairn_version_id latest;
-    uint64_t step = 0;
-    CAIRN_TRY(cairn_srv_latest(tx, run->id, &found, &latest, &step, err));
-    char created[32];
-    cairn_time_text(run->created_ms, true, created);
-    json_t *labels = json_loads(run->labels, 0, NULL);
-    CAIRN_AUTO_JSON json_t *json = json_pack(
-        "{s:s, s:s, s:o, s:s, s:I, s:o}", "project", run->name.project, "run", run->name.run,
-        "labels", labels, "created_at", created, "attempt", (json_int_t)run->attempt, "latest",
-        found ? json_pack("{s:s, s:I}", "version", latest.text, "step", (json_int_t)step)
-              : json_null());
-    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(totals(tx, run, json, err));
-    CAIRN_TRY(add_heard(tx, server, run, json, err));
-    *ret = CAIRN_TAKE(json);
-    return CAIRN_OK;
-}
 
 static enum cairn_code get_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct call *call = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
-    if (run.removed)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s was removed", run.name.project,
-                          run.name.run);
-    return run_json(tx, call->request->server, &run, &call->json, err);
+    CAIRN_TRY(cairn_srv_run_there(&run, err));
+    return cairn_srv_run_json(tx, call->request->server, &run, &call->json, err);
 }
 
 static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -120,8 +65,7 @@ enum cairn_code cairn_srv_on_run_put(struct cairn_srv_request *request,
     struct call call = {.request = request};
     enum cairn_code code = body ? read_labels(&call, body, err) : CAIRN_OK;
     if (!code) code = cairn_srv_catalog_write(request->server->catalog, put_run, &call, err);
-    if (!code)
-        code = cairn_srv_reply_json(reply, call.made ? 201 : 200, CAIRN_TAKE(call.json), err);
+    if (!code) code = cairn_srv_reply_run(reply, call.made ? 201 : 200, CAIRN_TAKE(call.json), err);
     cairn_buf_release(&call.labels);
     json_decref(call.json);
     return code;
@@ -131,7 +75,7 @@ enum cairn_code cairn_srv_on_run_get(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct call call = {.request = request};
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, get_run, &call, err));
-    return cairn_srv_reply_json(reply, 200, call.json, err);
+    return cairn_srv_reply_run(reply, 200, call.json, err);
 }
 
 static enum cairn_code remove_run(struct cairn_srv_tx *tx, void *argument,
@@ -156,30 +100,44 @@ enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
 
 /* ---- the list ---- */
 
-static enum cairn_code add_runs(struct cairn_srv_tx *tx, struct call *call,
-                                const struct cairn_srv_run_names *page, struct cairn_error *err) {
-    for (size_t i = 0; i < page->count && i < call->limit; i++) {
-        CAIRN_AUTO(srv_run) run = {0};
-        json_t *json = NULL;
-        CAIRN_TRY(cairn_srv_run_get(tx, &page->names[i], &run, err));
-        CAIRN_TRY(run_json(tx, call->request->server, &run, &json, err));
-        if (json_array_append_new(call->json, json))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+/* One run; *ret_full when it is wanted and the page has no place left. */
+static enum cairn_code add_run(struct cairn_srv_tx *tx, struct call *call,
+                               const struct cairn_run_name *name, bool *ret_full,
+                               struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    json_t *json = NULL;
+    CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
+    if (call->selector.count) {
+        CAIRN_AUTO_JSON json_t *labels = json_loads(run.labels, 0, NULL);
+        if (!cairn_selector_matches(&call->selector, labels)) return CAIRN_OK;
     }
+    *ret_full = json_array_size(call->json) == call->limit;
+    if (*ret_full) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_run_json(tx, call->request->server, &run, &json, err));
+    if (json_array_append_new(call->json, json))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     return CAIRN_OK;
 }
 
+/* Runs are looked at in pages of their own, so that a filter that chooses few fills this one. */
 static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct call *call = argument;
-    CAIRN_AUTO(srv_run_names) page = {0}; /* one more than are shown, to know of a next page */
-    CAIRN_TRY(cairn_srv_runs_page(tx, call->project, &call->after, call->limit + 1, &page, err));
-    CAIRN_TRY(add_runs(tx, call, &page, err));
-    if (page.count > call->limit) {
-        char text[RUN_TEXT_BYTES];
-        const struct cairn_run_name *last = &page.names[call->limit - 1];
-        snprintf(text, sizeof(text), "%s/%s", last->project, last->run);
-        call->next = cairn_srv_cursor_write(text);
+    size_t seen = 0;
+    for (bool full = false; !full;) {
+        CAIRN_AUTO(srv_run_names) page = {0};
+        size_t wanted = seen ? ROWS_AT_ONCE : call->limit + 1; /* one more: is there a next page? */
+        CAIRN_TRY(cairn_srv_runs_page(tx, call->project, &call->after, wanted, &page, err));
+        for (size_t i = 0; i < page.count && !full; i++) {
+            CAIRN_TRY(add_run(tx, call, &page.names[i], &full, err));
+            if (!full) call->after = page.names[i];
+        }
+        seen += page.count;
+        if (page.count < wanted && !full) return CAIRN_OK; /* that was all */
+        full = full || seen >= ROWS_MAX;
     }
+    char text[RUN_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s/%s", call->after.project, call->after.run);
+    call->next = cairn_srv_cursor_write(text);
     return CAIRN_OK;
 }
 
@@ -202,6 +160,8 @@ enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
     struct call call = {.request = request};
     CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
     CAIRN_TRY(read_cursor(&call, err));
+    const char *labels = cairn_query_get(&request->query, "l");
+    if (labels) CAIRN_TRY(cairn_selector_parse(cairn_view_of(labels), &call.selector, err));
     const char *project = cairn_query_get(&request->query, "project");
     if (project && !cairn_name_valid(cairn_view_of(project)))
         return cairn_fail(err, CAIRN_INVALID, "project: " CAIRN_NAME_WANTED);

@@ -245,6 +245,9 @@ static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
     struct verdict *verdict = argument;
     CAIRN_TRY(find_deletable(tx, verdict, err));
     bool needed = false;
+    if (verdict->version.pinned)
+        return cairn_fail(err, CAIRN_IN_USE, "%s is pinned: take the pin off first (cairn unpin)",
+                          verdict->version.id.text);
     CAIRN_TRY(cairn_srv_version_needed(tx, &verdict->version, &needed, err));
     if (needed)
         return cairn_fail(err, CAIRN_IN_USE,

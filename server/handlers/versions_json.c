@@ -2,6 +2,7 @@
 /* The REST form of a version; see versions_json.h. */
 #include "server/handlers/versions_json.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "api/messages.h"
@@ -9,6 +10,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/catalog/shards.h"
+#include "server/waiters.h"
 
 static json_t *time_or_null(int64_t wall_ms) {
     if (!wall_ms) return json_null();
@@ -77,6 +79,9 @@ enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
         {"format", json_string(version->format)},
         {"labels", stored(version->labels)},
         {"meta", stored(version->meta)},
+        {"metrics", stored(version->metrics)},
+        {"note", text_or_null(version->note)},
+        {"pinned", json_boolean(version->pinned)},
         {"bytes", json_integer((json_int_t)progress.bytes)},
         {"shards", json_integer((json_int_t)progress.shards)},
         {"shards_registered", json_integer((json_int_t)progress.registered)},
@@ -113,4 +118,22 @@ json_t *cairn_srv_version_brief(const struct cairn_srv_version *version) {
         .state = cairn_state_text(cairn_srv_version_shown(version)), .recorded = version->recorded,
         .reason = why.message, .code = version->code ? cairn_code_info(version->code)->slug : NULL,
         .http_status = (uint32_t)why.http_status, .request_id = why.request_id);
+}
+
+enum cairn_code cairn_srv_version_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
+    CAIRN_TRY(cairn_json_dump(shown, &text, err));
+    snprintf(ret, CAIRN_SRV_TAG_BYTES, "\"%016" PRIx64 "\"", cairn_srv_key_of(text.data));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_reply_version(struct cairn_srv_reply *reply, int status,
+                                        json_t *take_shown, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shown = take_shown;
+    char tag[CAIRN_SRV_TAG_BYTES];
+    CAIRN_TRY(cairn_srv_version_tag(shown, tag, err));
+    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(shown), err));
+    cairn_srv_reply_header(reply, "ETag", "%s", tag);
+    return CAIRN_OK;
 }

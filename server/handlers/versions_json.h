@@ -4,6 +4,7 @@
  *
  * Why:     lists, single versions and waiters show one form, uploaders hear another, shorter one.
  * Promise: Q24  a version that is not recorded is shown as open.
+ *          1    a tag stands for all that is shown: a change of any member is another tag.
  * Limits:  those of a version.
  * Threads: inside a transaction where one is passed.
  * Next:    api/openapi.yaml (Checkpoint, Brief).
@@ -12,10 +13,18 @@
 
 #include "common/json.h"
 #include "server/catalog/versions.h"
+#include "server/handlers/request.h"
 
 enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version, json_t **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Its entity tag, as GET says it. */
+#define CAIRN_SRV_TAG_BYTES 24
+enum cairn_code cairn_srv_version_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* With its tag; take_shown is dropped, also on failure. */
+enum cairn_code cairn_srv_reply_version(struct cairn_srv_reply *reply, int status,
+                                        json_t *take_shown, struct cairn_error *err) CAIRN_MUST_USE;
 /* {version, state, recorded, code?, reason?, http_status?, request_id?}: what uploaders hear; NULL
  * when memory is short. */
 json_t *cairn_srv_version_brief(const struct cairn_srv_version *version);

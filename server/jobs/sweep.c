@@ -192,7 +192,7 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
     CAIRN_TRY(cairn_srv_version_get(tx, found->version.id.text, &version, err));
     uint64_t grace_ms = found->server->settings->trash_grace_ms;
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version.run_id, err));
-    if (version.state != CAIRN_STATE_COMMITTED || !version.trashed ||
+    if (version.state != CAIRN_STATE_COMMITTED || !version.trashed || version.pinned ||
         cairn_srv_tick(tx) < version.trashed_tick + grace_ms)
         return CAIRN_OK;
     struct cairn_srv_move move = {.event = CAIRN_EVENT_DELETE};

@@ -142,7 +142,7 @@ TEST(an_unknown_path_is_404_and_a_known_one_with_another_method_is_405) {
         {"GET", "/v1/runs/llm", "", CAIRN_NOT_FOUND},
         {"GET", R "/attempt", "", CAIRN_NOT_FOUND},
         {"GET", C "/manifest/x", "", CAIRN_NOT_FOUND},
-        {"POST", R, "PUT, GET, DELETE, HEAD", CAIRN_METHOD},
+        {"POST", R, "PUT, GET, PATCH, DELETE, HEAD", CAIRN_METHOD},
         {"TRACE", R "/checkpoints", "POST, GET, HEAD", CAIRN_METHOD},
         {"GET", R "/attempts", "POST", CAIRN_METHOD},
         {"get", "/livez", "GET, HEAD", CAIRN_METHOD},

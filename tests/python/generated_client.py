@@ -29,7 +29,7 @@ except ImportError as missing:
     sys.exit(77)
 
 BYTES = b"some bytes of a shard"
-METHODS = {"get", "put", "post", "delete", "head"}
+METHODS = {"get", "put", "post", "delete", "head", "patch"}
 
 
 def crc32c(data):
@@ -167,6 +167,25 @@ def reads(call, version):
     assert call("verify", 200, *run, version).parsed.ok
 
 
+def annotates(call, version):
+    run = ("demo", "tour")
+    said = {"metrics": {"eval/loss": 1.5}, "labels": {"tier": "keep"}, "note": "the good one", "pinned": True}
+    assert call("checkpoint_patch", 428, *run, version, body=said, of="CheckpointPatchBody").parsed.status == 428
+    tag = call("checkpoint_get", 200, *run, version).headers["ETag"]
+    shown = call("checkpoint_patch", 200, *run, version, body=said, of="CheckpointPatchBody", if_match=tag).parsed
+    assert shown.pinned and shown.metrics["eval/loss"] == 1.5 and shown.labels["tier"] == "keep"
+    call("checkpoint_patch", 412, *run, version, body=said, of="CheckpointPatchBody", if_match=tag)
+    call("checkpoint_delete", 409, *run, version)
+    assert len(call("checkpoint_list", 200, *run, l="tier=keep", step_ge=1, trashed=False).parsed.items) == 1
+    assert not call("checkpoint_list", 200, *run, l="tier=keep,!tier").parsed.items
+    call("checkpoint_patch", 200, *run, version, body={"pinned": False}, of="CheckpointPatchBody", if_match="*")
+    said = {"labels": {"tier": "prod"}, "note": "nlp's"}
+    tag = call("run_get", 200, *run).headers["ETag"]
+    assert call("run_patch", 200, *run, body=said, of="RunPatchBody", if_match=tag).parsed.labels["tier"] == "prod"
+    call("run_patch", 412, *run, body=said, of="RunPatchBody", if_match=tag)
+    assert call("run_list", 200, l="team=nlp,tier=prod").parsed.items[0].note == "nlp's"
+
+
 def rest(call, grant, first):
     run = ("demo", "tour")
     call("checkpoint_delete", 400, *run, "latest")
@@ -222,6 +241,7 @@ def main():
             call = Caller(document, int((folder / "port").read_text()))
             grant, first, second = saves(call, folder / "store")
             reads(call, second)
+            annotates(call, second)
             rest(call, grant, first)
             growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))
             fits(call, models, grant, second)

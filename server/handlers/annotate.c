@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PATCH {R} and PATCH {C}: labels, metrics, note and pin, merged as RFC 7396 says: a member that is
+ * null is taken away, what is not named stays. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/messages.h"
+#include "api/meta.h"
+#include "api/policy.h"
+#include "common/log.h"
+#include "server/catalog/frozen.h"
+#include "server/handlers/runs_json.h"
+#include "server/handlers/versions_json.h"
+
+struct patch {
+    struct cairn_srv_request *request;
+    const json_t *body;
+    struct cairn_buf labels, metrics;
+    struct cairn_version_id id;
+    json_t *shown;
+};
+
+static void release(struct patch *patch) {
+    cairn_buf_release(&patch->labels);
+    cairn_buf_release(&patch->metrics);
+    json_decref(patch->shown);
+}
+
+/* `stored` with what `changes` says of its members; changes NULL: as it is. */
+static enum cairn_code merge(const char *stored, const json_t *changes, json_t **ret,
+                             struct cairn_error *err) {
+    json_t *merged = json_loads(stored, 0, NULL), *value = NULL;
+    const char *key = NULL;
+    bool failed = !merged;
+    json_object_foreach((json_t *)(uintptr_t)changes, key, value) {
+        if (json_is_null(value))
+            (void)json_object_del(merged, key);
+        else
+            failed = json_object_set(merged, key, value) || failed;
+    }
+    *ret = merged;
+    return failed ? cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a change") : CAIRN_OK;
+}
+
+static enum cairn_code merge_labels(const char *stored, const json_t *changes,
+                                    struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *merged = NULL;
+    CAIRN_TRY(merge(stored, changes, &merged, err));
+    cairn_buf_clear(ret);
+    return cairn_meta_check(merged, "/labels", true, ret, err);
+}
+
+static enum cairn_code merge_metrics(const char *stored, const json_t *changes,
+                                     struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *merged = NULL;
+    CAIRN_TRY(merge(stored, changes, &merged, err));
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach(merged, key, value) {
+        enum cairn_code code = cairn_metric_name_check(cairn_view_of(key), err);
+        if (code) return cairn_within(err, code, "/metrics");
+        if (!json_is_number(value))
+            return cairn_fail(err, CAIRN_INVALID, "/metrics/%s: wanted a number, or null", key);
+    }
+    cairn_buf_clear(ret);
+    return cairn_meta_check(merged, "/metrics", false, ret, err);
+}
+
+/* Absent: as it was; null: none. */
+static const char *note_of(const json_t *body, const char *was) {
+    const json_t *note = json_object_get(body, "note");
+    if (!note) return was;
+    return json_is_string(note) ? json_string_value(note) : "";
+}
+
+/* ---- a version ---- */
+
+static enum cairn_code judge(const struct cairn_srv_version *version,
+                             const struct cairn_msg_checkpoint_patch *said, bool pin,
+                             struct cairn_error *err) {
+    const char *id = version->id.text;
+    CAIRN_TRY(cairn_srv_version_there(version, err));
+    if (version->state != CAIRN_STATE_OPEN && version->state != CAIRN_STATE_COMMITTED)
+        return cairn_fail(err, CAIRN_ABORTED, "%s was given up: %s", id, version->reason);
+    if (said->labels && version->state == CAIRN_STATE_OPEN)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED,
+                          "%s is open, and its labels are those of its save until it is committed",
+                          id);
+    if (pin && version->trashed)
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "%s is in the trash: undelete it before it is pinned", id);
+    return CAIRN_OK;
+}
+
+static enum cairn_code show(struct cairn_srv_tx *tx, struct patch *patch, const char *ref,
+                            struct cairn_srv_version *ret, struct cairn_error *err) {
+    struct cairn_srv_ref place = {&patch->request->params.run_name, ref, true};
+    json_decref(patch->shown);
+    patch->shown = NULL;
+    CAIRN_TRY(cairn_srv_version_find(tx, &place, ret, err));
+    patch->id = ret->id;
+    return cairn_srv_version_json(tx, ret, &patch->shown, err);
+}
+
+static enum cairn_code patch_version(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct patch *patch = argument;
+    CAIRN_AUTO(srv_version) version = {0}, after = {0};
+    struct cairn_msg_checkpoint_patch said = {0};
+    char tag[CAIRN_SRV_TAG_BYTES], id[CAIRN_VERSION_ID_BYTES + 2];
+    CAIRN_TRY(cairn_msg_checkpoint_patch_read(patch->body, "", &said, err));
+    CAIRN_TRY(show(tx, patch, patch->request->params.ref, &version, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version.run_id, err));
+    CAIRN_TRY(cairn_srv_version_tag(patch->shown, tag, err));
+    snprintf(id, sizeof(id), "\"%s\"", version.id.text);
+    CAIRN_TRY(cairn_srv_must_match(patch->request, tag, id, err));
+    const json_t *pin = json_object_get(patch->body, "pinned");
+    CAIRN_TRY(judge(&version, &said, json_is_true(pin), err));
+    CAIRN_TRY(merge_labels(version.labels, said.labels, &patch->labels, err));
+    CAIRN_TRY(merge_metrics(version.metrics, said.metrics, &patch->metrics, err));
+    struct cairn_srv_annotations wanted = {
+        .labels = said.labels ? patch->labels.data : version.labels,
+        .metrics = patch->metrics.data,
+        .note = note_of(patch->body, version.note),
+        .pinned = pin ? json_is_true(pin) : version.pinned,
+    };
+    CAIRN_TRY(cairn_srv_version_annotate(tx, &version, &wanted, err));
+    return show(tx, patch, version.id.text, &after, err);
+}
+
+enum cairn_code cairn_srv_on_checkpoint_patch(struct cairn_srv_request *request,
+                                              struct cairn_srv_reply *reply,
+                                              struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 10000, &body, err));
+    struct patch patch = {.request = request, .body = body};
+    enum cairn_code code =
+        cairn_srv_catalog_write(request->server->catalog, patch_version, &patch, err);
+    if (!code) {
+        cairn_log(INFO, "checkpoint.annotated", "version=%s", patch.id.text);
+        code = cairn_srv_reply_version(reply, 200, CAIRN_TAKE(patch.shown), err);
+    }
+    release(&patch);
+    return code;
+}
+
+/* ---- a run ---- */
+
+static enum cairn_code show_run(struct cairn_srv_tx *tx, struct patch *patch,
+                                const struct cairn_srv_run *run, struct cairn_error *err) {
+    json_decref(patch->shown);
+    patch->shown = NULL;
+    return cairn_srv_run_json(tx, patch->request->server, run, &patch->shown, err);
+}
+
+static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct patch *patch = argument;
+    const struct cairn_run_name *name = &patch->request->params.run_name;
+    struct cairn_msg_run_patch said = {0};
+    char tag[CAIRN_SRV_RUN_TAG_BYTES];
+    CAIRN_AUTO(srv_run) run = {0}, after = {0};
+    CAIRN_TRY(cairn_msg_run_patch_read(patch->body, "", &said, err));
+    CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
+    CAIRN_TRY(cairn_srv_run_there(&run, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
+    CAIRN_TRY(show_run(tx, patch, &run, err));
+    CAIRN_TRY(cairn_srv_run_tag(patch->shown, tag, err));
+    CAIRN_TRY(cairn_srv_must_match(patch->request, tag, NULL, err));
+    CAIRN_TRY(merge_labels(run.labels, said.labels, &patch->labels, err));
+    CAIRN_TRY(cairn_srv_run_annotate(tx, run.id, patch->labels.data, note_of(patch->body, run.note),
+                                     err));
+    CAIRN_TRY(cairn_srv_run_get(tx, name, &after, err));
+    return show_run(tx, patch, &after, err);
+}
+
+enum cairn_code cairn_srv_on_run_patch(struct cairn_srv_request *request,
+                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 10000, &body, err));
+    struct patch patch = {.request = request, .body = body};
+    enum cairn_code code =
+        cairn_srv_catalog_write(request->server->catalog, patch_run, &patch, err);
+    if (!code) {
+        cairn_log(INFO, "run.annotated", "run=%s/%s", request->params.run_name.project,
+                  request->params.run_name.run);
+        code = cairn_srv_reply_run(reply, 200, CAIRN_TAKE(patch.shown), err);
+    }
+    release(&patch);
+    return code;
+}

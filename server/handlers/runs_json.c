@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The REST form of a run; see runs_json.h. */
+#include "server/handlers/runs_json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "server/catalog/members.h"
+#include "server/catalog/versions.h"
+#include "server/nodes.h"
+#include "server/waiters.h"
+
+static enum cairn_code totals(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                              json_t *json, struct cairn_error *err) {
+    uint64_t versions = 0, bytes = 0;
+    CAIRN_TRY(cairn_srv_run_totals(tx, run->id, &versions, &bytes, err));
+    if (json_object_set_new(json, "committed", json_integer((json_int_t)versions)) ||
+        json_object_set_new(json, "bytes", json_integer((json_int_t)bytes)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
+struct nearest {
+    struct cairn_srv *server;
+    uint64_t ms;
+};
+static void look_at_node(void *argument, const char *node) {
+    struct nearest *nearest = argument;
+    nearest->ms = cairn_min_u64(nearest->ms, cairn_srv_node_silence_ms(nearest->server, node));
+}
+
+/* The nearest heartbeat of the newest attempt's nodes; null when none was ever heard. */
+static enum cairn_code add_heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                 const struct cairn_srv_run *run, json_t *json,
+                                 struct cairn_error *err) {
+    struct nearest nearest = {server, UINT64_MAX};
+    CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &nearest, err));
+    json_t *value = nearest.ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest.ms);
+    if (json_object_set_new(json, "nodes_heard_ms_ago", value))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                   const struct cairn_srv_run *run, json_t **ret,
+                                   struct cairn_error *err) {
+    bool found = false;
+    struct cairn_version_id latest;
+    uint64_t step = 0;
+    CAIRN_TRY(cairn_srv_latest(tx, run->id, &found, &latest, &step, err));
+    char created[32];
+    cairn_time_text(run->created_ms, true, created);
+    json_t *labels = json_loads(run->labels, 0, NULL);
+    CAIRN_AUTO_JSON json_t *json =
+        json_pack("{s:s, s:s, s:o, s:s?, s:s, s:I, s:o}", "project", run->name.project, "run",
+                  run->name.run, "labels", labels, "note", run->note[0] ? run->note : NULL,
+                  "created_at", created, "attempt", (json_int_t)run->attempt, "latest",
+                  found ? json_pack("{s:s, s:I}", "version", latest.text, "step", (json_int_t)step)
+                        : json_null());
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(totals(tx, run, json, err));
+    CAIRN_TRY(add_heard(tx, server, run, json, err));
+    *ret = CAIRN_TAKE(json);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_there(const struct cairn_srv_run *run, struct cairn_error *err) {
+    if (!run->removed) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s was removed", run->name.project,
+                      run->name.run);
+}
+
+enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_RUN_TAG_BYTES],
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
+    CAIRN_AUTO_JSON json_t *said = json_pack(
+        "{s:O, s:O, s:O}", "labels", json_object_get(shown, "labels"), "note",
+        json_object_get(shown, "note"), "created_at", json_object_get(shown, "created_at"));
+    if (!said) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a tag");
+    CAIRN_TRY(cairn_json_dump(said, &text, err));
+    snprintf(ret, CAIRN_SRV_RUN_TAG_BYTES, "\"%016" PRIx64 "\"", cairn_srv_key_of(text.data));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_reply_run(struct cairn_srv_reply *reply, int status, json_t *take_shown,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shown = take_shown;
+    char tag[CAIRN_SRV_RUN_TAG_BYTES];
+    CAIRN_TRY(cairn_srv_run_tag(shown, tag, err));
+    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(shown), err));
+    cairn_srv_reply_header(reply, "ETag", "%s", tag);
+    return CAIRN_OK;
+}
