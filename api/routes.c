@@ -41,13 +41,6 @@ void cairn_route_split(struct cairn_view target, struct cairn_view *ret_path,
     *ret_query = (struct cairn_view){mark + 1, target.size - path_size - 1};
 }
 
-static int hex_value(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 /* Decode raw into to (room for raw.size + 1 bytes); what is wrong with it, or NULL. */
 static const char *decode(struct cairn_view raw, char *to, size_t *ret_size) {
     const char *from = raw.data;
@@ -56,10 +49,9 @@ static const char *decode(struct cairn_view raw, char *to, size_t *ret_size) {
         unsigned char c = (unsigned char)from[i];
         if (c <= 0x20 || c >= 0x7f || c == '#') return "a byte that must be percent-encoded";
         if (c == '%') {
-            int high = i + 1 < raw.size ? hex_value(from[i + 1]) : -1;
-            int low = i + 2 < raw.size ? hex_value(from[i + 2]) : -1;
-            if (high < 0 || low < 0) return "a bad percent-escape";
-            c = (unsigned char)(high * 16 + low);
+            int byte = cairn_percent_byte(raw, i);
+            if (byte < 0) return "a bad percent-escape";
+            c = (unsigned char)byte;
             i += 2;
         }
         if (c < 0x20 || c == 0x7f || c == '\\') return "a control byte or a backslash";

@@ -20,8 +20,9 @@ static uint8_t hex_value(char digit) {
     return FOREIGN;
 }
 
-static uint8_t hex_value_any_case(char digit) {
-    return hex_value(digit >= 'A' && digit <= 'F' ? (char)(digit - 'A' + 'a') : digit);
+int cairn_hex_digit(char digit) {
+    uint8_t value = hex_value(digit >= 'A' && digit <= 'F' ? (char)(digit - 'A' + 'a') : digit);
+    return value == FOREIGN ? -1 : value;
 }
 
 enum cairn_code cairn_hex_decode(struct cairn_view text, void *ret_data, size_t size,
@@ -146,6 +147,13 @@ enum cairn_code cairn_percent_encode(struct cairn_view text, bool keep_slash, st
     return CAIRN_OK;
 }
 
+int cairn_percent_byte(struct cairn_view text, size_t at) {
+    const char *digits = (const char *)text.data + at + 1;
+    if (text.size - at < 3) return -1;
+    int high = cairn_hex_digit(digits[0]), low = cairn_hex_digit(digits[1]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
 enum cairn_code cairn_percent_decode(struct cairn_view text, struct cairn_buf *ret,
                                      struct cairn_error *err) {
     const char *from = text.data;
@@ -154,13 +162,12 @@ enum cairn_code cairn_percent_decode(struct cairn_view text, struct cairn_buf *r
     for (size_t i = 0; i < text.size; i++) {
         char c = from[i];
         if (c == '%') {
-            uint8_t high = i + 2 < text.size ? hex_value_any_case(from[i + 1]) : FOREIGN;
-            uint8_t low = i + 2 < text.size ? hex_value_any_case(from[i + 2]) : FOREIGN;
-            if (high == FOREIGN || low == FOREIGN) {
+            int byte = cairn_percent_byte(text, i);
+            if (byte < 0) {
                 ret->data[ret->size] = '\0';
                 return cairn_fail(err, CAIRN_INVALID, "the %% at byte %zu is not an escape", i);
             }
-            c = (char)(high << 4 | low);
+            c = (char)byte;
             i += 2;
         }
         if (c == '\0') {

@@ -4,8 +4,8 @@
  *
  * Why:     uploader/settings.def is the only place where a setting stands; here are its struct and
  *          what follows from several settings together.
- * Promise: G01  a value that cannot work (no store, a name that is no file name) is refused at
- *               start with its name, its value and where it came from.
+ * Promise: 1   a value that cannot work (no store, a name that is no file name) is refused at
+ *              start with its name, its value and where it came from.
  * Limits:  as in uploader/settings.def.
  * Threads: immutable after load.
  * Next:    common/config.h; docs/config.md is made from the table.

@@ -3,7 +3,7 @@
  * dispatch: gives a received frame to the call that waits for it, or to the sink.
  *
  * Why:     the session's thread and the calls of client/session/alone.h read the same frames.
- * Promise: K11  events of another session's uuid are dropped.
+ * Promise: 1   events of another session's uuid are dropped (K11).
  * Limits:  as api/frame.h.
  * Threads: the caller holds the session's lock.
  * Next:    client/save/sink.c for events.

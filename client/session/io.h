@@ -4,7 +4,7 @@
  *
  * Why:     events come, and an uploader dies or comes back, while no call of the trainer is under
  *          way.
- * Promise: K04  the thread connects again and hands the new link to the sink's `offer`.
+ * Promise: 1    the thread connects again and hands the new link to the sink's `offer`.
  *          K05  a refusal that is not retryable ends the session: every later call returns it.
  * Limits:  one thread a session.
  * Threads: started and stopped by the thread that opens and closes the session.

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 
 #include "common/clock.h"
+#include "common/encode.h"
 #include "common/http/trace.h"
 #include "common/url.h"
 
@@ -215,11 +216,7 @@ static void take_chunk_size(struct cairn_http_transfer *transfer, const char *li
     uint64_t bytes = 0;
     size_t digits = 0;
     for (; digits < size && digits < 16; digits++) {
-        char c = line[digits];
-        int value = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int value = cairn_hex_digit(line[digits]);
         if (value < 0) break;
         bytes = bytes << 4 | (uint64_t)value;
     }

@@ -3,8 +3,8 @@
  * settings: what a person may say about S3, turned into options of the store.
  *
  * Why:     server, uploader and command must understand the same words in the same way.
- * Promise: G01  a word that means nothing, a key id without encryption by key, or a list of
- *               interfaces with an empty name is refused at start with its name and value.
+ * Promise: 1   a word that means nothing, a key id without encryption by key, or a list of
+ *              interfaces with an empty name is refused at start with its name and value.
  * Limits:  16 interfaces; the rest as in store/s3/settings.def.
  * Threads: values.
  * Next:    store/s3/settings.def; a program's settings.def includes it.

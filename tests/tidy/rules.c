@@ -389,6 +389,17 @@ void cairn_tidy_sql(const struct cairn_tidy_file *file, struct cairn_buf *found)
     }
 }
 
+/* A sentence is for people; what a program decides by is the code. */
+void cairn_tidy_sentences(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    if (starts(file->path, "tests/")) return;
+    for (const char *at = file->code; (at = find_word(file->code, at, "strstr")); at++) {
+        const char *argument = strstr(at, "message");
+        if (argument && argument < at + strcspn(at, ",;"))
+            report(file, file->text + (at - file->code), found, "an error is told by its sentence",
+                   "");
+    }
+}
+
 void cairn_tidy_typedefs(const struct cairn_tidy_file *file, struct cairn_buf *found) {
     static const char *const kinds[] = {"struct", "enum", "union"};
     const char *at = file->code;

@@ -30,6 +30,7 @@ cairn_tidy_rule cairn_tidy_file_lines;     /* at most 600 */
 cairn_tidy_rule cairn_tidy_columns;        /* at most 100 */
 cairn_tidy_rule cairn_tidy_calls;          /* calls that are banned */
 cairn_tidy_rule cairn_tidy_states;         /* a version's state has one writer */
+cairn_tidy_rule cairn_tidy_sentences;      /* errors are told apart by their codes */
 cairn_tidy_rule cairn_tidy_sql;            /* SQL stands below server/catalog/ */
 cairn_tidy_rule cairn_tidy_typedefs;       /* structs and enums have none */
 cairn_tidy_rule cairn_tidy_tables;         /* every row of a .def says what it means */

@@ -83,6 +83,12 @@ static bool is_of_a_page(const char *label, size_t size) {
     return *label == 'Q' || *label == 'P' || digits == 2 || (size == 3 && digits == 2);
 }
 
+/* A rule of protocol.md and a promise of promises.md are kept by several parts, each its share. All
+ * other labels stand in one header. */
+static bool stands_once(const char *label) {
+    return *label != 'Q' && *label != 'P';
+}
+
 struct promises {
     struct names *names;
     size_t cited;
@@ -106,6 +112,10 @@ static void collect_promises(void *owner, const struct cairn_tidy_file *file) {
             cairn_test_check(is_of_a_page(label, size), __FILE__, __LINE__,
                              "%s: the promise %.*s is a number, or a rule of a page", file->path,
                              (int)size, label);
+            const char *first =
+                stands_once(label) ? note(promises->names, label, size, file->path) : NULL;
+            cairn_test_check(!first, __FILE__, __LINE__, "%s: %.*s stands in %s already",
+                             file->path, (int)size, label, first ? first : "");
         }
         line = next ? next + 1 : NULL;
     }

@@ -67,6 +67,9 @@ TEST(the_state_of_a_version_has_one_writer) {
 TEST(sql_stands_below_the_catalog) {
     expect_tidy(cairn_tidy_sql, CODE, 20);
 }
+TEST(errors_are_told_apart_by_their_codes) {
+    expect_tidy(cairn_tidy_sentences, CODE, 20);
+}
 TEST(structs_and_enums_have_no_typedefs) {
     expect_tidy(cairn_tidy_typedefs, CODE, 20);
 }
@@ -172,6 +175,9 @@ TEST(a_second_writer_of_a_versions_state_is_found) {
 }
 
 TEST(a_statement_outside_the_catalog_is_found) {
+    SAMPLES(cairn_tidy_sentences, {"cli/a.c", "strstr(err.message, \"Too\");", 1},
+            {"cli/a.c", "strstr(text, err.message);", 0},
+            {"tests/a.c", "strstr(err.message, \"Too\");", 0});
     SAMPLES(cairn_tidy_sql,
             {"server/catalog/engine_sqlite_open.c", "ask(\"PRAGMA synchronous\");\n", 0},
             {"server/jobs/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},

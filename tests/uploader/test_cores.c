@@ -16,7 +16,7 @@ TEST(a_list_of_cores_holds_numbers_and_ranges) {
     EXPECT(CPU_ISSET(0, &set) && CPU_ISSET(1, &set) && CPU_ISSET(2, &set) && CPU_ISSET(7, &set));
 }
 
-TEST(what_is_no_list_of_cores_is_refused_by_name) { /* G01 */
+TEST(what_is_no_list_of_cores_is_refused_by_name) { /* uploader/settings.h#1 */
     static const char *const wrong[] = {"",   ",", "1,",  "3-1",  "-1",
                                         "1-", "a", "0 1", "1--2", "99999"};
     for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {

@@ -6,7 +6,7 @@
  * Promise: 1   hello first and once; a message that comes too early, twice or with wrong fields is
  *              answered with an error, and where the order itself is broken ends the session.
  *          2   the end of the connection fails what was not sealed and lets the rest go on.
- *          K11 events carry the save's number in this session; nothing of an older session comes.
+ *          3   events carry the save's number in this session; nothing of an older session comes.
  * Limits:  see docs/socket.md.
  * Threads: the socket's thread alone; answers of helpers come through cairn_up_mail_call.
  * Next:    attempt_call.c, slabs.c, staging.c, offer.c, restore.c.

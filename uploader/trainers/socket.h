@@ -9,13 +9,13 @@
  *          U03  only root, the uploader's own user and the listed ones may connect (SO_PEERCRED);
  *               a peer that does not read is dropped at CAIRN_UP_OUT_BYTES_MAX or after
  *               CAIRN_UP_OUT_STALL_MS.
- *          U04  a message for which there is no memory ends its connection, which is logged; the
- *               trainer comes back and offers what it has (K07).
+ *          1    a connection that mail.h ends for want of memory is logged; its trainer comes back
+ *               and offers what it has (K07).
  *          U06  a socket whose name somebody deleted is made again within a second or two; sessions
  *               notice nothing.
  *          U07  what callers do wrong is said once a minute for each cause, with the number of
  *               times between (common/often.h).
- *          K11  what comes from another thread for a connection that ended is dropped.
+ *          2    what comes from another thread for a connection that ended is dropped.
  * Limits:  connections_max connections.
  * Threads: one of its own runs everything here, and carries out uploader/mail.h in its order; the
  *          functions below are the main thread's.
