@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "common/utf8.h"
 
@@ -35,6 +36,9 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
         return CAIRN_NO_SPACE;
     case ENOMEM:
         return CAIRN_NO_MEMORY;
+    case EMFILE: /* one is free again when another is closed */
+    case ENFILE:
+        return CAIRN_BUSY;
     default:
         return CAIRN_IO;
     }
@@ -102,6 +106,17 @@ static void add_format(struct line *line, char *raw, size_t raw_bytes, const cha
     add_text(line, raw);
 }
 
+/* "Too many open files" does not say whose limit it is. */
+static void add_limit(struct line *line, int os_errno) {
+    char text[112];
+    struct rlimit limit = {0};
+    if (os_errno == ENFILE) add_text(line, " on this machine (raise fs.file-max)");
+    if (os_errno != EMFILE || getrlimit(RLIMIT_NOFILE, &limit)) return;
+    snprintf(text, sizeof(text), " (this process may have %llu; raise RLIMIT_NOFILE, ulimit -n)",
+             (unsigned long long)limit.rlim_cur);
+    add_text(line, text);
+}
+
 enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int os_errno,
                               const char *origin, const char *format, ...) {
     if (!err) return code;
@@ -118,6 +133,7 @@ enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int
         char room[128];
         add_text(&line, ": ");
         add_text(&line, strerror_r(os_errno, room, sizeof(room)));
+        add_limit(&line, os_errno);
     }
     *err = made;
     errno = saved_errno;

@@ -6,7 +6,8 @@
  *          three helpers do that, and there is no fourth way.
  * Promise: 1   cairn_fail sets code and message; cairn_within puts context in front of the
  *              message; the code that it returns is the struct's, too.
- *          2   os_errno is the errno at the time of cairn_fail_errno, and its text is appended.
+ *          2   os_errno is the errno at the time of cairn_fail_errno, and its text is appended;
+ *              where descriptors are short, the limit too.
  *          3   the context of one cairn_within takes at most 96 bytes, and down to 40 of them
  *              before anything of the cause is cut; it is shortened in its middle.
  * Limits:  as in cairn/error.h, include/cairn/error.h#4 too: what is made here JSON always takes.
@@ -30,7 +31,8 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
 void cairn_error_request_id(struct cairn_error *err, const char *request_id);
 
 #define cairn_fail(err, code, ...) cairn_fail_at((err), (code), 0, CAIRN_ORIGIN, __VA_ARGS__)
-/* For system calls: appends strerror(errno). ENOSPC, EDQUOT and EFBIG become CAIRN_NO_SPACE. */
+/* For system calls: appends strerror(errno). ENOSPC, EDQUOT and EFBIG become CAIRN_NO_SPACE, EMFILE
+ * and ENFILE CAIRN_BUSY. */
 #define cairn_fail_errno(err, ...)                                                                 \
     cairn_fail_at((err), cairn_code_from_errno(errno), errno, CAIRN_ORIGIN, __VA_ARGS__)
 enum cairn_code cairn_code_from_errno(int os_errno);

@@ -49,10 +49,14 @@ static enum cairn_code remove_stale(const char *path, struct cairn_error *err) {
     if (!S_ISSOCK(status.st_mode))
         return cairn_fail(err, CAIRN_CONFLICT, "%s exists and is no socket", path);
     CAIRN_AUTO_FD probe = -1;
-    enum cairn_code code = cairn_net_connect_unix(path, &probe, err);
-    if (code == CAIRN_OK || code == CAIRN_BUSY)
-        return cairn_fail(err, CAIRN_CONFLICT, "another process answers on %s", path);
-    if (code != CAIRN_UNAVAILABLE && code != CAIRN_NOT_FOUND) return code;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_net_connect_unix(path, &probe, &why);
+    bool answers = code == CAIRN_OK || (code == CAIRN_BUSY && !why.os_errno);
+    if (answers) return cairn_fail(err, CAIRN_CONFLICT, "another process answers on %s", path);
+    if (code != CAIRN_UNAVAILABLE && code != CAIRN_NOT_FOUND) {
+        if (err) *err = why;
+        return code;
+    }
     if (unlink(path) != 0 && errno != ENOENT)
         return cairn_fail_errno(err, "remove the stale socket %s", path);
     return CAIRN_OK;
@@ -347,6 +351,8 @@ enum cairn_code cairn_net_receive(int fd, void *ret_data, size_t capacity, size_
     size_t count = n < 0 ? 0 : collect_fds(&message, fds);
     if (n > 0 && (message.msg_flags & MSG_CTRUNC)) {
         close_all(fds, count);
+        if (count < CAIRN_NET_FDS_MAX) /* not CAIRN_BUSY: the message is lost */
+            return cairn_fail_at(err, CAIRN_IO, EMFILE, CAIRN_ORIGIN, "receive descriptors");
         return cairn_fail(err, CAIRN_PROTOCOL, "a message with more than %d descriptors",
                           CAIRN_NET_FDS_MAX);
     }

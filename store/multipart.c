@@ -202,12 +202,14 @@ static bool may_pass(enum cairn_code code) {
 }
 
 /* A folder that is full or read-only, or a bucket beyond its quota, may be so for a moment: a sweep
- * frees room, a mount is made writable again. Meanwhile the bytes wait where they were staged, as
- * they do for a store that says "later", and no try is counted. */
+ * frees room, a mount is made writable again; and a process that has as many descriptors as it may
+ * closes some. Meanwhile the bytes wait where they were staged, as they do for a store that says
+ * "later", and no try is counted. */
 static bool is_put_off(const struct cairn_store_request *request, uint32_t *put_offs) {
+    int os_errno = request->code == CAIRN_OK ? 0 : request->error.os_errno;
     bool full = request->code == CAIRN_NO_SPACE;
-    bool read_only = request->code != CAIRN_OK && request->error.os_errno == EROFS;
-    return (full || read_only) && ++*put_offs <= PUT_OFFS_MAX;
+    bool passes = os_errno == EROFS || os_errno == EMFILE || os_errno == ENFILE;
+    return (full || passes) && ++*put_offs <= PUT_OFFS_MAX;
 }
 
 void cairn_multipart_enter(struct cairn_multipart *mp, enum cairn_multipart_state state) {

@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -93,8 +94,11 @@ static enum cairn_code reconnect(struct cairn_session *session) {
     struct cairn_error why = {0};
     enum cairn_code code = connect_again(session, &why);
     if (code) cairn_client_link_close(&session->link);
-    if (code && !is_final(code)) return code;
     CAIRN_HOLD(&session->lock);
+    /* An uploader that is not there is expected; a lack of descriptors is not. */
+    snprintf(session->locked.away_why, sizeof(session->locked.away_why), "%s",
+             code && why.os_errno ? why.message : "");
+    if (code && !is_final(code)) return code;
     if (code) {
         session->locked.refusal = why;
         session->locked.refusal.code = code;

@@ -118,8 +118,9 @@ enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, ui
         if (session->locked.stop || session->locked.leaving || cairn_mono_ms() >= until_ms)
             return cairn_fail(err, CAIRN_UPLOADER_GONE,
                               "the uploader at %s is away since %.1f s; it is tried again in the "
-                              "background",
-                              session->socket, (double)(cairn_mono_ms() - gone_ms) / 1000);
+                              "background%s%s",
+                              session->socket, (double)(cairn_mono_ms() - gone_ms) / 1000,
+                              *session->locked.away_why ? "; " : "", session->locked.away_why);
         enum cairn_code code = cairn_client_pause(session, until_ms, err);
         if (code == CAIRN_INTERRUPTED) return code;
     }

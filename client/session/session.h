@@ -116,6 +116,7 @@ struct cairn_session {
     struct {
         enum cairn_client_state state;
         uint64_t away_since_ms;
+        char away_why[320];   /* what this process lacked at the last try; "": nothing */
         uint64_t received_ms; /* when the last frame came */
         int uploader_pid;     /* of the process that listens; 0: not known */
         uint32_t epoch;       /* counts links, from 1 */

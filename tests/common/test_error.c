@@ -2,6 +2,7 @@
 #include "tests/harness.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "common/utf8.h"
@@ -42,6 +43,21 @@ TEST(success_leaves_the_struct_as_it_was) { /* include/cairn/error.h#2 */
     struct cairn_error err = {.code = CAIRN_BUSY, .message = "before"};
     EXPECT_EQ_U64(cairn_within(&err, CAIRN_OK, "step 9"), CAIRN_OK);
     EXPECT_EQ_TEXT(err.message, "before");
+}
+
+TEST(k08_a_lack_of_descriptors_names_the_limit_and_is_worth_another_try) { /* common/error.h#2 */
+    struct cairn_error err = {0};
+    struct rlimit limit = {0};
+    char number[48];
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    snprintf(number, sizeof(number), "may have %llu;", (unsigned long long)limit.rlim_cur);
+    errno = EMFILE;
+    EXPECT_EQ_U64(cairn_fail_errno(&err, "open %s", "/somewhere"), CAIRN_BUSY);
+    EXPECT(strstr(err.message, "RLIMIT_NOFILE") && strstr(err.message, number));
+    EXPECT(cairn_code_info(err.code)->retryable);
+    errno = ENFILE;
+    EXPECT_EQ_U64(cairn_fail_errno(&err, "open %s", "/somewhere"), CAIRN_BUSY);
+    EXPECT(strstr(err.message, "fs.file-max"));
 }
 
 TEST(a_system_failure_names_the_errno_and_keeps_it) { /* common/error.h#2 */

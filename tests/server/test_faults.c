@@ -244,3 +244,28 @@ TEST(callers_beyond_the_bound_wait_while_all_others_are_busy) /* K08, B05 */
     }
     for (size_t i = 0; i < CAIRN_COUNT(callers); i++) cairn_raw_release(&callers[i]);
 }
+
+/* The proof opens what it reads, and the manifest is a new file. */
+TEST(k08_a_commit_waits_while_the_server_has_no_descriptors_and_is_made_when_it_has) /* P2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 1000, &save));
+    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &save));
+    pause_ms(300); /* the connections of its own test at start are closed by now */
+    REQUIRE(cairn_daemon_spare_files(&world.server, 0));
+    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
+                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
+    pause_ms(2000);
+    CAIRN_AUTO_JSON json_t *open = NULL, *shown = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open));
+    EXPECT_EQ_TEXT(cairn_world_text(open, "state"), "open");
+    EXPECT(cairn_daemon_logged(&world.server, "RLIMIT_NOFILE"));
+    REQUIRE(cairn_daemon_spare_files(&world.server, -1));
+    REQUIRE_OK(cairn_hand_wait(&save, &shown));
+    EXPECT_EQ_TEXT(cairn_world_text(shown, "state"), "committed");
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A disk without room, for the journal or for the store: who is told what. */
+/* A disk without room, for the journal or for the store, and a process without descriptors: who is
+ * told what. */
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -138,5 +139,27 @@ TEST(a_store_that_stays_full_fails_the_save_by_name_and_takes_the_next_one) /* P
     EXPECT(text && strstr(text, "shard rank-00000/part-0"));
     EXPECT(world_await_state(&world, save.version, "aborting", 5000));
     REQUIRE(trainer_save(&trainer, 2, 1, 1, 1000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+}
+
+/* ---- K08: no descriptor for what the store opens ---- */
+
+TEST(k08_a_save_waits_while_the_uploader_has_no_descriptors_and_is_committed_when_it_has) /* P9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    REQUIRE(trainer_open(&trainer, &options));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1500000, &save)); /* the server's connection is open */
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    REQUIRE(cairn_daemon_spare_files(&world.uploader, 0));
+    REQUIRE(trainer_save(&trainer, 2, 1, 1, 1500000, &save));
+    CAIRN_AUTO_JSON json_t *early = trainer_event(&trainer, "verdict", save.number, 3000);
+    EXPECT(early == NULL);
+    EXPECT(cairn_daemon_logged(&world.uploader, "RLIMIT_NOFILE"));
+    REQUIRE(cairn_daemon_spare_files(&world.uploader, -1));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
 }
