@@ -25,6 +25,7 @@
 
 #include "server/catalog/engine.h"
 
+#define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the oldest that libpq's pipeline came with */
 #define CAIRN_SRV_POSTGRES_KEPT_MAX 256
 #define CAIRN_SRV_POSTGRES_AHEAD_MAX 64
 #define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which names itself */
@@ -77,6 +78,15 @@ void cairn_srv_postgres_drop(struct cairn_srv_postgres *own); /* it may connect 
 /* A connection that could not be made, or a message of the database without a result. */
 enum cairn_code cairn_srv_postgres_fail(const PGconn *conn, const PGresult *result,
                                         const char *what, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- engine_postgres_remedy.c ---- */
+
+/* Why there is no connection, and what to do about it. */
+enum cairn_code cairn_srv_postgres_explain(const PGconn *conn,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Refuses a server of a release that is older than CAIRN_SRV_POSTGRES_RELEASE_MIN. */
+enum cairn_code cairn_srv_postgres_release(const PGconn *conn,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- engine_postgres_open.c ---- */
 

@@ -117,13 +117,25 @@ static const char session[] =
 static const struct {
     const char *ask, *bad, *why;
 } demands[] = {
-    {"SELECT current_setting('fsync')", "off", "fsync is off: a power cut would lose commits"},
+    {"SELECT current_setting('fsync')", "off",
+     "fsync is off, so a power cut would lose commits: set it to on"},
     {"SELECT current_setting('full_page_writes')", "off",
-     "full_page_writes is off: a power cut would damage pages"},
-    {"SELECT pg_is_in_recovery()::text", "true", "this server is a standby"},
-    {"SELECT coalesce(current_schema(), '')", "", "search_path names no schema that is there"},
+     "full_page_writes is off, so a power cut would damage pages: set it to on"},
+    {"SELECT pg_is_in_recovery()::text", "true", "it is a standby: name the primary"},
+    {"SELECT coalesce(current_schema(), '')", "",
+     "search_path names no schema that is there for it: create one, or GRANT USAGE ON SCHEMA"},
     {"SELECT CASE current_setting('server_encoding') WHEN 'UTF8' THEN 'good' ELSE 'bad' END", "bad",
-     "the database's encoding is not UTF8"},
+     "the database's encoding is not UTF8: create one with ENCODING 'UTF8'"},
+    {"SELECT (to_regclass('cairn_catalog') IS NOT NULL OR"
+     " has_schema_privilege(current_schema(), 'CREATE'))::text",
+     "false", "the role may not create tables: GRANT CREATE ON SCHEMA"},
+    {"SELECT coalesce(bool_and(has_table_privilege(c.oid, 'SELECT') AND"
+     " has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') AND"
+     " has_table_privilege(c.oid, 'DELETE')), true)::text FROM pg_class c JOIN pg_namespace n"
+     " ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relkind = 'r'",
+     "false",
+     "the role may not change its tables: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN"
+     " SCHEMA"},
 };
 
 /* The first column of the first row, as text. */
@@ -141,8 +153,9 @@ static enum cairn_code demand_all(struct cairn_srv_postgres *own, struct cairn_e
     for (size_t i = 0; i < CAIRN_COUNT(demands); i++) {
         CAIRN_TRY(ask(own, demands[i].ask, said, err));
         if (!strcmp(said, demands[i].bad))
-            return cairn_fail(err, CAIRN_UNSUPPORTED, "the catalog cannot be kept in %s: %s",
-                              own->place->url, demands[i].why);
+            return cairn_fail(err, CAIRN_UNSUPPORTED,
+                              "the catalog cannot be kept in %s by the role %s: %s",
+                              own->place->url, PQuser(own->conn), demands[i].why);
     }
     /* D02: what the operator chose is kept, as long as it is durable. */
     CAIRN_TRY(ask(own, "SELECT current_setting('synchronous_commit')", said, err));
@@ -165,7 +178,8 @@ static enum cairn_code take_lock(struct cairn_srv_postgres *own, struct cairn_er
 static enum cairn_code begin_session(struct cairn_srv_postgres *own, struct cairn_error *err) {
     own->conn = dial(own->place->url);
     if (!own->conn || PQstatus(own->conn) != CONNECTION_OK)
-        return cairn_srv_postgres_fail(own->conn, NULL, own->place->url, err);
+        return cairn_srv_postgres_explain(own->conn, err);
+    CAIRN_TRY(cairn_srv_postgres_release(own->conn, err));
     if (PQsetnonblocking(own->conn, 1))
         return cairn_srv_postgres_fail(own->conn, NULL, own->place->url, err);
     CAIRN_TRY(cairn_srv_postgres_exec(own, session, NULL, err));
@@ -267,8 +281,9 @@ static enum cairn_code bring_up(struct cairn_srv_postgres *own, struct cairn_err
     unsigned long found = strtoul(said, NULL, 10);
     if (found > cairn_srv_catalog_schema())
         return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "the catalog has schema %lu; this program knows up to %u", found,
-                          cairn_srv_catalog_schema());
+                          "the catalog has schema %lu; this program knows up to %u: start the "
+                          "release that wrote it, or a newer one",
+                          found, cairn_srv_catalog_schema());
     CAIRN_TRY(run_migrations(own, found, err));
     snprintf(sql, sizeof(sql), "UPDATE cairn_catalog SET writer = '%s', batch = 0",
              own->place->writer);

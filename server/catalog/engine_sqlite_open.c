@@ -133,7 +133,11 @@ static enum cairn_code take_folder(const char *folder, struct cairn_srv_sqlite_p
     snprintf(lock_path, sizeof(lock_path), "%.900s/catalog.lock", folder);
     snprintf(place->path, sizeof(place->path), "%.900s/catalog.db", folder);
     enum cairn_code code = cairn_file_lock(lock_path, &place->lock_fd, err);
-    if (code) return cairn_within(err, code, "another cairn-server uses this catalog");
+    if (code == CAIRN_CONFLICT)
+        return cairn_within(err, code,
+                            "another cairn-server uses this catalog, and servers share "
+                            "one in PostgreSQL alone (setting catalog)");
+    if (code) return code;
     return CAIRN_OK;
 }
 
@@ -179,9 +183,11 @@ enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx, struct cairn_e
     CAIRN_TRY(ask(tx, "PRAGMA user_version", text, err));
     unsigned long found = strtoul(text, NULL, 10);
     if (found > cairn_srv_catalog_schema())
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "the catalog has schema %lu; this program knows up to %u", found,
-                          cairn_srv_catalog_schema());
+        return cairn_fail(
+            err, CAIRN_UNSUPPORTED,
+            "the catalog has schema %lu; this program knows up to %u: start the release "
+            "that wrote it, or a newer one",
+            found, cairn_srv_catalog_schema());
     if (found == cairn_srv_catalog_schema()) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, "BEGIN IMMEDIATE", err));
     enum cairn_code code = run_migrations(tx, (unsigned)found, err);

@@ -61,7 +61,9 @@ const char *cairn_postgres_missing(void) {
     ssize_t size = read(ends[0], said, sizeof(said) - 1);
     close(ends[0]);
     said[size > 0 ? strcspn(said, "\n") : 0] = 0;
-    bool found = !status_of(pid);
+    int status = status_of(pid);
+    bool found = !status;
+    if (status && status != EXIT_SKIPPED) abort(); /* it has said why */
     snprintf(found ? own.programs : own.missing, sizeof(said), "%s", said);
     return found ? NULL : own.missing;
 }
