@@ -21,8 +21,8 @@
 #define POLL_MS 50
 #define BUSY_MS 25000 /* an uploader reports the end of a rank within 15 s */
 #define BUSY_EVERY_MS 500
-#define GIVE_UP_MS 15000 /* for an interrupted save, before the command ends without it */
-#define WAIT_STAGED_MS 30000 /* with --timeout at most; libcairn's default */
+#define GIVE_UP_MS 15000     /* for an interrupted save, before the command ends without it */
+#define WAIT_STAGED_MS 30000 /* libcairn's default */
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
 
 static const struct cairn_cli_flag flags[] = {
@@ -47,7 +47,12 @@ static struct {
     _Atomic int signal;
     _Atomic bool saving;
     struct cairn_cli_own_uploader own;
+    uint64_t deadline; /* of the whole command: --timeout is not begun anew by its steps */
 } put;
+
+static uint64_t left_ms(void) {
+    return cairn_deadline_left_ms(&cairn_clock_real, put.deadline);
+}
 
 static bool second_signal_waits(void) {
     sigset_t waiting;
@@ -78,18 +83,16 @@ static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli
     return CAIRN_OK;
 }
 
-static enum cairn_code wait_committed(const struct cairn_cli *cli, struct cairn_save *save,
-                                      struct cairn_cli_meter *meter, struct cairn_error *err) {
-    uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : WAIT_DEFAULT_MS;
-    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
+static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_cli_meter *meter,
+                                      struct cairn_error *err) {
     for (;;) {
-        enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, WAIT_STEP_MS, err);
+        uint32_t step_ms = (uint32_t)cairn_min_u64(cairn_max_u64(left_ms(), 1), WAIT_STEP_MS);
+        enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, step_ms, err);
         struct cairn_save_status status;
         cairn_save_status(save, &status);
         cairn_cli_meter_set(meter, status.durable_bytes,
                             status.reached >= CAIRN_DURABLE ? "committing" : NULL);
-        if (code != CAIRN_TIMEOUT || put.signal) return code;
-        if (!cairn_deadline_left_ms(&cairn_clock_real, deadline)) return code;
+        if (code != CAIRN_TIMEOUT || put.signal || !left_ms()) return code;
     }
 }
 
@@ -142,7 +145,7 @@ static enum cairn_code put_tree(const struct cairn_cli *cli, struct cairn_sessio
     if (code == CAIRN_OK) code = cairn_cli_describe_tensors(save, tree, ret_tensors, err);
     if (code == CAIRN_OK && !put.signal) code = cairn_save_stage(save, err);
     bool staged = code == CAIRN_OK && !put.signal;
-    if (staged && !cli->detach) code = wait_committed(cli, save, &meter, err);
+    if (staged && !cli->detach) code = wait_committed(save, &meter, err);
     if (put.signal && !(staged && (cli->detach || code == CAIRN_OK)))
         code = give_up(cli, save, err);
     else if (!staged)
@@ -183,17 +186,32 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
 
 /* The server counts a killed put as a writer of its run until its uploader reports the end, so a
  * run that is busy is tried again for 25 s. */
-static enum cairn_code open_when_free(const struct cairn_open_options *options,
+static enum cairn_code open_when_free(struct cairn_open_options *options,
                                       struct cairn_session **ret, struct cairn_error *err) {
-    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, BUSY_MS);
+    uint64_t free_by_ms = cairn_min_u64(left_ms(), BUSY_MS);
+    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, free_by_ms);
+    bool limited = options->timeout_ms != 0;
+    struct cairn_error busy = {0};
     for (bool told = false;; told = true) {
         struct cairn_resume resume;
+        uint64_t most_ms = cairn_max_u64(left_ms(), 1);
+        if (limited) {
+            options->timeout_ms = (uint32_t)cairn_min_u64(most_ms, UINT32_MAX);
+            options->wait_staged_ms = (uint32_t)cairn_min_u64(most_ms, WAIT_STAGED_MS);
+        }
         enum cairn_code code = cairn_open(options, ret, &resume, err);
+        if (code == CAIRN_RUN_BUSY) busy = *err;
+        if (code == CAIRN_TIMEOUT && busy.code) { /* of the last try; what it waited for is why */
+            *err = busy;
+            return CAIRN_RUN_BUSY;
+        }
         if (code != CAIRN_RUN_BUSY || put.signal ||
             !cairn_deadline_left_ms(&cairn_clock_real, deadline))
             return code;
-        if (!told) fprintf(stderr, "note: %s; trying again for 25 s\n", err->message);
-        (void)poll(NULL, 0, BUSY_EVERY_MS);
+        if (!told)
+            fprintf(stderr, "note: %s; trying again for %llu s\n", err->message,
+                    (unsigned long long)(free_by_ms + 999) / 1000);
+        (void)poll(NULL, 0, (int)cairn_min_u64(cairn_max_u64(left_ms(), 1), BUSY_EVERY_MS));
     }
 }
 
@@ -205,8 +223,7 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
         .run = run,
         .resume = "keep",
         .socket = cairn_cli_uploader_socket(cli),
-        .timeout_ms = (uint32_t)cairn_min_u64(cli->timeout_ms, UINT32_MAX),
-        .wait_staged_ms = (uint32_t)cairn_min_u64(cli->timeout_ms, WAIT_STAGED_MS)};
+        .timeout_ms = cli->timeout_ms ? 1 : 0}; /* what is left of it, at each try */
     enum cairn_code code = open_when_free(&options, ret, err);
     if (code != CAIRN_UPLOADER_GONE) return code;
     if (cli->detach)
@@ -240,6 +257,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                           "\"%s\" names no step to save as: %s/%s@1000, for instance",
                           cli->arguments[1], ref.name.project, ref.name.run);
     snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
+    put.deadline =
+        cairn_deadline_in(&cairn_clock_real, cli->timeout_ms ? cli->timeout_ms : WAIT_DEFAULT_MS);
     CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
     CAIRN_TRY(cairn_cli_tree_open(cli->arguments[0], cli->follow, &tree, err));
     enum cairn_code code = open_session(cli, name, &session, err);

@@ -58,6 +58,19 @@ class Commands(unittest.TestCase):
         self.world.cairn("ls", "c/run", "more", status=2)
         self.world.cairn("ls", "--limit", "-1", status=2)
 
+    def test_the_timeout_of_put_is_one_deadline_over_all_of_its_steps(self):
+        env = {**os.environ, "CAIRN_JOB": "training", "CAIRN_SOCKET": self.world.socket(),
+               "TRAINER_ROWS": "1", "TRAINER_HOLD": str(self.world.root / "hold")}
+        job = subprocess.Popen([BIN / "tests/trainer", "busy/run", "0", "1", "7"],
+                               stdout=subprocess.PIPE, text=True, env=env)
+        self.addCleanup(lambda: (job.kill(), job.communicate()))
+        job.stdout.readline()  # it is open, and its step is held
+        began = time.monotonic()
+        said = self.world.cairn("put", self.world.root / "file", "busy/run@1", "--timeout", "2s",
+                                status=6).stderr
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertIn("trying again for 2 s", said)
+
     def test_wrong_input_is_answered_with_what_to_write_instead(self):
         file, empty = self.world.root / "file", self.world.root / "no-store"
         empty.mkdir()
