@@ -77,7 +77,8 @@ struct cairn_cli_verb {
 extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_cli_verb_ls,
     cairn_cli_verb_show, cairn_cli_verb_get, cairn_cli_verb_verify, cairn_cli_verb_wait,
     cairn_cli_verb_resume, cairn_cli_verb_rm, cairn_cli_verb_undelete, cairn_cli_verb_nodes,
-    cairn_cli_verb_bench, cairn_cli_verb_doctor, cairn_cli_verb_reconcile, cairn_cli_verb_inspect;
+    cairn_cli_verb_bench, cairn_cli_verb_doctor, cairn_cli_verb_reconcile, cairn_cli_verb_inspect,
+    cairn_cli_verb_catalog;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

@@ -15,6 +15,8 @@
 #include "common/parent.h"
 #include "common/start.h"
 #include "server/cache.h"
+#include "server/catalog/copy.h"
+#include "server/copying.h"
 #include "server/health.h"
 #include "server/http/http.h"
 #include "server/jobs/commit.h"
@@ -52,7 +54,8 @@ static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error
     const struct cairn_srv_settings *settings = server->settings;
     CAIRN_TRY(cairn_dir_make(settings->data_dir, 0700, err));
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
-    return cairn_srv_catalog_open(where, &server->catalog, err);
+    CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));
+    return cairn_srv_copy_is_over(server->catalog, err);
 }
 
 static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
@@ -181,6 +184,10 @@ int main(int argc, char **argv) {
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they inherit it */
     cairn_start_signals();
     cairn_json_watch_memory();
+    if (argc > 1 && !strcmp(argv[1], "--copy-catalog")) {
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* it is begun again where it was ended */
+        return cairn_srv_copying_main(argc - 2, argv + 2);
+    }
     struct cairn_error err = {0};
     struct cairn_config config = {0};
     struct cairn_srv_settings settings = {0};

@@ -61,9 +61,10 @@ enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_conf
         .usage = "cairn-server: keeps the checkpoints of training jobs; REST API of Cairn.\n\n"
                  "Usage: cairn-server --store FOLDER|s3://BUCKET/PREFIX [settings]\n"
                  "       cairn-server --migrate [settings]\n"
+                 "       cairn-server --copy-catalog FROM TO\n"
                  "       cairn-server --print-config | --print-docs | --version | --help\n\n"
                  "--migrate brings the catalog to this program's schema and ends; a start does so, "
-                 "too.\n\n",
+                 "too.\n--copy-catalog is what `cairn catalog copy` runs.\n\n",
         .rows = rows,
         .row_count = CAIRN_COUNT(rows),
         .values = ret};

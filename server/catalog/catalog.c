@@ -239,12 +239,17 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
 
 /* The last one knows whatever the others do not. */
 static const struct cairn_srv_engine *const engines[] = {&cairn_srv_engine_postgres,
-                                                        &cairn_srv_engine_sqlite};
+                                                         &cairn_srv_engine_sqlite};
+
+const struct cairn_srv_engine *cairn_srv_engine_of(const char *where) {
+    for (size_t i = 0; i + 1 < CAIRN_COUNT(engines); i++)
+        if (engines[i]->knows(where)) return engines[i];
+    return engines[CAIRN_COUNT(engines) - 1];
+}
 
 static enum cairn_code open_place(struct cairn_srv_catalog *catalog, const char *where,
                                   struct cairn_error *err) {
-    for (size_t i = 0; i < CAIRN_COUNT(engines) && !catalog->engine; i++)
-        if (engines[i]->knows(where)) catalog->engine = engines[i];
+    catalog->engine = cairn_srv_engine_of(where);
     CAIRN_TRY(catalog->engine->take(where, &catalog->place, err));
     CAIRN_TRY(catalog->engine->connect(catalog->place, false, &catalog->writer, err));
     return catalog->engine->migrate(catalog->writer, err);

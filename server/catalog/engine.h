@@ -19,6 +19,7 @@
 #include "server/catalog/sql.h"
 
 struct cairn_srv_engine;
+struct cairn_srv_table; /* tables.h */
 
 /* A connection; an engine's own struct begins with it. */
 struct cairn_srv_tx {
@@ -77,10 +78,23 @@ struct cairn_srv_engine {
     int64_t (*number)(void *running, int column);
     const char *(*text)(void *running, int column);
     struct cairn_view (*bytes)(void *running, int column);
+
+    /* ---- copies (copy.h) ---- */
+
+    bool in_folder;                      /* `where` is a folder, in which grant.key may lie, too */
+    bool (*is_there)(const char *where); /* false: take and connect would begin a new one */
+    /* Rows (pack.h) into a table: one transaction; all of them, or none. */
+    enum cairn_code (*load)(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                            struct cairn_view rows, struct cairn_error *err);
+    /* After the last of them: what numbers the table's next row. */
+    enum cairn_code (*loaded)(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                              struct cairn_error *err);
 };
 
 extern const struct cairn_srv_engine cairn_srv_engine_sqlite;
 extern const struct cairn_srv_engine cairn_srv_engine_postgres;
+/* Which knows that place. */
+const struct cairn_srv_engine *cairn_srv_engine_of(const char *where);
 
 struct cairn_srv_migration {
     unsigned number;

@@ -146,8 +146,8 @@ static enum cairn_code start(struct cairn_srv_tx *tx, const struct cairn_srv_sta
     struct running *running = calloc(1, sizeof(*running));
     if (!running) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a result");
     running->row = -1;
-    enum cairn_code code = cairn_srv_postgres_ask(cairn_srv_postgres_of(tx), statement, values,
-                                                  &running->result, err);
+    enum cairn_code code =
+        cairn_srv_postgres_ask(cairn_srv_postgres_of(tx), statement, values, &running->result, err);
     if (code) {
         free(running);
         return code;
@@ -251,4 +251,7 @@ const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .number = number,
     .text = text,
     .bytes = bytes,
+    .is_there = cairn_srv_postgres_is_there,
+    .load = cairn_srv_postgres_load,
+    .loaded = cairn_srv_postgres_loaded,
 };

@@ -72,6 +72,9 @@ enum cairn_code cairn_srv_postgres_ask(struct cairn_srv_postgres *own,
 /* At a session's start, before anything was sent: plain statements, several of them allowed. */
 enum cairn_code cairn_srv_postgres_exec(struct cairn_srv_postgres *own, const char *sql,
                                         PGresult **ret, struct cairn_error *err) CAIRN_MUST_USE;
+/* Outside of the pipeline: until the next result can be taken without waiting. */
+enum cairn_code cairn_srv_postgres_wait(struct cairn_srv_postgres *own,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Has the other side closed it while nothing was asked? */
 bool cairn_srv_postgres_is_lost(struct cairn_srv_postgres *own);
 void cairn_srv_postgres_drop(struct cairn_srv_postgres *own); /* it may connect again */
@@ -103,3 +106,12 @@ enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx,
 /* Again, where the connection was lost. */
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
                                              struct cairn_error *err) CAIRN_MUST_USE;
+
+/* engine_postgres_load.c; as in engine.h. */
+bool cairn_srv_postgres_is_there(const char *where);
+enum cairn_code cairn_srv_postgres_load(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_table *table, struct cairn_view rows,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_postgres_loaded(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_table *table,
+                                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -25,12 +25,12 @@ static const struct {
     const char *begins;
     enum cairn_code code;
 } states[] = {
-    {"53100", CAIRN_NO_SPACE},  {"53200", CAIRN_NO_MEMORY}, {"53", CAIRN_UNAVAILABLE},
-    {"40", CAIRN_BUSY},         {"55P03", CAIRN_BUSY},      {"57014", CAIRN_BUSY},
-    {"57", CAIRN_UNAVAILABLE},  {"08", CAIRN_UNAVAILABLE},  {"25006", CAIRN_UNAVAILABLE},
-    {"25P03", CAIRN_BUSY},      {"58030", CAIRN_IO},        {"XX001", CAIRN_CORRUPT},
-    {"XX002", CAIRN_CORRUPT},   {"42501", CAIRN_FORBIDDEN}, {"28", CAIRN_FORBIDDEN},
-    {"54", CAIRN_TOO_LARGE},    {"22021", CAIRN_INVALID},
+    {"53100", CAIRN_NO_SPACE}, {"53200", CAIRN_NO_MEMORY}, {"53", CAIRN_UNAVAILABLE},
+    {"40", CAIRN_BUSY},        {"55P03", CAIRN_BUSY},      {"57014", CAIRN_BUSY},
+    {"57", CAIRN_UNAVAILABLE}, {"08", CAIRN_UNAVAILABLE},  {"25006", CAIRN_UNAVAILABLE},
+    {"25P03", CAIRN_BUSY},     {"58030", CAIRN_IO},        {"XX001", CAIRN_CORRUPT},
+    {"XX002", CAIRN_CORRUPT},  {"42501", CAIRN_FORBIDDEN}, {"28", CAIRN_FORBIDDEN},
+    {"54", CAIRN_TOO_LARGE},   {"22021", CAIRN_INVALID},
 };
 
 static enum cairn_code code_of(const char *state) {
@@ -207,8 +207,8 @@ static enum cairn_code prepare(struct cairn_srv_postgres *own,
     CAIRN_TRY(cairn_srv_dialect_statement(statement->sql, &sql, err));
     /* What went before is heard first: a failure there is not this statement's. */
     if (own->ahead_count) CAIRN_TRY(cairn_srv_postgres_hear(own, NULL, err));
-    if (!own->conn || !PQsendPrepare(own->conn, name, sql.data, parameters->count,
-                                     parameters->types))
+    if (!own->conn ||
+        !PQsendPrepare(own->conn, name, sql.data, parameters->count, parameters->types))
         return lost(own, statement->name, err);
     own->ahead[own->ahead_count++] = 'c';
     enum cairn_code code = cairn_srv_postgres_hear(own, NULL, err);
@@ -276,4 +276,9 @@ enum cairn_code cairn_srv_postgres_exec(struct cairn_srv_postgres *own, const ch
     else
         PQclear(last);
     return first;
+}
+
+enum cairn_code cairn_srv_postgres_wait(struct cairn_srv_postgres *own, struct cairn_error *err) {
+    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, own->answer_ms);
+    return wait_for_result(own, until_ms, err);
 }

@@ -196,4 +196,8 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .number = number,
     .text = text,
     .bytes = bytes,
+    .in_folder = true,
+    .is_there = cairn_srv_sqlite_is_there,
+    .load = cairn_srv_sqlite_load,
+    .loaded = cairn_srv_sqlite_loaded,
 };

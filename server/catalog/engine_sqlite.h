@@ -50,3 +50,12 @@ struct cairn_srv_sqlite_place {
     char path[1024];
     int lock_fd; /* -1: in memory */
 };
+
+/* engine_sqlite_load.c; as in engine.h. */
+bool cairn_srv_sqlite_is_there(const char *where);
+enum cairn_code cairn_srv_sqlite_load(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                                      struct cairn_view rows,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_sqlite_loaded(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_table *table,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
