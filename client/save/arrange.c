@@ -137,6 +137,15 @@ static enum cairn_code name_group(const struct cairn_client_arrangement *arrange
     return CAIRN_OK;
 }
 
+/* The next bytes of the shard that was added last. */
+static void add_run(struct cairn_client_arrangement *arrangement, const void *source,
+                    uint64_t bytes, struct cairn_client_piece *piece) {
+    struct cairn_client_shard *shard = &arrangement->shards[arrangement->shard_count - 1];
+    struct cairn_client_run *run = &arrangement->runs[arrangement->run_count++];
+    uint64_t offset = shard->run_count++ ? run[-1].offset + run[-1].bytes : 0;
+    *run = (struct cairn_client_run){source, offset, bytes, piece};
+}
+
 static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_client_arrangement *ret,
                                      struct cairn_error *err) {
     __attribute__((cleanup(naming_release_at))) struct naming naming = {
@@ -153,17 +162,13 @@ static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_clien
     *shard = (struct cairn_client_shard){.name = ret->tensors_name, .tensors = true};
     CAIRN_TRY(
         cairn_safetensors_write(naming.entries, naming.count, &ret->header, &shard->bytes, err));
-    ret->runs[ret->run_count++] =
-        (struct cairn_client_run){ret->header.data, ret->header.size, NULL};
+    add_run(ret, ret->header.data, ret->header.size, NULL);
     for (size_t i = 0; i < naming.count; i++) {
         struct cairn_client_piece *piece = ret->sorted[naming.entries[i].tag];
         piece->fragment.offset_bytes = naming.entries[i].offset_bytes;
         piece->fragment.size_bytes = piece->bytes;
-        if (piece->bytes)
-            ret->runs[ret->run_count++] =
-                (struct cairn_client_run){piece->source, piece->bytes, piece};
+        if (piece->bytes) add_run(ret, piece->source, piece->bytes, piece);
     }
-    shard->run_count = ret->run_count;
     ret->slab_bytes = ret->total_bytes = shard->bytes;
     return CAIRN_OK;
 }
@@ -183,9 +188,8 @@ static enum cairn_code place_raws(struct cairn_save *save, struct cairn_client_a
             .name = raw->name,
             .offset = cairn_round_up(ret->slab_bytes, CAIRN_SAFETENSORS_ALIGN),
             .bytes = raw->bytes,
-            .first_run = ret->run_count,
-            .run_count = 1};
-        ret->runs[ret->run_count++] = (struct cairn_client_run){raw->source, raw->bytes, NULL};
+            .first_run = ret->run_count};
+        add_run(ret, raw->source, raw->bytes, NULL);
         ret->slab_bytes = shard->offset + shard->bytes;
     }
     return CAIRN_OK;

@@ -18,7 +18,7 @@
 
 struct cairn_client_run { /* bytes that go into a shard, in the order of their offsets */
     const void *source;
-    uint64_t bytes;
+    uint64_t offset, bytes;           /* in the shard */
     struct cairn_client_piece *piece; /* NULL: header or raw bytes */
 };
 struct cairn_client_shard {

@@ -40,7 +40,7 @@ struct cairn_client_piece {
     const void *source;
     char *in_file; /* owned; NULL: the bytes come from source */
     uint64_t file_offset;
-    uint32_t crc32c; /* of a replicated piece, once copied */
+    _Atomic uint32_t crc32c; /* of a replicated piece, once copied */
 };
 /* A shard beside the tensors one. */
 struct cairn_client_raw {

@@ -7,67 +7,59 @@
  * session's thread, which stages and seals with the next uploader.
  */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "api/manifest.h"
+#include "client/save/copy.h"
 #include "client/save/fail.h"
 #include "client/save/stager.h"
-#include "common/crc32c.h"
 
-#define TELL_BYTES (16 * CAIRN_MIB)
 #define TRIES_MAX 3
 
 /* ---- copying ---- */
 
-static void copy_some(struct cairn_client_progress *shard, uint8_t *to, const uint8_t *from,
-                      size_t size, struct cairn_client_piece *piece) {
-    if (!piece || piece->kind != CAIRN_TENSOR_REPLICATED) {
-        shard->crc = cairn_crc32c_copy(shard->crc, to, from, size);
-        return;
-    }
-    uint32_t crc = cairn_crc32c_copy(0, to, from, size);
-    shard->crc = cairn_crc32c_combine(shard->crc, crc, size);
-    piece->crc32c = cairn_crc32c_combine(piece->crc32c, crc, size);
+struct telling {
+    struct cairn_client_stager *stager;
+    size_t index;
+};
+
+static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *err) {
+    const struct telling *telling = owner;
+    telling->stager->shards[telling->index].staged = bytes;
+    return cairn_client_stager_send_staged(telling->stager, telling->index, err);
 }
 
-static enum cairn_code copy_run(struct cairn_client_stager *stager, size_t index,
-                                const struct cairn_client_run *run, struct cairn_error *err) {
-    const struct cairn_client_shard *place = &stager->arrangement.shards[index];
-    struct cairn_client_progress *shard = &stager->shards[index];
-    const uint8_t *from = run->source;
-    for (uint64_t left = run->bytes; left > 0;) {
-        uint64_t filled = shard->staged % CAIRN_BLOCK_BYTES;
-        uint64_t size = cairn_min_u64(left, CAIRN_BLOCK_BYTES - filled);
-        CAIRN_PROMISE(shard->staged + size <= place->bytes,
-                      return cairn_client_sound(stager->session, err));
-        copy_some(shard, stager->slab + place->offset + shard->staged, from, (size_t)size,
-                  run->piece);
-        shard->staged += size;
-        from += size;
-        left -= size;
-        if (filled + size == CAIRN_BLOCK_BYTES || shard->staged == place->bytes) {
-            shard->blocks[(shard->staged - 1) / CAIRN_BLOCK_BYTES] = shard->crc;
-            shard->crc = 0;
-        }
-        if (shard->staged - shard->reported >= TELL_BYTES)
-            CAIRN_TRY(cairn_client_stager_send_staged(stager, index, err));
-    }
-    return CAIRN_OK;
+/* What the process may use, which a job's launcher often cuts to its share of the node already. */
+static uint32_t cores_allowed(void) {
+    cpu_set_t set;
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    if (!sched_getaffinity(0, sizeof set, &set)) return (uint32_t)CPU_COUNT(&set);
+    return all > 0 ? (uint32_t)all : 1; /* more cores than a set has room for */
 }
 
 static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index,
                                   struct cairn_error *err) {
+    const struct cairn_session *session = stager->session;
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
     cairn_lock_take(&stager->session->lock);
     enum cairn_code code = stager->save->problem.code;
     if (code) *err = stager->save->problem;
     cairn_lock_give(&stager->session->lock);
     CAIRN_TRY(code); /* the version is over already: stop copying */
-    for (size_t i = 0; i < shard->run_count; i++)
-        CAIRN_TRY(copy_run(stager, index, &stager->arrangement.runs[shard->first_run + i], err));
-    CAIRN_PROMISE(stager->shards[index].staged == shard->bytes,
-                  return cairn_client_sound(stager->session, err));
-    return cairn_client_stager_send_staged(stager, index, err);
+    struct telling telling = {stager, index};
+    const struct cairn_client_copy copy = {
+        .runs = stager->arrangement.runs + shard->first_run,
+        .run_count = shard->run_count,
+        .bytes = shard->bytes,
+        .to = stager->slab + shard->offset,
+        .blocks = stager->shards[index].blocks,
+        .threads =
+            cairn_client_copy_threads(cores_allowed(), session->local_world_size, shard->bytes),
+        .copied = copied,
+        .owner = &telling};
+    return cairn_client_copy(&copy, err);
 }
 
 static enum cairn_code check_room(const struct cairn_client_stager *stager,

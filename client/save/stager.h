@@ -17,7 +17,6 @@
 struct cairn_client_progress {
     uint32_t *blocks;          /* of this shard; in the stager's array */
     uint64_t staged, reported; /* bytes that are copied; that a `staged` over this link covers */
-    uint32_t crc;              /* of the block that is being filled */
 };
 struct cairn_client_stager {
     struct cairn_save *save;

@@ -176,10 +176,12 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
  * does, the save fails with CAIRN_SOURCE_CHANGED or CAIRN_SOURCE_GONE, where that can be seen. */
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err);
-/* Copy every piece and raw shard into the slab, and seal. After it returned the sources may be
- * changed, and training goes on. CAIRN_UPLOADER_GONE: the bytes are copied, and the uploader is
- * away; the session seals the save with the next uploader. cairn_save_wait tells whether it did;
- * the handle may be freed meanwhile. Any other error is final: the save is failed for all ranks. */
+/* Copy every piece and raw shard into the slab, and seal. Where the process may use several cores
+ * for each rank of the node, large shards are copied by up to four threads, which end with the
+ * call. After it returned the sources may be changed, and training goes on. CAIRN_UPLOADER_GONE:
+ * the bytes are copied, and the uploader is away; the session seals the save with the next
+ * uploader. cairn_save_wait tells whether it did; the handle may be freed meanwhile. Any other
+ * error is final: the save is failed for all ranks. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
 /* Wait for a milestone; one that was reached stays so. CAIRN_TIMEOUT: not yet; the call may be
  * repeated, and the message says what is missing: shards that the store does not have, other ranks,

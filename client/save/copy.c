@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads take the next segment of the shard until none is left. A segment holds whole blocks, so
+ * no two of them share a checksum but those of pieces. */
+#include "client/save/copy.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/crc32c.h"
+
+#define SEGMENT_BYTES (16 * CAIRN_MIB)
+#define THREAD_BYTES_MIN (32 * CAIRN_MIB)
+#define THREADS_MAX 4
+
+struct work {
+    const struct cairn_client_copy *copy;
+    size_t segment_count;
+    _Atomic size_t next;
+    _Atomic bool stop;
+    _Atomic bool *done; /* by segment */
+    size_t told;        /* segments before which all are done; the caller's */
+};
+
+uint32_t cairn_client_copy_threads(uint32_t cores, uint32_t ranks, uint64_t bytes) {
+    uint64_t own = cores / (2 * cairn_max_u64(ranks, 1)); /* with the other half others send */
+    uint64_t worth = cairn_min_u64(own, bytes / THREAD_BYTES_MIN);
+    return (uint32_t)cairn_max_u64(cairn_min_u64(worth, THREADS_MAX), 1);
+}
+
+/* ---- copying ---- */
+
+/* The run that holds the byte at offset; behind runs without bytes. */
+static size_t run_at(const struct cairn_client_copy *copy, uint64_t offset) {
+    size_t low = 0, high = copy->run_count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (copy->runs[middle].offset <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A checksum that is moved over what follows can be added (exclusive or) in any order. */
+static uint32_t copy_replicated(const struct cairn_client_run *run, uint32_t crc, uint8_t *to,
+                                uint64_t at, size_t size) {
+    uint32_t own = cairn_crc32c_copy(0, to, (const uint8_t *)run->source + at, size);
+    atomic_fetch_xor(&run->piece->crc32c, cairn_crc32c_combine(own, 0, run->bytes - at - size));
+    return cairn_crc32c_combine(crc, own, size);
+}
+
+static uint32_t copy_block(const struct cairn_client_copy *copy, size_t *run, uint64_t offset,
+                           uint64_t end) {
+    uint32_t crc = 0;
+    while (offset < end) {
+        const struct cairn_client_run *from = &copy->runs[*run];
+        uint64_t at = offset - from->offset;
+        size_t size = (size_t)cairn_min_u64(end - offset, from->bytes - at);
+        uint8_t *to = copy->to + offset;
+        if (from->piece && from->piece->kind == CAIRN_TENSOR_REPLICATED)
+            crc = copy_replicated(from, crc, to, at, size);
+        else
+            crc = cairn_crc32c_copy(crc, to, (const uint8_t *)from->source + at, size);
+        offset += size;
+        if (at + size == from->bytes) ++*run;
+    }
+    return crc;
+}
+
+/* False: none is left. */
+static bool copy_next(struct work *work) {
+    const struct cairn_client_copy *copy = work->copy;
+    size_t index = atomic_fetch_add(&work->next, 1);
+    if (index >= work->segment_count || atomic_load(&work->stop)) return false;
+    uint64_t offset = index * SEGMENT_BYTES;
+    uint64_t end = cairn_min_u64(offset + SEGMENT_BYTES, copy->bytes);
+    size_t run = run_at(copy, offset);
+    for (uint64_t next; offset < end; offset = next) {
+        next = cairn_min_u64(offset + CAIRN_BLOCK_BYTES, end);
+        copy->blocks[offset / CAIRN_BLOCK_BYTES] = copy_block(copy, &run, offset, next);
+    }
+    atomic_store(&work->done[index], true);
+    return true;
+}
+
+/* ---- the call ---- */
+
+static void *help(void *argument) {
+    while (copy_next(argument)) {
+    }
+    return NULL;
+}
+
+static uint32_t start(struct work *work, pthread_t helpers[THREADS_MAX]) {
+    uint32_t wanted = (uint32_t)cairn_min_u64(work->copy->threads, THREADS_MAX), count = 0;
+    sigset_t all, before;
+    if (wanted < 2) return 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (count + 1 < wanted && !pthread_create(&helpers[count], NULL, help, work)) count++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return count;
+}
+
+static enum cairn_code tell(struct work *work, struct cairn_error *err) {
+    const struct cairn_client_copy *copy = work->copy;
+    size_t told = work->told;
+    while (told < work->segment_count && atomic_load(&work->done[told])) told++;
+    if (told == work->told) return CAIRN_OK;
+    work->told = told;
+    return copy->copied(copy->owner, cairn_min_u64(told * SEGMENT_BYTES, copy->bytes), err);
+}
+
+/* The shard is exactly what its runs are: no thread can run off one's end. */
+static bool is_covered(const struct cairn_client_copy *copy) {
+    uint64_t at = 0;
+    for (size_t i = 0; i < copy->run_count; i++) {
+        if (copy->runs[i].offset != at) return false;
+        at += copy->runs[i].bytes;
+    }
+    return at == copy->bytes;
+}
+
+enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy, struct cairn_error *err) {
+    struct work work = {.copy = copy};
+    pthread_t helpers[THREADS_MAX];
+    enum cairn_code code = CAIRN_OK;
+    CAIRN_PROMISE(is_covered(copy), return cairn_fail(err, CAIRN_BROKEN, "runs with a gap"));
+    work.segment_count = (size_t)cairn_div_up(copy->bytes, SEGMENT_BYTES);
+    CAIRN_AUTO_HEAP _Atomic bool *done = calloc(work.segment_count + 1, sizeof *done);
+    if (!done) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of segments");
+    work.done = done;
+    uint32_t helper_count = start(&work, helpers);
+    while (!code && copy_next(&work)) code = tell(&work, err);
+    if (code) atomic_store(&work.stop, true);
+    for (uint32_t i = 0; i < helper_count; i++) pthread_join(helpers[i], NULL);
+    return code ? code : tell(&work, err);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy: the bytes of one shard to their places, with the checksums of its blocks, in one pass.
+ *
+ * Why:     training stands still while it runs, and one core does not use up the memory's speed: a
+ *          rank that has cores for itself copies with several.
+ * Promise: 1   each byte of a source is read once; bytes, blocks and the pieces' checksums are the
+ *              same whatever the number of threads.
+ *          2   `copied` is called on the caller's thread, with lengths that grow; what lies before
+ *              one of them is there, with its checksums.
+ *          3   after the call no other thread touches a source or the slab, whatever it returns.
+ *              Where no thread can be started, the caller's copies alone.
+ * Limits:  4 threads, the caller's among them.
+ * Threads: one call at a time for a shard; its threads live as long as the call, and block all
+ *          signals.
+ * Next:    client/save/stage.c.
+ */
+#pragma once
+
+#include "client/save/arrange.h"
+
+struct cairn_client_copy {
+    const struct cairn_client_run *runs;
+    size_t run_count;
+    uint64_t bytes; /* of the shard: where its last run ends */
+    uint8_t *to;
+    uint32_t *blocks; /* room for the CRC32C of each block */
+    uint32_t threads;
+    enum cairn_code (*copied)(void *owner, uint64_t bytes, struct cairn_error *err);
+    void *owner;
+};
+/* How many are worth it: half of the rank's share of the cores, one for each 32 MiB; never 0. */
+uint32_t cairn_client_copy_threads(uint32_t cores, uint32_t ranks, uint64_t bytes);
+/* An error of `copied` ends it. */
+enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

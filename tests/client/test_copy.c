@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* copy: one shard by one thread and by several, against the plain concatenation of its runs. */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "client/save/copy.h"
+#include "common/crc32c.h"
+#include "tests/harness.h"
+
+/* Odd sizes, one of none, and pieces that reach over blocks and over segments of 16 MiB. */
+static const uint64_t sizes[] = {4096,      3 * CAIRN_MIB + 7, 1, 0, 30 * CAIRN_MIB + 1, 255,
+                                 CAIRN_MIB, 17 * CAIRN_MIB - 9};
+#define RUNS CAIRN_COUNT(sizes)
+
+struct shard {
+    struct cairn_client_run runs[RUNS];
+    struct cairn_client_piece pieces[RUNS];
+    uint8_t *source, *to;
+    uint32_t *blocks;
+    uint64_t bytes, told;
+    unsigned calls;
+    pthread_t caller;
+    bool in_order, refuse;
+};
+
+static void open_shard(struct shard *shard) {
+    *shard = (struct shard){.caller = pthread_self(), .in_order = true};
+    for (size_t i = 0; i < RUNS; i++) shard->bytes += sizes[i];
+    shard->source = malloc(shard->bytes);
+    shard->to = calloc(1, shard->bytes);
+    shard->blocks = calloc(cairn_div_up(shard->bytes, CAIRN_BLOCK_BYTES), 4);
+    uint64_t at = 0, word = 88172645463325252u;
+    for (uint64_t i = 0; i < shard->bytes; i++) {
+        word = word * 6364136223846793005u + 1442695040888963407u;
+        shard->source[i] = (uint8_t)(word >> 56);
+    }
+    for (size_t i = 0; i < RUNS; at += sizes[i++]) {
+        shard->pieces[i].kind = i % 2 ? CAIRN_TENSOR_REPLICATED : CAIRN_TENSOR_SHARDED;
+        shard->runs[i] =
+            (struct cairn_client_run){shard->source + at, at, sizes[i], &shard->pieces[i]};
+    }
+    shard->runs[0].piece = NULL; /* as a header has none */
+}
+
+static void close_shard(struct shard *shard) {
+    free(shard->source);
+    free(shard->to);
+    free(shard->blocks);
+}
+
+/* What is told is there, in order, on the caller's thread. */
+static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *err) {
+    struct shard *shard = owner;
+    shard->calls++;
+    if (bytes <= shard->told || !pthread_equal(pthread_self(), shard->caller) ||
+        memcmp(shard->source + shard->told, shard->to + shard->told, bytes - shard->told) != 0)
+        shard->in_order = false;
+    shard->told = bytes;
+    return shard->refuse ? cairn_fail(err, CAIRN_CANCELLED, "no more") : CAIRN_OK;
+}
+
+static enum cairn_code copy(struct shard *shard, uint32_t threads, struct cairn_error *err) {
+    const struct cairn_client_copy order = {.runs = shard->runs,
+                                            .run_count = RUNS,
+                                            .bytes = shard->bytes,
+                                            .to = shard->to,
+                                            .blocks = shard->blocks,
+                                            .threads = threads,
+                                            .copied = copied,
+                                            .owner = shard};
+    return cairn_client_copy(&order, err);
+}
+
+static size_t threads_here(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    size_t count = 0;
+    while (tasks && readdir(tasks)) count++;
+    if (tasks) closedir(tasks);
+    return count;
+}
+
+TEST(one_thread_or_four_copy_the_same_bytes_and_make_the_same_checksums) /* copy.h#1, #2 */
+{
+    for (uint32_t threads = 1; threads <= 4; threads += 3) {
+        struct shard shard;
+        struct cairn_error err = {0};
+        open_shard(&shard);
+        EXPECT_CODE(copy(&shard, threads, &err), CAIRN_OK);
+        EXPECT(memcmp(shard.source, shard.to, shard.bytes) == 0);
+        EXPECT(shard.in_order);
+        EXPECT(shard.calls >= 1 && shard.calls <= 4);
+        EXPECT_EQ_U64(shard.told, shard.bytes);
+        for (uint64_t at = 0; at < shard.bytes; at += CAIRN_BLOCK_BYTES) {
+            size_t size = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, shard.bytes - at);
+            EXPECT_EQ_U64(shard.blocks[at / CAIRN_BLOCK_BYTES],
+                          cairn_crc32c(0, shard.source + at, size));
+        }
+        for (size_t i = 0; i < RUNS; i++) {
+            uint32_t whole = cairn_crc32c(0, shard.runs[i].source, sizes[i]);
+            EXPECT_EQ_U64(shard.pieces[i].crc32c, i % 2 ? whole : 0);
+        }
+        close_shard(&shard);
+    }
+}
+
+TEST(a_copy_that_is_refused_ends_with_its_threads) /* copy.h#3 */
+{
+    struct shard shard;
+    struct cairn_error err = {0};
+    size_t before = threads_here();
+    open_shard(&shard);
+    shard.refuse = true;
+    EXPECT_CODE(copy(&shard, 4, &err), CAIRN_CANCELLED);
+    EXPECT_EQ_U64(shard.calls, 1);
+    EXPECT_EQ_U64(threads_here(), before);
+    close_shard(&shard);
+}
+
+TEST(a_shard_without_bytes_needs_nothing) {
+    struct cairn_error err = {0};
+    const struct cairn_client_run none = {0};
+    const struct cairn_client_copy order = {.runs = &none, .run_count = 1, .threads = 1};
+    EXPECT_CODE(cairn_client_copy(&order, &err), CAIRN_OK);
+}
+
+TEST(a_rank_copies_with_half_of_the_cores_that_it_has_for_itself) {
+    EXPECT_EQ_U64(cairn_client_copy_threads(128, 8, CAIRN_GIB), 4);
+    EXPECT_EQ_U64(cairn_client_copy_threads(48, 8, CAIRN_GIB), 3);
+    EXPECT_EQ_U64(cairn_client_copy_threads(4, 8, CAIRN_GIB), 1);
+    EXPECT_EQ_U64(cairn_client_copy_threads(4, 1, CAIRN_GIB), 2);
+    EXPECT_EQ_U64(cairn_client_copy_threads(8, 1, 64 * CAIRN_MIB), 2);
+    EXPECT_EQ_U64(cairn_client_copy_threads(8, 1, 0), 1);
+    EXPECT_EQ_U64(cairn_client_copy_threads(8, 0, CAIRN_GIB), 4);
+}
