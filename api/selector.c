@@ -69,7 +69,7 @@ enum cairn_code cairn_selector_parse(struct cairn_view text, struct cairn_select
     while (text.size) {
         const char *comma = memchr(from, ',', (size_t)(end - from));
         struct cairn_view term = {from, (size_t)((comma ? comma : end) - from)}, key, value;
-        enum cairn_selector_kind kind;
+        enum cairn_selector_kind kind = CAIRN_SELECTOR_IS;
         if (selector.count == CAIRN_SELECTOR_TERMS_MAX)
             return cairn_fail(err, CAIRN_INVALID, "label selector: more than %d terms",
                               CAIRN_SELECTOR_TERMS_MAX);
