@@ -48,7 +48,7 @@ static enum cairn_code admit_run(struct cairn_srv_request *request, struct cairn
     const struct cairn_run_name *name = &request->params.run_name;
     bool all = request->route->id == CAIRN_ROUTE_RUN_LIST, busy = false;
     /* Handlers say themselves that the whole server is frozen. */
-    if (request->server->frozen || (!all && !name->project[0])) return CAIRN_OK;
+    if (request->server->frozen || (!all && !name->run[0])) return CAIRN_OK;
     struct cairn_error why = {0};
     enum cairn_code code =
         all ? cairn_srv_compare_all(request->server, request->store, &busy, &why)
@@ -73,7 +73,7 @@ static enum cairn_code freeze_run(const struct cairn_srv_request *request,
                                   struct cairn_error *err) {
     const struct cairn_run_name *name = &request->params.run_name;
     struct cairn_error why = *err;
-    if (request->server->frozen || !name->project[0]) return CAIRN_CATALOG_BEHIND;
+    if (request->server->frozen || !name->run[0]) return CAIRN_CATALOG_BEHIND;
     if (cairn_srv_run_thawed(request->server, name, NULL)) return CAIRN_CATALOG_BEHIND;
     return cairn_srv_run_freeze(request->server, name, why.message, err);
 }

@@ -27,6 +27,7 @@
 #include "server/jobs/jobs.h"
 #include "server/jobs/record.h"
 #include "server/jobs/replicas.h"
+#include "server/jobs/retain.h"
 #include "server/waiters.h"
 
 /* A manifest of far fewer shards is above CAIRN_MANIFEST_BYTES_MAX, which ends its version. */
@@ -469,7 +470,9 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
     }
     bool done = work->version.recorded && (CAIRN_RULE(Q24) || !work->committed);
     if (work->version.state != CAIRN_STATE_COMMITTED || done) return CAIRN_OK;
-    return cairn_srv_record_write(work->server, work->worker, &work->version, err);
+    CAIRN_TRY(cairn_srv_record_write(work->server, work->worker, &work->version, err));
+    cairn_srv_retain_after_commit(work->server, work->worker, &work->version.name);
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,

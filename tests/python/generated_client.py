@@ -186,6 +186,21 @@ def annotates(call, version):
     assert call("run_list", 200, l="team=nlp,tier=prod").parsed.items[0].note == "nlp's"
 
 
+def retains(call):
+    run, keep = ("demo", "tour"), {"keep": {"last": 5, "within": "6h"}}
+    for prefix, path in (("", ()), ("project_", ("demo",)), ("run_", run)):
+        assert call(prefix + "retention_put", 200, *path, body=keep, of="Policy").parsed.text.startswith("last 5")
+        assert call(prefix + "retention_get", 200, *path).parsed.from_ == (prefix[:-1] or "server")
+    body = {"policy": {"keep": {"first": 1}}}
+    plan = call("retention_preview", 200, *run, body=body, of="RetentionPreviewBody").parsed
+    assert plan.versions[0].fate == "skip" or plan.versions[0].reasons[0].rule, plan
+    call("retention_apply", 412, *run, body=body | {"plan_etag": "0"}, of="RetentionApplyBody")
+    body = {"plan_etag": plan.plan_etag} | body
+    assert call("retention_apply", 200, *run, body=body, of="RetentionApplyBody").parsed.left == 0
+    for prefix, path in (("run_", run), ("project_", ("demo",)), ("", ())):
+        call(prefix + "retention_delete", 200, *path)
+
+
 def rest(call, grant, first):
     run = ("demo", "tour")
     call("checkpoint_delete", 400, *run, "latest")
@@ -242,6 +257,7 @@ def main():
             grant, first, second = saves(call, folder / "store")
             reads(call, second)
             annotates(call, second)
+            retains(call)
             rest(call, grant, first)
             growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))
             fits(call, models, grant, second)

@@ -15,7 +15,8 @@
 /* Tables that grow with runs and versions; the others hold a row, or what is shown to a person. */
 static const char *const growing[] = {
     "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
-    "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones"};
+    "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones",
+    "policies"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
 static const char *const short_indexes[] = {"versions_waiting", "versions_dead",
@@ -59,6 +60,7 @@ static const struct row wanted[] = {
     {"attempt_unrecorded", "attempts_unrecorded"},
     {"version_of_step", "versions_step"},
     {"version_whole", "shards_due"},
+    {"versions_to_retain", "versions_live"},
     {"shard_unsealed", "shards_rank"},
     {"shards_count_of_rank", "shards_rank"},
     {"shards_missing", "shards_due"},
@@ -98,6 +100,7 @@ static const char fill[] =
     "CAST('d' || run_id AS BLOB), 'w', run_id % 3, run_id % 3 FROM runs;"
     "INSERT INTO tables(digest, bytes, used_tick) SELECT CAST('d' || run_id AS BLOB), x'62', "
     "run_id FROM runs;"
+    "INSERT INTO policies(project, run, policy) SELECT project, run, '{}' FROM runs;"
     "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;";
 
 struct place {

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans from rows, and their removals; see retain.h. */
+#include "server/jobs/retain.h"
+
+#include <inttypes.h>
+
+#include "common/encode.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "server/catalog/frozen.h"
+#include "server/jobs/marks.h"
+#include "server/waiters.h"
+
+#define NEWEST_KEPT 1 /* K of Q28 */
+
+void cairn_srv_retain_release(struct cairn_srv_retain *retain) {
+    cairn_srv_candidates_release(&retain->candidates);
+    cairn_plan_retention_release(&retain->plan);
+}
+
+/* retain.h#1; versions in the order of their rows, which is that of Q25. */
+static enum cairn_code make_tag(struct cairn_srv_retain *retain, struct cairn_error *err) {
+    struct cairn_sha256 sha;
+    uint8_t digest[CAIRN_SHA256_BYTES];
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(cairn_policy_json(&retain->policy, &json, err));
+    CAIRN_TRY(cairn_json_dump(json, &text, err));
+    cairn_sha256_init(&sha);
+    cairn_sha256_update(&sha, text.data, text.size);
+    cairn_sha256_update(&sha, retain->allow_empty ? "1" : "0", 1);
+    for (size_t i = 0; i < retain->candidates.count; i++) {
+        const char *id = retain->candidates.ids[i].text;
+        if (cairn_plan_removes(&retain->plan, i)) cairn_sha256_update(&sha, id, strlen(id));
+    }
+    cairn_sha256_final(&sha, digest);
+    cairn_sha256_release(&sha);
+    cairn_hex_encode(digest, (CAIRN_SRV_PLAN_TAG_BYTES - 1) / 2, retain->tag);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_retain_ask *ask,
+                                      struct cairn_srv_retain *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    cairn_srv_retain_release(ret);
+    ret->allow_empty = ask->allow_empty;
+    ret->scope = CAIRN_SRV_SCOPE_NONE;
+    CAIRN_TRY(cairn_srv_run_get(tx, ask->name, &run, err));
+    if (ask->policy)
+        ret->policy = *ask->policy;
+    else
+        CAIRN_TRY(cairn_srv_policy_get(tx, ask->name, &ret->policy, &ret->scope, err));
+    CAIRN_TRY(cairn_srv_candidates_load(tx, run.id, &ret->policy, &ret->candidates, err));
+    for (size_t i = 0; i < ask->assumed_count; i++) {
+        const struct cairn_version_id none = {""};
+        struct cairn_plan_item item = ask->assumed[i];
+        item.attempt = run.attempt;
+        CAIRN_TRY(cairn_srv_candidates_add(&ret->candidates, &none, &item, err));
+    }
+    struct cairn_plan_ask question = {.policy = &ret->policy,
+                                      .items = ret->candidates.items,
+                                      .count = ret->candidates.count,
+                                      .newest = NEWEST_KEPT,
+                                      .allow_empty = ask->allow_empty};
+    CAIRN_TRY(cairn_plan_retention(&question, &ret->plan, err));
+    return make_tag(ret, err);
+}
+
+/* ---- carrying it out ---- */
+
+struct removal {
+    const char *id;
+    bool allow_empty, away, may;
+    struct cairn_srv_version version;
+};
+
+/* Is it the newest that is shown, or newer than that? */
+static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                 bool *ret, struct cairn_error *err) {
+    struct cairn_version_id id;
+    uint64_t step = 0;
+    bool found = false;
+    CAIRN_AUTO(srv_version) latest = {0};
+    CAIRN_TRY(cairn_srv_latest(tx, version->run_id, &found, &id, &step, err));
+    *ret = true;
+    if (!found) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_version_get(tx, id.text, &latest, err));
+    bool before = version->attempt != latest.attempt ? version->attempt < latest.attempt
+                  : version->step != latest.step     ? version->step < latest.step
+                                                     : version->n < latest.n;
+    *ret = !before;
+    return CAIRN_OK;
+}
+
+/* retain.h#2 */
+static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removal *removal = argument;
+    struct cairn_srv_version *version = &removal->version;
+    bool needed = false, newest = false;
+    removal->may = false;
+    cairn_srv_version_release(version);
+    CAIRN_TRY(cairn_srv_version_get(tx, removal->id, version, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version->run_id, err));
+    if (version->state != CAIRN_STATE_COMMITTED || !version->recorded || version->trashed ||
+        version->pinned)
+        return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_version_needed(tx, version, &needed, err));
+    if (!removal->allow_empty) CAIRN_TRY(is_newest(tx, version, &newest, err));
+    removal->may = !needed && !newest;
+    return CAIRN_OK;
+}
+
+static enum cairn_code put_away(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removal *removal = argument;
+    CAIRN_TRY(judge(tx, removal, err));
+    return removal->may ? cairn_srv_version_trash(tx, &removal->version, err) : CAIRN_OK;
+}
+
+/* marks.h#1: the mark first, then the row; the mark is made what the row says in the end. */
+static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                  struct removal *removal, struct cairn_error *err) {
+    struct cairn_error unused = {0};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, judge, removal, err));
+    if (!removal->may) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_mark_trashed(worker, &removal->version, true, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, put_away, removal, err);
+    enum cairn_code settled =
+        cairn_srv_mark_settle(server, worker, removal->id, code ? &unused : err);
+    if (!code && removal->may) {
+        cairn_log(INFO, "retention.trashed", "version=%s step=%" PRIu64 " bytes=%" PRIu64,
+                  removal->id, removal->version.step, removal->version.bytes);
+        cairn_srv_waiters_wake_version(server->waiters, &removal->version.id,
+                                       &removal->version.name);
+    }
+    return code ? code : settled;
+}
+
+enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
+                                           struct cairn_store_worker *worker,
+                                           const struct cairn_srv_retain *retain, uint64_t most,
+                                           uint64_t *ret_removed, uint64_t *ret_bytes,
+                                           struct cairn_error *err) {
+    uint64_t tried = 0;
+    for (size_t i = 0; i < retain->candidates.count && tried < most; i++) {
+        if (!cairn_plan_removes(&retain->plan, i)) continue;
+        struct removal removal = {.id = retain->candidates.ids[i].text,
+                                  .allow_empty = retain->allow_empty};
+        CAIRN_ASSERT(removal.id[0]); /* a plan with assumed saves is carried out by nobody */
+        enum cairn_code code = remove_one(server, worker, &removal, err);
+        tried++;
+        *ret_removed += !code && removal.may;
+        *ret_bytes += !code && removal.may ? removal.version.bytes : 0;
+        cairn_srv_version_release(&removal.version);
+        if (code) return cairn_within(err, code, "%s", removal.id);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- by itself ---- */
+
+struct own {
+    const struct cairn_run_name *name;
+    struct cairn_srv_retain retain;
+};
+
+static enum cairn_code plan_own(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct own *own = argument;
+    struct cairn_srv_retain_ask ask = {.name = own->name};
+    struct cairn_policy policy;
+    enum cairn_srv_scope scope;
+    CAIRN_TRY(cairn_srv_policy_get(tx, own->name, &policy, &scope, err));
+    if (cairn_policy_empty(&policy)) return CAIRN_OK; /* retention.h#3, without reading rows */
+    return cairn_srv_retain_plan(tx, &ask, &own->retain, err);
+}
+
+void cairn_srv_retain_after_commit(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   const struct cairn_run_name *name) {
+    struct own own = {.name = name};
+    struct cairn_error why = {0};
+    uint64_t removed = 0, bytes = 0;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, plan_own, &own, &why);
+    if (!code && own.retain.plan.removed)
+        code = cairn_srv_retain_carry_out(server, worker, &own.retain, CAIRN_SRV_RETAIN_ROUND,
+                                          &removed, &bytes, &why);
+    if (removed)
+        cairn_log(INFO, "retention.applied", "run=%s/%s removed=%" PRIu64 " bytes=%" PRIu64,
+                  name->project, name->run, removed, bytes);
+    if (code && code != CAIRN_CATALOG_BEHIND)
+        cairn_log(WARN, "retention.delayed", "run=%s/%s cause=\"%s\"", name->project, name->run,
+                  why.message);
+    cairn_srv_retain_release(&own.retain);
+}
