@@ -8,7 +8,7 @@ import subprocess
 import urllib.request
 
 from bench import peers
-from bench.harness import Skip
+from bench.harness import BUILD, Skip, build
 from bench.programs import OneShot, Side, Sink, program
 
 MIB = 1 << 20
@@ -33,16 +33,16 @@ def endpoint(sink):
     return ["--endpoint", sink.url] + (["--ca", sink.tls.certificate] if sink.tls else [])
 
 
-def put_side(lab, sink, part=PART, objects=1, **more):
+def put_side(lab, sink, part=PART, objects=1, folder=None, **more):
     flags = [word for name, value in more.items() for word in ("--" + name, str(value))]
-    command = [program(PUT), "--store", "s3://bench/cairn", "--journal", lab.folder, "--bytes",
+    command = [program(PUT, folder), "--store", "s3://bench/cairn", "--journal", lab.folder, "--bytes",
                str(lab.bytes), "--part", str(part), "--objects", str(objects), *endpoint(sink)]
     return lab.keep(Side(command + flags, peers.environment()))
 
 
-def get_side(lab, sink, **more):
+def get_side(lab, sink, folder=None, **more):
     flags = [word for name, value in more.items() for word in ("--" + name, str(value))]
-    command = [program(GET), "--store", "s3://bench", "--bytes", str(lab.bytes), *endpoint(sink)]
+    command = [program(GET, folder), "--store", "s3://bench", "--bytes", str(lab.bytes), *endpoint(sink)]
     return lab.keep(Side(command + flags, peers.environment()))
 
 
@@ -117,6 +117,25 @@ def get_vs_raw(lab):
         lab.report_speed(a, b, 0.85, peer=name)
         lab.report_cpu(a, b, None, peer=name)
         ours.close(), raw.close()
+
+
+@figure("hardening", "put and get as shipped, against a build without stack protector, fortified"
+        " calls and RELRO", [("put_cpu", 1.05, "lower"), ("get_cpu", 1.05, "lower"),
+                             ("put_speed", 0.95, "higher"), ("get_speed", 0.95, "higher")],
+        {SINK, PUT, GET})
+def hardening(lab):
+    plain = BUILD + "-plain"
+    if not build({PUT, GET}, plain, "-DCAIRN_HARDENED=OFF"):
+        raise Skip("the build without hardening failed")
+    sink = open_sink(lab)
+    for verb, side, check in (("put", put_side, lambda side: checked(sink, side, lab)),
+                              ("get", get_side, lambda side: verified(sink, side))):
+        a, b = lab.pairs(check(side(lab, sink)), check(side(lab, sink, folder=plain)))
+        lab.report(verb + "_cpu", [x.cpu / y.cpu for x, y in zip(a, b)], 1.05, "lower",
+                   [x.cpu / x.bytes * 1e9 for x in a], [y.cpu / y.bytes * 1e9 for y in b],
+                   unit="s/GB")
+        lab.report(verb + "_speed", [y.seconds / x.seconds for x, y in zip(a, b)], 0.95, "higher",
+                   [x.bytes / x.seconds / 1e9 for x in a], [y.bytes / y.seconds / 1e9 for y in b])
 
 
 # ---- against other clients ----

@@ -40,11 +40,12 @@ def size_of(text):
     return int(text)
 
 
-def build(targets):
+def build(targets, folder=BUILD, *options):
     """The release preset, and of it only what the chosen figures need."""
-    if not os.path.exists(os.path.join(BUILD, "build.ninja")):
-        subprocess.run(["cmake", "--preset", "release"], cwd=ROOT, check=True, stdout=sys.stderr)
-    command = ["cmake", "--build", "--preset", "release", "-j2", "--target", *sorted(targets)]
+    if not os.path.exists(os.path.join(folder, "build.ninja")):
+        subprocess.run(["cmake", "--preset", "release", "-B", folder, *options], cwd=ROOT,
+                       check=True, stdout=sys.stderr)
+    command = ["cmake", "--build", folder, "-j2", "--target", *sorted(targets)]
     return subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode == 0
 
 

@@ -15,8 +15,8 @@ Run = collections.namedtuple("Run", "seconds cpu bytes crc32c memory note")
 START_SECONDS = 120
 
 
-def program(name):
-    path = os.path.join(BUILD, name)
+def program(name, build=None):
+    path = os.path.join(build or BUILD, name)
     if not os.path.exists(path):
         raise Skip("%s was not built" % name)
     return path
