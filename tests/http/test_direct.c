@@ -24,8 +24,16 @@ struct script {
     size_t size, cut; /* cut: the first piece; 0: all at once */
 };
 
+/* What the responder's threads read; one of them may still be sending an earlier reply, to a
+ * connection that was closed, while the next script is made. */
+struct served {
+    pthread_mutex_t lock;
+    struct script script;
+};
+
 struct cairn_pair {
     struct script script;
+    struct served served;
     struct cairn_responder *server;
     struct cairn_http_engine *engine;
     uint32_t asked;
@@ -36,22 +44,26 @@ static void cairn_pair_release(struct cairn_pair *pair) {
 }
 
 static void answer(struct cairn_responder_request *request) {
-    const struct script *script = request->owner;
-    if (script->cut && script->cut < script->size) {
+    struct served *served = request->owner;
+    pthread_mutex_lock(&served->lock);
+    const struct script script = served->script;
+    pthread_mutex_unlock(&served->lock);
+    if (script.cut && script.cut < script.size) {
         struct timespec pause = {0, 300000};
-        cairn_responder_send(request, script->bytes, script->cut);
+        cairn_responder_send(request, script.bytes, script.cut);
         nanosleep(&pause, NULL); /* so that the pieces are read one by one */
-        cairn_responder_send(request, script->bytes + script->cut, script->size - script->cut);
+        cairn_responder_send(request, script.bytes + script.cut, script.size - script.cut);
     } else {
-        cairn_responder_send(request, script->bytes, script->size);
+        cairn_responder_send(request, script.bytes, script.size);
     }
     request->close = true;
 }
 
 static bool open_pair(struct cairn_pair *pair) {
-    struct cairn_responder_options options = {.answer = answer, .owner = &pair->script};
+    struct cairn_responder_options options = {.answer = answer, .owner = &pair->served};
     struct cairn_http_options http = {.connections_max = 4};
     pair->asked = 0;
+    pair->served.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     pair->server = cairn_responder_start(&options);
     return pair->server && cairn_http_engine_new(&http, &pair->engine, NULL) == CAIRN_OK;
 }
@@ -73,6 +85,9 @@ static struct outcome ask(struct cairn_pair *pair, bool direct) {
         cairn_pair_release(pair);
         if (!EXPECT(open_pair(pair))) abort();
     }
+    pthread_mutex_lock(&pair->served.lock);
+    pair->served.script = pair->script;
+    pthread_mutex_unlock(&pair->served.lock);
     snprintf(url, sizeof url, "%s/x", cairn_responder_url(pair->server));
     struct cairn_http_request request = {.method = "GET",
                                          .url = url,
