@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -115,13 +116,21 @@ enum cairn_code cairn_client_link_next(struct cairn_client_link *link, struct ca
     return CAIRN_OK;
 }
 
+int cairn_client_poll(struct pollfd *wanted, uint64_t ms, const sigset_t *signals) {
+    ms = cairn_min_u64(ms, INT_MAX);
+    if (!signals) return poll(wanted, 1, (int)ms);
+    const struct timespec most = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+    return ppoll(wanted, 1, &most, signals);
+}
+
 /* CAIRN_OK: look again. */
 static enum cairn_code await(struct cairn_client_link *link, short events, uint64_t deadline_ms,
                              struct cairn_error *err) {
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
     if (!left_ms) return cairn_fail(err, CAIRN_TIMEOUT, "the uploader did not answer in time");
     struct pollfd wanted = {.fd = link->fd, .events = events};
-    if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) >= 0) return CAIRN_OK;
+    const sigset_t *signals = link->interruptible ? link->signals : NULL;
+    if (cairn_client_poll(&wanted, cairn_min_u64(left_ms, 60000), signals) >= 0) return CAIRN_OK;
     if (errno != EINTR) return cairn_fail_errno(err, "poll the uploader's socket");
     if (link->interruptible)
         return cairn_fail(err, CAIRN_INTERRUPTED, "a signal came while libcairn waited");

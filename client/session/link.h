@@ -13,6 +13,8 @@
  */
 #pragma once
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/queue.h>
 
 #include "api/frame.h"
@@ -33,9 +35,10 @@ void cairn_client_message_free(struct cairn_client_message *message);
 CAIRN_DEFINE_AUTO_PTR(client_message);
 
 struct cairn_client_link {
-    int fd;             /* -1: not connected */
-    int pid;            /* of the process that listens; 0: not known */
-    bool interruptible; /* wait ends with CAIRN_INTERRUPTED after a signal */
+    int fd;                  /* -1: not connected */
+    int pid;                 /* of the process that listens; 0: not known */
+    bool interruptible;      /* wait ends with CAIRN_INTERRUPTED after a signal */
+    const sigset_t *signals; /* blocked while it waits, instead of those of the thread; or NULL */
     struct cairn_frame_reader reader;
 };
 /* CAIRN_UPLOADER_GONE: nobody listens. *ret_left: the socket's file is there all the same, as a
@@ -59,6 +62,8 @@ enum cairn_code cairn_client_link_next(struct cairn_client_link *link, struct ca
 enum cairn_code cairn_client_link_wait(struct cairn_client_link *link, uint64_t deadline_ms,
                                        struct cairn_frame *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* poll of one descriptor; signals: blocked for as long, instead of those of the thread, or NULL. */
+int cairn_client_poll(struct pollfd *wanted, uint64_t ms, const sigset_t *signals);
 /* What an answer says: CAIRN_OK when it is named `wanted`, the error that it carries, or
  * CAIRN_PROTOCOL. */
 enum cairn_code cairn_client_answer_check(const struct cairn_frame *answer, const char *wanted,

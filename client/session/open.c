@@ -150,6 +150,7 @@ static enum cairn_code converse(struct cairn_session *session, uint64_t deadline
     if (code == CAIRN_OK || left) *ret_met = true;
     if (code) return code;
     session->link.interruptible = session->interruptible;
+    session->link.signals = session->open_signals;
     CAIRN_TRY(cairn_client_hello(session, soon_ms, err));
     if (!session->read_only) {
         CAIRN_TRY(open_attempt(session, soon_ms + session->wait_staged_ms, err));
@@ -178,7 +179,7 @@ static void forget(struct cairn_session *session) {
  * Without a socket's file a trainer may be on the wrong node, and the call fails at once; a
  * read_only session waits until its deadline, since an uploader has no socket for a moment while it
  * is restarted. */
-enum cairn_code cairn_client_session_open(struct cairn_session *session, struct cairn_error *err) {
+static enum cairn_code open_until(struct cairn_session *session, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(session, 0), until_ms = deadline_ms;
     bool met = session->read_only;
     if (!session->read_only) until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + OPEN_AGAIN_MS);
@@ -191,6 +192,24 @@ enum cairn_code cairn_client_session_open(struct cairn_session *session, struct 
         if (cairn_client_pause(session, again_ms, err) == CAIRN_INTERRUPTED)
             return CAIRN_INTERRUPTED;
     }
+}
+
+/* Opening waits several times. A signal between two of them would be handled by the program and
+ * seen by no wait, so all but those of faults are blocked, and taken inside the waits alone. */
+enum cairn_code cairn_client_session_open(struct cairn_session *session, struct cairn_error *err) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    sigset_t blocked, before;
+    if (!session->interruptible) return open_until(session, err);
+    sigfillset(&blocked);
+    for (size_t i = 0; i < CAIRN_COUNT(faults); i++) sigdelset(&blocked, faults[i]);
+    if (pthread_sigmask(SIG_SETMASK, &blocked, &before))
+        return cairn_fail(err, CAIRN_INTERNAL, "the signals of this thread");
+    session->open_signals = &before;
+    enum cairn_code code = open_until(session, err);
+    session->open_signals = NULL;
+    session->link.signals = NULL;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
 }
 
 /* ---- life ---- */

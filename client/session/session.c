@@ -67,7 +67,7 @@ static enum cairn_code sleep_on(struct cairn_session *session, int fd, uint64_t 
     LIST_INSERT_HEAD(&session->locked.sleepers, &own, place);
     cairn_lock_give(&session->lock);
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, until_ms);
-    int found = poll(&wanted, 1, (int)cairn_min_u64(left_ms, INT_MAX));
+    int found = cairn_client_poll(&wanted, left_ms, session->open_signals);
     bool signalled = found < 0 && errno == EINTR;
     cairn_lock_take(&session->lock);
     LIST_REMOVE(&own, place);

@@ -89,6 +89,7 @@ struct cairn_session {
     uint64_t bytes, node_bytes;
     uint32_t timeout_ms, wait_staged_ms;
     bool read_only, interruptible;
+    const sigset_t *open_signals; /* of the thread in cairn_open, which has them blocked; or NULL */
     uint64_t attempt;
     char nonce[64];
     struct cairn_resume resumed;

@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "api/messages.h"
@@ -343,6 +345,32 @@ TEST(a_signal_ends_a_call_that_waits_where_the_session_asked_for_it) {
         pthread_join(signal.thread, NULL);
         cairn_save_free(second);
         cairn_save_free(save);
+    }
+}
+
+/* The call that maps the slabs stands between two waits of an open. */
+static bool raises_in_madvise;
+int madvise(void *address, size_t size, int advice) {
+    if (raises_in_madvise) raise(SIGUSR1);
+    return (int)syscall(SYS_madvise, address, size, advice);
+}
+
+TEST(a_signal_between_two_waits_of_an_open_ends_it_and_the_programs_mask_is_as_before) {
+    for (int interruptible = 0; interruptible < 2; interruptible++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        sigset_t mask;
+        take_signals();
+        REQUIRE_OK(rank_uploader(&rank, 1, &err));
+        struct cairn_open_options options = rank_options(&rank);
+        options.interruptible = interruptible;
+        cairn_fake_uploader_script(rank.fake, "mapped", "late");
+        raises_in_madvise = true;
+        enum cairn_code code = cairn_open(&options, &rank.session, NULL, &err);
+        raises_in_madvise = false;
+        EXPECT_EQ_U64(code, interruptible ? CAIRN_INTERRUPTED : CAIRN_OK);
+        pthread_sigmask(SIG_SETMASK, NULL, &mask);
+        EXPECT(!sigismember(&mask, SIGUSR1) && !sigismember(&mask, SIGINT));
     }
 }
 
