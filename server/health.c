@@ -12,7 +12,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/thread.h"
-#include "server/catalog/values.h"
+#include "server/catalog/servers.h"
 
 #define REQUEST_MS 5000
 #define LATE_MS                                                                                    \
@@ -35,26 +35,29 @@ struct cairn_srv_health {
 
 /* ---- one look ---- */
 
-static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_health_put(tx, argument, err);
-}
-
-struct row {
+struct mark {
+    const char *server;
     char text[CAIRN_UUID_TEXT_BYTES];
+    bool found;
 };
 
-static enum cairn_code read_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct row *row = argument;
-    return cairn_srv_health_get(tx, row->text, sizeof(row->text), err);
+static enum cairn_code write_mark(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct mark *mark = argument;
+    return cairn_srv_server_mark(tx, mark->server, mark->text, err);
+}
+
+static enum cairn_code read_mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct mark *mark = argument;
+    return cairn_srv_server_mark_is(tx, mark->server, mark->text, &mark->found, err);
 }
 
 static enum cairn_code look_at_catalog(struct cairn_srv *server, struct cairn_error *err) {
-    char mark[CAIRN_UUID_TEXT_BYTES];
-    struct row row = {""};
-    cairn_uuid_random(mark);
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, mark, err));
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_row, &row, err));
-    if (!strcmp(row.text, mark)) return CAIRN_OK;
+    struct mark mark = {.server = cairn_srv_catalog_server(server->catalog)};
+    cairn_uuid_random(mark.text);
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_mark, &mark, err));
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_mark, &mark, err));
+    if (mark.found) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CORRUPT, "a row that was just committed is not there");
 }
 

@@ -23,6 +23,11 @@ void cairn_srv_freeze(struct cairn_srv *server, const char *why) {
 }
 
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) {
+    if (!server->frozen && cairn_srv_catalog_is_behind(server->catalog))
+        cairn_srv_freeze(server,
+                         "the catalog's database has lost commits that this server has seen: "
+                         "it was restored, or a standby without them took over (start the "
+                         "server again, which compares each run with the store)");
     if (!server->frozen) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CATALOG_BEHIND,
                       "the catalog is behind its store; the server's log says why");

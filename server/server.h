@@ -39,7 +39,8 @@ struct cairn_srv {
     struct cairn_srv_catalog *catalog;
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
-    uint64_t generation;             /* of this start; in answers to uploaders (Q19) */
+    uint64_t generation;             /* of the catalog's life; in answers to uploaders (Q19) */
+    uint64_t raised_from;            /* the store's, of this start */
     _Atomic uint64_t listening_ms;   /* clock's mono: since when it has heard what was sent */
     struct cairn_srv_pool *requests; /* handlers of what changes something */
     struct cairn_srv_pool *looks;    /* handlers of GET and HEAD: no change is in their way */
@@ -51,8 +52,7 @@ struct cairn_srv {
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
-    char taker[CAIRN_UUID_TEXT_BYTES]; /* this life, in the numbers of generations that it takes */
-    _Atomic uint64_t raising_to; /* the store's generation: from this start's to here it is ours */
+    _Atomic uint64_t raising_to; /* the store's generation: the last that this server took */
     _Atomic bool stopping; /* a signal came: proofs end, and commits wait for the next start */
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs;            /* rows of frozen_runs */

@@ -13,6 +13,7 @@
 
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256
+#define COMMIT_AFTER_MS 1000 /* other servers wait for the transaction's end */
 #define READERS_IDLE_MAX 8
 
 /* One caller's change; lives on its stack until the writing thread says done. */
@@ -72,7 +73,7 @@ static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting 
 static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code,
                          const struct cairn_error *err) {
     bool trouble = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_CORRUPT ||
-                   code == CAIRN_UNAVAILABLE || code == CAIRN_CONFLICT;
+                   code == CAIRN_UNAVAILABLE || code == CAIRN_CATALOG_BEHIND;
     bool changed;
     if (code && !trouble) return;
     {
@@ -87,25 +88,6 @@ static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code
         cairn_log(INFO, "catalog.writable", "path=%s", catalog->engine->describe(catalog->place));
 }
 
-/* All of the batch in one transaction; a commit that fails fails all that were in it. */
-static void run_batch(struct cairn_srv_catalog *catalog, struct waiting *batch) {
-    struct cairn_srv_tx *tx = catalog->writer;
-    struct cairn_error err = {0};
-    enum cairn_code code = tx->engine->begin_write(tx, &err);
-    for (struct waiting *one = batch; one && !code; one = one->next) {
-        run_one(tx, one);
-        code = still_open(tx, one, &err);
-    }
-    if (!code) code = tx->engine->commit(tx, &err);
-    note_trouble(catalog, code, &err);
-    if (!code) return;
-    tx->engine->rollback(tx);
-    for (struct waiting *one = batch; one; one = one->next) {
-        one->code = code;
-        if (one->err) *one->err = err;
-    }
-}
-
 enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) {
     CAIRN_HOLD(&catalog->lock);
@@ -117,49 +99,85 @@ enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                       catalog->engine->describe(catalog->place), trouble->message);
 }
 
-/* Up to CHANGES_PER_COMMIT from the front of the queue; the lock is held. */
-static struct waiting *take_batch(struct cairn_srv_catalog *catalog) {
-    struct waiting *first = catalog->locked.first, *last = first;
+/* The first that waits, behind which the others move up; NULL: none does. */
+static struct waiting *take_one(struct cairn_srv_catalog *catalog) {
+    CAIRN_HOLD(&catalog->lock);
+    struct waiting *first = catalog->locked.first;
     if (!first) return NULL;
-    size_t count = 1;
-    while (last->next && count < CHANGES_PER_COMMIT) {
-        last = last->next;
-        count++;
-    }
-    catalog->locked.first = last->next;
-    if (!last->next) catalog->locked.last = &catalog->locked.first;
-    last->next = NULL;
-    catalog->locked.count -= count;
+    catalog->locked.first = first->next;
+    if (!first->next) catalog->locked.last = &catalog->locked.first;
+    first->next = NULL;
+    catalog->locked.count--;
     return first;
 }
 
-static void finish_batch(struct cairn_srv_catalog *catalog, struct waiting *batch) {
+/* What a transaction has room for. */
+struct batch {
+    struct waiting *first, **end;
+    size_t count;
+    uint64_t until_ms;
+};
+
+static struct waiting *add_one(struct cairn_srv_catalog *catalog, struct batch *batch) {
+    bool full = batch->count >= CHANGES_PER_COMMIT ||
+                (batch->count && !cairn_deadline_left_ms(&cairn_clock_real, batch->until_ms));
+    struct waiting *one = full ? NULL : take_one(catalog);
+    if (!one) return NULL;
+    *batch->end = one;
+    batch->end = &one->next;
+    batch->count++;
+    return one;
+}
+
+/* Whoever waited by then for the transaction to begin is in it; a commit that fails fails all. */
+static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
+    struct cairn_srv_tx *tx = catalog->writer;
+    struct cairn_error err = {0};
+    struct waiting *one = NULL;
+    enum cairn_code code = tx->engine->begin_write(tx, &err);
+    batch->until_ms = cairn_deadline_in(&cairn_clock_real, COMMIT_AFTER_MS);
+    while ((one = add_one(catalog, batch))) {
+        if (code) continue;
+        run_one(tx, one);
+        code = still_open(tx, one, &err);
+    }
+    if (!code) code = tx->engine->commit(tx, &err);
+    note_trouble(catalog, code, &err);
+    if (!code) return;
+    tx->engine->rollback(tx);
+    for (one = batch->first; one; one = one->next) {
+        one->code = code;
+        if (one->err) *one->err = err;
+    }
+}
+
+static void finish_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
     CAIRN_HOLD(&catalog->lock);
-    while (batch) {
-        struct waiting *one = batch;
-        batch = one->next;
+    for (struct waiting *one = batch->first, *next = NULL; one; one = next) {
+        next = one->next;
         one->done = true;
         cairn_condition_signal(&one->finished);
     }
 }
 
-static struct waiting *next_batch(struct cairn_srv_catalog *catalog) {
+static void write_batch(struct cairn_srv_catalog *catalog) {
+    struct batch batch = {.end = &batch.first};
+    run_batch(catalog, &batch);
+    finish_batch(catalog, &batch);
+}
+
+/* False: the catalog is closed. */
+static bool wait_for_work(struct cairn_srv_catalog *catalog) {
     CAIRN_HOLD(&catalog->lock);
-    for (;;) {
-        struct waiting *batch = take_batch(catalog);
-        if (batch || catalog->locked.stopping) return batch;
+    while (!catalog->locked.first && !catalog->locked.stopping)
         (void)cairn_condition_wait(&catalog->work, &catalog->lock, UINT64_MAX);
-    }
+    return catalog->locked.first != NULL;
 }
 
 static void *write_loop(void *argument) {
     struct cairn_srv_catalog *catalog = argument;
-    for (;;) {
-        struct waiting *batch = next_batch(catalog);
-        if (!batch) return NULL;
-        run_batch(catalog, batch);
-        finish_batch(catalog, batch);
-    }
+    while (wait_for_work(catalog)) write_batch(catalog);
+    return NULL;
 }
 
 enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
@@ -168,10 +186,6 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
                                                                   struct cairn_error *err),
                                         void *argument, struct cairn_error *err) {
     struct waiting one = {.change = change, .argument = argument, .err = err};
-    if (catalog->in_memory) {
-        run_batch(catalog, &one);
-        return one.code;
-    }
     cairn_condition_init(&one.finished);
     {
         CAIRN_HOLD(&catalog->lock);
@@ -184,10 +198,20 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
             catalog->locked.count++;
             cairn_condition_signal(&catalog->work);
         }
-        while (!one.done) (void)cairn_condition_wait(&one.finished, &catalog->lock, UINT64_MAX);
+        while (!one.done && !catalog->in_memory)
+            (void)cairn_condition_wait(&one.finished, &catalog->lock, UINT64_MAX);
     }
+    if (!one.done) write_batch(catalog);
     cairn_condition_release(&one.finished);
     return one.code;
+}
+
+const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->server(catalog->place);
+}
+
+bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->behind(catalog->place);
 }
 
 /* ---- readers ---- */

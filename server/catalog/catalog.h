@@ -8,14 +8,15 @@
  * Promise: 1   a change is durable when cairn_srv_catalog_write returns CAIRN_OK, and has no effect
  *              at all when it returns anything else. Where a database was lost at COMMIT for so
  *              long that nobody knows, the message says so.
- *          2   changes run one after the other on one thread; what queued during the last commit
- *              shares the next one, each in a savepoint of its own.
+ *          2   changes of all servers run one after the other, those of this one on one thread;
+ *              what queued during the last commit shares the next one, each in a savepoint of its
+ *              own.
  *          3   while it cannot be written (disk full, I/O error) each change says so and looks go
  *              on; cairn_srv_catalog_writable tells.
  *          4   a look sees one state of the whole catalog and can neither write nor checkpoint.
- *          5   a second process on the same catalog, a network file system, a standby, a newer
- *              schema and a weaker durability setting are refused at open.
- * Limits:  4,096 changes waiting; 256 changes a commit.
+ *          5   a network file system, a standby, a newer schema, a weaker durability setting, and a
+ *              second process on the same file of SQLite, are refused at open.
+ * Limits:  4,096 changes waiting; 256 changes, begun within a second, a commit.
  * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.
  * Next:    server/catalog/sql.h for what is done inside; server/catalog/engine.h for what a
  *          database does for it.
@@ -34,6 +35,10 @@ enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catal
 enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
                                               struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog); /* no caller may be inside */
+/* This life of the server, as others know it in the table servers. */
+const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog);
+/* A database of PostgreSQL that has lost commits which this process has seen. */
+bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog);
 /* The schema's number, in --version and /version. */
 unsigned cairn_srv_catalog_schema(void);
 

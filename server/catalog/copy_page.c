@@ -87,6 +87,7 @@ static enum cairn_code open_connections(const char *where, struct cairn_srv_copy
     CAIRN_TRY(end->engine->take(where, &end->place, err));
     end->called = end->engine->describe(end->place);
     CAIRN_TRY(end->engine->connect(end->place, false, &end->writer, err));
+    CAIRN_TRY(end->engine->alone(end->writer, err));
     CAIRN_TRY(end->engine->migrate(end->writer, err));
     return end->engine->connect(end->place, true, &end->reader, err);
 }

@@ -9,7 +9,8 @@
  *          2   after undo, nothing since savepoint is there and the transaction goes on; where it
  *              cannot go on, is_open says so.
  *          3   a connection for looks can change nothing, and sees one state from begin to end.
- *          4   a connection for changes is the only one, of all processes, as long as it lives.
+ *          4   transactions that change run one after the other, of all processes: what one has
+ *              looked at nobody changes before its end.
  * Limits:  one savepoint at a time.
  * Threads: a connection belongs to one thread at a time; a place is immutable after take.
  * Next:    server/catalog/catalog.c for who calls what when; engine_sqlite.h.
@@ -38,6 +39,13 @@ struct cairn_srv_engine {
     enum cairn_code (*take)(const char *where, void **ret_place, struct cairn_error *err);
     void (*leave)(void *place);
     const char *(*describe)(const void *place); /* for people; without secrets */
+    const char *(*server)(const void *place);   /* a uuid: this life of the server, to others */
+    bool (*behind)(const void *place); /* the database has lost commits that were seen here */
+
+    /* Inside a change: does another server live that has joined? lasting: so has this one, from
+     * here on. */
+    enum cairn_code (*join)(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
+                            struct cairn_error *err);
 
     /* ---- connections ---- */
 
@@ -83,6 +91,9 @@ struct cairn_srv_engine {
 
     bool in_folder;                      /* `where` is a folder, in which grant.key may lie, too */
     bool (*is_there)(const char *where); /* false: take and connect would begin a new one */
+    /* From here to its end this is the only connection for changes, of all processes.
+     * CAIRN_CONFLICT: another one is there. */
+    enum cairn_code (*alone)(struct cairn_srv_tx *tx, struct cairn_error *err);
     /* Rows (pack.h) into a table: one transaction; all of them, or none. */
     enum cairn_code (*load)(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
                             struct cairn_view rows, struct cairn_error *err);

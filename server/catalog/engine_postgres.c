@@ -4,6 +4,7 @@
 #include "server/catalog/engine_postgres.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,6 +17,14 @@ static const char *describe(const void *place) {
     return ((const struct cairn_srv_postgres_place *)place)->url;
 }
 
+static const char *server_of(const void *place) {
+    return ((const struct cairn_srv_postgres_place *)place)->server;
+}
+
+static bool behind(const void *place) {
+    return ((const struct cairn_srv_postgres_place *)place)->behind;
+}
+
 /* ---- transactions ---- */
 
 /* As all others, these are prepared: they go ahead of what follows without being waited for. */
@@ -24,9 +33,14 @@ static const struct cairn_srv_statement begin_a_look = {
 static const struct cairn_srv_statement begin_a_change = {
     "begin", "", "BEGIN TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"};
 static const struct cairn_srv_statement note_batch = {
-    "note_batch", "ti", "UPDATE cairn_catalog SET writer = ?1, batch = ?2"};
+    "note_batch", "ti",
+    "INSERT INTO servers(server, batch) VALUES(?1, ?2) ON CONFLICT(server) DO UPDATE SET batch = "
+    "?2"};
 static const struct cairn_srv_statement read_batch = {
-    "read_batch", "ti", "SELECT 1 FROM cairn_catalog WHERE writer = ?1 AND batch = ?2"};
+    "read_batch", "ti", "SELECT 1 FROM servers WHERE server = ?1 AND batch = ?2"};
+static const struct cairn_srv_statement count_position = {
+    "count_position", "i",
+    "UPDATE cairn_catalog SET position = position + 1 WHERE schema = ?1 RETURNING position"};
 static const struct cairn_srv_statement commit_it = {"commit", "", "COMMIT"};
 static const struct cairn_srv_statement undo_all = {"rollback", "", "ROLLBACK"};
 static const struct cairn_srv_statement set_savepoint = {"savepoint", "", "SAVEPOINT change"};
@@ -36,7 +50,16 @@ static const struct cairn_srv_statement undo_it = {"undo", "", "ROLLBACK TO SAVE
 static enum cairn_code begin_read(struct cairn_srv_tx *tx, struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     if (cairn_srv_postgres_is_lost(own)) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
-    return cairn_srv_postgres_send(own, &begin_a_look, NULL, err);
+    CAIRN_TRY(cairn_srv_postgres_send(own, &begin_a_look, NULL, err));
+    return cairn_srv_postgres_send_position(own, false, &cairn_srv_postgres_read_position, NULL,
+                                            err);
+}
+
+static void note_seen(struct cairn_srv_postgres *own) {
+    uint64_t seen = own->place->seen;
+    while (seen < own->position &&
+           !atomic_compare_exchange_weak(&own->place->seen, &seen, own->position)) {
+    }
 }
 
 static void rollback(struct cairn_srv_tx *tx) {
@@ -47,31 +70,54 @@ static void rollback(struct cairn_srv_tx *tx) {
     (void)!cairn_srv_postgres_ask(own, &undo_all, NULL, NULL, NULL);
 }
 
-/* A look changed nothing, so how it ends is all the same. */
+/* A look changed nothing, so how it ends is all the same, and nobody waits for it. */
 static void end_read(struct cairn_srv_tx *tx) {
-    rollback(tx);
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (!own->conn) return;
+    if (own->position) note_seen(own);
+    if (cairn_srv_postgres_send(own, &undo_all, NULL, NULL) ||
+        cairn_srv_postgres_leave_to_it(own, NULL))
+        cairn_srv_postgres_drop(own);
 }
 
+/* Waited for: what follows knows that it has the lock, and settle that a transaction which it does
+ * not find has ended. */
 static enum cairn_code begin_write(struct cairn_srv_tx *tx, struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     if (cairn_srv_postgres_is_lost(own)) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
     own->batch++;
-    const struct cairn_srv_value values[] = {SQL_T(own->place->writer), SQL_I(own->batch)};
+    const struct cairn_srv_value values[] = {SQL_T(own->place->server), SQL_I(own->batch)};
+    const struct cairn_srv_value schema[] = {SQL_I(cairn_srv_catalog_schema())};
     CAIRN_TRY(cairn_srv_postgres_send(own, &begin_a_change, NULL, err));
-    return cairn_srv_postgres_send(own, &note_batch, values, err);
+    CAIRN_TRY(cairn_srv_postgres_send(own, &cairn_srv_postgres_take_lock, NULL, err));
+    CAIRN_TRY(cairn_srv_postgres_send(own, &note_batch, values, err));
+    CAIRN_TRY(cairn_srv_postgres_send_position(own, true, &count_position, schema, err));
+    enum cairn_code code = cairn_srv_postgres_hear(own, NULL, err);
+    if (code == CAIRN_CATALOG_BEHIND) cairn_srv_postgres_drop(own); /* engine_postgres.h#7 */
+    return code;
 }
 
-/* Was it done? With the lock taken by a new session the old one has come to its end. */
+/* Was it done? The transaction had the lock, so it has ended when another one gets it. */
+static enum cairn_code look_for_batch(struct cairn_srv_postgres *own, bool *ret_done,
+                                      struct cairn_error *err) {
+    const struct cairn_srv_value values[] = {SQL_T(own->place->server), SQL_I(own->batch)};
+    PGresult *found = NULL;
+    if (!own->conn) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
+    CAIRN_TRY(cairn_srv_postgres_send(own, &begin_a_change, NULL, err));
+    CAIRN_TRY(cairn_srv_postgres_send(own, &cairn_srv_postgres_take_lock, NULL, err));
+    CAIRN_TRY(cairn_srv_postgres_ask(own, &read_batch, values, &found, err));
+    *ret_done = PQntuples(found) > 0;
+    PQclear(found);
+    return CAIRN_OK;
+}
+
 static enum cairn_code settle(struct cairn_srv_postgres *own, const struct cairn_error *lost,
                               struct cairn_error *err) {
-    const struct cairn_srv_value values[] = {SQL_T(own->place->writer), SQL_I(own->batch)};
     uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, CAIRN_SRV_POSTGRES_SETTLE_MS);
     struct cairn_error why = *lost;
-    PGresult *found = NULL;
-    for (;;) {
-        enum cairn_code code = own->conn ? CAIRN_OK : cairn_srv_postgres_reconnect(own, &why);
-        if (!code) code = cairn_srv_postgres_ask(own, &read_batch, values, &found, &why);
-        if (!code) break;
+    bool done = false;
+    while (look_for_batch(own, &done, &why)) {
+        rollback(&own->tx);
         if (!cairn_deadline_left_ms(&cairn_clock_real, until_ms))
             return cairn_fail(err, CAIRN_UNAVAILABLE,
                               "catalog: the answer to COMMIT was lost and the database cannot be "
@@ -79,8 +125,7 @@ static enum cairn_code settle(struct cairn_srv_postgres *own, const struct cairn
                               why.message);
         (void)poll(NULL, 0, PAUSE_MS);
     }
-    bool done = PQntuples(found) > 0;
-    PQclear(found);
+    rollback(&own->tx);
     if (done) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UNAVAILABLE, "catalog: the connection was lost before COMMIT: %s",
                       lost->message);
@@ -94,8 +139,12 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
     /* COMMIT of a transaction in which something failed is answered by ROLLBACK. */
     bool done = !code && !strcmp(PQcmdStatus(result), "COMMIT");
     PQclear(result);
+    if (!done && !own->conn) {
+        CAIRN_TRY(settle(own, &why, err));
+        done = true;
+    }
+    if (done) note_seen(own);
     if (done) return CAIRN_OK;
-    if (!own->conn) return settle(own, &why, err);
     if (!code) return cairn_fail(err, CAIRN_INTERNAL, "catalog: COMMIT was answered by ROLLBACK");
     if (err) *err = why;
     return code;
@@ -231,6 +280,9 @@ const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .take = cairn_srv_postgres_take,
     .leave = cairn_srv_postgres_leave,
     .describe = describe,
+    .server = server_of,
+    .behind = behind,
+    .join = cairn_srv_postgres_join,
     .connect = cairn_srv_postgres_connect,
     .disconnect = cairn_srv_postgres_disconnect,
     .migrate = cairn_srv_postgres_migrate,
@@ -252,6 +304,7 @@ const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .text = text,
     .bytes = bytes,
     .is_there = cairn_srv_postgres_is_there,
+    .alone = cairn_srv_postgres_alone,
     .load = cairn_srv_postgres_load,
     .loaded = cairn_srv_postgres_loaded,
 };

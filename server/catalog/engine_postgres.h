@@ -6,13 +6,20 @@
  *          transactions, for statements and for the start of a session.
  * Promise: 1   no call waits for an answer longer than CAIRN_SRV_POSTGRES_ANSWER_MS (a migration:
  *              an hour); a connection that does not answer by then is closed.
- *          2   a session for changes holds the catalog's advisory lock from its first statement to
- *              its end, and is never one of a standby (engine.h#4).
- *          3   a COMMIT whose answer was lost is settled by a row that its transaction wrote; where
- *              the database cannot be asked within CAIRN_SRV_POSTGRES_SETTLE_MS, that is said.
+ *          2   a transaction that changes holds the catalog's advisory lock from its begin to its
+ *              end, and is never one of a standby (engine.h#4). One whose server stopped in it ends
+ *              after CAIRN_SRV_POSTGRES_STOPPED_TEXT; who waits for the lock waits for longer.
+ *          3   a COMMIT whose answer was lost is settled by a row of this server that its
+ *              transaction wrote; where the database cannot be asked within
+ *              CAIRN_SRV_POSTGRES_SETTLE_MS, that is said.
  *          4   commits are durable whatever the database's default: synchronous_commit is not off,
  *              and a database with fsync or full_page_writes off is refused.
  *          5   no password stands in the settings, in a log or in an error.
+ *          6   each transaction that changes counts the catalog's position up. A database in which
+ *              it is lower than this process has seen it (restored, or a standby that lacks
+ *              commits) takes no more changes of this process, and behind says so.
+ *          7   from join on the session for changes holds a lock that bears this server's id, by
+ *              which others see that it lives; not in a database that has gone back.
  * Limits:  256 statements are kept per connection; a result is held in memory as a whole; 64
  *          commands on their way at once.
  * Threads: a connection belongs to one thread at a time.
@@ -23,6 +30,7 @@
 
 #include <libpq-fe.h>
 
+#include "common/id.h"
 #include "server/catalog/engine.h"
 
 #define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the oldest that libpq's pipeline came with */
@@ -30,22 +38,30 @@
 #define CAIRN_SRV_POSTGRES_AHEAD_MAX 64
 #define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which names itself */
 #define CAIRN_SRV_POSTGRES_SETTLE_MS 30000
+#define CAIRN_SRV_POSTGRES_STOPPED_TEXT "5s"
+#define CAIRN_SRV_POSTGRES_LOCK_TEXT "12s" /* longer: who is stopped delays others, no more */
 
 struct cairn_srv_postgres_place {
-    char *url;       /* as in the setting; without a password */
-    char writer[40]; /* of this life of the server, in the row that settles a COMMIT */
+    char *url;                          /* as in the setting; without a password */
+    char server[CAIRN_UUID_TEXT_BYTES]; /* this life of the server, in the table servers */
+    _Atomic uint64_t seen;              /* the highest position that was committed (#6) */
+    _Atomic bool behind;                /* and it was lower after that */
+    _Atomic bool joined;                /* sessions for changes hold this server's own lock */
 };
 
 struct cairn_srv_postgres {
     struct cairn_srv_tx tx;
-    const struct cairn_srv_postgres_place *place;
+    struct cairn_srv_postgres_place *place;
     PGconn *conn; /* NULL: lost, or not there yet */
     bool read_only;
     uint64_t answer_ms; /* engine_postgres.h#1 */
     uint64_t batch;     /* of the transaction, in the row that settles its COMMIT */
+    uint64_t position;  /* of the catalog, in this transaction; 0: not heard yet */
+    uint64_t since;     /* the highest that was seen before it began (engine_postgres.h#6) */
     const char *kept[CAIRN_SRV_POSTGRES_KEPT_MAX]; /* texts prepared in this session, as c0, c1 */
     size_t kept_count;
-    /* Sent, and not answered yet: 'c' a command, 's' an end of commands that fail together. */
+    /* Sent, and not answered yet: 'c' a command, 'p' one that tells the catalog's position, 'n'
+     * one that counts it up, 's' an end of commands that fail together. */
     char ahead[2 * CAIRN_SRV_POSTGRES_AHEAD_MAX];
     size_t ahead_count;
 };
@@ -60,6 +76,15 @@ enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,
                                         const struct cairn_srv_statement *statement,
                                         const struct cairn_srv_value *values,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* The same, of a statement that gives the catalog's position; counts: that of this transaction,
+ * which is not committed yet. */
+enum cairn_code cairn_srv_postgres_send_position(struct cairn_srv_postgres *own, bool counts,
+                                                 const struct cairn_srv_statement *statement,
+                                                 const struct cairn_srv_value *values,
+                                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* What was sent goes out, and nobody waits for it: the next answer is heard behind it. */
+enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* Hear what became of all that was sent: the first failure, or the last command's result, for
  * PQclear (ret may be NULL). */
 enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult **ret,
@@ -103,6 +128,13 @@ enum cairn_code cairn_srv_postgres_connect(void *place, bool read_only, struct c
 void cairn_srv_postgres_disconnect(struct cairn_srv_tx *tx);
 enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_postgres_alone(struct cairn_srv_tx *tx,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* The catalog's lock, for the transaction. */
+extern const struct cairn_srv_statement cairn_srv_postgres_take_lock;
+extern const struct cairn_srv_statement cairn_srv_postgres_read_position;
 /* Again, where the connection was lost. */
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the database is, how a session with it begins, and its schema; see engine_postgres.h. */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/buf.h"
-#include "common/id.h"
+#include "common/clock.h"
 #include "common/text.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
@@ -13,6 +14,17 @@
 
 /* Ours, among the advisory locks of a database; the second number is the schema's name. */
 #define LOCK_CLASS "1667330670"
+#define TAKE_LOCK "SELECT pg_advisory_xact_lock(" LOCK_CLASS ", hashtext(current_schema()))"
+/* Shared by all sessions for changes, but for one that must be alone: a copy's. */
+#define USE_LOCK "(" USE_CLASS ", hashtext(current_schema()))"
+#define USE_CLASS "1667330671"
+#define LAST_ONE_MS 5000 /* of a server that was killed, its sessions are there for a moment */
+#define PAUSE_MS 100
+#define MIGRATION_LOCK_TEXT "60s" /* another server's migration is waited for */
+
+const struct cairn_srv_statement cairn_srv_postgres_take_lock = {"lock", "", TAKE_LOCK};
+const struct cairn_srv_statement cairn_srv_postgres_read_position = {
+    "read_position", "", "SELECT position FROM cairn_catalog"};
 
 /* ---- the place ---- */
 
@@ -53,7 +65,7 @@ enum cairn_code cairn_srv_postgres_take(const char *where, void **ret_place,
         free(place);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
     }
-    cairn_uuid_random(place->writer);
+    cairn_uuid_random(place->server);
     *ret_place = place;
     return CAIRN_OK;
 }
@@ -107,12 +119,16 @@ static PGconn *dial(const char *url) {
  * server that was stopped in a transaction does not hold it for ever, and one whose machine is gone
  * is noticed. */
 static const char session[] =
-    "SET statement_timeout = '30s'; SET lock_timeout = '5s';"
+    "SET statement_timeout = '30s'; SET lock_timeout = '" CAIRN_SRV_POSTGRES_LOCK_TEXT "';"
     "SET idle_in_transaction_session_timeout = '60s';"
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;"
     "SET standard_conforming_strings = on; SET plan_cache_mode = force_generic_plan;"
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
-    "SET jit = off;";
+    "SET jit = off; SET client_min_messages = warning;";
+
+/* engine_postgres.h#2: all other servers wait for a transaction that changes. */
+static const char bounded[] =
+    "SET idle_in_transaction_session_timeout = '" CAIRN_SRV_POSTGRES_STOPPED_TEXT "'";
 
 static const struct {
     const char *ask, *bad, *why;
@@ -163,15 +179,28 @@ static enum cairn_code demand_all(struct cairn_srv_postgres *own, struct cairn_e
     return cairn_srv_postgres_exec(own, "SET synchronous_commit = on", NULL, err);
 }
 
-/* As long as the session lives: whoever waits here waits for one that has not ended yet. */
-static enum cairn_code take_lock(struct cairn_srv_postgres *own, struct cairn_error *err) {
-    struct cairn_error why = {0};
-    enum cairn_code code = cairn_srv_postgres_exec(
-        own, "SELECT pg_advisory_lock(" LOCK_CLASS ", hashtext(current_schema()))", NULL, &why);
-    if (code == CAIRN_BUSY)
-        return cairn_fail(err, CAIRN_CONFLICT, "another cairn-server uses this catalog: %s",
-                          own->place->url);
-    if (code && err) *err = why;
+/* The copy is waited for no longer than the sessions of a dead process are there. */
+static enum cairn_code take_use(struct cairn_srv_postgres *own, const char *sql, const char *why,
+                                struct cairn_error *err) {
+    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, LAST_ONE_MS);
+    char said[64] = "";
+    for (;;) {
+        CAIRN_TRY(ask(own, sql, said, err));
+        if (!strcmp(said, "true")) return CAIRN_OK;
+        if (!cairn_deadline_left_ms(&cairn_clock_real, until_ms))
+            return cairn_fail(err, CAIRN_CONFLICT, "%s: %s", why, own->place->url);
+        (void)poll(NULL, 0, PAUSE_MS);
+    }
+}
+
+enum cairn_code cairn_srv_postgres_alone(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (!PQexitPipelineMode(own->conn))
+        return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
+    enum cairn_code code = take_use(own, "SELECT pg_try_advisory_lock" USE_LOCK "::text",
+                                    "another cairn-server uses this catalog", err);
+    if (!code && !PQenterPipelineMode(own->conn))
+        code = cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
     return code;
 }
 
@@ -185,7 +214,9 @@ static enum cairn_code begin_session(struct cairn_srv_postgres *own, struct cair
     CAIRN_TRY(cairn_srv_postgres_exec(own, session, NULL, err));
     if (!own->read_only) {
         CAIRN_TRY(demand_all(own, err));
-        CAIRN_TRY(take_lock(own, err));
+        CAIRN_TRY(cairn_srv_postgres_exec(own, bounded, NULL, err));
+        CAIRN_TRY(take_use(own, "SELECT pg_try_advisory_lock_shared" USE_LOCK "::text",
+                           "this catalog is being copied", err));
     }
     if (!PQenterPipelineMode(own->conn))
         return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
@@ -214,37 +245,63 @@ void cairn_srv_postgres_disconnect(struct cairn_srv_tx *tx) {
     free(own);
 }
 
-/* What was in memory of a server does not go on where another one wrote in between. */
-static enum cairn_code still_ours(struct cairn_srv_postgres *own, struct cairn_error *err) {
-    static const struct cairn_srv_statement look = {
-        "writer", "t", "SELECT 1 FROM cairn_catalog WHERE writer = ?1"};
-    const struct cairn_srv_value values[] = {SQL_T(own->place->writer)};
+/* ---- who lives ---- */
+
+/* A lock of the session, by the name of the catalog and of the server (engine_postgres.h#7). */
+static const struct cairn_srv_statement live = {
+    "live", "t",
+    "SELECT pg_try_advisory_lock(hashtext('cairn ' || current_schema()), hashtext(?1))"};
+static const struct cairn_srv_statement others_live = {
+    "others_live", "t",
+    "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND database "
+    "= (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = "
+    "CAST(CAST(hashtext('cairn ' || current_schema()) AS BIGINT) & 4294967295 AS OID) AND objid <> "
+    "CAST(CAST(hashtext(?1) AS BIGINT) & 4294967295 AS OID)"};
+
+enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
+                                        struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    const struct cairn_srv_value values[] = {SQL_T(own->place->server)};
     PGresult *result = NULL;
-    CAIRN_TRY(cairn_srv_postgres_ask(own, &look, values, &result, err));
-    bool ours = PQntuples(result) > 0;
+    if (lasting) CAIRN_TRY(cairn_srv_postgres_send(own, &live, values, err));
+    CAIRN_TRY(cairn_srv_postgres_ask(own, &others_live, values, &result, err));
+    *ret_others = PQntuples(result) > 0;
     PQclear(result);
-    if (ours) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CONFLICT,
-                      "another cairn-server has written to this catalog since the connection to it "
-                      "was lost: start this one again");
+    own->place->joined |= lasting;
+    return CAIRN_OK;
+}
+
+/* A session that is made again is another server's business only in the catalog that it knows. */
+static enum cairn_code live_on(struct cairn_srv_postgres *own, struct cairn_error *err) {
+    const struct cairn_srv_value values[] = {SQL_T(own->place->server)};
+    if (own->read_only || !own->place->joined) return CAIRN_OK;
+    if (own->place->behind)
+        return cairn_fail(err, CAIRN_CATALOG_BEHIND,
+                          "catalog: the database has gone back: start this server again");
+    CAIRN_TRY(
+        cairn_srv_postgres_send_position(own, false, &cairn_srv_postgres_read_position, NULL, err));
+    CAIRN_TRY(cairn_srv_postgres_hear(own, NULL, err));
+    return cairn_srv_postgres_ask(own, &live, values, NULL, err);
 }
 
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
                                              struct cairn_error *err) {
     cairn_srv_postgres_drop(own);
     enum cairn_code code = begin_session(own, err);
-    if (!code && !own->read_only) code = still_ours(own, err);
+    if (!code) code = live_on(own, err);
     if (code) cairn_srv_postgres_drop(own);
     return code;
 }
 
 /* ---- the schema ---- */
 
-/* One row: the schema's number, and who wrote last (engine_postgres.h#3). */
+/* One row: the schema's number, and the catalog's position (engine_postgres.h#6). */
 static const char first_table[] =
-    "CREATE TABLE cairn_catalog(one BIGINT PRIMARY KEY CHECK(one = 1), schema BIGINT NOT NULL,"
-    "  writer TEXT NOT NULL, batch BIGINT NOT NULL);"
-    "INSERT INTO cairn_catalog VALUES(1, 0, '', 0);";
+    "CREATE TABLE IF NOT EXISTS cairn_catalog(one BIGINT PRIMARY KEY CHECK(one = 1),"
+    "  schema BIGINT NOT NULL);"
+    "INSERT INTO cairn_catalog(one, schema) VALUES(1, 0) ON CONFLICT DO NOTHING;"
+    "ALTER TABLE cairn_catalog ADD COLUMN IF NOT EXISTS position BIGINT NOT NULL DEFAULT 0;"
+    "ALTER TABLE cairn_catalog DROP COLUMN IF EXISTS writer, DROP COLUMN IF EXISTS batch;";
 
 static enum cairn_code run_step(struct cairn_srv_postgres *own,
                                 const struct cairn_srv_migration *step, struct cairn_error *err) {
@@ -252,42 +309,64 @@ static enum cairn_code run_step(struct cairn_srv_postgres *own,
     CAIRN_TRY(cairn_srv_dialect_schema(step->sql, &sql, err));
     CAIRN_TRY(cairn_srv_postgres_exec(own, sql.data, NULL, err));
     cairn_buf_clear(&sql);
-    CAIRN_TRY(
-        cairn_buf_printf(&sql, err, "UPDATE cairn_catalog SET schema = %u", step->number));
+    CAIRN_TRY(cairn_buf_printf(&sql, err, "UPDATE cairn_catalog SET schema = %u", step->number));
     return cairn_srv_postgres_exec(own, sql.data, NULL, err);
 }
 
-static enum cairn_code run_migrations(struct cairn_srv_postgres *own, unsigned long from,
-                                      struct cairn_error *err) {
+/* Two servers may start at once: each step looks again, under the catalog's lock. */
+static enum cairn_code begin_alone(struct cairn_srv_postgres *own, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_srv_postgres_exec(
+        own,
+        "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '" MIGRATION_LOCK_TEXT
+        "'; SET LOCAL idle_in_transaction_session_timeout = 0; " TAKE_LOCK,
+        NULL, &why);
+    if (code == CAIRN_BUSY)
+        return cairn_fail(
+            err, CAIRN_CONFLICT,
+            "another cairn-server holds this catalog for longer than " MIGRATION_LOCK_TEXT
+            ": one of an older release that shares it with "
+            "nobody, or one that migrates it: %s",
+            own->place->url);
+    if (code && err) *err = why;
+    return code;
+}
+
+static enum cairn_code end_alone(struct cairn_srv_postgres *own, enum cairn_code code,
+                                 struct cairn_error *err) {
+    if (!code) return cairn_srv_postgres_exec(own, "COMMIT", NULL, err);
+    if (own->conn) (void)!cairn_srv_postgres_exec(own, "ROLLBACK", NULL, NULL);
+    return code;
+}
+
+static enum cairn_code run_migrations(struct cairn_srv_postgres *own, struct cairn_error *err) {
+    char said[64] = "";
     for (size_t i = 0; i < cairn_srv_migration_count; i++) {
         const struct cairn_srv_migration *step = &cairn_srv_migrations[i];
-        if (step->number <= from) continue;
-        CAIRN_TRY(
-            cairn_srv_postgres_exec(own, "BEGIN; SET LOCAL statement_timeout = 0", NULL, err));
-        enum cairn_code code = run_step(own, step, err);
-        if (!code) code = cairn_srv_postgres_exec(own, "COMMIT", NULL, err);
-        if (!code) continue;
-        if (own->conn) (void)!cairn_srv_postgres_exec(own, "ROLLBACK", NULL, NULL);
-        return cairn_within(err, code, "migration %u", step->number);
+        CAIRN_TRY(ask(own, "SELECT schema FROM cairn_catalog", said, err));
+        if (step->number <= strtoul(said, NULL, 10)) continue;
+        enum cairn_code code = begin_alone(own, err);
+        if (!code) code = ask(own, "SELECT schema FROM cairn_catalog", said, err);
+        if (!code && step->number > strtoul(said, NULL, 10)) code = run_step(own, step, err);
+        code = end_alone(own, code, err);
+        if (code) return cairn_within(err, code, "migration %u", step->number);
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code bring_up(struct cairn_srv_postgres *own, struct cairn_error *err) {
-    char said[64], sql[160];
-    CAIRN_TRY(ask(own, "SELECT to_regclass('cairn_catalog')::text", said, err));
-    if (!said[0]) CAIRN_TRY(cairn_srv_postgres_exec(own, first_table, NULL, err));
-    CAIRN_TRY(ask(own, "SELECT schema FROM cairn_catalog", said, err));
+    char said[64] = "";
+    enum cairn_code code = begin_alone(own, err);
+    if (!code) code = cairn_srv_postgres_exec(own, first_table, NULL, err);
+    if (!code) code = ask(own, "SELECT schema FROM cairn_catalog", said, err);
+    CAIRN_TRY(end_alone(own, code, err));
     unsigned long found = strtoul(said, NULL, 10);
     if (found > cairn_srv_catalog_schema())
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "the catalog has schema %lu; this program knows up to %u: start the "
                           "release that wrote it, or a newer one",
                           found, cairn_srv_catalog_schema());
-    CAIRN_TRY(run_migrations(own, found, err));
-    snprintf(sql, sizeof(sql), "UPDATE cairn_catalog SET writer = '%s', batch = 0",
-             own->place->writer);
-    return cairn_srv_postgres_exec(own, sql, NULL, err);
+    return run_migrations(own, err);
 }
 
 enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx, struct cairn_error *err) {

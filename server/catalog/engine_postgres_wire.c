@@ -101,6 +101,30 @@ static bool is_good(const PGresult *result) {
     return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
 }
 
+/* engine_postgres.h#6: a look that finds it out fails, later ones are told what is there. */
+static enum cairn_code note_position(struct cairn_srv_postgres *own, bool counts,
+                                     const PGresult *result, struct cairn_error *err) {
+    uint64_t wide = 0;
+    if (!PQntuples(result))
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "catalog: its schema is no longer %u: a server of another release has "
+                          "migrated it, so start that release here, too",
+                          cairn_srv_catalog_schema());
+    memcpy(&wide, PQgetvalue(result, 0, 0), sizeof(wide));
+    own->position = __builtin_bswap64(wide);
+    uint64_t committed = own->position - counts;
+    bool known = own->place->behind;
+    if (committed >= own->since && (own->read_only || !known)) return CAIRN_OK;
+    own->place->behind = true;
+    if (known && own->read_only) return CAIRN_OK;
+    return cairn_fail(
+        err, CAIRN_CATALOG_BEHIND,
+        "catalog: the database has gone back to change %llu, and this server has seen "
+        "change %llu: it was restored, or a standby without the newest commits took "
+        "over",
+        (unsigned long long)committed, (unsigned long long)own->place->seen);
+}
+
 /* The result of what was sent first and was not heard of; a command's is followed by NULL. */
 static enum cairn_code take_result(struct cairn_srv_postgres *own, char kind, PGresult **ret,
                                    struct cairn_error *err) {
@@ -108,7 +132,7 @@ static enum cairn_code take_result(struct cairn_srv_postgres *own, char kind, PG
     CAIRN_TRY(wait_for_result(own, until_ms, err));
     PGresult *result = PQgetResult(own->conn);
     if (!result) return lost(own, "no result", err);
-    if (kind == 'c') {
+    if (kind != 's') {
         PGresult *end = NULL;
         enum cairn_code code = wait_for_result(own, until_ms, err);
         if (!code && (end = PQgetResult(own->conn))) {
@@ -133,8 +157,10 @@ enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult
         PGresult *result = NULL;
         struct cairn_error why = {0};
         enum cairn_code code = take_result(own, own->ahead[i], &result, &why);
-        if (!code && own->ahead[i] == 'c' && !is_good(result) && !first)
+        if (!code && own->ahead[i] != 's' && !is_good(result) && !first)
             code = cairn_srv_postgres_fail(own->conn, result, "statement", &why);
+        if (!code && strchr("pn", own->ahead[i]) && is_good(result))
+            code = note_position(own, own->ahead[i] == 'n', result, &why);
         if (code && !first && err) *err = why;
         if (code && !first) first = code;
         if (own->ahead[i] == 's' || !result) {
@@ -244,6 +270,24 @@ enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,
     if (!sent) return lost(own, statement->name, err);
     own->ahead[own->ahead_count++] = 'c';
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_postgres_send_position(struct cairn_srv_postgres *own, bool counts,
+                                                 const struct cairn_srv_statement *statement,
+                                                 const struct cairn_srv_value *values,
+                                                 struct cairn_error *err) {
+    own->position = 0;
+    own->since = own->place->seen;
+    CAIRN_TRY(cairn_srv_postgres_send(own, statement, values, err));
+    own->ahead[own->ahead_count - 1] = counts ? 'n' : 'p';
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
+                                               struct cairn_error *err) {
+    if (!own->conn || !PQpipelineSync(own->conn)) return lost(own, "sending", err);
+    own->ahead[own->ahead_count++] = 's';
+    return PQflush(own->conn) < 0 ? lost(own, "sending", err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_postgres_ask(struct cairn_srv_postgres *own,

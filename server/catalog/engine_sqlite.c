@@ -19,6 +19,29 @@ static const char *describe(const void *place) {
     return ((const struct cairn_srv_sqlite_place *)place)->path;
 }
 
+static const char *server_of(const void *place) {
+    return ((const struct cairn_srv_sqlite_place *)place)->server;
+}
+
+/* One process has it, and a file that is put back is not under a living server. */
+static bool behind(const void *place) {
+    (void)place;
+    return false;
+}
+
+static enum cairn_code join(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
+                            struct cairn_error *err) {
+    (void)tx, (void)lasting, (void)err;
+    *ret_others = false;
+    return CAIRN_OK;
+}
+
+/* The place's lock keeps all others out. */
+static enum cairn_code alone(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    (void)tx, (void)err;
+    return CAIRN_OK;
+}
+
 static enum cairn_code connect_to(void *place, bool read_only, struct cairn_srv_tx **ret,
                                   struct cairn_error *err) {
     return cairn_srv_sqlite_open(describe(place), read_only, ret, err);
@@ -176,6 +199,9 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .take = cairn_srv_sqlite_take,
     .leave = cairn_srv_sqlite_leave,
     .describe = describe,
+    .server = server_of,
+    .behind = behind,
+    .join = join,
     .connect = connect_to,
     .disconnect = cairn_srv_sqlite_free,
     .migrate = cairn_srv_sqlite_migrate,
@@ -198,6 +224,7 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .bytes = bytes,
     .in_folder = true,
     .is_there = cairn_srv_sqlite_is_there,
+    .alone = alone,
     .load = cairn_srv_sqlite_load,
     .loaded = cairn_srv_sqlite_loaded,
 };

@@ -14,6 +14,7 @@
 
 #include <sqlite3.h>
 
+#include "common/id.h"
 #include "server/catalog/engine.h"
 
 #define CAIRN_SRV_STATEMENTS_MAX 128
@@ -48,6 +49,7 @@ enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_srv_sqlite_place {
     char path[1024];
+    char server[CAIRN_UUID_TEXT_BYTES];
     int lock_fd; /* -1: in memory */
 };
 

@@ -146,6 +146,7 @@ enum cairn_code cairn_srv_sqlite_take(const char *where, void **ret_place,
     struct cairn_srv_sqlite_place *place = calloc(1, sizeof(*place));
     if (!place) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
     place->lock_fd = -1;
+    cairn_uuid_random(place->server);
     enum cairn_code code = CAIRN_OK;
     if (strcmp(where, CAIRN_SRV_SQLITE_MEMORY) != 0)
         code = take_folder(where, place, err);

@@ -30,8 +30,8 @@ enum cairn_code cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, 
     return CAIRN_OK;
 }
 
-static enum cairn_code get(struct cairn_srv_tx *tx, const char *name, char *ret, size_t capacity,
-                           struct cairn_error *err) {
+enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
+                                    size_t capacity, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(meta_get), SQL_T(name)));
     bool more = false;
@@ -40,11 +40,16 @@ static enum cairn_code get(struct cairn_srv_tx *tx, const char *name, char *ret,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_value_put(struct cairn_srv_tx *tx, const char *name, const char *value,
+                                    struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(name), SQL_T(value));
+}
+
 enum cairn_code cairn_srv_store_seen_get(struct cairn_srv_tx *tx, struct cairn_srv_store_seen *ret,
                                          struct cairn_error *err) {
     char number[32];
-    CAIRN_TRY(get(tx, "store_uuid", ret->uuid, sizeof(ret->uuid), err));
-    CAIRN_TRY(get(tx, "generation", number, sizeof(number), err));
+    CAIRN_TRY(cairn_srv_value_get(tx, "store_uuid", ret->uuid, sizeof(ret->uuid), err));
+    CAIRN_TRY(cairn_srv_value_get(tx, "generation", number, sizeof(number), err));
     ret->generation = strtoull(number, NULL, 10);
     return CAIRN_OK;
 }
@@ -54,17 +59,6 @@ enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
                                          struct cairn_error *err) {
     char number[32];
     snprintf(number, sizeof(number), "%" PRIu64, seen->generation);
-    CAIRN_TRY(
-        cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("store_uuid"), SQL_T(seen->uuid)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("generation"), SQL_T(number));
-}
-
-enum cairn_code cairn_srv_health_put(struct cairn_srv_tx *tx, const char *mark,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T("health"), SQL_T(mark));
-}
-
-enum cairn_code cairn_srv_health_get(struct cairn_srv_tx *tx, char *ret, size_t capacity,
-                                     struct cairn_error *err) {
-    return get(tx, "health", ret, capacity, err);
+    CAIRN_TRY(cairn_srv_value_put(tx, "store_uuid", seen->uuid, err));
+    return cairn_srv_value_put(tx, "generation", number, err);
 }

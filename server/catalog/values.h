@@ -22,6 +22,12 @@ uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* catalog time in ms; 0 when 
 enum cairn_code cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
                                      bool *ret_raised, struct cairn_error *err) CAIRN_MUST_USE;
 
+/* One text by its name; "" where there is none. */
+enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,
+                                    size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_value_put(struct cairn_srv_tx *tx, const char *name, const char *value,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+
 struct cairn_srv_store_seen {
     char uuid[CAIRN_UUID_TEXT_BYTES]; /* "" in a new catalog */
     uint64_t generation;
@@ -31,8 +37,3 @@ enum cairn_code cairn_srv_store_seen_get(struct cairn_srv_tx *tx, struct cairn_s
 enum cairn_code cairn_srv_store_seen_put(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_store_seen *seen,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* A text that is written and read back, to see that it can be. */
-enum cairn_code cairn_srv_health_put(struct cairn_srv_tx *tx, const char *mark,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_health_get(struct cairn_srv_tx *tx, char *ret, size_t capacity,
-                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -3,15 +3,19 @@
 #include "server/jobs/identity.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/encode.h"
 #include "common/file.h"
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/attempts.h"
+#include "server/catalog/servers.h"
 #include "server/catalog/values.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/run_objects.h"
@@ -19,10 +23,14 @@
 
 #define NUMBERS_TRIED_MAX 16
 #define PUTS_MAX 3
+#define LAST_ONE_MS 5000
 
 struct identity {
+    struct cairn_srv *server;
     struct cairn_srv_store_seen seen;
-    bool has_runs;
+    char key_digest[CAIRN_SRV_KEY_DIGEST_BYTES];
+    bool has_runs, others;
+    uint64_t at_least, life;
 };
 
 /* ---- the catalog's side ---- */
@@ -33,9 +41,63 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_runs_any(tx, &identity->has_runs, err);
 }
 
-static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct identity *identity = argument;
-    return cairn_srv_store_seen_put(tx, &identity->seen, err);
+/* Of two servers that start at once the first one names the store. */
+static enum cairn_code claim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct identity *identity = argument;
+    struct cairn_srv_store_seen seen = {0};
+    CAIRN_TRY(cairn_srv_store_seen_get(tx, &seen, err));
+    if (!seen.uuid[0]) return cairn_srv_store_seen_put(tx, &identity->seen, err);
+    identity->seen = seen;
+    return CAIRN_OK;
+}
+
+/* The catalog is raised before the store, so that a crash in between leaves it ahead, never
+ * behind. */
+static enum cairn_code take_generation(struct cairn_srv_tx *tx, void *argument,
+                                       struct cairn_error *err) {
+    struct identity *identity = argument;
+    return cairn_srv_generation_take(tx, identity->at_least, &identity->seen, err);
+}
+
+static void name_of(const struct cairn_srv *server, char ret[128]) {
+    char host[64] = "";
+    if (gethostname(host, sizeof(host) - 1)) host[0] = '\0';
+    snprintf(ret, 128, "%s %.60s", host, server->settings->listen);
+}
+
+/* Q38: a grant that one server signs must be good at each. The catalog holds no key, but what tells
+ * one from another; where no other server lives, it is this one's. */
+static enum cairn_code agree_on_key(struct cairn_srv_tx *tx, const struct identity *identity,
+                                    struct cairn_error *err) {
+    const struct cairn_srv_settings *settings = identity->server->settings;
+    char text[CAIRN_SRV_KEY_DIGEST_BYTES];
+    CAIRN_TRY(cairn_srv_key_digest_get(tx, text, err));
+    if (text[0] && strcmp(text, identity->key_digest) != 0 && identity->others &&
+        !settings->new_grant_key)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "%s/grant.key is not the key that the other servers of this catalog sign "
+                          "grants with: copy grant.key from the data_dir of one of them",
+                          settings->data_dir);
+    return cairn_srv_key_digest_put(tx, identity->key_digest, err);
+}
+
+/* Whether others live decides whether uploaders hear of a new life (Q19): not where the catalog
+ * only got one server more. */
+static enum cairn_code join(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct identity *identity = argument;
+    struct cairn_srv *server = identity->server;
+    char name[128];
+    name_of(server, name);
+    CAIRN_TRY(cairn_srv_server_put(tx, cairn_srv_catalog_server(server->catalog), name,
+                                   cairn_srv_wall_ms(server), err));
+    CAIRN_TRY(cairn_srv_servers_others(tx, &identity->others, err));
+    if (identity->others)
+        return cairn_fail(err, CAIRN_CONFLICT, "another cairn-server uses this catalog");
+    CAIRN_TRY(agree_on_key(tx, identity, err));
+    CAIRN_TRY(cairn_srv_server_join(tx, err));
+    identity->life = identity->seen.generation;
+    bool goes_on = identity->others && !server->settings->adopt_store;
+    return cairn_srv_life_join(tx, goes_on, &identity->life, err);
 }
 
 /* ---- the store's side ---- */
@@ -88,11 +150,11 @@ static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_w
                                   struct identity *identity, struct cairn_error *err) {
     if (identity->has_runs) CAIRN_TRY(may_write_again(server, worker, identity, err));
     if (!identity->seen.uuid[0]) cairn_uuid_random(identity->seen.uuid);
+    /* The catalog first: a store must never be of a uuid that no catalog knows. */
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, claim, identity, err));
     struct cairn_store_record record = {.format = 1, .generation = identity->seen.generation};
     (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->seen.uuid);
     (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
-    /* The catalog first: a store must never be of a uuid that no catalog knows. */
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
     /* One that is there already is ours, when the reply to its first put was lost, or a stranger's:
      * it is read and compared in either case. */
     struct cairn_error failure = {0};
@@ -132,7 +194,8 @@ static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_
                                    uint64_t number, struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_generation(number, &key);
-    return cairn_store_put_same(worker, key.text, cairn_view_of(server->taker), err);
+    const char *taker = cairn_srv_catalog_server(server->catalog);
+    return cairn_store_put_same(worker, key.text, cairn_view_of(taker), err);
 }
 
 /* The last one stays: it is what the next server must not create. */
@@ -145,24 +208,37 @@ static void drop_number(struct cairn_store_worker *worker, uint64_t number) {
         cairn_log(DEBUG, "generation.left", "key=%s cause=\"%s\"", key.text, why.message);
 }
 
-/* Does the store say that this number is still this life's? What cannot be read at the moment is
- * no answer: it says nothing about another server, and is asked again. */
-static enum cairn_code has_number(struct cairn_store_worker *worker, const struct cairn_srv *server,
+struct taker {
+    struct cairn_buf text;
+    bool ours;
+};
+
+static enum cairn_code find_taker(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct taker *taker = argument;
+    return cairn_srv_server_there(tx, taker->text.data, &taker->ours, err);
+}
+
+/* Does the store say that this number was taken by a server of this catalog? What cannot be read at
+ * the moment is no answer: it says nothing about another server, and is asked again. */
+static enum cairn_code has_number(struct cairn_store_worker *worker, struct cairn_srv *server,
                                   uint64_t number, bool *ret, struct cairn_error *err) {
     struct cairn_key key;
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_KIB};
+    struct taker taker = {.text.limit = CAIRN_KIB};
     cairn_key_generation(number, &key);
-    enum cairn_code code = cairn_store_get_small(worker, key.text, &text, err);
-    *ret =
-        !code && text.size == strlen(server->taker) && !memcmp(text.data, server->taker, text.size);
+    enum cairn_code code = cairn_store_get_small(worker, key.text, &taker.text, err);
+    bool there = !code && taker.text.size;
+    if (there) code = cairn_srv_catalog_read(server->catalog, find_taker, &taker, err);
+    cairn_buf_release(&taker.text);
+    *ret = there && taker.ours;
+    if (there) return code;
     return code == CAIRN_NOT_FOUND || code == CAIRN_TOO_LARGE ? CAIRN_OK : code;
 }
 
 /* A put of store.json that a dead server left on its way may be applied long after it, and takes
- * the number back. Where the object of this server's number is still there, nobody has restored the
+ * the number back. Where the object of the catalog's number is still there, nobody has restored the
  * store: the number is written again. */
-static enum cairn_code is_late_put(const struct cairn_srv *server,
-                                   struct cairn_store_worker *worker,
+static enum cairn_code is_late_put(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    const struct cairn_store_record *found, const char *uuid,
                                    uint64_t number, bool *ret, struct cairn_error *err) {
     *ret = false;
@@ -174,12 +250,12 @@ static enum cairn_code is_late_put(const struct cairn_srv *server,
     return CAIRN_OK;
 }
 
-/* The catalog is raised first, so that a crash in between leaves it ahead, never behind. */
+/* Puts the number that was taken, or a later one of another server of this catalog: their puts may
+ * cross, and the store keeps the highest. */
 static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
     uint64_t before = record->generation;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep, identity, err));
     record->generation = identity->seen.generation;
     server->raising_to = identity->seen.generation;
     struct cairn_store_record again = {0};
@@ -187,42 +263,65 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
     for (int i = 0; i < PUTS_MAX && late; i++) {
         CAIRN_TRY(cairn_store_record_put(worker, record, false, err));
         CAIRN_TRY(cairn_store_record_get(worker, 0, &again, err));
-        CAIRN_TRY(
-            is_late_put(server, worker, &again, record->uuid, record->generation, &late, err));
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, identity, err));
+        record->generation = identity->seen.generation;
+        late = again.generation < record->generation && again.generation > before &&
+               !strcmp(again.uuid, record->uuid);
+        if (!late)
+            CAIRN_TRY(
+                is_late_put(server, worker, &again, record->uuid, record->generation, &late, err));
     }
-    if (again.generation != record->generation || strcmp(again.uuid, record->uuid))
+    if (again.generation > record->generation || again.generation < server->raising_to ||
+        strcmp(again.uuid, record->uuid))
         return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
     drop_number(worker, before);
     return CAIRN_OK;
+}
+
+/* A server that was killed a moment ago is seen for as long as its sessions are. */
+static enum cairn_code join_when_alone(struct cairn_srv *server, struct identity *identity,
+                                       struct cairn_error *err) {
+    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, LAST_ONE_MS);
+    for (;;) {
+        enum cairn_code code = cairn_srv_catalog_write(server->catalog, join, identity, err);
+        if (code != CAIRN_CONFLICT || !cairn_deadline_left_ms(&cairn_clock_real, until_ms))
+            return code;
+        (void)poll(NULL, 0, 100);
+    }
 }
 
 /* Numbers that a server took and died with are passed over. */
 static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
-    identity->seen.generation = cairn_max_u64(identity->seen.generation, record->generation);
     enum cairn_code code = CAIRN_CONFLICT;
-    cairn_uuid_random(server->taker);
-    for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_CONFLICT; i++)
-        code = take_number(server, worker, ++identity->seen.generation, err);
+    identity->at_least = record->generation;
+    for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_CONFLICT; i++) {
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_generation, identity, err));
+        code = take_number(server, worker, identity->seen.generation, err);
+    }
     CAIRN_TRY(code);
+    server->raised_from = identity->seen.generation;
+    CAIRN_TRY(join_when_alone(server, identity, err));
     return set_generation(server, worker, record, identity, err);
 }
 
 enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
                                          struct cairn_store_worker *worker,
                                          struct cairn_error *err) {
-    struct identity identity = {0};
+    struct identity identity = {.server = server};
     struct cairn_store_record record = {0};
     struct cairn_error why = {0};
     CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    (void)cairn_text_copy(identity.seen.uuid, sizeof(identity.seen.uuid), server->store_uuid);
     CAIRN_TRY(cairn_store_record_get(worker, 0, &record, err));
-    identity.seen.generation = record.generation + 1;
+    identity.at_least = record.generation;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_generation, &identity, err));
     enum cairn_code code = take_number(server, worker, identity.seen.generation, &why);
     if (!code) code = set_generation(server, worker, &record, &identity, &why);
     if (code == CAIRN_CONFLICT) {
-        cairn_srv_freeze(server, "another server raises this store's generation");
+        cairn_srv_freeze(server, "another server, not of this catalog, raises this store's "
+                                 "generation");
         return cairn_srv_thawed(server, err);
     }
     if (code && err) *err = why;
@@ -231,8 +330,14 @@ enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
 
 /* Made only where no grant of an older one can be out: a new key ends every save that is under way
  * (Q49). */
-static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path, bool has_runs,
-                                      struct cairn_error *err) {
+static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path,
+                                      const struct identity *identity, struct cairn_error *err) {
+    bool has_runs = identity->has_runs;
+    if (identity->others && !server->settings->new_grant_key)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "%s is missing, and other servers of this catalog sign grants: copy "
+                          "grant.key from the data_dir of one of them (and chmod 600 it)",
+                          path);
     if (has_runs && !server->settings->new_grant_key)
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           "%s is missing, and this catalog has runs whose attempts it has signed: "
@@ -247,13 +352,13 @@ static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path
     return CAIRN_OK;
 }
 
-static enum cairn_code load_grant_key(struct cairn_srv *server, bool has_runs,
+static enum cairn_code load_grant_key(struct cairn_srv *server, const struct identity *identity,
                                       struct cairn_error *err) {
     char path[1024];
     snprintf(path, sizeof(path), "%.900s/grant.key", server->settings->data_dir);
     CAIRN_AUTO(buf) key = {.limit = 256};
     enum cairn_code code = cairn_file_load(path, &key, err);
-    if (code == CAIRN_NOT_FOUND) return make_grant_key(server, path, has_runs, err);
+    if (code == CAIRN_NOT_FOUND) return make_grant_key(server, path, identity, err);
     if (code) return code;
     struct stat status;
     if (stat(path, &status)) return cairn_fail_errno(err, "%s", path);
@@ -267,12 +372,26 @@ static enum cairn_code load_grant_key(struct cairn_srv *server, bool has_runs,
     return CAIRN_OK;
 }
 
+static void digest_key(const struct cairn_srv *server, char ret[CAIRN_SRV_KEY_DIGEST_BYTES]) {
+    uint8_t digest[32];
+    cairn_sha256_of((struct cairn_view){server->grant_key, sizeof(server->grant_key)}, digest);
+    cairn_hex_encode(digest, sizeof(digest), ret);
+}
+
+static enum cairn_code find_others(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct identity *identity = argument;
+    return cairn_srv_servers_others(tx, &identity->others, err);
+}
+
 enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
                                          struct cairn_store_worker *worker,
                                          struct cairn_error *err) {
-    struct identity identity = {0};
+    struct identity identity = {.server = server};
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
-    CAIRN_TRY(load_grant_key(server, identity.has_runs, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, find_others, &identity, err));
+    CAIRN_TRY(load_grant_key(server, &identity, err));
+    digest_key(server, identity.key_digest);
     struct cairn_store_record record = {0};
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
     if (code == CAIRN_NOT_FOUND) {
@@ -280,14 +399,25 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
         code = cairn_store_record_get(worker, 0, &record, err);
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
+    /* After the store: another server of this catalog may have raised both meanwhile. */
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
     server->copies_missing = true; /* a life before may have left some (Q5) */
-    server->raising_to = identity.seen.generation;
-    server->generation = identity.seen.generation;
+    server->raising_to = server->raised_from = identity.seen.generation;
+    identity.life = identity.seen.generation;
     if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));
-    server->generation = identity.seen.generation;
+    server->generation = identity.life;
     (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.seen.uuid);
     return cairn_srv_frozen_start(server, err);
+}
+
+/* The number that some server of this catalog took last. */
+static enum cairn_code newest_of_catalog(struct cairn_srv *server, uint64_t *ret,
+                                         struct cairn_error *err) {
+    struct identity identity = {0};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    *ret = identity.seen.generation;
+    return CAIRN_OK;
 }
 
 static enum cairn_code read_record(struct cairn_srv *server, struct cairn_store_worker *worker,
@@ -305,25 +435,26 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
                                            struct cairn_store_worker *worker,
                                            struct cairn_error *err) {
     struct cairn_store_record record = {0};
-    uint64_t number = 0;
+    uint64_t number = 0, newest = 0;
     bool late = false, ours = false;
-    /* Again where the sweeping thread raised it meanwhile and took the older number's object. */
-    while (!ours && !late && number != server->raising_to) {
-        number = server->raising_to;
+    /* Again where it was raised meanwhile, which took the older number's object. */
+    do {
+        number = newest;
         CAIRN_TRY(cairn_srv_thawed(server, err));
         CAIRN_TRY(read_record(server, worker, &record, err));
-        /* Every number between the start's and the last that was taken is this server's own. */
+        CAIRN_TRY(newest_of_catalog(server, &newest, err));
+        /* Every number between the start's and the newest is one of this catalog's servers'. */
         ours = !strcmp(record.uuid, server->store_uuid) &&
-               record.generation >= server->generation && record.generation <= server->raising_to;
-        if (record.generation < server->generation)
-            CAIRN_TRY(is_late_put(server, worker, &record, server->store_uuid, number, &late, err));
-    }
+               record.generation >= server->raised_from && record.generation <= newest;
+        if (record.generation < server->raised_from)
+            CAIRN_TRY(is_late_put(server, worker, &record, server->store_uuid, newest, &late, err));
+    } while (!ours && !late && number != newest);
     if (ours) return CAIRN_OK;
     if (late) {
-        record.generation = number;
+        record.generation = newest;
         return cairn_store_record_put(worker, &record, false, err);
     }
-    cairn_srv_freeze(server, "the store is another one, or its generation was raised by another "
-                             "server");
+    cairn_srv_freeze(server, "the store is another one, or its generation was raised by a server "
+                             "that is not of this catalog");
     return cairn_srv_thawed(server, err);
 }

@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "server/catalog/members.h"
 #include "server/catalog/node_rows.h"
+#include "server/catalog/servers.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/compare.h"
@@ -49,6 +50,7 @@ struct cairn_srv_sweep {
 
 static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
+    CAIRN_TRY(cairn_srv_server_seen(tx, cairn_srv_catalog_server(found->server->catalog), err));
     uint64_t tick = cairn_srv_tick(tx);
     const struct cairn_clock *clock = found->server->clock;
     uint64_t boot_ms = clock->boot_ms(clock);
@@ -258,6 +260,8 @@ static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct ca
     if (tick <= kept_ms) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_versions_over(tx, tick - kept_ms, ROUND_VERSIONS_MAX, &found->ids, err));
     CAIRN_TRY(cairn_srv_versions_forget(tx, &found->ids, err));
+    const char *server = cairn_srv_catalog_server(found->server->catalog);
+    CAIRN_TRY(cairn_srv_servers_trim(tx, server, tick - kept_ms, err));
     return cairn_srv_nodes_trim(tx, tick - kept_ms, err);
 }
 

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The catalog in PostgreSQL: what is refused, what a lost connection leaves, who may use it. What
  * both engines do the same is tested by running this folder's other tests over it. */
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
@@ -42,8 +46,8 @@ TEST(parameters_are_numbered_with_dollars_and_quotes_are_left_alone) /* dialect.
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
-    REQUIRE_OK(cairn_srv_dialect_statement("SELECT '?1' WHERE a = ?1 AND b = ?12 AND c ? d", &text,
-                                           &err));
+    REQUIRE_OK(
+        cairn_srv_dialect_statement("SELECT '?1' WHERE a = ?1 AND b = ?12 AND c ? d", &text, &err));
     EXPECT_EQ_TEXT(text.data, "SELECT '?1' WHERE a = $1 AND b = $12 AND c ? d");
 }
 
@@ -65,9 +69,9 @@ TEST(types_of_a_migration_are_those_that_hold_the_same_values) /* dialect.h#2, d
 
 TEST(a_password_in_the_setting_is_refused_before_anybody_is_asked) /* engine_postgres.h#5 */
 {
-    static const char *const urls[] = {
-        "postgresql://me:secret@db/cairn", "postgres://db/cairn?password=secret",
-        "postgresql://db/cairn?sslpassword=secret"};
+    static const char *const urls[] = {"postgresql://me:secret@db/cairn",
+                                       "postgres://db/cairn?password=secret",
+                                       "postgresql://db/cairn?sslpassword=secret"};
     for (size_t i = 0; i < CAIRN_COUNT(urls); i++) {
         struct cairn_error err = {0};
         struct cairn_srv_catalog *catalog = NULL;
@@ -75,21 +79,6 @@ TEST(a_password_in_the_setting_is_refused_before_anybody_is_asked) /* engine_pos
         EXPECT(strstr(err.message, "password file"));
         EXPECT(!strstr(err.message, "secret"));
     }
-}
-
-TEST(a_second_server_on_the_database_is_refused_and_may_start_when_the_first_has_ended) /* D06 */
-{
-    NEED_POSTGRES;
-    char url[200];
-    struct cairn_error err = {0};
-    struct cairn_srv_catalog *first = NULL, *second = NULL;
-    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
-    REQUIRE_OK(cairn_srv_catalog_open(url, &first, &err));
-    EXPECT_CODE(cairn_srv_catalog_open(url, &second, &err), CAIRN_CONFLICT);
-    EXPECT(strstr(err.message, "another cairn-server uses this catalog"));
-    cairn_srv_catalog_free(first);
-    REQUIRE_OK(cairn_srv_catalog_open(url, &second, &err));
-    cairn_srv_catalog_free(second);
 }
 
 TEST(a_database_with_a_newer_schema_is_refused_by_its_number) /* K12 */
@@ -210,19 +199,108 @@ TEST(a_database_that_was_killed_and_is_back_goes_on_with_all_that_was_acknowledg
     cairn_srv_catalog_free(catalog);
 }
 
-TEST(a_server_that_lost_its_session_to_another_one_writes_no_more) /* engine.h#4 */
+/* ---- several servers ---- */
+
+TEST(changes_of_two_servers_wait_for_each_other_and_none_is_lost) /* engine.h#4 */
+{
+    NEED_POSTGRES;
+    char url[200];
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *both[2] = {0};
+    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
+    for (int i = 0; i < 2; i++) REQUIRE_OK(cairn_srv_catalog_open(url, &both[i], &err));
+    EXPECT(strcmp(cairn_srv_catalog_server(both[0]), cairn_srv_catalog_server(both[1])) != 0);
+    int64_t before = rows_of(both[0]);
+    char names[20][16];
+    for (int i = 0; i < 20; i++) {
+        snprintf(names[i], sizeof(names[i]), "n%d", i);
+        EXPECT_CODE(cairn_srv_catalog_write(both[i % 2], add, names[i], &err), CAIRN_OK);
+        EXPECT_EQ_U64(rows_of(both[1 - i % 2]), before + i + 1);
+    }
+    for (int i = 0; i < 2; i++) cairn_srv_catalog_free(both[i]);
+}
+
+/* A server that is stopped in the middle of a change, for as long as it says. */
+struct stopped {
+    struct cairn_srv_catalog *catalog;
+    struct cairn_error err;
+    enum cairn_code code;
+    sem_t begun;
+    unsigned ms;
+};
+
+static enum cairn_code add_and_stop(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct stopped *stopped = argument;
+    int64_t rows = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T("stopped")));
+    CAIRN_TRY(count(tx, &rows, err));
+    sem_post(&stopped->begun);
+    usleep(stopped->ms * 1000);
+    return CAIRN_OK;
+}
+
+static void *change_and_stop(void *argument) {
+    struct stopped *stopped = argument;
+    stopped->code = cairn_srv_catalog_write(stopped->catalog, add_and_stop, stopped, &stopped->err);
+    return NULL;
+}
+
+TEST(a_server_that_stops_in_a_change_delays_the_others_and_loses_it) /* engine_postgres.h#2 */
 {
     NEED_POSTGRES;
     char url[200], one[] = "one";
     struct cairn_error err = {0};
-    struct cairn_srv_catalog *first = NULL, *second = NULL;
+    struct stopped stopped = {.ms = 16000};
+    struct cairn_srv_catalog *other = NULL;
+    pthread_t thread;
     REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
-    REQUIRE_OK(cairn_srv_catalog_open(url, &first, &err));
-    REQUIRE(cairn_postgres_run(url, "SELECT pg_terminate_backend(pid, 5000) " OTHER_SESSIONS));
-    REQUIRE_OK(cairn_srv_catalog_open(url, &second, &err));
-    EXPECT_CODE(cairn_srv_catalog_write(first, add, one, &err), CAIRN_CONFLICT);
-    cairn_srv_catalog_free(second);
-    /* Also when the other has ended: it may have written. */
-    EXPECT_CODE(cairn_srv_catalog_write(first, add, one, &err), CAIRN_CONFLICT);
-    cairn_srv_catalog_free(first);
+    REQUIRE_OK(cairn_srv_catalog_open(url, &stopped.catalog, &err));
+    REQUIRE_OK(cairn_srv_catalog_open(url, &other, &err));
+    int64_t before = rows_of(other);
+    sem_init(&stopped.begun, 0, 0);
+    REQUIRE(!pthread_create(&thread, NULL, change_and_stop, &stopped));
+    sem_wait(&stopped.begun);
+    uint64_t from_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_srv_catalog_write(other, add, one, &err), CAIRN_OK);
+    uint64_t took_ms = cairn_mono_ms() - from_ms;
+    EXPECT(took_ms > 3000);
+    EXPECT(took_ms < stopped.ms - 1000);
+    pthread_join(thread, NULL);
+    EXPECT(stopped.code != CAIRN_OK);
+    EXPECT_EQ_U64(rows_of(other), before + 1);
+    EXPECT_CODE(cairn_srv_catalog_write(stopped.catalog, add, (char[]){"two"}, &err), CAIRN_OK);
+    sem_destroy(&stopped.begun);
+    cairn_srv_catalog_free(stopped.catalog);
+    cairn_srv_catalog_free(other);
+}
+
+TEST(a_database_that_went_back_takes_no_change_of_who_saw_more) /* engine_postgres.h#6 */
+{
+    NEED_POSTGRES;
+    char url[200], one[] = "one", two[] = "two", three[] = "three";
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *old = NULL, *fresh = NULL;
+    int64_t rows = 0;
+    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
+    REQUIRE_OK(cairn_srv_catalog_open(url, &old, &err));
+    EXPECT_CODE(cairn_srv_catalog_write(old, add, one, &err), CAIRN_OK);
+    int64_t position = cairn_postgres_number(url, "SELECT position FROM cairn_catalog");
+    EXPECT_CODE(cairn_srv_catalog_write(old, add, two, &err), CAIRN_OK);
+    EXPECT(!cairn_srv_catalog_is_behind(old));
+    char sql[100];
+    snprintf(sql, sizeof(sql), "UPDATE cairn_catalog SET position = %d", (int)position);
+    REQUIRE(cairn_postgres_run(url, sql));
+    /* The look that finds it out fails; what is there can be read after it. */
+    EXPECT_CODE(cairn_srv_catalog_read(old, count, &rows, &err), CAIRN_CATALOG_BEHIND);
+    EXPECT(strstr(err.message, "has gone back"));
+    EXPECT(cairn_srv_catalog_is_behind(old));
+    EXPECT_CODE(cairn_srv_catalog_read(old, count, &rows, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_srv_catalog_write(old, add, three, &err), CAIRN_CATALOG_BEHIND);
+    EXPECT_CODE(cairn_srv_catalog_writable(old, &err), CAIRN_CATALOG_BEHIND);
+    REQUIRE_OK(cairn_srv_catalog_open(url, &fresh, &err));
+    EXPECT_CODE(cairn_srv_catalog_write(fresh, add, three, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_srv_catalog_write(old, add, one, &err), CAIRN_CATALOG_BEHIND);
+    cairn_srv_catalog_free(old);
+    cairn_srv_catalog_free(fresh);
 }
