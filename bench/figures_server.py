@@ -25,13 +25,13 @@ SIZES = (512, 1024, 2048, 4096)
 class Server:
     """cairn-server over a folder store; post() and get() over a connection of the caller."""
 
-    def __init__(self, folder, port=7497, name=None):
+    def __init__(self, folder, port=7497, name=None, arguments=()):
         store = os.path.join(folder, "store")
         os.makedirs(store, exist_ok=True)
         self.port = port
         self.daemon = Daemon([name or program("cairn-server"), "--listen", "127.0.0.1:%d" % port,
                               "--store", store, "--data-dir", os.path.join(folder, "data"),
-                              "--port-file", os.path.join(folder, "port")],
+                              "--port-file", os.path.join(folder, "port"), *arguments],
                              os.path.join(folder, "log"), os.path.join(folder, "port"))
         self.daemon.start()
 
