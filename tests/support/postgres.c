@@ -2,6 +2,8 @@
 /* initdb, postgres, and who they run as; see postgres.h. */
 #include "tests/support/postgres.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <libpq-fe.h>
@@ -175,8 +177,32 @@ const char *cairn_postgres_folder(void) {
     return own.folder;
 }
 
+/* Does this process work in the data folder? All of PostgreSQL's do. */
+static bool is_inside(const char *pid) {
+    char link[300], data[100], cwd[300];
+    snprintf(link, sizeof(link), "/proc/%.20s/cwd", pid);
+    snprintf(data, sizeof(data), "%s/data", own.folder);
+    ssize_t size = readlink(link, cwd, sizeof(cwd) - 1);
+    cwd[size > 0 ? size : 0] = 0;
+    return !strcmp(cwd, data);
+}
+
+/* How many there were. */
+static unsigned kill_inside(void) {
+    unsigned count = 0;
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry; processes && (entry = readdir(processes));) {
+        if (!isdigit((unsigned char)entry->d_name[0]) || !is_inside(entry->d_name)) continue;
+        kill((pid_t)strtol(entry->d_name, NULL, 10), SIGKILL);
+        count++;
+    }
+    if (processes) closedir(processes);
+    return count;
+}
+
 bool cairn_postgres_kill(void) {
-    if (own.pid <= 0 || kill(own.pid, SIGKILL)) return false;
+    if (own.pid <= 0) return false;
+    for (int i = 0; i < GONE_TRIES && kill_inside(); i++) usleep(10000);
     bool gone = waitpid(own.pid, NULL, 0) == own.pid;
     own.pid = 0;
     return gone;
