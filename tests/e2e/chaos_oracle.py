@@ -114,10 +114,10 @@ def check_bytes(world, run, version, ranks, size):
 class Oracle:
     """excused(ranks, step, committed) says whether a step of these ranks may be lost, if it is told;
     refusals are the codes with which a begin may be refused: while the uploader is away nothing can
-    be staged."""
+    be staged. deleted: {(run, step)} that somebody has deleted, or tried to, once committed."""
 
-    def __init__(self, world, ranks, excused, refusals):
-        self.world, self.ranks, self.excused = world, ranks, excused
+    def __init__(self, world, ranks, excused, refusals, deleted=frozenset()):
+        self.world, self.ranks, self.excused, self.deleted = world, ranks, excused, deleted
         self.refusals = refusals
         self.runs = sorted({rank.run for rank in ranks})
 
@@ -137,6 +137,7 @@ class Oracle:
             if versions is None:
                 return [f"{run}: no list"]
             committed = {v["step"] for v in versions if v["state"] == "committed"}
+            committed |= {step for of, step in self.deleted if of == run}
             found += [f"{run} step {v['step']} is {v['state']}" for v in versions
                       if v["state"] not in ("committed", "gone")]
             for rank in self.of(run):
@@ -156,11 +157,13 @@ class Oracle:
         faults = self.open_saves()
         for run in self.runs:
             versions, ranks = self.versions(run) or [], self.of(run)
-            committed = {v["step"]: v for v in versions if v["state"] == "committed"}
+            committed = {v["step"]: v for v in versions
+                         if v["state"] == "committed" and not v["trashed"]}
             for step in sorted({step for rank in ranks for step in rank.begun}):
                 if step in committed:
                     faults += self.judge_committed(run, committed[step], ranks, size)
-                elif not self.excused(ranks, step, committed):
+                elif (run, step) not in self.deleted and \
+                        not self.excused(ranks, step, committed):
                     faults += self.judge_lost(run, step, ranks)
             faults += [f"{run} rank {rank.rank} was told without a step: {text}"
                        for rank in ranks for text in rank.stray]

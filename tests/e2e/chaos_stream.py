@@ -4,13 +4,17 @@ network, disk, clocks and trainers are struck at named states of a save. By seed
 run alone.
 
     python3 tests/e2e/chaos_stream.py [--mode away|any|mixed] [--store folder|s3|s3-md5|s3-unchecked]
-                                      [--seeds N] [--first SEED] [--parallel N]
+                                      [--servers N] [--seeds N] [--first SEED] [--parallel N]
 
   away   8 ranks on 2 nodes; the server is away for 1 to 2 s three times and an uploader dies
          meanwhile (V27)
   any    what dies, stops, is cut off, runs full or has a clock that jumps follows from the seed:
          any trainer alone, be it the only one of its node, or together with its uploader
   mixed  even seeds away, odd ones any
+
+  --servers 2  two servers on one PostgreSQL: both are killed and stopped again and again, at named
+               points of a commit or at any time, while 8 ranks save, one deletes what is old and one
+               restores what is newest (chaos_others.py)
 
 The store takes tens of milliseconds. `s3` checks CRC32C, `s3-md5` MD5 alone, `s3-unchecked` takes
 whatever comes. What is demanded stands in chaos_oracle.py. A seed that fails leaves its logs and
@@ -31,14 +35,17 @@ import threading
 import time
 
 import held
+import postgres
+from chaos_others import Deleter, Restorer
 from chaos_oracle import Oracle, Rank, journal_lines
 from chaos_world import STATE_OF, STATES, Strike, StruckFolder, StruckS3, stop_for
 from s3world import S3Fault
-from world import BIN, wait_until
+from world import BIN, server_name, wait_until
 
 NODES = 2
 SETTLE_S = 60
 QUIET_S = 40
+SERVERS, STRIKES = 2, 5
 FULL_S = 2  # what was begun later than this after the disk had room again has met no full disk
 STEPS_MIN = 3
 STEPS_AHEAD = 3
@@ -63,7 +70,7 @@ class Plan:
         away = mode == "away" or (mode == "mixed" and seed % 2 == 0)
         number = seed // 2 if mode == "mixed" else seed
         self.victim = "away" if away else VICTIMS[number % len(VICTIMS)]
-        if mode == "database":
+        if mode in ("database", "servers"):
             self.victim = mode
         one = away or chance.random() < 0.6
         self.pause_ms = chance.choice((250, 350)) if away else chance.choice((100, 250))
@@ -95,6 +102,9 @@ class Plan:
             away = [Strike(chance.choice(("kill", "stop")), chance.uniform(1, 2),
                            after_s=chance.uniform(0.3, 0.9)) for _ in range(3)]
             return {"server": away, chance.randrange(NODES): [self.strike(uploader, "kill")]}
+        if self.victim == "servers":
+            return {server_name(number): [self.strike(("committing",)) for _ in range(STRIKES)]
+                    for number in range(SERVERS)}
         plans = collections.defaultdict(list)
         for _ in range(chance.randint(1, 3)):
             if self.victim in ("uploader", "both", "disk", "clock"):
@@ -127,7 +137,10 @@ class Scene:
 
     def __init__(self, plan, s3, deed=None, **more):
         self.plan, self.s3, self.deed = plan, s3, deed
-        options = {"nodes": NODES, "server_arguments": ["--sweep-interval", "200ms"],
+        if plan.victim == "servers":
+            more = {"servers": SERVERS, "catalog": postgres.shared().catalog(), **more}
+        grace = ["--trash-grace", "0ms"] if plan.victim == "servers" else []
+        options = {"nodes": NODES, "server_arguments": ["--sweep-interval", "200ms", *grace],
                    "uploader_arguments": ["--offer-wait", "10s", "--heartbeat", "200ms",
                                           "--part-size", "5MiB"], **more}
         clocks = random.Random(f"clocks {plan.seed}") if plan.clocks else None
@@ -139,6 +152,9 @@ class Scene:
                                       env={"CAIRN_STORE_FAULT": plan.script()}, **options)
         self.ranks, self.readers, self.notes, self.settled_s = [], [], [], []
         self.disk, self.full_until = False, 0
+        self.deleter = Deleter(self.world, plan.runs, plan.seed)
+        self.others = [self.deleter, Restorer(self.world, plan.runs, plan.seed, plan.bytes)] \
+            if plan.victim == "servers" else []
 
     def begin(self):
         if self.s3:
@@ -247,10 +263,14 @@ class Scene:
 
     def play(self):
         self.world.go()
+        for other in self.others:
+            other.start()
         self.strike_others()
         wait_until(lambda: all(keeper.is_through() for keeper in self.world.keepers), 60)
         self.world.calm()
         self.finish_saves("first")
+        for other in self.others:
+            other.end()
         return self.judge("first")
 
     def finish_saves(self, job):
@@ -266,13 +286,15 @@ class Scene:
 
     def judge(self, job):
         ranks = [r for r in self.ranks if r.job == job]
-        oracle = Oracle(self.world, ranks, self.excused, self.refusals())
+        oracle = Oracle(self.world, ranks, self.excused, self.refusals(), self.deleter.started)
         began = time.monotonic()
         while oracle.open_saves() and time.monotonic() < began + SETTLE_S:
             time.sleep(0.1)
         self.settled_s.append(round(time.monotonic() - began, 1))
         faults = oracle.judge(self.plan.bytes)
         heard = sum(r.times_told() for r in ranks)
+        for other in self.others:
+            faults += other.judge()
         (self.world.root / f"end-{job}").touch()
         for rank in ranks:
             status = rank.process.wait(60)
@@ -308,6 +330,8 @@ class Scene:
                 faults.append(str(error))
         else:
             faults += self.audit_folder()
+        if self.others:
+            self.notes.append(f"{self.deleter.count} deleted, {self.others[1].count} restored")
         for number, uploader in enumerate(self.world.uploaders):
             status = uploader.stop()
             if status != 0:
@@ -329,7 +353,8 @@ class Scene:
                         if path.name not in named]
 
     def audit_folder(self):
-        end, daemons = time.monotonic() + QUIET_S, [self.world.server, *self.world.uploaders]
+        end, daemons = time.monotonic() + QUIET_S, [
+            self.world.server, *self.world.further, *self.world.uploaders]
         while time.monotonic() < end:
             try:
                 found = self.left_in_folder()
@@ -453,13 +478,17 @@ def summary(results, failed, count):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--mode", default="mixed", choices=("away", "any", "mixed"))
+    parser.add_argument("--mode", default="mixed", choices=("away", "any", "mixed", "servers"))
     parser.add_argument("--store", default="folder", choices=("folder", *PROFILES))
+    parser.add_argument("--servers", type=int, default=1, choices=(1, SERVERS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--one", type=int)
     parser.add_argument("--parallel", type=int, default=3)
     arguments = parser.parse_args()
+    if arguments.servers > 1 or arguments.mode == "servers":
+        arguments.mode = "servers"
+        postgres.needed_by_program()
     if arguments.one is not None:
         sys.exit(0 if run_one(arguments) else 1)
     seeds = range(arguments.first, arguments.first + arguments.seeds)

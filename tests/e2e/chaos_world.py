@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 
 from s3world import S3World
-from world import BIN, World
+from world import BIN, World, server_name
 
 TICK_S = 0.004
 LOOK_TIMEOUT_S = 1.0
@@ -48,7 +48,7 @@ class Strike:
         self.also = also
 
     def kind(self, name):
-        what = "uploader" if name.startswith("uploader") else name
+        what = name.split("-")[0]
         return f"{self.how} {what}{' and trainer' if self.also else ''}"
 
     def armed(self):
@@ -302,15 +302,18 @@ class Clocks(threading.Thread):
 
 
 class LatestWatch(threading.Thread):
-    """`latest` of each run never goes back, whoever is struck."""
+    """`latest` of each run never goes back, whoever is struck, and whichever server is asked."""
 
     def __init__(self, world, runs):
         super().__init__(daemon=True)
         self.world, self.over, self.faults, self.looks = world, threading.Event(), [], 0
+        self.asked = 0
         self.seen = {run: -1 for run in runs}
 
     def look(self, run):
-        request = f"{self.world.url}/v1/runs/{run}/checkpoints/latest"
+        servers = [self.world.url, *self.world.urls[1:]]
+        self.asked += 1
+        request = f"{servers[self.asked % len(servers)]}/v1/runs/{run}/checkpoints/latest"
         try:
             with urllib.request.urlopen(request, timeout=LOOK_TIMEOUT_S) as reply:
                 version = json.loads(reply.read())
@@ -410,23 +413,25 @@ class Struck:
         self.keep(f"uploader-{number}", daemon, self.plans.get(number, ()))
         return daemon
 
-    def keep_server(self):
-        """From now on it is struck, and listens on the port that it was given first."""
-        at = self.server.command.index("--listen") + 1
-        self.server.command[at] = f"127.0.0.1:{self.port}"
-        plan = self.plans.get("server", ())
-        self.server.env = {**(self.server.env or {}), **self.clock_env("server")}
-        self.keep("server", self.server, plan)
-        if self.clocks or (plan and plan[0].point):
-            self.server.stop()
-            self.server.start()
+    def keep_servers(self):
+        """From now on they are struck, and listen on the ports that they were given first."""
+        for number, daemon in enumerate([self.server, *self.further]):
+            name = server_name(number)
+            at = daemon.command.index("--listen") + 1
+            daemon.command[at] = f"127.0.0.1:{self.port_of(number)}"
+            plan = self.plans.get(name, ())
+            daemon.env = {**(daemon.env or {}), **self.clock_env(name)}
+            self.keep(name, daemon, plan)
+            if self.clocks or (plan and plan[0].point):
+                daemon.stop()
+                daemon.start()
 
     def keep(self, label, daemon, plan):
         self.keepers.append(Keeper(self, label, daemon, plan))
 
     def release(self):
         """The strikes that are armed may come from now on; go() lets the others begin."""
-        self.keep_server()
+        self.keep_servers()
         for thread in [*self.keepers, self.watch]:
             thread.start()
 

@@ -209,6 +209,13 @@ def catalog():
     return shared().catalog() if wanted() else None
 
 
-if wanted() and missing():
-    print(f"SKIPPED: {missing()}")
-    sys.exit(SKIPPED)
+def needed_by_program():
+    """Ends the program as skipped where there can be none."""
+    why = missing()
+    if why:
+        print(f"SKIPPED: {why}")
+        sys.exit(SKIPPED)
+
+
+if wanted():
+    needed_by_program()

@@ -89,11 +89,15 @@ class Daemon:
         return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
 
 
+def server_name(number):
+    return f"server-{number}" if number else "server"
+
+
 class World:
     """Temporary folder with server, uploaders (nodes) and store; all ended by close()."""
 
     def __init__(self, nodes=1, store=None, server_arguments=(), uploader_arguments=(), env=None,
-                 root=None, catalog=None):
+                 root=None, catalog=None, servers=1):
         self.root = root or pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
         self.store = store or str(self.root / "store")
         if not store:
@@ -103,37 +107,59 @@ class World:
         self.catalog = catalog or postgres.catalog()
         self.server_arguments = list(server_arguments)
         self.uploader_arguments = list(uploader_arguments)
-        self.server = None
+        self.server, self.further, self.urls = None, [], [""]
         self.uploaders = []
         try:
             self.start_server()
+            for _ in range(servers - 1):
+                self.start_further_server()
             for number in range(nodes):
                 self.uploaders.append(self.make_uploader(number))
                 self.uploaders[-1].start()
         except BaseException:
-            for daemon in filter(None, (self.server, *self.uploaders)):
+            for daemon in filter(None, (self.server, *self.further, *self.uploaders)):
                 daemon.kill()
             raise
 
     def start_server(self):
-        ready = self.root / "server.port"
-        self.server = Daemon(
+        """The first one, which makes the grant key; others get it as operators give it to them."""
+        self.server = self.make_server(0, self.port).start()
+        self.port = self.port_of(0)
+        self.url = self.urls[0] = f"http://127.0.0.1:{self.port}"
+
+    def start_further_server(self):
+        number = len(self.urls)
+        folder = self.root / f"server-{number}"
+        folder.mkdir(mode=0o700)
+        shutil.copy(self.root / "server" / "grant.key", folder)
+        self.further.append(self.make_server(number, 0).start())
+        self.urls.append(f"http://127.0.0.1:{self.port_of(number)}")
+
+    def port_of(self, number):
+        return int((self.root / f"{server_name(number)}.port").read_text().split()[0])
+
+    def make_server(self, number, port):
+        name = server_name(number)
+        ready = self.root / f"{name}.port"
+        return Daemon(
             "cairn-server",
-            ["--listen", f"127.0.0.1:{self.port}", "--store", self.store, "--data-dir",
-             self.root / "server", "--port-file", ready, *self.catalog_arguments(),
+            ["--listen", f"127.0.0.1:{port}", "--store", self.store, "--data-dir",
+             self.root / name, "--port-file", ready, *self.catalog_arguments(),
              *self.server_arguments],
-            ready, self.root / "server.log", self.env).start()
-        self.port = int(ready.read_text().split()[0])
-        self.url = f"http://127.0.0.1:{self.port}"
+            ready, self.root / f"{name}.log", self.env)
 
     def catalog_arguments(self):
         return ["--catalog", self.catalog] if self.catalog else []
+
+    def addresses(self):
+        """Of all servers, as uploaders and commands take them."""
+        return ",".join([self.url, *self.urls[1:]])
 
     def make_uploader(self, number):
         ready = self.root / f"uploader-{number}.ready"
         return Daemon(
             "cairn-uploader",
-            ["--node", f"node-{number}", "--server", self.url, "--store", self.store, "--socket",
+            ["--node", f"node-{number}", "--server", self.addresses(), "--store", self.store, "--socket",
              self.socket(number), "--state-dir", self.root / f"uploader-{number}", "--ready-file",
              ready, "--memory-budget", "2GiB", *self.uploader_arguments],
             ready, self.root / f"uploader-{number}.log", self.env)
@@ -147,7 +173,7 @@ class World:
         with contextlib.ExitStack() as last:
             last.callback(reports.check)
             last.callback(shutil.rmtree, self.root, ignore_errors=True)
-            for daemon in [self.server, *reversed(self.uploaders)]:
+            for daemon in [self.server, *self.further, *reversed(self.uploaders)]:
                 if daemon:
                     last.callback(daemon.end)
 
@@ -157,7 +183,7 @@ class World:
         done = subprocess.run(
             [str(BIN / "cairn"), *map(str, arguments)], capture_output=True, text=True,
             stdin=stdin, timeout=timeout, check=False,
-            env={**os.environ, **self.env, "CAIRN_URL": self.url, "CAIRN_SOCKET": self.socket(node),
+            env={**os.environ, **self.env, "CAIRN_URL": self.addresses(), "CAIRN_SOCKET": self.socket(node),
                  "CAIRN_PROGRESS": "none", **(env or {})})
         if status is not None and done.returncode != status:
             raise AssertionError(f"cairn {' '.join(map(str, arguments))}: status {done.returncode},"
@@ -169,8 +195,17 @@ class World:
                          for path in sorted(self.root.glob("*.log")))
 
     def get(self, path, method="GET", headers=None):
-        """(status, headers, body) of one request."""
-        request = urllib.request.Request(self.url + path, method=method, headers=headers or {})
+        """(status, headers) of one request; of several servers the first one that answers."""
+        for number, url in enumerate([self.url, *self.urls[1:]], 1):
+            try:
+                return self.get_from(url, path, method, headers)
+            except OSError:
+                if number == len(self.urls):
+                    raise
+        return None
+
+    def get_from(self, url, path, method="GET", headers=None):
+        request = urllib.request.Request(url + path, method=method, headers=headers or {})
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:
                 return reply.status, dict(reply.headers), reply.read()
