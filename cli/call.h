@@ -17,8 +17,10 @@
 #include "cli/verb.h"
 
 struct cairn_cli_call {
-    const char *method; /* NULL: GET */
-    const char *tail;   /* NULL: none; begins with "/" or "?" */
+    const char *method;   /* NULL: GET */
+    const char *tail;     /* NULL: none; begins with "/" or "?" */
+    const json_t *body;   /* NULL: none */
+    const char *if_match; /* NULL: none */
     uint32_t timeout_ms;
     uint32_t
         wait_ms; /* of a GET that the server may hold for so long; then timeout_ms is not used */

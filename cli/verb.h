@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "api/policy.h"
 #include "api/rest.h"
 #include "common/error.h"
 
@@ -37,7 +38,9 @@ struct cairn_cli {
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
-    bool yes, or_none;
+    bool yes, or_none, dry_run, allow_empty, keep_all;
+    uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves;
+    const char *keep_within, *keep_best, *keep_labels, *after, *note;
     enum cairn_cli_output output;
     enum cairn_cli_progress progress;
     const char *program_folder;   /* where this binary stands; its siblings are there too */
@@ -78,7 +81,8 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_show, cairn_cli_verb_get, cairn_cli_verb_verify, cairn_cli_verb_wait,
     cairn_cli_verb_resume, cairn_cli_verb_rm, cairn_cli_verb_undelete, cairn_cli_verb_nodes,
     cairn_cli_verb_bench, cairn_cli_verb_doctor, cairn_cli_verb_reconcile, cairn_cli_verb_inspect,
-    cairn_cli_verb_catalog;
+    cairn_cli_verb_catalog, cairn_cli_verb_forget, cairn_cli_verb_policy, cairn_cli_verb_pin,
+    cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

@@ -16,7 +16,8 @@ from test_verify import safetensors
 from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
-         "bench", "doctor", "reconcile", "inspect")
+         "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
+         "du")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -256,6 +257,16 @@ class Commands(unittest.TestCase):
         expect("doctor", ask("doctor", self.world.store))
         expect("reconcile", ask("reconcile", "shape/run"))
         expect("inspect", ask("inspect", TORCH_FILE))
+        for words in (("pin", "shape/run@2"), ("unpin", "shape/run@2"), ("label", "shape/run@2", "a=b"),
+                      ("metric", "shape/run@2", "a=1")):
+            expect("show", ask(*words))
+        expect("policy get", ask("policy", "get", "shape/run"))
+        expect("forget", ask("forget", "shape/run", "--keep-last", "9", "--yes"))
+        plan = ask("policy", "test", "shape/run", "--keep-last", "9")
+        self.assertEqual(set(plan) | {"removed"}, shown["forget"])
+        self.assertEqual(set(plan["versions"][0]), shown["versions of a plan"])
+        expect("du", ask("du")[0])
+        self.assertEqual(set(ask("du", "shape/run")[0]), shown["du RUN"])
         process, said = Up.start(self, self.world.root / "shape-up")
         expect("up", said)
         process.send_signal(signal.SIGINT)
@@ -264,7 +275,8 @@ class Commands(unittest.TestCase):
         process.stderr.close()
         self.assertEqual({row for row, fields in shown.items() if len(fields) > 2},
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
-                          "reconcile", "inspect"})
+                          "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
+                          "du RUN"})
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Flags to a policy, a plan to lines; see keep.h. */
+#include "cli/keep.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "cli/output.h"
+#include "common/text.h"
+
+static enum cairn_code read_best(const char *text, struct cairn_policy *policy,
+                                 struct cairn_error *err) {
+    while (text) {
+        const char *comma = strchr(text, ',');
+        struct cairn_view one = {text, comma ? (size_t)(comma - text) : strlen(text)};
+        if (policy->best_count == CAIRN_POLICY_BEST_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "--keep-best: more than %d metrics",
+                              CAIRN_POLICY_BEST_MAX);
+        enum cairn_code code =
+            cairn_policy_best_parse(one, &policy->best[policy->best_count++], err);
+        if (code) return cairn_within(err, code, "--keep-best %s", text);
+        text = comma ? comma + 1 : NULL;
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_keep_policy(const struct cairn_cli *cli, json_t **ret,
+                                      struct cairn_error *err) {
+    struct cairn_policy policy = {0};
+    enum cairn_code code = CAIRN_OK;
+    memcpy(policy.numbers, cli->keep_numbers, sizeof policy.numbers);
+    CAIRN_TRY(read_best(cli->keep_best, &policy, err));
+    if (cli->keep_within)
+        code = cairn_parse_duration(cairn_view_of(cli->keep_within), &policy.within_ms, err);
+    if (code) return cairn_within(err, code, "--keep-within");
+    if (cli->keep_labels) {
+        policy.labels_count = 1;
+        CAIRN_TRY(cairn_selector_parse(cairn_view_of(cli->keep_labels), &policy.labels[0], err));
+    }
+    *ret = NULL;
+    return cairn_policy_empty(&policy) ? CAIRN_OK : cairn_policy_json(&policy, ret, err);
+}
+
+enum cairn_code cairn_cli_keep_preview(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                       json_t *take_body, json_t **ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = take_body;
+    struct cairn_cli_call preview = {.method = "POST", .tail = "/retention/preview", .body = body};
+    return cairn_cli_call(cli, run, preview, ret, err);
+}
+
+/* ---- as people read it ---- */
+
+static void add(char *text, size_t capacity, const char *format, ...) CAIRN_PRINTF(3, 4);
+static void add(char *text, size_t capacity, const char *format, ...) {
+    size_t at = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + at, capacity - at, format, arguments);
+    va_end(arguments);
+}
+
+/* "last 1/2, best 1/1 by eval_loss (1.931), pinned" */
+static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t capacity,
+                                    struct cairn_error *err) {
+    size_t index = 0;
+    json_t *json = NULL;
+    *ret = '\0';
+    json_array_foreach((json_t *)(uintptr_t)reasons, index, json) {
+        struct cairn_msg_retention_reason reason = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_reason, json, &reason, err));
+        add(ret, capacity, "%s%s", index ? ", " : "", reason.rule);
+        if (reason.place) add(ret, capacity, " %" PRIu64 "/%" PRIu64, reason.place, reason.of);
+        if (reason.metric)
+            add(ret, capacity, " by %s (%.6g)", reason.metric,
+                json_number_value(json_object_get(json, "value")));
+        if (reason.labels) add(ret, capacity, " %s", reason.labels);
+    }
+    cairn_cli_clean(ret);
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_version(const json_t *json, struct cairn_error *err) {
+    struct cairn_msg_retention_version version = {0};
+    char size[24], why[600];
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_version, json, &version, err));
+    CAIRN_TRY(reasons_text(version.reasons, why, sizeof why, err));
+    cairn_size_text(version.bytes, size);
+    bool removed = !strcmp(version.fate, "remove"), kept = !strcmp(version.fate, "keep");
+    printf("%-7s %9" PRIu64 "  %10s  %s%s\n",
+           removed ? "REMOVE"
+           : kept  ? "KEEP"
+                   : "SKIP",
+           version.step, size, removed ? "-" : why,
+           version.version || version.committed_at == NULL ? "" : " (assumed)");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_keep_print(const struct cairn_cli_ref *run, const json_t *plan,
+                                     const char *tail, struct cairn_error *err) {
+    struct cairn_msg_retention_plan row = {0};
+    char size[24], grace[24];
+    size_t index = 0;
+    json_t *version = NULL;
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, plan, &row, err));
+    printf("Policy (run %s/%s, %" PRIu64 " committed): %s\n", run->name.project, run->name.run,
+           row.keep + row.remove, row.text);
+    json_array_foreach(row.versions, index, version) CAIRN_TRY(print_version(version, err));
+    cairn_size_text(row.remove_bytes, size);
+    cairn_duration_text(row.trash_grace_ms, grace);
+    printf("keep %" PRIu64 ", remove %" PRIu64 ": %s after %s in the trash (undo: cairn undelete)",
+           row.keep, row.remove, size, grace);
+    printf("%s%s\n", *tail ? "; " : "", tail);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}

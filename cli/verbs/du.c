@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn du: where the bytes are: of each run, or of one run by what its checkpoints are. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/output.h"
+#include "common/text.h"
+
+#define ITEMS_MAX 1000000
+
+static void print_line(const char *name, uint64_t count, uint64_t bytes) {
+    char size[24], text[300];
+    cairn_size_text(bytes, size);
+    snprintf(text, sizeof text, "%s", name);
+    cairn_cli_clean(text);
+    printf("%10s  %7" PRIu64 "  %s\n", size, count, text);
+}
+
+static enum cairn_code print(const struct cairn_cli *cli, const char *title, const char *key,
+                             const json_t *rows, struct cairn_error *err) {
+    size_t index = 0;
+    json_t *row = NULL;
+    if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(rows, true, err);
+    if (cli->output == CAIRN_CLI_TABLE) printf("%10s  %7s  %s\n", "SIZE", "COUNT", title);
+    json_array_foreach((json_t *)(uintptr_t)rows, index, row) {
+        const char *name = json_string_value(json_object_get(row, key));
+        if (cli->output == CAIRN_CLI_JSONL)
+            CAIRN_TRY(cairn_cli_print_json(row, false, err));
+        else if (cli->output == CAIRN_CLI_NAME)
+            puts(name);
+        else
+            print_line(name, (uint64_t)json_integer_value(json_object_get(row, "count")),
+                       (uint64_t)json_integer_value(json_object_get(row, "bytes")));
+    }
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+/* ---- runs, the largest first ---- */
+
+static int by_bytes(const void *a, const void *b) {
+    json_int_t of_a = json_integer_value(json_object_get(*(json_t *const *)a, "bytes"));
+    json_int_t of_b = json_integer_value(json_object_get(*(json_t *const *)b, "bytes"));
+    return of_a > of_b ? -1 : of_a < of_b;
+}
+
+static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *runs = json_array(), *rows = json_array();
+    CAIRN_TRY(cairn_cli_list(cli, "/v1/runs", ITEMS_MAX, runs, NULL, err));
+    size_t count = json_array_size(runs);
+    CAIRN_AUTO_HEAP json_t **sorted = calloc(count + 1, sizeof(*sorted));
+    if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    for (size_t i = 0; i < count; i++) sorted[i] = json_array_get(runs, i);
+    qsort(sorted, count, sizeof(*sorted), by_bytes);
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_msg_run_row run = {0};
+        char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
+        snprintf(name, sizeof name, "%s/%s", run.project, run.run);
+        if (json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "run", name, "count",
+                                                  (json_int_t)run.committed, "bytes",
+                                                  (json_int_t)run.bytes)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    }
+    return print(cli, "RUN", "run", rows, err);
+}
+
+/* ---- one run by what its checkpoints are ---- */
+
+static const char *const kinds[] = {"committed", "superseded", "trash", "open",
+                                    "aborting",  "deleting",   "other"};
+
+static size_t kind_of(const struct cairn_msg_version_row *version) {
+    const char *name = version->trashed ? "trash" : version->state;
+    if (!strcmp(name, "committed") && version->superseded) name = "superseded";
+    size_t kind = 0;
+    while (kind + 1 < CAIRN_COUNT(kinds) && strcmp(kinds[kind], name) != 0) kind++;
+    return kind;
+}
+
+static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *versions = json_array(), *rows = json_array();
+    CAIRN_AUTO(buf) path = {0};
+    struct cairn_cli_ref run;
+    uint64_t counts[CAIRN_COUNT(kinds)] = {0}, bytes[CAIRN_COUNT(kinds)] = {0};
+    size_t index = 0;
+    json_t *json = NULL;
+    CAIRN_TRY(cairn_cli_ref_run("du", cli->arguments[0], &run, err));
+    CAIRN_TRY(cairn_cli_path(&run, "/checkpoints", &path, err));
+    CAIRN_TRY(cairn_cli_list(cli, path.data, ITEMS_MAX, versions, NULL, err));
+    json_array_foreach(versions, index, json) {
+        struct cairn_msg_version_row version = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
+        counts[kind_of(&version)]++;
+        bytes[kind_of(&version)] += version.bytes;
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(kinds); i++)
+        if (counts[i] && json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "state", kinds[i],
+                                                               "count", (json_int_t)counts[i],
+                                                               "bytes", (json_int_t)bytes[i])))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return print(cli, "STATE", "state", rows, err);
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    return cli->argument_count ? du_run(cli, err) : du_runs(cli, err);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_du = {
+    .name = "du",
+    .synopsis = "cairn du [flags] [project/run]",
+    .purpose = "Where the bytes are.",
+    .examples = "  cairn du\n  cairn du llm/7b\n  cairn du --json\n",
+    .arguments_max = 1,
+    .run = run,
+};

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn policy get|set|unset|test: the retention policy of a run, of a project, of the server. */
+#include <stdio.h>
+
+#include "cli/keep.h"
+#include "cli/output.h"
+#include "common/encode.h"
+
+#define SAVES_MAX 10000
+
+static const struct cairn_cli_flag flags[] = {
+    CAIRN_CLI_KEEP_FLAGS,
+    {"keep-all", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(keep_all), 0, NULL,
+     "Of set: no rule, so nothing goes, whatever the project says."},
+    {"saves", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(saves), 0, "N",
+     "Of test: as if N more had been saved."},
+    {"every", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(steps), 0, "STEPS",
+     "Of test: one each so many steps."},
+    {"after", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(after), 0, "TIME",
+     "Of test: one each so much time; default 1h."},
+};
+
+/* "" the server's, "llm" a project's, "llm/7b" a run's. */
+static enum cairn_code path_of(const char *target, struct cairn_buf *ret, struct cairn_error *err) {
+    struct cairn_cli_ref run;
+    if (!target) return cairn_buf_append_text(ret, "/v1/retention", err);
+    if (strchr(target, '/')) {
+        CAIRN_TRY(cairn_cli_ref_run("policy", target, &run, err));
+        return cairn_cli_path(&run, "/retention", ret, err);
+    }
+    if (!cairn_name_valid(cairn_view_of(target)))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\": name a project or project/run; "
+                          "without one it is the server's policy",
+                          target);
+    return cairn_buf_printf(ret, err, "/v1/projects/%s/retention", target);
+}
+
+static enum cairn_code ask(const struct cairn_cli *cli, const char *method, const json_t *body,
+                           struct cairn_error *err) {
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    struct cairn_msg_retention row = {0};
+    CAIRN_TRY(path_of(cli->arguments[1], &path, err));
+    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
+    CAIRN_TRY(cairn_rest_call(rest, method, path.data, body, 0, &reply, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention, reply, &row, err));
+    if (cli->output != CAIRN_CLI_TABLE)
+        return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
+    const char *where = row.from ? row.from : "nowhere";
+    printf("%s (of the %s)\n", row.text, row.from ? where : "server: there is none");
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *policy = NULL;
+    CAIRN_TRY(cairn_cli_keep_policy(cli, &policy, err));
+    if (!policy && !cli->keep_all)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "name what is kept, as --keep-last 3; --keep-all keeps everything, and "
+                          "`cairn policy unset` leaves it to the project or the server");
+    if (policy && cli->keep_all)
+        return cairn_fail(err, CAIRN_INVALID, "--keep-all goes with no other rule");
+    if (!policy) policy = json_pack("{s:{}}", "keep");
+    return ask(cli, "PUT", policy, err);
+}
+
+/* The newest step of the run, from which the assumed saves go on. */
+static enum cairn_code newest_step(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                   uint64_t *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_run_row row = {0};
+    struct cairn_msg_run_latest latest = {0};
+    CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){0}, &reply, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, reply, &row, err));
+    if (row.latest)
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_latest, row.latest, &latest, err));
+    *ret = latest.step;
+    return CAIRN_OK;
+}
+
+static enum cairn_code test(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *policy = NULL, *assume = json_array(), *plan = NULL;
+    struct cairn_cli_ref run;
+    uint64_t step = 0;
+    if (!cli->arguments[1])
+        return cairn_fail(err, CAIRN_INVALID, "name the run: cairn policy test project/run");
+    CAIRN_TRY(cairn_cli_ref_run("policy", cli->arguments[1], &run, err));
+    CAIRN_TRY(cairn_cli_keep_policy(cli, &policy, err));
+    if (cli->saves > SAVES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "--saves: at most %d", SAVES_MAX);
+    if (cli->saves) CAIRN_TRY(newest_step(cli, &run, &step, err));
+    for (uint64_t i = 1; i <= cli->saves; i++) {
+        json_int_t at = (json_int_t)(step + i * (cli->steps ? cli->steps : 1));
+        if (json_array_append_new(assume, json_pack("{s:I, s:s}", "step", at, "after",
+                                                    cli->after ? cli->after : "1h")))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for assumed saves");
+    }
+    json_t *body = json_pack("{s:O*, s:O}", "policy", policy, "assume", assume);
+    CAIRN_TRY(cairn_cli_keep_preview(cli, &run, body, &plan, err));
+    if (cli->output != CAIRN_CLI_TABLE)
+        return cairn_cli_print_json(plan, cli->output == CAIRN_CLI_JSON, err);
+    return cairn_cli_keep_print(&run, plan, "nothing was changed", err);
+}
+
+static enum cairn_code run_policy(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *what = cli->arguments[0];
+    if (!strcmp(what, "get")) return ask(cli, "GET", NULL, err);
+    if (!strcmp(what, "set")) return set(cli, err);
+    if (!strcmp(what, "unset")) return ask(cli, "DELETE", NULL, err);
+    if (!strcmp(what, "test")) return test(cli, err);
+    return cairn_fail(err, CAIRN_INVALID, "cairn policy get, set, unset or test, not \"%s\"", what);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_policy = {
+    .name = "policy",
+    .synopsis = "cairn policy get|set|unset|test [flags] [project[/run]]",
+    .purpose = "Which checkpoints a run, a project or the server keeps.",
+    .examples = "  cairn policy set llm/7b --keep-last 3 --keep-every-steps 1000\n"
+                "  cairn policy test llm/7b --keep-daily 7 --saves 100 --every 50 --after 20min\n"
+                "  cairn policy get llm/7b\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
+    .arguments_min = 1,
+    .arguments_max = 2,
+    .run = run_policy,
+};

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pins, labels, metrics, policies and `cairn forget`, as people type them."""
+import json
+import os
+import unittest
+
+from world import World, wait_until
+
+
+class Forget(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World()
+        cls.file = cls.world.root / "file"
+        cls.file.write_bytes(os.urandom(10_000))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def saved(self, run, *steps):
+        for step in steps:
+            self.world.cairn("put", self.file, f"{run}@{step}")
+        return run
+
+    def ask(self, *words, status=0):
+        return json.loads(self.world.cairn(*words, "--json", status=status).stdout)
+
+    def kept(self, run):
+        return [item["step"] for item in self.ask("ls", run) if not item["trashed"]]
+
+    def test_a_plan_is_shown_and_carried_out_only_with_yes(self):
+        run = self.saved("f/plan", 100, 200, 300, 400)
+        self.world.cairn("pin", f"{run}@100", "--note", "the first")
+        self.world.cairn("metric", f"{run}@200", "eval/loss=0.5", "acc=1")
+        self.world.cairn("metric", f"{run}@300", "eval/loss=0.75")
+        rules = ("--keep-last", "1", "--keep-best", "1:eval/loss:min")
+        shown = self.world.cairn("forget", run, *rules, "--dry-run").stdout
+        lines = [line.split() for line in shown.splitlines()]
+        self.assertIn("Policy (run f/plan, 4 committed): last 1 OR best 1 by eval/loss (min)", shown)
+        self.assertEqual([line[:2] for line in lines[1:5]],
+                         [["KEEP", "400"], ["REMOVE", "300"], ["KEEP", "200"], ["KEEP", "100"]])
+        for words in ("last 1/1, newest 1/1", "best 1/1 by eval/loss (0.5)", "pinned",
+                      "nothing was changed (--dry-run)"):
+            self.assertIn(words, shown)
+        said = self.world.cairn("forget", run, *rules, status=2).stderr
+        self.assertIn("say --yes", said)
+        self.assertEqual(self.kept(run), [400, 300, 200, 100])
+        self.assertIn("1 in the trash", self.world.cairn("forget", run, *rules, "--yes").stdout)
+        self.assertEqual(self.kept(run), [400, 200, 100])
+        self.world.cairn("undelete", f"{run}@300")
+        self.assertEqual(self.kept(run), [400, 300, 200, 100])
+
+    def test_without_a_rule_and_a_policy_nothing_is_removed_and_that_is_status_6(self):
+        run = self.saved("g/none", 1, 2)
+        self.assertIn("has no policy", self.world.cairn("forget", run, "--yes", status=6).stderr)
+        self.world.cairn("forget", run, "--keep-last", "0", status=2)
+        self.world.cairn("forget", run, "--keep-best", "1:loss", status=2)
+        self.assertEqual(self.kept(run), [2, 1])
+        plan = self.ask("forget", run, "--allow-empty", "--yes")
+        self.assertEqual((plan["removed"], self.kept(run)), (2, []))
+
+    def test_a_policy_is_set_tested_and_carried_out_after_each_save(self):
+        run = self.saved("h/own", 1, 2)
+        self.assertIn("there is none", self.world.cairn("policy", "get", run).stdout)
+        self.world.cairn("policy", "set", "h", "--keep-last", "9")
+        self.assertEqual(self.ask("policy", "get", run)["from"], "project")
+        self.world.cairn("policy", "set", run, status=2)
+        self.world.cairn("policy", "set", run, "--keep-last", "2", "--keep-labels", "tier=keep")
+        self.world.cairn("label", f"{run}@1", "tier=keep", "b=c")
+        self.world.cairn("label", f"{run}@1", "b-")
+        self.assertEqual(self.ask("show", f"{run}@1")["labels"], {"tier": "keep"})
+        plan = self.ask("policy", "test", run, "--saves", "2", "--every", "10", "--after", "2h")
+        self.assertEqual([(v["step"], v["fate"]) for v in plan["versions"]],
+                         [(22, "keep"), (12, "keep"), (2, "remove"), (1, "keep")])
+        self.assertEqual(self.kept(run), [2, 1])
+        self.saved(run, 3, 4, 5)
+        wait_until(lambda: self.kept(run) == [5, 4, 1])
+        self.assertEqual(self.kept(run), [5, 4, 1])
+        self.world.cairn("policy", "set", run, "--keep-all")
+        self.assertEqual(self.ask("policy", "get", run)["policy"], {"keep": {}})
+        self.world.cairn("policy", "unset", run)
+        self.world.cairn("policy", "unset", "h")
+        self.world.cairn("policy", "get")
+
+    def test_what_is_pinned_is_not_removed_and_bytes_are_told_by_what_they_are_of(self):
+        run = self.saved("i/pin", 1, 2)
+        self.world.cairn("pin", f"{run}@1")
+        self.assertIn("is pinned", self.world.cairn("rm", f"{run}@1", status=6).stderr)
+        self.world.cairn("unpin", f"{run}@1")
+        self.world.cairn("rm", f"{run}@1")
+        rows = {row["state"]: row for row in self.ask("du", run)}
+        self.assertEqual({name: row["count"] for name, row in rows.items()}, {"committed": 1, "trash": 1})
+        self.assertIn("i/pin", self.world.cairn("du").stdout)
+        self.assertEqual(self.world.cairn("label", "i/pin", "team=nlp").stdout,
+                         "i/pin has these labels\n")
+        self.world.cairn("metric", f"{run}@2", "loss=low", status=2)
+        self.world.cairn("metric", run, "loss=1", status=2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
