@@ -2,6 +2,7 @@
 /* Names, paths, ranges, settings, dates. */
 #include "api/keys.h"
 #include "api/routes.h"
+#include "api/servers.h"
 #include "common/config.h"
 #include "common/encode.h"
 #include "common/text.h"
@@ -33,6 +34,25 @@ void cairn_fuzz_names(struct cairn_view input) {
     FUZZ_HOLDS(!cairn_percent_decode(cairn_buf_view(&coded), &again, &err));
     FUZZ_HOLDS(again.size == plain.size &&
                (!plain.size || !memcmp(again.data, plain.data, plain.size)));
+}
+
+/* What was taken is taken again, written with commas between, and means the same. */
+void cairn_fuzz_servers(struct cairn_view input) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(servers) servers = {0}, again = {0};
+    CAIRN_AUTO(buf) list = {0};
+    char *text = cairn_fuzz_text(input);
+    enum cairn_code code = cairn_servers_parse(text, &servers, &err);
+    free(text);
+    FUZZ_SAYS_WHY(code, err);
+    if (code) FUZZ_HOLDS(!servers.count);
+    if (code) return;
+    FUZZ_HOLDS(servers.count >= 1 && servers.count <= CAIRN_SERVERS_MAX);
+    for (uint32_t i = 0; i < servers.count; i++)
+        FUZZ_HOLDS(!cairn_buf_printf(&list, &err, "%s%s", i ? "," : "", servers.places[i].name));
+    FUZZ_HOLDS(!cairn_servers_parse(list.data, &again, &err) && again.count == servers.count);
+    for (uint32_t i = 0; i < servers.count; i++)
+        FUZZ_HOLDS(!strcmp(servers.places[i].base, again.places[i].base));
 }
 
 void cairn_fuzz_route(struct cairn_view input) {
