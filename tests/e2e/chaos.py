@@ -22,7 +22,7 @@ import tempfile
 import time
 
 from s3world import RealS3, S3Fault, S3World
-from world import BIN, World, wait_until
+from world import BIN, World, files_below, wait_until
 
 RANKS = 4
 SETTLE_S = 60
@@ -93,9 +93,9 @@ def orphans(world, known):
     """Objects of versions that are not committed: a request that was on the wire when its version
     was given up may still land; the second sweep takes it."""
     found = []
-    for path in pathlib.Path(world.store).rglob("data/**/*"):
-        version = next(part for part in path.parts if part.startswith("ckpt_"))
-        if path.is_file() and version not in known:
+    for path in files_below(world.store):
+        version = next((part for part in path.parts if part.startswith("ckpt_")), None)
+        if version and "data" in path.parts and version not in known:
             found.append(path)
     return found
 
@@ -113,7 +113,7 @@ def audit(world, seed):
         assert not world.leaks(), (seed, world.leaks())
     else:
         wait_until(lambda: not orphans(world, known), SETTLE_S)
-        wait_until(lambda: not list(pathlib.Path(world.store).rglob(".*.tmp")), SETTLE_S)
+        wait_until(lambda: not world.stored(".*.tmp"), SETTLE_S)
     quiet(world.server, seed)
     for number, uploader in enumerate(world.uploaders):
         quiet(uploader, seed)

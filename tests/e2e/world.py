@@ -33,6 +33,11 @@ def wait_until(what, seconds=20.0, every=0.02):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
+def files_below(folder):
+    """All files. A folder that a sweep removes meanwhile is passed over: Path.rglob raises then."""
+    return [pathlib.Path(where, name) for where, _, names in os.walk(folder) for name in names]
+
+
 class Daemon:
     """One process that says that it is ready by writing a file."""
 
@@ -218,4 +223,4 @@ class World:
 
     def stored(self, pattern):
         """Files below a folder store."""
-        return sorted(p for p in pathlib.Path(self.store).rglob(pattern) if p.is_file())
+        return sorted(path for path in files_below(self.store) if path.match(pattern))
