@@ -106,15 +106,21 @@ static void add_format(struct line *line, char *raw, size_t raw_bytes, const cha
     add_text(line, raw);
 }
 
-/* "Too many open files" does not say whose limit it is. */
-static void add_limit(struct line *line, int os_errno) {
-    char text[112];
+#define SYSTEM_BYTES 200
+
+/* What the system says, behind the failure's own words. "Too many open files" does not say whose
+ * limit it is. */
+static void system_words(int os_errno, char ret[SYSTEM_BYTES]) {
+    char room[80];
     struct rlimit limit = {0};
-    if (os_errno == ENFILE) add_text(line, " on this machine (raise fs.file-max)");
-    if (os_errno != EMFILE || getrlimit(RLIMIT_NOFILE, &limit)) return;
-    snprintf(text, sizeof(text), " (this process may have %llu; raise RLIMIT_NOFILE, ulimit -n)",
-             (unsigned long long)limit.rlim_cur);
-    add_text(line, text);
+    const char *says = strerror_r(os_errno, room, sizeof(room));
+    if (os_errno == EMFILE && !getrlimit(RLIMIT_NOFILE, &limit))
+        snprintf(ret, SYSTEM_BYTES,
+                 ": %.80s (this process may have %llu; raise RLIMIT_NOFILE, ulimit -n)", says,
+                 (unsigned long long)limit.rlim_cur);
+    else
+        snprintf(ret, SYSTEM_BYTES, ": %.80s%s", says,
+                 os_errno == ENFILE ? " on this machine (raise fs.file-max)" : "");
 }
 
 enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int os_errno,
@@ -123,18 +129,14 @@ enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int
     int saved_errno = errno;
     /* Built aside, because the arguments may point into *err. */
     struct cairn_error made = {.code = code, .os_errno = os_errno, .origin = origin};
-    struct line line = {made.message, sizeof(made.message), 0, 0, false};
-    char raw[sizeof(made.message) + CHARACTER_BYTES];
+    char raw[sizeof(made.message) + CHARACTER_BYTES], words[SYSTEM_BYTES] = "";
+    if (os_errno) system_words(os_errno, words);
+    struct line line = {made.message, sizeof(made.message) - strlen(words), 0, 0, false};
     va_list arguments;
     va_start(arguments, format);
     add_format(&line, raw, sizeof(raw), format, arguments);
     va_end(arguments);
-    if (os_errno) {
-        char room[128];
-        add_text(&line, ": ");
-        add_text(&line, strerror_r(os_errno, room, sizeof(room)));
-        add_limit(&line, os_errno);
-    }
+    memcpy(made.message + line.used, words, strlen(words) + 1);
     *err = made;
     errno = saved_errno;
     return code;
@@ -158,7 +160,10 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
     struct line line = {message, sizeof(message), 0, 0, false};
     add_text(&line, raw);
     add_text(&line, ": ");
-    add_text(&line, err->message);
+    char cause[sizeof(message)];
+    size_t left = sizeof(message) - line.used;
+    cairn_utf8_shorten(cause, left, err->message); /* common/error.h#2: its end stays */
+    add_text(&line, err->os_errno ? cause : err->message);
     memcpy(err->message, message, sizeof(message));
     err->code = code;
     errno = saved_errno;

@@ -6,8 +6,8 @@
  *          three helpers do that, and there is no fourth way.
  * Promise: 1   cairn_fail sets code and message; cairn_within puts context in front of the
  *              message; the code that it returns is the struct's, too.
- *          2   os_errno is the errno at the time of cairn_fail_errno, and its text is appended;
- *              where descriptors are short, the limit too.
+ *          2   os_errno is the errno at the time of cairn_fail_errno, and its text is appended
+ *              and never cut; where descriptors are short, the limit too.
  *          3   the context of one cairn_within takes at most 96 bytes, and down to 40 of them
  *              before anything of the cause is cut; it is shortened in its middle.
  * Limits:  as in cairn/error.h, include/cairn/error.h#4 too: what is made here JSON always takes.

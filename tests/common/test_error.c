@@ -186,6 +186,23 @@ TEST(a_context_gives_way_down_to_40_bytes_before_the_cause_is_cut) { /* common/e
     EXPECT_EQ_U64(strlen(err.message), 96 + 4);
 }
 
+TEST(what_the_system_said_is_never_cut) { /* common/error.h#2 */
+    struct cairn_error err = {0};
+    char path[400];
+    memset(path, 'p', sizeof(path) - 1);
+    path[sizeof(path) - 1] = '\0';
+    for (int length = 0; length < 399; length += 7) {
+        errno = EIO;
+        cairn_fail_errno(&err, "write %.*s", length, path);
+        for (int depth = 0; depth < 5; depth++) {
+            size_t size = strlen(err.message), end = strlen(": Input/output error");
+            REQUIRE(size <= 319 && size > end);
+            EXPECT_EQ_TEXT(err.message + size - end, ": Input/output error");
+            cairn_within(&err, CAIRN_IO, "shard %d of %.60s", depth, path);
+        }
+    }
+}
+
 TEST(a_message_is_one_line_whatever_it_was_given) {
     struct cairn_error err = {0};
     cairn_fail(&err, CAIRN_STORE, "the store said: %s",

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A disk without room, for the journal or for the store, and a process without descriptors: who is
- * told what. */
+/* A disk without room, for the journal or for the store, a store whose disk fails, and a process
+ * without descriptors: who is told what. */
+#include <dirent.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
 
 #include "tests/uploader/trainer.h"
 
@@ -162,4 +168,121 @@ TEST(k08_a_save_waits_while_the_uploader_has_no_descriptors_and_is_committed_whe
     EXPECT(cairn_daemon_logged(&world.uploader, "RLIMIT_NOFILE"));
     REQUIRE(cairn_daemon_spare_files(&world.uploader, -1));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+}
+
+/* ---- N04: the system calls of the store's own threads fail ---- */
+
+extern char **environ;
+
+#define TRACED_MAX 64
+
+struct disk {
+    pid_t tracer; /* 0: it is whole */
+};
+
+/* Of the uploader's threads those that write into the store; the journal has one of its own. */
+static size_t senders_of(pid_t uploader, pid_t *ret, size_t capacity) {
+    char path[300], name[32];
+    size_t count = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)uploader);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && count < capacity && (entry = readdir(folder));) {
+        snprintf(path, sizeof(path), "/proc/%d/task/%.20s/comm", (int)uploader, entry->d_name);
+        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+        bool is_one = file && fgets(name, sizeof(name), file) && !strcmp(name, "sender\n");
+        if (file) fclose(file);
+        if (is_one) ret[count++] = (pid_t)strtol(entry->d_name, NULL, 10);
+    }
+    if (folder) closedir(folder);
+    return count;
+}
+
+static bool is_traced(pid_t uploader, pid_t thread) {
+    char path[80], line[120];
+    bool traced = false;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)uploader, (int)thread);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof(line), file))
+        if (!strncmp(line, "TracerPid:", 10)) traced = strtol(line + 10, NULL, 10) > 0;
+    if (file) fclose(file);
+    return traced;
+}
+
+static void cairn_disk_release(struct disk *disk) {
+    if (disk->tracer <= 0) return;
+    kill(disk->tracer, SIGTERM); /* it lets them go, and they run on */
+    waitpid(disk->tracer, NULL, 0);
+    disk->tracer = 0;
+}
+
+/* From now on those calls of those threads are not made and fail: "renameat,linkat:error=EXDEV".
+ * False: this machine does not let us. */
+static bool disk_fails(pid_t uploader, const char *fault, struct disk *ret) {
+    pid_t threads[TRACED_MAX];
+    char numbers[TRACED_MAX][16], trace[64], inject[80];
+    char *arguments[2 * TRACED_MAX + 10] = {"strace", "-qq", "-o", "/dev/null",
+                                            "-e",     trace, "-e", inject};
+    size_t count = senders_of(uploader, threads, TRACED_MAX), next = 8;
+    snprintf(trace, sizeof(trace), "trace=%.*s", (int)strcspn(fault, ":"), fault);
+    snprintf(inject, sizeof(inject), "inject=%s", fault);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(numbers[i], sizeof(numbers[i]), "%d", (int)threads[i]);
+        arguments[next++] = "-p";
+        arguments[next++] = numbers[i];
+    }
+    if (!count || posix_spawnp(&ret->tracer, "strace", NULL, NULL, arguments, environ))
+        return false;
+    uint64_t until_ms = cairn_mono_ms() + 10000;
+    for (size_t held = 0; held < count && cairn_mono_ms() < until_ms; usleep(10000)) {
+        if (waitpid(ret->tracer, NULL, WNOHANG)) { /* it may not trace */
+            ret->tracer = 0;
+            return false;
+        }
+        for (held = 0; held < count && is_traced(uploader, threads[held]);) held++;
+        if (held == count) return true;
+    }
+    return false;
+}
+
+/* N04: the save is failed by name, nothing of it stays, and the next one is taken. */
+static void expect_failed_by_name(const char *fault, const char *says) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    __attribute__((cleanup(cairn_disk_release))) struct disk disk = {0};
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    REQUIRE(trainer_open(&trainer, &options));
+    if (!disk_fails(world.uploader.pid, fault, &disk)) SKIP("strace is not here, or may not trace");
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    REQUIRE(trainer_stage(&trainer, &save, 0, 1, 1500000));
+    (void)trainer_seal(&trainer, &save); /* it may have failed by then */
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 20000);
+    cairn_disk_release(&disk);
+    REQUIRE(verdict != NULL);
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "code")), "io-error");
+    const char *text = json_string_value(json_object_get(verdict, "message"));
+    EXPECT(text && strstr(text, "shard rank-00000/part-0"));
+    EXPECT(text && strstr(text, says));
+    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    EXPECT(world_await_no_temporaries(&world));
+    REQUIRE(trainer_save(&trainer, 2, 1, 1, 1500000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+}
+
+TEST(n04_writes_that_fail_with_eio_fail_the_save_by_name_and_not_the_next) /* P9 */
+{
+    expect_failed_by_name("pwrite64:error=EIO", "Input/output error");
+}
+
+TEST(n04_syncs_that_fail_with_eio_fail_the_save_by_name_and_not_the_next) /* R7 */
+{
+    expect_failed_by_name("fsync:error=EIO", "Input/output error");
+}
+
+/* As where quotas are kept by folder, or a folder of the store is another mount. */
+TEST(n04_renames_across_devices_fail_the_save_by_name_and_not_the_next) {
+    expect_failed_by_name("renameat,linkat:error=EXDEV", "Invalid cross-device link");
 }

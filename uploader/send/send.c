@@ -55,6 +55,7 @@ static void run_once(struct cairn_up_sender *sender) {
 static void *sender_main(void *argument) {
     struct cairn_up_sender *sender = argument;
     struct cairn_up_send *send = sender->send;
+    pthread_setname_np(pthread_self(), "sender"); /* for top, and for tests of a failing disk */
     for (;;) {
         cairn_lock_take(&send->queue->lock);
         bool stopping = send->queue->locked.stopping;
