@@ -246,10 +246,11 @@ enum cairn_code cairn_committed_read(struct cairn_committed *committed,
     cairn_committed_key(committed, document, &key);
     enum cairn_code code = read_once(committed, source, document, key.text, false, &came, &why);
     if (came && (code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED)) { /* S17 */
-        if (source->tell_again) source->tell_again(key.text, &why);
+        const struct cairn_error first = why;
         why = (struct cairn_error){0};
         if (document == CAIRN_DOCUMENT_MANIFEST) read_record_again(committed, source);
         code = read_once(committed, source, document, key.text, true, &came, &why);
+        if (!code && source->tell_again) source->tell_again(key.text, &first);
     }
     if (code && err) *err = why;
     return code;

@@ -37,7 +37,7 @@ struct cairn_document_source {
      * connection of its own. */
     enum cairn_code (*get)(void *owner, enum cairn_document document, const char *key, bool again,
                            struct cairn_buf *ret, struct cairn_error *err);
-    /* Hears of what is read once more; NULL: nobody does. */
+    /* Hears what was wrong with the first reading where the second was right; NULL: nobody does. */
     void (*tell_again)(const char *key, const struct cairn_error *why);
     void *owner;
 };

@@ -69,7 +69,7 @@ static enum cairn_code find(const struct cairn_cli *cli, const struct cairn_cli_
 /* ---- its documents ---- */
 
 static void note_document_retry(const char *key, const struct cairn_error *why) {
-    cairn_cli_note("note: %s: %s; reading it once more", key, why->message);
+    cairn_cli_note("note: %s: %s; it was read once more, and was right", key, why->message);
 }
 
 /* The server has proven them; they are proven again here, since a proxy may stand between. */
@@ -96,8 +96,7 @@ static enum cairn_code load_documents(struct cairn_cli_source *source,
                                       struct cairn_error *err) {
     struct cairn_committed *version = &source->version;
     unsigned wanted = 0;
-    if (!version->has_digest && !version->manifest_text.size)
-        wanted |= CAIRN_DOCUMENT_BIT(RECORD);
+    if (!version->has_digest && !version->manifest_text.size) wanted |= CAIRN_DOCUMENT_BIT(RECORD);
     if (!version->manifest_text.size) wanted |= CAIRN_DOCUMENT_BIT(MANIFEST);
     if (!version->checksums.size) wanted |= CAIRN_DOCUMENT_BIT(CHECKSUMS);
     return cairn_committed_load(version, from, wanted, err);
@@ -145,7 +144,7 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
     enum cairn_code code = open_once(cli, ref, false, ret, &why);
     /* Bytes that were read wrong may have chosen the wrong version (S17); with a store only. */
     if (code == CAIRN_CORRUPT && cli->store) {
-        cairn_cli_note("note: %s; reading it once more", why.message);
+        cairn_cli_note("note: %s; it was read once more, and was right", why.message);
         why = (struct cairn_error){0};
         code = open_once(cli, ref, false, ret, &why);
     }
@@ -270,11 +269,13 @@ static enum cairn_code request_range_twice(struct piece *piece, struct cairn_err
     enum cairn_code code = request_range(piece, err);
     if (code != CAIRN_CORRUPT || err->http_status >= 400) return code;
     struct cairn_rest *other = NULL;
-    tell_again(piece, err);
+    const struct cairn_error first = *err;
     CAIRN_TRY(cairn_cli_connect(reader->source->cli, &other, err));
     cairn_rest_free(reader->rest);
     reader->rest = other;
-    return request_range(piece, err);
+    code = request_range(piece, err);
+    if (!code) tell_again(piece, &first);
+    return code;
 }
 
 /* Damage that the server finds after it has begun to answer breaks the connection; before that, its

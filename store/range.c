@@ -135,14 +135,15 @@ enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
                                        struct cairn_store_worker *worker,
                                        void (*again)(void *owner, const struct cairn_error *why),
                                        void *owner, struct cairn_error *err) {
-    struct cairn_error why = {0};
+    struct cairn_error why = {0}, first = {0};
     enum cairn_code code = CAIRN_OK;
     do {
-        if (code && again) again(owner, &why);
+        if (code) first = why;
         cairn_store_range_begin(range);
         code = cairn_store_perform(worker, &range->request, &why);
         if (code == range->request.code) code = cairn_store_range_judge(range, &why);
     } while (cairn_store_range_again(range, code));
+    if (!code && first.code && again) again(owner, &first);
     if (code && err) *err = why;
     return code;
 }

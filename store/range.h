@@ -45,7 +45,8 @@ enum cairn_code cairn_store_range_judge(struct cairn_store_range *range,
 /* Is it worth another try, now that judge said code? */
 bool cairn_store_range_again(const struct cairn_store_range *range, enum cairn_code code);
 
-/* All of that, blocking. again, which may be NULL, hears why the bytes are read once more. */
+/* All of that, blocking. again, which may be NULL, hears what was wrong with the first reading
+ * where the second was right; where both were wrong *err says it. */
 enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
                                        struct cairn_store_worker *worker,
                                        void (*again)(void *owner, const struct cairn_error *why),

@@ -80,8 +80,9 @@ struct cairn_up {
         uint64_t store_waits_since_ms;
         char server_away[256]; /* why nothing is told now (server/outbox.c); "": it answers */
         uint64_t server_away_since_ms;
-        bool beaten;         /* the first heartbeat of this process is over, answered or not */
-        bool offers_awaited; /* of trainers of a process before this one (Q17) */
+        bool server_away_logged; /* by its heartbeat or its outbox, whichever saw it first */
+        bool beaten;             /* the first heartbeat of this process is over, answered or not */
+        bool offers_awaited;     /* of trainers of a process before this one (Q17) */
         uint64_t offers_left_ms, offers_ticked_ms; /* mono clock; uploader/README.md, UR1 */
         bool draining;
         bool ending; /* sessions end because the process does */

@@ -224,7 +224,6 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
     }
     code = load_chunk(&stream->slots[0], options->worker, err);
     if (code) {
-        cairn_log(ERROR, "read.refused", "cause=\"%s\"", err ? err->message : "");
         drop_holder(stream);
         return code;
     }

@@ -174,6 +174,9 @@ static void log_failure(const struct cairn_srv_exchange *exchange) {
                exchange->code == CAIRN_CATALOG_BEHIND) {
         cairn_log(INFO, "http.unavailable", "path=%s cause=\"%s\"", path_of(exchange),
                   exchange->error.message);
+    } else if (exchange->code == CAIRN_CORRUPT) {
+        cairn_log(ERROR, "read.refused", "path=%s cause=\"%s\"", path_of(exchange),
+                  exchange->error.message);
     } else {
         cairn_log(WARN, "http.failed", "path=%s status=%d cause=\"%s\"", path_of(exchange), status,
                   exchange->error.message);

@@ -15,6 +15,7 @@
 #include "uploader/server/inside.h"
 #include "uploader/server/outcome.h"
 #include "uploader/server/passed.h"
+#include "uploader/server/trouble.h"
 
 #define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
 
@@ -219,7 +220,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
                                &error);
     if (code == CAIRN_OK) code = cairn_msg_node_told_read(reply, "", &told, &error);
     if (code != CAIRN_OK) {
-        if (!watch->heard.complained)
+        if (!watch->heard.complained && cairn_up_server_fails(up, &error))
             cairn_log(WARN, "heartbeat.unanswered", "server=%s cause=\"%s\"", up->settings.server,
                       error.message);
         watch->heard.complained = true;
@@ -228,6 +229,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     }
     bool first = !watch->heard.known;
     watch->heard.complained = false;
+    cairn_up_server_answers(up);
     bool changed = catalog_changed(watch, &told);
     cairn_up_ended_taken(up, json_object_get(body, "ended"), told.ended);
     if (changed || first) cairn_up_ended_again(up);

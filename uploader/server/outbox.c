@@ -199,6 +199,7 @@ static bool wait_for_work(struct cairn_up_outbox *outbox, uint64_t pause_ms) {
 /* For the ranks that wait for a commit. Any answer says that it is there. */
 static void note_away(struct cairn_up *up, enum cairn_code code, const struct cairn_error *why) {
     bool away = code != CAIRN_OK && why->http_status == 0;
+    if (!away) cairn_up_server_answers(up);
     CAIRN_HOLD(&up->lock);
     if (away && !up->locked.server_away[0]) up->locked.server_away_since_ms = cairn_mono_ms();
     (void)cairn_text_copy(up->locked.server_away, sizeof(up->locked.server_away),
@@ -224,7 +225,7 @@ static void *outbox_main(void *argument) {
             if (did) cairn_up_watch_poke(outbox->up->watch);
             continue;
         }
-        if (!complained)
+        if (!complained && cairn_up_server_fails(outbox->up, &error))
             cairn_log(WARN, "outbox.waiting", "server=%s cause=\"%s\"", outbox->up->settings.server,
                       error.message);
         complained = true;

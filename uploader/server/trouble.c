@@ -14,6 +14,19 @@ bool cairn_up_is_trouble(const struct cairn_error *why) {
     return status >= 500 && status != 502 && status != 503 && status != 504;
 }
 
+bool cairn_up_server_fails(struct cairn_up *up, const struct cairn_error *why) {
+    if (why->http_status) return true;
+    CAIRN_HOLD(&up->lock);
+    bool is_news = !up->locked.server_away_logged;
+    up->locked.server_away_logged = true;
+    return is_news;
+}
+
+void cairn_up_server_answers(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    up->locked.server_away_logged = false;
+}
+
 void cairn_up_trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why) {
     struct cairn_up_trouble *trouble = &save->trouble;
     uint64_t pause_ms = PAUSE_MS_MIN;

@@ -31,3 +31,7 @@ void cairn_up_trouble_end_locked(struct cairn_up_save *save);
 bool cairn_up_trouble_pauses_locked(const struct cairn_up_save *save);
 /* trouble.h#3 holds for it. */
 bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save);
+/* A server that gives no answer is seen by the heartbeat and by the outbox: true for the first of
+ * them, until it answers either. Takes uploader_state. */
+bool cairn_up_server_fails(struct cairn_up *up, const struct cairn_error *why);
+void cairn_up_server_answers(struct cairn_up *up);
