@@ -16,7 +16,9 @@
 #include "common/start.h"
 #include "server/cache.h"
 #include "server/catalog/copy.h"
+#include "server/chunks.h"
 #include "server/copying.h"
+#include "server/handlers/stream.h"
 #include "server/health.h"
 #include "server/http/http.h"
 #include "server/jobs/commit.h"
@@ -80,6 +82,9 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
+    CAIRN_TRY(cairn_srv_chunks_new(CAIRN_SRV_STREAM_CHUNK_BYTES,
+                                   2 * (size_t)server->settings->streams_max, &server->chunks,
+                                   err));
     CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
     CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
@@ -140,6 +145,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);
     cairn_srv_read_slots_free(server->read_slots);
+    cairn_srv_chunks_free(server->chunks);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);

@@ -13,12 +13,13 @@
 #include "common/pages.h"
 #include "plan/ranges.h"
 #include "server/cache.h"
+#include "server/chunks.h"
 #include "server/pool.h"
 #include "server/read_slots.h"
 #include "server/waiters.h"
 #include "store/range.h"
 
-#define CHUNK_BYTES (4 * CAIRN_MIB)
+#define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES
 #define READ_MS_MAX 60000
 
 #define SILENT_MS 2000 /* a reader that took nothing for that long lends its slot */
@@ -38,7 +39,7 @@ struct slot {
     struct cairn_srv_task task; /* first */
     struct cairn_srv_stream *stream;
     uint64_t chunk;
-    uint8_t *data; /* not on the heap: one that is lent goes to the system at once */
+    uint8_t *data; /* not on the heap: of one that is lent another read or the system has it */
     _Atomic int state;
 };
 struct cairn_srv_stream {
@@ -56,15 +57,23 @@ struct cairn_srv_stream {
     _Atomic int holders; /* the connection and each loading slot */
 };
 
-/* A slot lives for one request, so the faults of its pages are a third of what the request costs
- * where they are small ones. */
+/* A slot lives for one request. Small ranges take their own memory, so that they take no more of it
+ * than they have bytes. */
 static bool map(struct slot *slot) {
-    if (!slot->data) slot->data = cairn_pages_map(slot->stream->slot_bytes);
+    const struct cairn_srv_stream *stream = slot->stream;
+    if (slot->data) return true;
+    slot->data = stream->slot_bytes == CHUNK_BYTES
+                     ? cairn_srv_chunks_take(stream->options.server->chunks)
+                     : cairn_pages_map(stream->slot_bytes);
     return slot->data != NULL;
 }
 
 static void unmap(struct slot *slot) {
-    cairn_pages_unmap(slot->data, slot->stream->slot_bytes);
+    const struct cairn_srv_stream *stream = slot->stream;
+    if (stream->slot_bytes == CHUNK_BYTES)
+        cairn_srv_chunks_give(stream->options.server->chunks, slot->data);
+    else
+        cairn_pages_unmap(slot->data, stream->slot_bytes);
     slot->data = NULL;
 }
 

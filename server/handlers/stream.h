@@ -24,6 +24,7 @@
 
 /* The key of waiters that a stream wakes when it ends. */
 #define CAIRN_SRV_STREAMS_KEY "streams"
+#define CAIRN_SRV_STREAM_CHUNK_BYTES (4 * CAIRN_MIB)
 
 struct cairn_srv_stream;
 struct cairn_srv_stream_options {

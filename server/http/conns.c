@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/log.h"
+#include "server/chunks.h"
 #include "server/http/inside.h"
 #include "server/nodes.h"
 #include "server/read_slots.h"
@@ -184,6 +185,7 @@ static void conns_loop(struct cairn_thread *thread, void *owner) {
         cairn_srv_nodes_awake(http->server);
         cairn_srv_parked_end_gone(http);
         cairn_srv_read_slots_look(http->server->read_slots);
+        cairn_srv_chunks_look(http->server->chunks);
         size_t count = reset_overdue(http);
         if (count) cairn_log(DEBUG, "http.cut", "connections=%zu", count);
     } while (cairn_thread_wait(thread, cairn_mono_ms() + LOOK_EVERY_MS));
