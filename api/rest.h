@@ -13,7 +13,8 @@
  *              at once, to each once, within the call's own time. Every call of this API may be
  *              repeated: it says the same again, or finds itself done.
  *          5   a server that takes a call and is silent is asked GET /livez beside it; where that
- *              stays silent, too, the call goes on as above. While it is answered the call waits.
+ *              stays silent, too, the call goes on as above, and comes back to it when no other one
+ *              answers: it may only be slow. While /livez is answered the call waits.
  * Limits:  reply bodies 64 MiB; servers as in api/servers.h. Any other refusal, `busy` and
  *          `catalog-behind` too, is an answer: all servers have one catalog.
  * Threads: one owner per struct cairn_rest; struct cairn_rest_seen by any.

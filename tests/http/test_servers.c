@@ -105,6 +105,11 @@ static void act(struct cairn_responder_request *request) {
     } else if (!strcmp(script, "slow")) { /* lives, and answers this after a while */
         if (strcmp(request->target, "/livez") != 0) (void)poll(NULL, 0, 1500);
         cairn_responder_reply(request, 200, JSON_TYPE, "{}");
+    } else if (!strcmp(script, "paused")) { /* hears nothing at first, as a stopped process */
+        if (request->index < 2)
+            (void)cairn_responder_drain(request, 1);
+        else
+            cairn_responder_reply(request, 200, JSON_TYPE, "{}");
     } else if (!strcmp(script,
                        "parted")) { /* stops in the middle of what it was asked to wait for */
         (void)poll(NULL, 0, 500);
@@ -205,6 +210,15 @@ TEST(a_server_that_is_slow_and_lives_is_waited_for) { /* rest.h#5 */
     REQUIRE_OK(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, &reply, &err));
     EXPECT_EQ_U64(cairn_responder_requests(pair.servers[1]), 0);
     EXPECT(cairn_responder_requests(pair.servers[0]) >= 2);
+}
+
+TEST(a_slow_server_that_was_left_is_asked_again_when_no_other_one_answers) { /* rest.h#5 */
+    CAIRN_AUTO(pair) pair = {0};
+    REQUIRE(open_pair(&pair, "paused", "stopping", 4000));
+    uint64_t begun_ms = cairn_mono_ms();
+    REQUIRE_OK(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err));
+    EXPECT(cairn_mono_ms() - begun_ms < 4000);
+    EXPECT_EQ_U64(cairn_responder_requests(pair.servers[1]), 1);
 }
 
 TEST(a_wait_that_goes_on_elsewhere_asks_for_what_is_left) {
