@@ -21,7 +21,7 @@ static const struct cairn_cli_verb *const verbs[] = {
     &cairn_cli_verb_doctor,   &cairn_cli_verb_reconcile, &cairn_cli_verb_inspect,
     &cairn_cli_verb_catalog,  &cairn_cli_verb_forget,    &cairn_cli_verb_policy,
     &cairn_cli_verb_pin,      &cairn_cli_verb_unpin,     &cairn_cli_verb_label,
-    &cairn_cli_verb_metric,   &cairn_cli_verb_du,
+    &cairn_cli_verb_metric,   &cairn_cli_verb_du,        &cairn_cli_verb_export,
 };
 
 static void usage(FILE *to) {

@@ -7,6 +7,7 @@
 
 #include "cli/output.h"
 #include "common/file.h"
+#include "formats/input.h"
 #include "formats/safetensors.h"
 
 #define SUFFIX ".safetensors"
@@ -30,28 +31,15 @@ static bool is_candidate(const struct cairn_cli_file *file) {
     return bytes > end && !strcmp(file->name + bytes - end, SUFFIX) && file->bytes >= 8;
 }
 
-static enum cairn_code read_head(int fd, uint64_t file_bytes, struct cairn_buf *head,
-                                 struct cairn_error *err) {
-    struct cairn_file file = {.fd = fd, .direct_fd = -1, .open = true};
-    uint64_t wanted = 0;
-    head->limit = CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 8;
-    CAIRN_TRY(cairn_buf_reserve(head, 8, err));
-    CAIRN_TRY(cairn_file_read_at(&file, head->data, 8, 0, err));
-    head->size = 8;
-    CAIRN_TRY(cairn_safetensors_head_bytes(cairn_buf_view(head), file_bytes, &wanted, err));
-    CAIRN_TRY(cairn_buf_reserve(head, (size_t)wanted - 8, err));
-    CAIRN_TRY(cairn_file_read_at(&file, head->data + 8, (size_t)wanted - 8, 8, err));
-    head->size = (size_t)wanted;
-    return CAIRN_OK;
-}
-
 static enum cairn_code read_header(const struct cairn_cli_tree *tree, size_t index,
                                    struct cairn_safetensors *ret, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = -1;
     CAIRN_AUTO(buf) head = {0};
+    struct cairn_input input;
     CAIRN_TRY(cairn_cli_tree_file(tree, index, &fd, err));
-    CAIRN_TRY(read_head(fd, tree->files[index].bytes, &head, err));
-    return cairn_safetensors_open(cairn_buf_view(&head), tree->files[index].bytes, ret, err);
+    struct cairn_file file = {.fd = fd, .direct_fd = -1, .open = true};
+    CAIRN_TRY(cairn_input_of_file(&file, &input, err));
+    return cairn_safetensors_load(&input, &head, ret, err);
 }
 
 static enum cairn_code read_headers(const struct cairn_cli_tree *tree, struct headers *headers,

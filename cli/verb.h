@@ -35,6 +35,7 @@ struct cairn_cli {
     const char *server, *token_file, *socket, *store;
     const char *output_text, *progress_text;
     const char *directory, *shard, *range, *job, *resume, *wait_for, *format, *state, *subset;
+    const char *dtype, *only;
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
@@ -82,7 +83,8 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_resume, cairn_cli_verb_rm, cairn_cli_verb_undelete, cairn_cli_verb_nodes,
     cairn_cli_verb_bench, cairn_cli_verb_doctor, cairn_cli_verb_reconcile, cairn_cli_verb_inspect,
     cairn_cli_verb_catalog, cairn_cli_verb_forget, cairn_cli_verb_policy, cairn_cli_verb_pin,
-    cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du;
+    cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du,
+    cairn_cli_verb_export;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

@@ -49,6 +49,11 @@ void cairn_safetensors_release(struct cairn_safetensors *file);
 enum cairn_code cairn_safetensors_head_bytes(struct cairn_view first, uint64_t file_bytes,
                                              uint64_t *ret_bytes,
                                              struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_input;
+/* Both over a file that is read by ranges: head gets its first bytes, ret points into its own. */
+enum cairn_code cairn_safetensors_load(const struct cairn_input *input, struct cairn_buf *head,
+                                       struct cairn_safetensors *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* head: at least the bytes that head_bytes named. CAIRN_INVALID says which entry is wrong. */
 enum cairn_code cairn_safetensors_open(struct cairn_view head, uint64_t file_bytes,
                                        struct cairn_safetensors *ret,

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "formats/input.h"
+
 /* An entry is eight JSON values; this is more than 100,000,000 bytes of real entries hold. */
 #define NODES_MAX 16000000
 
@@ -167,4 +169,18 @@ enum cairn_code cairn_safetensors_open(struct cairn_view head, uint64_t file_byt
     *ret = file;
     file = (struct cairn_safetensors){0};
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_safetensors_load(const struct cairn_input *input, struct cairn_buf *head,
+                                       struct cairn_safetensors *ret, struct cairn_error *err) {
+    uint64_t wanted = 0;
+    head->limit = CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 8;
+    CAIRN_TRY(cairn_buf_reserve(head, 8, err));
+    CAIRN_TRY(cairn_input_read(input, 0, head->data, 8, err));
+    head->size = 8;
+    CAIRN_TRY(cairn_safetensors_head_bytes(cairn_buf_view(head), input->size_bytes, &wanted, err));
+    CAIRN_TRY(cairn_buf_reserve(head, (size_t)wanted - 8, err));
+    CAIRN_TRY(cairn_input_read(input, 8, head->data + 8, (size_t)wanted - 8, err));
+    head->size = (size_t)wanted;
+    return cairn_safetensors_open(cairn_buf_view(head), input->size_bytes, ret, err);
 }

@@ -238,6 +238,12 @@ static enum cairn_code read_numbers(const struct cairn_pickle *values,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_torch_sizes(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                  uint64_t ret[CAIRN_DIMENSIONS_MAX], unsigned *ret_count,
+                                  struct cairn_error *err) {
+    return read_numbers(&file->values, cairn_pickle_at(&file->values, ref), ret, ret_count, err);
+}
+
 /* Bytes from the first element to behind the last one; false on overflow. */
 static bool extent_of(const struct cairn_torch_tensor *tensor, uint64_t width, uint64_t *ret) {
     uint64_t last = 0, step;

@@ -76,6 +76,10 @@ bool cairn_torch_is_tensor(const struct cairn_torch *file, cairn_pickle_ref ref)
 enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_ref ref,
                                    struct cairn_torch_tensor *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* The sizes in a torch.Size, a tuple or a list. */
+enum cairn_code cairn_torch_sizes(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                  uint64_t ret[CAIRN_DIMENSIONS_MAX], unsigned *ret_count,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Where in the file the storage of a tensor begins. */
 enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
                                        const struct cairn_torch_tensor *tensor,

@@ -200,17 +200,9 @@ static enum cairn_code inspect_torch(const struct cairn_input *input, struct ins
 
 static enum cairn_code inspect_safetensors(const struct cairn_input *input,
                                            struct inspection *inspection, struct cairn_error *err) {
-    CAIRN_AUTO(buf) head = {.limit = CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 8};
+    CAIRN_AUTO(buf) head = {0};
     CAIRN_AUTO(safetensors) file = {0};
-    uint64_t wanted = 0;
-    CAIRN_TRY(cairn_buf_reserve(&head, 8, err));
-    CAIRN_TRY(cairn_input_read(input, 0, head.data, 8, err));
-    head.size = 8;
-    CAIRN_TRY(cairn_safetensors_head_bytes(cairn_buf_view(&head), input->size_bytes, &wanted, err));
-    CAIRN_TRY(cairn_buf_reserve(&head, (size_t)wanted - 8, err));
-    CAIRN_TRY(cairn_input_read(input, 8, head.data + 8, (size_t)wanted - 8, err));
-    head.size = (size_t)wanted;
-    CAIRN_TRY(cairn_safetensors_open(cairn_buf_view(&head), input->size_bytes, &file, err));
+    CAIRN_TRY(cairn_safetensors_load(input, &head, &file, err));
     for (size_t i = 0; i < file.count; i++) {
         const struct cairn_safetensors_entry *entry = &file.entries[i];
         json_t *row = json_pack("{s:s%, s:s, s:o, s:s, s:I, s:I}", "name", entry->name.data,

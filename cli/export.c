@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors into files: which goes where, then windows by several threads, then the names. */
+#include "cli/export.h"
+
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/array.h"
+#include "common/file.h"
+#include "common/pages.h"
+#include "common/utf8.h"
+#include "formats/convert.h"
+
+#define WINDOW_BYTES (8 * CAIRN_MIB) /* of an output file, filled and written by one worker */
+#define WORKERS_DEFAULT 4
+#define WORKERS_MAX 64
+#define FILES_MAX 100000
+#define INDEX "model.safetensors.index.json"
+#define PART "%s.part"
+
+/* One file that is written. */
+struct shard {
+    struct cairn_safetensors_entry *entries; /* tag: number in the assembly */
+    size_t count;
+    struct cairn_buf head;
+    uint64_t bytes; /* of the file */
+    struct cairn_file file;
+    char name[64];
+};
+struct job {
+    struct cairn_cli_export *export;
+    struct shard *shards;
+    size_t count, capacity;
+    int folder_fd;
+    struct cairn_cli_meter meter;
+    struct cairn_lock lock;
+    struct {
+        size_t shard;
+        uint64_t offset; /* the next window */
+        enum cairn_code code;
+        struct cairn_error error;
+    } locked;
+};
+
+static unsigned dtype_of(const struct cairn_cli_export *job, unsigned dtype) {
+    bool changed = job->dtype != CAIRN_DTYPE_NONE && cairn_convertible(dtype, job->dtype);
+    return changed ? job->dtype : dtype;
+}
+
+/* ---- which tensor goes into which file ---- */
+
+static enum cairn_code begin_shard(struct job *job, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(job->shards, job->count, job->capacity, FILES_MAX, "files", err));
+    struct shard *shard = &job->shards[job->count++];
+    *shard = (struct shard){.file = {.fd = -1, .direct_fd = -1}};
+    shard->entries = calloc(job->export->assembly->tensor_count, sizeof *shard->entries);
+    return shard->entries ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a file");
+}
+
+static bool is_wanted(const struct cairn_cli_export *export,
+                      const struct cairn_assembly_tensor *tensor) {
+    return !export->only || fnmatch(export->only, tensor->name, 0) == 0;
+}
+
+static uint64_t bytes_as(const struct cairn_assembly_tensor *tensor, unsigned dtype) {
+    if (dtype == tensor->dtype) return tensor->size_bytes;
+    return tensor->size_bytes / (cairn_dtype_bits(tensor->dtype) / 8) *
+           (cairn_dtype_bits(dtype) / 8);
+}
+
+/* The bytes of tensor `index`, under this name. */
+static enum cairn_code place(struct job *job, const char *name, size_t index, uint64_t *used_bytes,
+                             struct cairn_error *err) {
+    struct cairn_cli_export *export = job->export;
+    const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[index];
+    unsigned dtype = dtype_of(export, tensor->dtype);
+    uint64_t bytes = bytes_as(tensor, dtype), most = export->shard_bytes_max;
+    if (job->count == 0 || (most && *used_bytes && *used_bytes + bytes > most)) {
+        CAIRN_TRY(begin_shard(job, err));
+        *used_bytes = 0;
+    }
+    struct shard *shard = &job->shards[job->count - 1];
+    struct cairn_safetensors_entry *entry = &shard->entries[shard->count++];
+    *entry = (struct cairn_safetensors_entry){.name = cairn_view_of(name),
+                                              .dtype = dtype,
+                                              .dimension_count = tensor->dimension_count,
+                                              .tag = index};
+    memcpy(entry->shape, tensor->shape, sizeof entry->shape);
+    *used_bytes += bytes;
+    export->bytes += bytes;
+    export->tensor_count++;
+    return CAIRN_OK;
+}
+
+/* An alias is written where what it stands for is not wanted. */
+static enum cairn_code place_all(struct job *job, struct cairn_error *err) {
+    struct cairn_cli_export *export = job->export;
+    uint64_t used_bytes = 0;
+    for (size_t i = 0; i < export->assembly->tensor_count; i++) {
+        const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[i];
+        bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS;
+        size_t source = alias ? tensor->alias_of : i;
+        if (!is_wanted(export, tensor))
+            export->filtered++;
+        else if (!alias || !is_wanted(export, &export->assembly->tensors[source]))
+            CAIRN_TRY(place(job, tensor->name, source, &used_bytes, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code plan(struct job *job, struct cairn_error *err) {
+    struct cairn_cli_export *export = job->export;
+    CAIRN_TRY(place_all(job, err));
+    if (job->count == 0)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          export->only ? "no tensor has a name like %s" : "there is no tensor%s",
+                          export->only ? export->only : "");
+    for (size_t i = 0; i < job->count; i++) {
+        struct shard *shard = &job->shards[i];
+        if (job->count == 1)
+            snprintf(shard->name, sizeof shard->name, "model.safetensors");
+        else
+            snprintf(shard->name, sizeof shard->name, "model-%05zu-of-%05zu.safetensors", i + 1,
+                     job->count);
+        CAIRN_TRY(cairn_safetensors_write(shard->entries, shard->count, &shard->head, &shard->bytes,
+                                          err));
+    }
+    export->file_count = job->count;
+    return CAIRN_OK;
+}
+
+/* ---- the bytes of one window ---- */
+
+/* `size` bytes of a tensor as it is stored, from byte `from` on. */
+static enum cairn_code read_tensor(const struct cairn_assembly *assembly,
+                                   const struct cairn_assembly_tensor *tensor, uint64_t from,
+                                   char *into, uint64_t size, struct cairn_error *err) {
+    for (size_t p = 0; p < tensor->piece_count && size; p++) {
+        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+        if (from >= piece->size_bytes) {
+            from -= piece->size_bytes;
+            continue;
+        }
+        uint64_t some = cairn_min_u64(piece->size_bytes - from, size);
+        CAIRN_TRY(cairn_input_read(assembly->inputs[piece->input], piece->offset_bytes + from, into,
+                                   (size_t)some, err));
+        into += some;
+        size -= some;
+        from = 0;
+    }
+    CAIRN_ASSERT(size == 0); /* assembly.h#1 */
+    return CAIRN_OK;
+}
+
+/* What of an entry lies in [begin, end) of its file; a border never cuts an element, since entries
+ * are ordered by width. */
+static enum cairn_code fill_entry(const struct job *job,
+                                  const struct cairn_safetensors_entry *entry, uint64_t begin,
+                                  uint64_t end, char *window, char *scratch,
+                                  struct cairn_error *err) {
+    const struct cairn_assembly *assembly = job->export->assembly;
+    const struct cairn_assembly_tensor *tensor = &assembly->tensors[entry->tag];
+    uint64_t entry_end = entry->offset_bytes + entry->size_bytes;
+    uint64_t from = entry->offset_bytes > begin ? entry->offset_bytes : begin;
+    uint64_t to = cairn_min_u64(entry_end, end);
+    if (from >= to) return CAIRN_OK;
+    uint64_t offset = from - entry->offset_bytes, size = to - from;
+    if (entry->dtype == tensor->dtype)
+        return read_tensor(assembly, tensor, offset, window + (from - begin), size, err);
+    uint64_t out = cairn_dtype_bits(entry->dtype) / 8, in = cairn_dtype_bits(tensor->dtype) / 8;
+    uint64_t room = WINDOW_BYTES / in;
+    for (uint64_t done = 0; done < size / out; done += room) {
+        uint64_t some = cairn_min_u64(room, size / out - done);
+        CAIRN_TRY(
+            read_tensor(assembly, tensor, (offset / out + done) * in, scratch, some * in, err));
+        cairn_convert(tensor->dtype, scratch, entry->dtype, window + (from - begin) + done * out,
+                      (size_t)some);
+    }
+    return CAIRN_OK;
+}
+
+/* The first entry that reaches beyond this byte. */
+static size_t first_entry(const struct shard *shard, uint64_t offset) {
+    size_t low = 0, high = shard->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const struct cairn_safetensors_entry *entry = &shard->entries[middle];
+        if (entry->offset_bytes + entry->size_bytes <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static enum cairn_code fill(const struct job *job, const struct shard *shard, uint64_t begin,
+                            uint64_t end, char *window, char *scratch, struct cairn_error *err) {
+    if (begin < shard->head.size)
+        memcpy(window, shard->head.data + begin,
+               (size_t)(cairn_min_u64(end, shard->head.size) - begin));
+    for (size_t i = first_entry(shard, begin);
+         i < shard->count && shard->entries[i].offset_bytes < end; i++) {
+        enum cairn_code code =
+            fill_entry(job, &shard->entries[i], begin, end, window, scratch, err);
+        if (code != CAIRN_OK)
+            return cairn_within(
+                err, code, "tensor %s",
+                cairn_short(job->export->assembly->tensors[shard->entries[i].tag].name).text);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- workers ---- */
+
+static bool next_window(struct job *job, struct shard **ret, uint64_t *ret_begin) {
+    CAIRN_HOLD(&job->lock);
+    while (job->locked.code == CAIRN_OK && job->locked.shard < job->count) {
+        *ret = &job->shards[job->locked.shard];
+        *ret_begin = job->locked.offset;
+        job->locked.offset += WINDOW_BYTES;
+        if (*ret_begin < (*ret)->bytes) return true;
+        job->locked.shard++;
+        job->locked.offset = 0;
+    }
+    return false;
+}
+
+static void note_failure(struct job *job, enum cairn_code code, const struct cairn_error *why) {
+    CAIRN_HOLD(&job->lock);
+    if (job->locked.code != CAIRN_OK) return;
+    job->locked.code = code;
+    job->locked.error = *why;
+}
+
+static void *work(void *argument) {
+    struct job *job = argument;
+    struct cairn_error err = {0};
+    struct shard *shard;
+    uint64_t begin;
+    char *window = cairn_pages_map(WINDOW_BYTES), *scratch = cairn_pages_map(WINDOW_BYTES);
+    enum cairn_code code =
+        window && scratch ? CAIRN_OK : cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for a window");
+    while (code == CAIRN_OK && next_window(job, &shard, &begin)) {
+        uint64_t end = cairn_min_u64(begin + WINDOW_BYTES, shard->bytes);
+        code = fill(job, shard, begin, end, window, scratch, &err);
+        if (code == CAIRN_OK)
+            code = cairn_file_write_at(&shard->file, window, (size_t)(end - begin), begin, &err);
+        if (code == CAIRN_OK) cairn_cli_meter_add(&job->meter, end - begin, end == shard->bytes);
+    }
+    if (code != CAIRN_OK) note_failure(job, code, &err);
+    cairn_pages_unmap(window, WINDOW_BYTES);
+    cairn_pages_unmap(scratch, WINDOW_BYTES);
+    return NULL;
+}
+
+static enum cairn_code write_windows(struct job *job, struct cairn_error *err) {
+    pthread_t threads[WORKERS_MAX];
+    uint64_t asked = job->export->cli->workers, bytes = 0;
+    uint32_t workers = asked ? (uint32_t)cairn_min_u64(asked, WORKERS_MAX) : WORKERS_DEFAULT;
+    uint32_t started = 0;
+    for (size_t i = 0; i < job->count; i++) bytes += job->shards[i].bytes;
+    cairn_cli_meter_init(&job->meter, job->export->cli, "export", bytes, job->count);
+    cairn_lock_init(&job->lock, CAIRN_LOCK_client_session);
+    while (started < workers && !pthread_create(&threads[started], NULL, work, job)) started++;
+    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    cairn_lock_release(&job->lock);
+    if (!started)
+        job->locked.code =
+            cairn_fail(&job->locked.error, CAIRN_NO_MEMORY, "no thread could be started");
+    cairn_cli_meter_end(&job->meter, job->locked.code == CAIRN_OK);
+    if (job->locked.code != CAIRN_OK && err) *err = job->locked.error;
+    return job->locked.code;
+}
+
+/* ---- names ---- */
+
+static enum cairn_code open_files(struct job *job, struct cairn_error *err) {
+    const char *folder = job->export->folder;
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return cairn_fail_errno(err, "%s", folder);
+    job->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (job->folder_fd < 0) return cairn_fail_errno(err, "%s", folder);
+    for (size_t i = 0; i <= job->count; i++) {
+        const char *name = i < job->count ? job->shards[i].name : INDEX;
+        if (faccessat(job->folder_fd, name, F_OK, 0) == 0)
+            return cairn_fail(err, CAIRN_CONFLICT,
+                              "%s has a file %s already: name another folder, or remove it", folder,
+                              name);
+    }
+    for (size_t i = 0; i < job->count; i++) {
+        struct shard *shard = &job->shards[i];
+        char part[96];
+        snprintf(part, sizeof part, PART, shard->name);
+        unlinkat(job->folder_fd, part, 0); /* of an export that was ended */
+        CAIRN_TRY(cairn_file_create(job->folder_fd, part, shard->bytes, &shard->file, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_index(const struct job *job, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *map = json_object();
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB}, path = {0};
+    for (size_t i = 0; i < job->count; i++)
+        for (size_t e = 0; e < job->shards[i].count; e++)
+            json_object_set_new(map,
+                                job->export->assembly->tensors[job->shards[i].entries[e].tag].name,
+                                json_string(job->shards[i].name));
+    CAIRN_AUTO_JSON json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
+                                              (json_int_t)job->export->bytes, "weight_map", map);
+    if (!index) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the index");
+    CAIRN_TRY(cairn_json_dump_pretty(index, &text, err));
+    CAIRN_TRY(cairn_buf_append_text(&text, "\n", err));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/" INDEX, job->export->folder));
+    return cairn_file_replace(path.data, cairn_buf_view(&text), 0666, err);
+}
+
+static enum cairn_code publish(struct job *job, struct cairn_error *err) {
+    for (size_t i = 0; i < job->count; i++) CAIRN_TRY(cairn_file_sync(&job->shards[i].file, err));
+    for (size_t i = 0; i < job->count; i++) {
+        char part[96];
+        snprintf(part, sizeof part, PART, job->shards[i].name);
+        CAIRN_TRY(cairn_file_publish(job->folder_fd, part, job->shards[i].name, err));
+    }
+    return job->count > 1 ? write_index(job, err) : CAIRN_OK;
+}
+
+static void close_all(struct job *job, bool failed) {
+    for (size_t i = 0; i < job->count; i++) {
+        struct shard *shard = &job->shards[i];
+        char part[96];
+        snprintf(part, sizeof part, PART, shard->name);
+        if (failed && shard->file.open) unlinkat(job->folder_fd, part, 0);
+        cairn_file_release(&shard->file);
+        cairn_buf_release(&shard->head);
+        free(shard->entries);
+    }
+    free(job->shards);
+    if (job->folder_fd >= 0) close(job->folder_fd);
+}
+
+enum cairn_code cairn_cli_export_run(struct cairn_cli_export *export, struct cairn_error *err) {
+    struct job job = {.export = export, .folder_fd = -1};
+    enum cairn_code code = plan(&job, err);
+    if (code == CAIRN_OK) code = open_files(&job, err);
+    if (code == CAIRN_OK) code = write_windows(&job, err);
+    if (code == CAIRN_OK) code = publish(&job, err);
+    close_all(&job, code != CAIRN_OK);
+    return code;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export: an assembly written as safetensors files, in parallel and in bounded memory.
+ *
+ * Why:     merging the shards of a large model in memory takes as much of it as the model has
+ *          bytes; their ranges are known, so each byte can go straight to its place.
+ * Promise: 1   files have their names only when all of them are whole and on the disk; the index
+ *              comes last. What is there already is never replaced.
+ *          2   memory is workers * 2 windows, whatever the size of the model.
+ *          3   the same tensors give the same bytes, whatever the number of workers.
+ *          4   of tensors that are the same bytes one is written, as readers of such files expect.
+ * Limits:  shards of at least one tensor each, however large it is.
+ * Threads: starts its workers and joins them.
+ * Next:    formats/assembly.h, formats/safetensors.h.
+ */
+#pragma once
+
+#include "cli/progress.h"
+#include "formats/assembly.h"
+#include "formats/safetensors.h"
+
+struct cairn_cli_export {
+    const struct cairn_cli *cli;
+    const struct cairn_assembly *assembly;
+    const char *folder;       /* made where it is not there */
+    unsigned dtype;           /* what floats become; CAIRN_DTYPE_NONE: they stay as they are */
+    uint64_t shard_bytes_max; /* 0: one file */
+    const char *only;         /* a pattern of names, as of a shell; NULL: all */
+    /* By _run. */
+    size_t file_count, tensor_count, filtered;
+    uint64_t bytes; /* of tensors, written */
+};
+enum cairn_code cairn_cli_export_run(struct cairn_cli_export *job,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

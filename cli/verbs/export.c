@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn export: a checkpoint of DeepSpeed or torch as safetensors files, merged as a stream. */
+#include <stdio.h>
+
+#include "cli/export.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/weights.h"
+#include "common/clock.h"
+#include "common/text.h"
+#include "common/utf8.h"
+
+static const struct cairn_cli_flag flags[] = {
+    {"dtype", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(dtype), 0, "TYPE",
+     "What floats become: keep, fp32, bf16 or fp16; default keep."},
+    {"max-shard-size", 0, CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE",
+     "Of one file, e.g. 5GB; default one file for all."},
+    {"only", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(only), 0, "PATTERN",
+     "Only tensors whose names are like this, e.g. 'model.layers.*'."},
+    {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
+     "Threads that read, convert and write; default 4."},
+};
+
+static char interrupted[] =
+    "\ncairn export: interrupted; no file has its name. Give the command again to begin anew\n";
+static void take_signal(void *owner, int signal) {
+    (void)owner;
+    fputs(interrupted, stderr);
+    cairn_cli_interrupt_exit(signal);
+}
+static struct cairn_cli_interrupt interrupt = {.take = take_signal};
+
+static enum cairn_code read_dtype(const char *text, unsigned *ret, struct cairn_error *err) {
+    static const struct {
+        const char *text;
+        unsigned dtype;
+    } known[] = {{"keep", CAIRN_DTYPE_NONE},
+                 {"fp32", CAIRN_DTYPE_F32},
+                 {"bf16", CAIRN_DTYPE_BF16},
+                 {"fp16", CAIRN_DTYPE_F16}};
+    for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
+        if (strcmp(text, known[i].text) != 0) continue;
+        *ret = known[i].dtype;
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_INVALID, "--dtype %s: it is keep, fp32, bf16 or fp16",
+                      cairn_short(text).text);
+}
+
+static void report_left_out(const struct cairn_cli_export *job) {
+    const struct cairn_assembly *assembly = job->assembly;
+    for (size_t i = 0; i < assembly->left_out_count; i++)
+        cairn_cli_note("left out: %s: %s", assembly->left_out[i].name, assembly->left_out[i].why);
+    for (size_t i = 0; i < assembly->tensor_count; i++) {
+        const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
+        if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS)
+            cairn_cli_note("left out: %s: it is %s under another name", tensor->name,
+                           assembly->tensors[tensor->alias_of].name);
+    }
+}
+
+static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cli_weights *weights,
+                              const struct cairn_cli_export *job, uint64_t elapsed_ms,
+                              struct cairn_error *err) {
+    const struct cairn_assembly *assembly = job->assembly;
+    if (cli->output == CAIRN_CLI_TABLE) {
+        char size[24];
+        cairn_size_text(job->bytes, size);
+        report_left_out(job);
+        printf("exported %s (%s) into %s: %s of %s, %s, %.1fs\n", cli->arguments[0],
+               weights->format, job->folder,
+               cairn_cli_counted(job->tensor_count, "tensor", "tensors").text, size,
+               cairn_cli_counted(job->file_count, "file", "files").text, (double)elapsed_ms / 1000);
+        return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    }
+    CAIRN_AUTO_JSON json_t *left_out = json_array();
+    CAIRN_AUTO_JSON json_t *aliases = json_object();
+    for (size_t i = 0; i < assembly->left_out_count; i++)
+        json_array_append_new(left_out, json_pack("{s:s, s:s}", "name", assembly->left_out[i].name,
+                                                  "why", assembly->left_out[i].why));
+    for (size_t i = 0; i < assembly->tensor_count; i++)
+        if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS)
+            json_object_set_new(aliases, assembly->tensors[i].name,
+                                json_string(assembly->tensors[assembly->tensors[i].alias_of].name));
+    CAIRN_AUTO_JSON json_t *answer =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:O, s:O}", "format", weights->format, "folder",
+                  job->folder, "files", (json_int_t)job->file_count, "tensors",
+                  (json_int_t)job->tensor_count, "bytes", (json_int_t)job->bytes, "filtered",
+                  (json_int_t)job->filtered, "aliases", aliases, "left_out", left_out);
+    if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
+    return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    struct cairn_cli_weights weights;
+    struct cairn_cli_export job = {
+        .cli = cli, .folder = cli->arguments[1], .shard_bytes_max = cli->bytes, .only = cli->only};
+    uint64_t started_ms = cairn_mono_ms();
+    if (cli->dtype) CAIRN_TRY(read_dtype(cli->dtype, &job.dtype, err));
+    CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
+    CAIRN_TRY(cairn_cli_weights_open(cli->arguments[0], &weights, err));
+    job.assembly = &weights.assembly;
+    enum cairn_code code = cairn_cli_export_run(&job, err);
+    if (code == CAIRN_OK) code = report(cli, &weights, &job, cairn_mono_ms() - started_ms, err);
+    cairn_cli_weights_release(&weights);
+    return code;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_export = {
+    .name = "export",
+    .synopsis = "cairn export [flags] CHECKPOINT FOLDER",
+    .purpose = "Write a DeepSpeed or torch checkpoint as safetensors files.",
+    .examples = "  cairn export checkpoints/global_step1000 ./model\n"
+                "  cairn export checkpoints ./model --dtype bf16 --max-shard-size 5GB\n"
+                "  cairn export model.pt ./model --only 'encoder.*'\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
+    .arguments_min = 2,
+    .arguments_max = 2,
+    .run = run,
+};

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * assembly: tensors as ranges of the files that hold them.
+ *
+ * Why:     a tensor of a sharded checkpoint lies in pieces in the files of several ranks; whoever
+ *          writes it elsewhere needs the ranges in order, and no copy of it in memory.
+ * Promise: 1   the pieces of a tensor, one behind the other, are its elements in row-major order;
+ *              together they have its size.
+ *          2   every piece lies inside of its file.
+ *          3   an alias has no pieces; what it stands for comes before it.
+ *          4   what the files hold and the assembly does not is in left_out, by name, with why.
+ * Limits:  16,777,216 pieces; 1,048,576 tensors.
+ * Threads: one owner while it is built; immutable after that.
+ * Next:    formats/zero.h and formats/torch_assembly.h build one; cli/export.h writes it.
+ */
+#pragma once
+
+#include "api/table.h"
+#include "formats/input.h"
+
+struct cairn_assembly_piece {
+    uint32_t input; /* number in inputs */
+    uint64_t offset_bytes, size_bytes;
+};
+#define CAIRN_ASSEMBLY_NO_ALIAS SIZE_MAX
+struct cairn_assembly_tensor {
+    char *name;
+    unsigned dtype; /* enum cairn_table_dtype, as stored */
+    unsigned dimension_count;
+    uint64_t shape[CAIRN_DIMENSIONS_MAX];
+    uint64_t size_bytes;
+    size_t alias_of; /* number of a tensor; CAIRN_ASSEMBLY_NO_ALIAS: it has bytes of its own */
+    size_t piece_first, piece_count;
+};
+struct cairn_assembly_left_out {
+    char *name, *why;
+};
+struct cairn_assembly {
+    const struct cairn_input **inputs; /* borrowed, the array is owned */
+    size_t input_count, input_capacity;
+    struct cairn_assembly_tensor *tensors;
+    size_t tensor_count, tensor_capacity;
+    struct cairn_assembly_piece *pieces;
+    size_t piece_count, piece_capacity;
+    struct cairn_assembly_left_out *left_out;
+    size_t left_out_count, left_out_capacity;
+};
+void cairn_assembly_release(struct cairn_assembly *assembly);
+
+enum cairn_code cairn_assembly_add_input(struct cairn_assembly *assembly,
+                                         const struct cairn_input *input, uint32_t *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* A tensor without pieces yet; they are added next. CAIRN_INVALID: its size cannot be said, or the
+ * name was added before. */
+enum cairn_code cairn_assembly_add_tensor(struct cairn_assembly *assembly, const char *name,
+                                          unsigned dtype, unsigned dimension_count,
+                                          const uint64_t *shape,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* The next piece of the last tensor; one that goes on where the last one ended is joined to it. */
+enum cairn_code cairn_assembly_add_piece(struct cairn_assembly *assembly, uint32_t input,
+                                         uint64_t offset_bytes, uint64_t size_bytes,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Another name of a tensor that was added. */
+enum cairn_code cairn_assembly_add_alias(struct cairn_assembly *assembly, const char *name,
+                                         size_t of, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const char *name,
+                                         const char *why, struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name, size_t *ret);
+/* After the last: are promises 1 and 2 kept, and is no name there twice? */
+enum cairn_code cairn_assembly_check(const struct cairn_assembly *assembly,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_assembly: the tensors of one torch file as an assembly.
+ *
+ * Why:     a file that is exported or imported is tensors by name, with their ranges.
+ * Promise: 1   tensors that are the same elements of the same storage are one and its aliases.
+ *          2   what is strided is put into row-major order, run by run; what would need more than
+ *              a million runs is CAIRN_UNSUPPORTED, by name.
+ *          3   plain values are not tensors; they are neither in it nor left out.
+ * Limits:  as formats/torch_tree.h.
+ * Threads: one owner.
+ * Next:    formats/assembly.h.
+ */
+#pragma once
+
+#include "formats/assembly.h"
+#include "formats/torch_tree.h"
+
+/* prefix: of the names that are wanted, "" for all; it is not part of what they are called. */
+enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char *prefix,
+                                     struct cairn_assembly *assembly,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

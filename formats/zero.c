@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parameters out of partitions: stages 1 and 2 cut a group over the ranks, 3 each parameter. */
+#include "formats/zero.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/encode.h"
+#include "common/utf8.h"
+#include "formats/zero_files.h"
+
+void cairn_zero_free(struct cairn_zero *zero) {
+    for (size_t i = 0; i < zero->model_count; i++) cairn_torch_release(&zero->models[i].torch);
+    for (size_t i = 0; i < zero->rank_count; i++) {
+        cairn_torch_release(&zero->optimizers[i].torch);
+        if (zero->partitions) free(zero->partitions[i].flats);
+    }
+    free(zero->models);
+    free(zero->optimizers);
+    free(zero->partitions);
+    free(zero);
+}
+
+/* ---- one virtual array out of several flat tensors, used from its front ---- */
+
+struct flow {
+    const struct cairn_zero_flat *flats;
+    size_t count, at;
+    uint64_t used; /* elements of flats[at] */
+};
+
+static uint64_t flow_left(const struct flow *flow) {
+    uint64_t left = 0;
+    for (size_t i = flow->at; i < flow->count; i++) left += flow->flats[i].elements;
+    return left - flow->used;
+}
+
+/* The next elements become pieces of the last tensor, or are padding. */
+static enum cairn_code flow_take(struct flow *flow, uint64_t elements, bool padding, unsigned width,
+                                 struct cairn_assembly *assembly, struct cairn_error *err) {
+    while (elements) {
+        while (flow->at < flow->count && flow->used == flow->flats[flow->at].elements) {
+            flow->at++;
+            flow->used = 0;
+        }
+        if (flow->at == flow->count)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "the partitions end %" PRIu64 " elements before the parameter does",
+                              elements);
+        const struct cairn_zero_flat *flat = &flow->flats[flow->at];
+        uint64_t some = flat->elements - flow->used;
+        if (some > elements) some = elements;
+        if (!padding)
+            CAIRN_TRY(cairn_assembly_add_piece(
+                assembly, flat->input, flat->offset_bytes + flow->used * width, some * width, err));
+        flow->used += some;
+        elements -= some;
+    }
+    return CAIRN_OK;
+}
+
+/* ---- names and shapes, as rank 0 keeps them ---- */
+
+/* What is done with each (name, value) of a map. */
+typedef enum cairn_code each_entry(void *context, const char *name, cairn_pickle_ref value,
+                                   struct cairn_error *err);
+
+static enum cairn_code for_each(const struct cairn_zero_file *file, cairn_pickle_ref map,
+                                each_entry *each, void *context, struct cairn_error *err) {
+    const struct cairn_pickle_value *entries = cairn_zero_value(file, map);
+    char name[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+    if (entries->kind == CAIRN_PICKLE_NONE) return CAIRN_OK;
+    if (entries->kind != CAIRN_PICKLE_DICT && entries->kind != CAIRN_PICKLE_OBJECT)
+        return cairn_fail(err, CAIRN_INVALID, "%s: no map of names where one is expected",
+                          file->name);
+    for (uint32_t i = 0; i + 2 <= entries->count; i += 2) {
+        const struct cairn_pickle_value *key = cairn_zero_value(file, entries->items[i]);
+        if (key->kind != CAIRN_PICKLE_TEXT || key->text.size >= sizeof name)
+            return cairn_fail(err, CAIRN_INVALID, "%s: a parameter without a name", file->name);
+        memcpy(name, key->text.data, key->text.size);
+        name[key->text.size] = '\0';
+        enum cairn_code code = each(context, name, entries->items[i + 1], err);
+        if (code != CAIRN_OK) return cairn_within(err, code, "%s", cairn_short(name).text);
+    }
+    return CAIRN_OK;
+}
+
+struct merge {
+    struct cairn_zero *zero;
+    struct cairn_assembly *assembly;
+    struct flow *flows;
+    size_t flow_count;
+    cairn_pickle_ref module;
+    const char **known; /* names that are in the assembly, sorted */
+    size_t known_count;
+};
+
+static enum cairn_code add_shaped(struct merge *merge, const char *name, cairn_pickle_ref shape,
+                                  unsigned dtype, uint64_t *ret_elements, struct cairn_error *err) {
+    uint64_t sizes[CAIRN_DIMENSIONS_MAX] = {0};
+    unsigned count = 0;
+    CAIRN_TRY(cairn_torch_sizes(&merge->zero->models[0].torch, shape, sizes, &count, err));
+    CAIRN_TRY(cairn_assembly_add_tensor(merge->assembly, name, dtype, count, sizes, err));
+    const struct cairn_assembly_tensor *added =
+        &merge->assembly->tensors[merge->assembly->tensor_count - 1];
+    *ret_elements = added->size_bytes / (cairn_dtype_bits(dtype) / 8);
+    return CAIRN_OK;
+}
+
+/* ---- stages 1 and 2: a group is one array, cut over the ranks ---- */
+
+static enum cairn_code take_whole(void *context, const char *name, cairn_pickle_ref shape,
+                                  struct cairn_error *err) {
+    struct merge *merge = context;
+    uint64_t elements;
+    CAIRN_TRY(add_shaped(merge, name, shape, merge->zero->dtype, &elements, err));
+    return flow_take(&merge->flows[0], elements, false, merge->zero->width, merge->assembly, err);
+}
+
+/* What is left behind the last parameter of a group is padding up to a multiple of 2 a rank. */
+static enum cairn_code check_padding(const struct merge *merge, uint64_t total, uint64_t left,
+                                     struct cairn_error *err) {
+    uint64_t unit = 2 * merge->zero->rank_count;
+    if (cairn_round_up(total - left, unit) == cairn_round_up(total, unit)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "the partitions have %" PRIu64 " elements that no parameter uses", left);
+}
+
+static enum cairn_code merge_group(struct merge *merge, uint32_t group, cairn_pickle_ref shapes,
+                                   struct cairn_error *err) {
+    struct cairn_zero *zero = merge->zero;
+    CAIRN_AUTO_HEAP struct cairn_zero_flat *flats = calloc(zero->rank_count, sizeof *flats);
+    if (!flats) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
+    for (size_t r = 0; r < zero->rank_count; r++) {
+        if (group >= zero->partitions[r].count)
+            return cairn_fail(err, CAIRN_INVALID, "%s has no partition of group %u",
+                              zero->optimizers[r].name, group);
+        flats[r] = zero->partitions[r].flats[group];
+    }
+    struct flow flow = {.flats = flats, .count = zero->rank_count};
+    uint64_t total = flow_left(&flow);
+    merge->flows = &flow;
+    CAIRN_TRY(for_each(&zero->models[0], shapes, take_whole, merge, err));
+    return check_padding(merge, total, flow_left(&flow), err);
+}
+
+/* ---- stage 3: each parameter is cut over the ranks by itself ---- */
+
+static enum cairn_code take_slices(void *context, const char *name, cairn_pickle_ref shape,
+                                   struct cairn_error *err) {
+    struct merge *merge = context;
+    uint64_t elements, ranks = merge->zero->rank_count;
+    CAIRN_TRY(add_shaped(merge, name, shape, merge->zero->dtype, &elements, err));
+    uint64_t slice = (elements + ranks - 1) / ranks;
+    for (size_t r = 0; r < ranks; r++) {
+        uint64_t own = elements < slice ? elements : slice;
+        struct flow *flow = &merge->flows[r];
+        elements -= own;
+        CAIRN_TRY(flow_take(flow, own, false, merge->zero->width, merge->assembly, err));
+        CAIRN_TRY(flow_take(flow, slice - own, true, merge->zero->width, merge->assembly, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code merge_slices(struct merge *merge, const struct cairn_pickle_value *groups,
+                                    struct cairn_error *err) {
+    struct cairn_zero *zero = merge->zero;
+    CAIRN_AUTO_HEAP struct flow *flows = calloc(zero->rank_count, sizeof *flows);
+    if (!flows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
+    for (size_t r = 0; r < zero->rank_count; r++)
+        flows[r] =
+            (struct flow){.flats = zero->partitions[r].flats, .count = zero->partitions[r].count};
+    merge->flows = flows;
+    for (uint32_t g = 0; g < groups->count; g++)
+        CAIRN_TRY(for_each(&zero->models[0], groups->items[g], take_slices, merge, err));
+    for (size_t r = 0; r < zero->rank_count; r++)
+        if (flow_left(&flows[r]))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s has %" PRIu64 " elements that no parameter uses",
+                              zero->optimizers[r].name, flow_left(&flows[r]));
+    return CAIRN_OK;
+}
+
+static enum cairn_code merge_parameters(struct merge *merge, struct cairn_error *err) {
+    struct cairn_zero_file *model = &merge->zero->models[0];
+    cairn_pickle_ref shapes;
+    CAIRN_TRY(cairn_zero_field(model, model->torch.values.root, "param_shapes", &shapes, err));
+    const struct cairn_pickle_value *groups = cairn_zero_value(model, shapes);
+    if (groups->kind != CAIRN_PICKLE_LIST)
+        return cairn_fail(err, CAIRN_INVALID, "%s: param_shapes is no list", model->name);
+    if (merge->zero->stage == 3) return merge_slices(merge, groups, err);
+    for (uint32_t g = 0; g < groups->count; g++) {
+        enum cairn_code code = merge_group(merge, g, groups->items[g], err);
+        if (code != CAIRN_OK) return cairn_within(err, code, "parameter group %u", g);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- what no optimizer holds: frozen parameters, buffers, further names ---- */
+
+static enum cairn_code take_fragments(void *context, const char *name, cairn_pickle_ref shape,
+                                      struct cairn_error *err) {
+    struct merge *merge = context;
+    uint64_t left = 0;
+    for (size_t m = 0; m < merge->zero->model_count; m++) {
+        const struct cairn_zero_file *file = &merge->zero->models[m];
+        struct cairn_torch_tensor tensor;
+        struct cairn_zero_flat range;
+        cairn_pickle_ref fragments, fragment;
+        CAIRN_TRY(cairn_zero_field(file, file->torch.values.root, "frozen_param_fragments",
+                                   &fragments, err));
+        CAIRN_TRY(cairn_zero_field(file, fragments, name, &fragment, err));
+        CAIRN_TRY(cairn_zero_range(file, fragment, merge->assembly, &tensor, &range, err));
+        if (m == 0) CAIRN_TRY(add_shaped(merge, name, shape, tensor.dtype, &left, err));
+        uint64_t some = range.elements < left ? range.elements : left;
+        CAIRN_TRY(cairn_assembly_add_piece(merge->assembly, range.input, range.offset_bytes,
+                                           some * (cairn_dtype_bits(tensor.dtype) / 8), err));
+        left -= some;
+    }
+    if (left == 0) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "its fragments lack %" PRIu64 " elements", left);
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+static bool is_known(const struct merge *merge, const char *name) {
+    return merge->known_count &&
+           bsearch(&name, merge->known, merge->known_count, sizeof *merge->known, by_text);
+}
+static enum cairn_code learn_names(struct merge *merge, struct cairn_error *err) {
+    const struct cairn_assembly *assembly = merge->assembly;
+    free(merge->known);
+    merge->known = calloc(assembly->tensor_count + 1, sizeof *merge->known);
+    if (!merge->known) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+    for (size_t i = 0; i < assembly->tensor_count; i++) merge->known[i] = assembly->tensors[i].name;
+    merge->known_count = assembly->tensor_count;
+    qsort(merge->known, merge->known_count, sizeof *merge->known, by_text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_shared(void *context, const char *name, cairn_pickle_ref source,
+                                   struct cairn_error *err) {
+    struct merge *merge = context;
+    const struct cairn_pickle_value *value = cairn_zero_value(&merge->zero->models[0], source);
+    char text[CAIRN_TENSOR_NAME_BYTES_MAX + 1] = "";
+    size_t of;
+    if (value->kind == CAIRN_PICKLE_TEXT && value->text.size < sizeof text)
+        memcpy(text, value->text.data, value->text.size);
+    if (is_known(merge, name)) return CAIRN_OK;
+    if (!cairn_assembly_find(merge->assembly, text, &of))
+        return cairn_assembly_leave_out(merge->assembly, name,
+                                        "it shares what the checkpoint does not hold", err);
+    return cairn_assembly_add_alias(merge->assembly, name, of, err);
+}
+
+/* What only the module's own state has: buffers, and with stages 1 and 2 all that is frozen. */
+static enum cairn_code take_of_module(void *context, const char *name, cairn_pickle_ref ref,
+                                      struct cairn_error *err) {
+    struct merge *merge = context;
+    const struct cairn_zero_file *file = &merge->zero->models[0];
+    struct cairn_torch_tensor tensor;
+    struct cairn_zero_flat range;
+    if (is_known(merge, name)) return CAIRN_OK;
+    if (!cairn_torch_is_tensor(&file->torch, ref))
+        return cairn_assembly_leave_out(merge->assembly, name, "it is no tensor", err);
+    CAIRN_TRY(cairn_zero_range(file, ref, merge->assembly, &tensor, &range, err));
+    if (merge->zero->stage == 3 && tensor.elements == 0)
+        return cairn_assembly_leave_out(
+            merge->assembly, name,
+            "a placeholder: no file holds its elements, as of a shared parameter in stage 3", err);
+    CAIRN_TRY(cairn_assembly_add_tensor(merge->assembly, name, tensor.dtype, tensor.dimension_count,
+                                        tensor.shape, err));
+    return cairn_assembly_add_piece(merge->assembly, range.input, range.offset_bytes,
+                                    tensor.size_bytes, err);
+}
+
+static enum cairn_code merge_rest(struct merge *merge, struct cairn_error *err) {
+    const struct cairn_zero_file *model = &merge->zero->models[0];
+    cairn_pickle_ref root = model->torch.values.root, frozen, shared, module;
+    CAIRN_TRY(cairn_zero_field(model, root, "module", &module, err));
+    if (cairn_pickle_find(&model->torch.values, root, "frozen_param_shapes", &frozen))
+        CAIRN_TRY(for_each(model, frozen, take_fragments, merge, err));
+    CAIRN_TRY(learn_names(merge, err));
+    if (cairn_pickle_find(&model->torch.values, root, "shared_params", &shared))
+        CAIRN_TRY(for_each(model, shared, take_shared, merge, err));
+    CAIRN_TRY(learn_names(merge, err));
+    return for_each(model, module, take_of_module, merge, err);
+}
+
+enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder,
+                                struct cairn_assembly *assembly, struct cairn_zero **ret,
+                                struct cairn_error *err) {
+    struct cairn_zero *zero = calloc(1, sizeof *zero);
+    if (!zero) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a checkpoint");
+    struct merge merge = {.zero = zero, .assembly = assembly};
+    enum cairn_code code = cairn_zero_files_open(folder, assembly, zero, err);
+    if (code == CAIRN_OK) code = merge_parameters(&merge, err);
+    if (code == CAIRN_OK) code = merge_rest(&merge, err);
+    if (code == CAIRN_OK) code = cairn_assembly_check(assembly, err);
+    free(merge.known);
+    if (code != CAIRN_OK) {
+        cairn_zero_free(zero);
+        return code;
+    }
+    *ret = zero;
+    return CAIRN_OK;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zero: the whole weights that a DeepSpeed ZeRO checkpoint holds in the partitions of its ranks.
+ *
+ * Why:     each rank saves its slice of flat fp32 groups; what a parameter is must be put together
+ *          from all of them, by rules that differ by stage.
+ * Promise: 1   stages 1, 2 and 3, several parameter groups and sub-groups, frozen parameters,
+ *              buffers and shared parameters; every partition is used to its last element but for
+ *              padding, and what does not fit exactly is CAIRN_INVALID with the names.
+ *          2   what the checkpoint holds in another way (tensor or pipeline parallel, experts, no
+ *              ZeRO) is CAIRN_UNSUPPORTED and says which file shows it; never a silent part.
+ *          3   a parameter of which no file has bytes is in the assembly's left_out.
+ * Limits:  65,536 ranks; as formats/torch.h for each file.
+ * Threads: one owner.
+ * Next:    formats/assembly.h; cli/export.h.
+ */
+#pragma once
+
+#include "formats/assembly.h"
+#include "formats/torch.h"
+
+/* Of a folder of files: what a person gave as the checkpoint's tag folder. */
+struct cairn_zero_folder {
+    void *context;
+    const char *const *names; /* of its files */
+    size_t count;
+    /* The input is good until the folder is closed. */
+    enum cairn_code (*open)(void *context, const char *name, const struct cairn_input **ret,
+                            struct cairn_error *err);
+};
+/* Is it a DeepSpeed checkpoint's? By the names of its files alone. */
+bool cairn_zero_is(const struct cairn_zero_folder *folder);
+
+struct cairn_zero; /* the files, opened */
+void cairn_zero_free(struct cairn_zero *zero);
+CAIRN_DEFINE_AUTO_PTR(zero);
+/* Fills the assembly, whose inputs are the folder's. */
+enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder,
+                                struct cairn_assembly *assembly, struct cairn_zero **ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of a ZeRO checkpoint: which there are, whose they are, and their flat partitions. */
+#include "formats/zero_files.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/array.h"
+
+#define MODEL_STATES "_model_states.pt"
+#define OPTIMIZER_STATES "_optim_states.pt"
+#define RANKS_MAX 65536
+#define GROUPS_MAX 1048576
+
+static bool ends(const char *name, const char *end) {
+    size_t size = strlen(name), tail = strlen(end);
+    return size > tail && strcmp(name + size - tail, end) == 0;
+}
+
+/* The number behind `word` in a name; false: the word is not there. */
+static bool number_behind(const char *name, const char *word, unsigned *ret) {
+    const char *at = strstr(name, word);
+    char *end;
+    if (!at) return false;
+    at += strlen(word);
+    unsigned long number = strtoul(at, &end, 10);
+    if (end == at || number >= RANKS_MAX) return false;
+    *ret = (unsigned)number;
+    return true;
+}
+
+bool cairn_zero_is(const struct cairn_zero_folder *folder) {
+    for (size_t i = 0; i < folder->count; i++)
+        if (ends(folder->names[i], MODEL_STATES)) return true;
+    return false;
+}
+
+/* ---- which files ---- */
+
+/* What this reader does not put together must not be left out in silence. */
+static enum cairn_code check_kind(const char *name, struct cairn_error *err) {
+    unsigned parallel = 0;
+    if (strncmp(name, "layer_", 6) == 0)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "%s: %s", name,
+                          strstr(name, "expert")
+                              ? "experts lie in files of their own"
+                              : "layers of a pipeline lie in files of their own");
+    if (strncmp(name, "expp_rank_", 10) == 0)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "%s: experts have optimizer files of their own",
+                          name);
+    if (number_behind(name, "mp_rank_", &parallel) && parallel > 0)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s: tensors are cut over %u tensor parallel ranks or more", name,
+                          parallel + 1);
+    return CAIRN_OK;
+}
+
+static int by_rank(const void *a, const void *b) {
+    const struct cairn_zero_file *x = a, *y = b;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static enum cairn_code list(const struct cairn_zero_folder *folder, const char *end,
+                            struct cairn_zero_file **ret, size_t *ret_count,
+                            struct cairn_error *err) {
+    size_t capacity = 0;
+    for (size_t i = 0; i < folder->count; i++) {
+        struct cairn_zero_file file = {.name = folder->names[i]};
+        if (!ends(file.name, end)) continue;
+        CAIRN_TRY(check_kind(file.name, err));
+        number_behind(file.name, "zero_pp_rank_", &file.rank);
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(*ret, *ret_count, capacity, RANKS_MAX, "ranks", err));
+        (*ret)[(*ret_count)++] = file;
+    }
+    if (*ret_count) qsort(*ret, *ret_count, sizeof **ret, by_rank);
+    for (size_t i = 0; i < *ret_count; i++) {
+        if ((*ret)[i].rank == i) continue;
+        return cairn_fail(err, CAIRN_INVALID, "of rank %zu no file *%s is there: the folder has %s",
+                          i, end, (*ret)[i].name);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_all(const struct cairn_zero_folder *folder,
+                                struct cairn_zero_file *files, size_t count,
+                                struct cairn_error *err) {
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_zero_file *file = &files[i];
+        enum cairn_code code = folder->open(folder->context, file->name, &file->input, err);
+        if (code == CAIRN_OK) code = cairn_torch_open(file->input, &file->torch, err);
+        if (code != CAIRN_OK) return cairn_within(err, code, "%s", file->name);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- values ---- */
+
+enum cairn_code cairn_zero_field(const struct cairn_zero_file *file, cairn_pickle_ref of,
+                                 const char *key, cairn_pickle_ref *ret, struct cairn_error *err) {
+    if (cairn_pickle_find(&file->torch.values, of, key, ret)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%s has no %s: DeepSpeed did not write it", file->name,
+                      key);
+}
+
+enum cairn_code cairn_zero_range(const struct cairn_zero_file *file, cairn_pickle_ref ref,
+                                 struct cairn_assembly *assembly, struct cairn_torch_tensor *ret,
+                                 struct cairn_zero_flat *ret_range, struct cairn_error *err) {
+    CAIRN_TRY(cairn_torch_tensor(&file->torch, ref, ret, err));
+    if (!ret->contiguous)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "a tensor that is not in row-major order");
+    CAIRN_TRY(cairn_torch_storage_at(&file->torch, ret, &ret_range->offset_bytes, err));
+    ret_range->offset_bytes += ret->offset_bytes;
+    ret_range->elements = ret->elements;
+    return cairn_assembly_add_input(assembly, file->input, &ret_range->input, err);
+}
+
+/* An integer, or an enumeration that is made of one; -1: neither. */
+static int64_t integer_of(const struct cairn_zero_file *file, cairn_pickle_ref ref) {
+    const struct cairn_pickle_value *value = cairn_zero_value(file, ref);
+    if (value->kind == CAIRN_PICKLE_OBJECT) {
+        const struct cairn_pickle_value *arguments = cairn_zero_value(file, value->arguments);
+        if (arguments->count != 1) return -1;
+        value = cairn_zero_value(file, arguments->items[0]);
+    }
+    return value->kind == CAIRN_PICKLE_INTEGER ? value->integer : -1;
+}
+
+/* ---- the partitions ---- */
+
+static enum cairn_code read_flat(struct cairn_zero *zero, const struct cairn_zero_file *file,
+                                 cairn_pickle_ref ref, struct cairn_assembly *assembly,
+                                 struct cairn_zero_flat *ret, struct cairn_error *err) {
+    struct cairn_torch_tensor tensor;
+    CAIRN_TRY(cairn_zero_range(file, ref, assembly, &tensor, ret, err));
+    if (zero->dtype == CAIRN_DTYPE_NONE) {
+        zero->dtype = tensor.dtype;
+        zero->width = cairn_dtype_bits(tensor.dtype) / 8;
+    }
+    if (tensor.dtype == zero->dtype) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "partitions of %s and of %s",
+                      cairn_dtype_text(zero->dtype), cairn_dtype_text(tensor.dtype));
+}
+
+static enum cairn_code read_partition(struct cairn_zero *zero, struct cairn_zero_file *file,
+                                      cairn_pickle_ref optimizer, struct cairn_assembly *assembly,
+                                      struct cairn_error *err) {
+    struct cairn_zero_partition *partition = &zero->partitions[file->rank];
+    const char *key = zero->stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
+    cairn_pickle_ref groups;
+    CAIRN_TRY(cairn_zero_field(file, optimizer, key, &groups, err));
+    const struct cairn_pickle_value *list_of = cairn_zero_value(file, groups);
+    if (list_of->kind != CAIRN_PICKLE_LIST || list_of->count > GROUPS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s: %s is no list", file->name, key);
+    partition->flats = calloc(list_of->count + 1, sizeof *partition->flats);
+    if (!partition->flats) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
+    partition->count = list_of->count;
+    for (uint32_t i = 0; i < list_of->count; i++) {
+        enum cairn_code code = read_flat(zero, file, cairn_zero_value(file, groups)->items[i],
+                                         assembly, &partition->flats[i], err);
+        if (code != CAIRN_OK) return cairn_within(err, code, "%s: %s.%u", file->name, key, i);
+    }
+    return CAIRN_OK;
+}
+
+/* How many ranks the optimizer's state was cut for: a number, or the largest of a list. */
+static enum cairn_code check_rank_count(const struct cairn_zero *zero,
+                                        const struct cairn_zero_file *file,
+                                        cairn_pickle_ref optimizer, struct cairn_error *err) {
+    cairn_pickle_ref count;
+    CAIRN_TRY(cairn_zero_field(file, optimizer, "partition_count", &count, err));
+    const struct cairn_pickle_value *value = cairn_zero_value(file, count);
+    int64_t most = integer_of(file, count);
+    for (uint32_t i = 0; value->kind == CAIRN_PICKLE_LIST && i < value->count; i++) {
+        int64_t of_group = integer_of(file, value->items[i]);
+        if (of_group > most) most = of_group;
+    }
+    if (most == (int64_t)zero->rank_count) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "%s was written by %" PRId64 " ranks, and %zu optimizer files are there",
+                      file->name, most, zero->rank_count);
+}
+
+static enum cairn_code read_optimizer(struct cairn_zero *zero, struct cairn_zero_file *file,
+                                      struct cairn_assembly *assembly, struct cairn_error *err) {
+    cairn_pickle_ref optimizer, stage;
+    CAIRN_TRY(
+        cairn_zero_field(file, file->torch.values.root, "optimizer_state_dict", &optimizer, err));
+    if (!cairn_pickle_find(&file->torch.values, optimizer, "zero_stage", &stage))
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s has no zero_stage: its optimizer is not one of ZeRO's", file->name);
+    int64_t number = integer_of(file, stage);
+    if (number < 1 || number > 3)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "%s: ZeRO stage %" PRId64, file->name, number);
+    if (zero->stage && zero->stage != (unsigned)number)
+        return cairn_fail(err, CAIRN_INVALID, "%s is of stage %" PRId64 ", rank 0's of %u",
+                          file->name, number, zero->stage);
+    zero->stage = (unsigned)number;
+    CAIRN_TRY(check_rank_count(zero, file, optimizer, err));
+    return read_partition(zero, file, optimizer, assembly, err);
+}
+
+enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
+                                      struct cairn_assembly *assembly, struct cairn_zero *zero,
+                                      struct cairn_error *err) {
+    for (size_t i = 0; i < folder->count; i++)
+        if (ends(folder->names[i], ".pt")) CAIRN_TRY(check_kind(folder->names[i], err));
+    CAIRN_TRY(list(folder, MODEL_STATES, &zero->models, &zero->model_count, err));
+    CAIRN_TRY(list(folder, OPTIMIZER_STATES, &zero->optimizers, &zero->rank_count, err));
+    if (zero->model_count == 0 || zero->rank_count == 0)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "no file *%s is there: the weights were not partitioned by ZeRO",
+                          zero->model_count ? OPTIMIZER_STATES : MODEL_STATES);
+    CAIRN_TRY(open_all(folder, zero->models, zero->model_count, err));
+    CAIRN_TRY(open_all(folder, zero->optimizers, zero->rank_count, err));
+    zero->partitions = calloc(zero->rank_count, sizeof *zero->partitions);
+    if (!zero->partitions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
+    for (size_t i = 0; i < zero->rank_count; i++)
+        CAIRN_TRY(read_optimizer(zero, &zero->optimizers[i], assembly, err));
+    if (zero->stage == 3 && zero->model_count != zero->rank_count)
+        return cairn_fail(err, CAIRN_INVALID, "%zu model files of %zu ranks are there",
+                          zero->model_count, zero->rank_count);
+    return CAIRN_OK;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zero_files: the files of a ZeRO checkpoint, opened, and what each rank's says.
+ *
+ * Why:     finding the files and reading their pickles is the same for all stages; only how the
+ *          partitions make parameters differs.
+ * Promise: 1   ranks are complete and without gaps, or the missing file is named.
+ *          2   a flat partition is one contiguous range of its file.
+ * Limits:  as formats/zero.h.
+ * Threads: one owner.
+ * Next:    formats/zero.c.
+ */
+#pragma once
+
+#include "formats/zero.h"
+
+struct cairn_zero_file {
+    const char *name; /* in the folder */
+    unsigned rank;
+    const struct cairn_input *input;
+    struct cairn_torch torch;
+};
+/* One flat fp32 tensor of one rank. */
+struct cairn_zero_flat {
+    uint32_t input; /* in the assembly */
+    uint64_t offset_bytes, elements;
+};
+struct cairn_zero_partition {
+    struct cairn_zero_flat *flats; /* by group */
+    size_t count;
+};
+struct cairn_zero {
+    struct cairn_zero_file *models, *optimizers; /* by rank */
+    size_t model_count, rank_count;
+    unsigned stage;
+    unsigned dtype, width;                   /* of the flat partitions; width in bytes */
+    struct cairn_zero_partition *partitions; /* by rank */
+};
+
+enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
+                                      struct cairn_assembly *assembly, struct cairn_zero *zero,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- looking into a file's values ---- */
+/* The value of a key that must be there; the error names file and key. */
+enum cairn_code cairn_zero_field(const struct cairn_zero_file *file, cairn_pickle_ref of,
+                                 const char *key, cairn_pickle_ref *ret,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* Where a contiguous tensor lies: its range in the assembly's input. */
+enum cairn_code cairn_zero_range(const struct cairn_zero_file *file, cairn_pickle_ref ref,
+                                 struct cairn_assembly *assembly, struct cairn_torch_tensor *ret,
+                                 struct cairn_zero_flat *ret_range,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+static inline const struct cairn_pickle_value *cairn_zero_value(const struct cairn_zero_file *file,
+                                                                cairn_pickle_ref ref) {
+    return cairn_pickle_at(&file->torch.values, ref);
+}

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cairn export` over checkpoints that DeepSpeed and torch wrote: each value is what their own tools
+say, nothing is left out in silence, and what is damaged leaves no file that looks complete."""
+import json
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+from world import BIN
+
+VECTORS = pathlib.Path(__file__).resolve().parents[1] / "vectors"
+ZERO = VECTORS / "deepspeed"
+EXPECTED = json.loads((ZERO / "expected.json").read_text())["cases"]
+TORCH = json.loads((VECTORS / "torch" / "expected.json").read_text())["files"]["everything.pt"]
+
+
+def export(*words, status=0):
+    ran = subprocess.run([BIN / "cairn", "export", *map(str, words)], capture_output=True,
+                         text=True, timeout=120)
+    if ran.returncode != status:
+        raise AssertionError(f"{words}: exit {ran.returncode}: {ran.stdout}{ran.stderr}")
+    return ran
+
+
+def read_file(path):
+    """{name: (dtype, shape, bytes)}"""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: (row["dtype"], row["shape"],
+                   data[8 + size:][row["data_offsets"][0]:row["data_offsets"][1]])
+            for name, row in header.items()}
+
+
+def read(folder):
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors.update(read_file(path))
+    return tensors
+
+
+def as_fp32(dtype, data):
+    """Hex of the same values as fp32, for what fp32 holds exactly."""
+    if dtype == "F32":
+        return data.hex()
+    if dtype == "BF16":
+        return b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2)).hex()
+    return struct.pack(f"<{len(data) // 2}f", *struct.unpack(f"<{len(data) // 2}e", data)).hex()
+
+
+def rounded(hexed, dtype):
+    """The bytes of fp32 values, rounded as Python does it (fp16), or by hand (bf16)."""
+    data = bytes.fromhex(hexed)
+    if dtype == "F16":
+        return struct.pack(f"<{len(data) // 4}e", *struct.unpack(f"<{len(data) // 4}f", data))
+    words = struct.unpack(f"<{len(data) // 4}I", data)
+    return struct.pack(f"<{len(words)}H",
+                       *((word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words))
+
+
+class Export(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-export-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.out = self.folder / "out"
+
+    def copy(self, case):
+        shutil.copytree(ZERO / case, self.folder / case)
+        return self.folder / case / "step2"
+
+    def test_what_deepspeed_merges_is_merged_to_the_same_values(self):
+        self.assertEqual(len(EXPECTED), 5)
+        for case, expected in EXPECTED.items():
+            out = self.folder / case
+            told = json.loads(export(ZERO / case, out, "--json").stdout)
+            tensors = read(out)
+            self.assertEqual(told["aliases"], {"head.weight": "embed.weight"})
+            self.assertEqual(set(tensors) | {"head.weight"},
+                             set(expected) | {"frozen.weight", "frozen.bias", "head.weight"})
+            for name, (dtype, shape, data) in tensors.items():
+                # Of frozen parameters DeepSpeed's tool leaves out those of stage 1.
+                if name in expected:
+                    self.assertEqual((shape, as_fp32(dtype, data)),
+                                     (expected[name]["shape"], expected[name]["fp32"]), name)
+            self.assertEqual(told["left_out"], [])
+            self.assertEqual(told["bytes"], sum(len(t[2]) for t in tensors.values()))
+            # The same by the name of the folder that `latest` names.
+            export(ZERO / case / "step2", self.folder / f"{case}-tag")
+            self.assertEqual(read(self.folder / f"{case}-tag"), tensors)
+
+    def test_floats_are_converted_with_correct_rounding(self):
+        expected = EXPECTED["stage3"]
+        for word, dtype in (("bf16", "BF16"), ("fp16", "F16"), ("fp32", "F32")):
+            out = self.folder / word
+            export(ZERO / "stage3", out, "--dtype", word)
+            for name, (found, _, data) in read(out).items():
+                self.assertEqual(found, dtype)
+                wanted = expected[name]["fp32"]
+                self.assertEqual(data, bytes.fromhex(wanted) if word == "fp32"
+                                 else rounded(wanted, dtype), name)
+
+    def test_files_of_a_bounded_size_come_with_their_index(self):
+        export(ZERO / "stage2", self.out, "--max-shard-size", "200B")
+        whole = self.folder / "whole"
+        export(ZERO / "stage2", whole)
+        index = json.loads((self.out / "model.safetensors.index.json").read_text())
+        names = sorted(path.name for path in self.out.glob("*.safetensors"))
+        self.assertGreater(len(names), 2)
+        self.assertEqual(names[0], f"model-00001-of-{len(names):05}.safetensors")
+        self.assertEqual(read(self.out), read(whole))
+        self.assertEqual(sorted(set(index["weight_map"].values())), names)
+        for name, file in index["weight_map"].items():
+            self.assertIn(name, read_file(self.out / file))
+        self.assertEqual(index["metadata"]["total_size"],
+                         sum(len(t[2]) for t in read(whole).values()))
+        for name in names:
+            held = read_file(self.out / name)
+            self.assertTrue(len(held) == 1 or sum(len(t[2]) for t in held.values()) <= 200)
+
+    def test_only_what_is_named_is_written_and_what_is_there_is_kept(self):
+        told = json.loads(export(ZERO / "stage1", self.out, "--only", "l*", "--json").stdout)
+        self.assertEqual(set(read(self.out)), {"last.weight", "last.bias"})
+        self.assertEqual(told["filtered"], 7)
+        export(ZERO / "stage1", self.folder / "head", "--only", "head*")
+        self.assertEqual(read(self.folder / "head")["head.weight"][2].hex(),
+                         EXPECTED["stage1"]["embed.weight"]["fp32"])
+        before = (self.out / "model.safetensors").read_bytes()
+        ran = export(ZERO / "stage1", self.out, status=6)
+        self.assertIn("model.safetensors already", ran.stderr)
+        self.assertEqual((self.out / "model.safetensors").read_bytes(), before)
+        ran = export(ZERO / "stage1", self.folder / "none", "--only", "nothing*", status=3)
+        self.assertIn("nothing*", ran.stderr)
+        ran = export(ZERO / "stage1", self.folder / "none", "--dtype", "int8", status=2)
+        self.assertIn("int8", ran.stderr)
+        self.assertFalse((self.folder / "none").exists())
+
+    def test_a_torch_file_with_strides_and_shared_tensors(self):
+        told = json.loads(export(VECTORS / "torch" / "everything.pt", self.out, "--json").stdout)
+        tensors, expected = read(self.out), {row["name"]: row for row in TORCH["tensors"]}
+        self.assertEqual(told["aliases"]["tied_again"], "tied")
+        self.assertEqual(set(tensors) | set(told["aliases"]), set(expected))
+        for name, (dtype, shape, data) in tensors.items():
+            row = expected[name]
+            self.assertEqual((dtype, shape, data.hex()), (row["dtype"], row["shape"], row["hex"]))
+        # and of the safetensors file that was made
+        again = self.folder / "again"
+        export(self.out / "model.safetensors", again)
+        self.assertEqual(read(again), tensors)
+
+    def test_a_model_of_many_windows_is_the_same_with_any_number_of_workers(self):
+        source = self.folder / "source.safetensors"
+        header, at = {}, 0
+        for i in range(40):
+            header[f"layer.{i:02}"] = {"dtype": "F32", "shape": [250_000 + i],
+                                       "data_offsets": [at, at + 4 * (250_000 + i)]}
+            at += 4 * (250_000 + i)
+        text = json.dumps(header).encode()
+        numbers = struct.pack("<250040f", *((i * 0.37) ** 3 for i in range(250_040)))
+        with open(source, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for i in range(40):
+                file.write(numbers[:4 * (250_000 + i)])
+        for workers in (1, 7):
+            export(source, self.folder / f"w{workers}", "-j", workers, "--dtype", "bf16",
+                   "--max-shard-size", "9MB")
+        self.assertEqual([path.read_bytes() for path in sorted((self.folder / "w1").iterdir())],
+                         [path.read_bytes() for path in sorted((self.folder / "w7").iterdir())])
+        for name, (dtype, shape, data) in read(self.folder / "w7").items():
+            self.assertEqual(data, rounded(numbers[:4 * shape[0]].hex(), dtype), name)
+
+    # ---- what is damaged, missing or of another kind ----
+
+    def refuse(self, source, status, *words):
+        ran = export(source, self.out, status=status)
+        for word in words:
+            self.assertIn(word, ran.stderr)
+        self.assertEqual(list(self.out.glob("*")) if self.out.exists() else [], [])
+
+    def test_a_file_that_is_cut_is_named_and_nothing_is_written(self):
+        for case in ("stage2", "stage3"):
+            folder = self.copy(case)
+            for path in sorted(folder.glob("*.pt")):
+                whole = path.read_bytes()
+                for size in range(0, len(whole), len(whole) // 5):
+                    path.write_bytes(whole[:size])
+                    self.refuse(folder, 2, path.name)
+                path.write_bytes(whole)
+
+    def test_a_rank_that_is_missing_is_named(self):
+        folder = self.copy("stage2")
+        (folder / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+        self.refuse(folder, 2, "rank 1", "_optim_states.pt")
+        folder = self.copy("stage1_fp32")
+        (folder / "zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
+        self.refuse(folder, 2, "written by 3 ranks")
+        folder = self.copy("stage3")
+        (folder / "zero_pp_rank_1_mp_rank_00_model_states.pt").unlink()
+        self.refuse(folder, 2, "model files")
+
+    def test_a_partition_of_another_checkpoint_does_not_fit(self):
+        folder = self.copy("stage2")
+        shutil.copy(ZERO / "stage3_subgroups" / "step2" /
+                    "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", folder)
+        self.refuse(folder, 2, "bf16_zero_pp_rank_1")
+
+    def test_what_is_cut_in_another_way_is_refused_and_not_left_out(self):
+        for name, words in (("mp_rank_01_model_states.pt", "tensor parallel"),
+                            ("layer_03-model_states.pt", "pipeline"),
+                            ("layer_1_expert_2_mp_rank_00_model_states.pt", "experts"),
+                            ("expp_rank_0_mp_rank_00_optim_states.pt", "experts")):
+            folder = self.copy("stage1")
+            shutil.copy(folder / "mp_rank_00_model_states.pt", folder / name)
+            self.refuse(folder, 1, name, words)
+            shutil.rmtree(folder.parent)
+
+    def test_what_is_no_checkpoint_is_said(self):
+        self.refuse(self.folder / "none", 3, "no such file or folder")
+        self.refuse(self.folder, 1, "latest")
+        (self.folder / "latest").write_text("../elsewhere\n")
+        self.refuse(self.folder, 2, "latest")
+        self.refuse(VECTORS / "torch" / "command.pt", 1, "posix.system")
+
+
+if __name__ == "__main__":
+    unittest.main()
