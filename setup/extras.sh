@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What tests compare Cairn with: Python libraries and generators of clients, in an environment of their
-# own below build/, and AWS's signing test suite, out of Debian's source package. Nothing is installed into the system.
+# own below build/, AWS's signing test suite and libmicrohttpd's next release, out of Debian's source packages.
+# Nothing is installed into the system.
 # What cannot be had is named, and its tests are skipped. Sourced by ./test after packages.sh.
 # shellcheck shell=bash
 
@@ -9,6 +10,7 @@ cairn_extras_python=(boto3 botocore safetensors numpy pyyaml)
 cairn_extras_generators=(openapi-python-client datamodel-code-generator)
 cairn_extras_venv=$PWD/build/venv
 cairn_extras_vectors=$PWD/build/sigv4-vectors
+cairn_extras_library=$PWD/build/libmicrohttpd
 
 # boto3 and the official safetensors library. Kept once they are there.
 cairn_extras_libraries() {
@@ -43,17 +45,40 @@ cairn_extras_clients() {
     return 1
 }
 
+# libmicrohttpd's next release, out of Debian's source package of it; kept once it is there.
+cairn_extras_microhttpd() {
+    [ -e "$cairn_extras_library/lib/libmicrohttpd.so.12" ] && return 0
+    local work status=1
+    work=$(mktemp -d)
+    if (cd "$work" && cairn_extras_source trixie libmicrohttpd && tar -xzf libmicrohttpd_1.0.1.orig.tar.gz &&
+        cd libmicrohttpd-1.0.1 && ./configure --quiet --prefix="$cairn_extras_library" --disable-static \
+        --disable-doc --disable-examples --disable-curl --disable-https &&
+        make -s -j2 -C src/microhttpd install) >"$work/log" 2>&1; then
+        status=0
+    else
+        printf '%s: SKIPPED: no libmicrohttpd 1.0.1 to test with: %s\n' "$cairn_setup_name" \
+            "$(tail -1 "$work/log")"
+    fi
+    rm -rf "$work"
+    return "$status"
+}
+
+# A source package of one suite of Debian, into this folder; nothing of the system changes.
+cairn_extras_source() { # SUITE PACKAGE
+    local apt
+    mkdir -p lists/partial cache/archives/partial
+    printf 'deb-src http://deb.debian.org/debian %s main\n' "$1" >sources.list
+    apt=(apt-get -qq -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$PWD/lists" -o "Dir::Cache=$PWD/cache")
+    timeout 120 "${apt[@]}" update && timeout 120 "${apt[@]}" source --download-only "$2"
+}
+
 # Version 4 of the suite that aws-c-auth is tested with, as Debian's aws-crt-python carries it.
 cairn_extras_suite() {
     [ -d "$cairn_extras_vectors/get-vanilla" ] && return 0
-    local work apt answer status=1
+    local work answer status=1
     work=$(mktemp -d)
-    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-    printf 'deb-src http://deb.debian.org/debian bookworm main\n' >"$work/sources.list"
-    apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
-        -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache")
-    if (cd "$work" && timeout 120 "${apt[@]}" update &&
-        timeout 120 "${apt[@]}" source --download-only aws-crt-python &&
+    if (cd "$work" && cairn_extras_source bookworm aws-crt-python &&
         tar -xzf ./*.orig.tar.gz) >"$work/log" 2>&1; then
         rm -rf "$cairn_extras_vectors"
         # A few cases of that copy hold a question without an answer.
@@ -77,6 +102,7 @@ cairn_extras_get() {
         export PATH
         cairn_extras_clients || true
     fi
+    cairn_extras_microhttpd || true
     cairn_extras_suite && export CAIRN_SIGV4_VECTORS=$cairn_extras_vectors
     return 0
 }

@@ -18,7 +18,8 @@
  *          B10  memory is taken by what has arrived and not by what was announced; where it ends,
  *               peers that stand still lose theirs first.
  *          1    every answer is JSON or problem+json, also to what libmicrohttpd refuses by itself;
- *               after a first line of other than three words the connection is closed without one.
+ *               after a first line of other than three words the connection is closed, by some
+ *               releases without one.
  * Limits:  server/settings.def; 64 MiB a body.
  * Threads: event loops, one per core and at most 4; one thread for deadlines and one that
  *          accepts; handlers run on the requests pool.

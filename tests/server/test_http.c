@@ -172,12 +172,22 @@ static bool send_early(struct cairn_raw *raw, const struct early *early) {
     return ok && (cairn_raw_send(raw, text.data, text.size) || early->count);
 }
 
+/* libmicrohttpd 1.0 closes the connection without an answer where there is no third word, or no
+ * second one within its buffer. */
+static bool may_close(const struct early *early) {
+    return !strcmp(early->begin, "hello world" END) || !strcmp(early->again, "A");
+}
+
 /* One answer, in our words, and the end of the connection; before it that to /livez, if so. */
 static void expect_problem(struct cairn_raw *raw, const struct early *early, bool behind) {
     CAIRN_AUTO(buf) all = {0};
     while (cairn_raw_more(raw, 3000, &all)) continue;
     const char *reply = behind && all.data ? strstr(all.data, "\"alive\"}") : all.data;
     if (behind && reply) reply += strcspn(reply, "H");
+    if (may_close(early) && (!reply || !strstr(reply, "HTTP/1.1"))) {
+        EXPECT(cairn_raw_closed(raw, 3000));
+        return;
+    }
     int status = reply && strlen(reply) > 12 ? (int)strtol(reply + 9, NULL, 10) : 0;
     cairn_test_check(status == early->status, __FILE__, __LINE__, "%d instead of %d: %.60s%s",
                      status, early->status, early->begin, early->again);
@@ -224,7 +234,8 @@ TEST(what_the_library_refuses_is_one_problem_too) /* server/http/http.h#1 */
     }
 }
 
-/* What is no request line at all: nothing is answered, and nothing behind it parsed. */
+/* What is no request line at all: nothing behind it is parsed. libmicrohttpd 0.9 closes the
+ * connection, 1.0 has one problem sent for some. */
 static const char *const no_requests[] = {
     "hello" END, "GET /livez x HTTP/1.1\r\nHost: localhost" END,
     "  GET /livez HTTP/1.1\r\nHost: localhost" END,
@@ -242,7 +253,9 @@ TEST(a_first_line_of_other_than_three_words_closes_the_connection) /* server/htt
         REQUIRE(cairn_raw_text(&raw, no_requests[i]));
         (void)cairn_raw_text(&raw, GET "\r\n");
         while (cairn_raw_more(&raw, 3000, &reply)) continue;
-        EXPECT_EQ_U64(reply.size, 0);
+        EXPECT(occurrences(reply.data, "HTTP/1.1 ") == occurrences(reply.data, "HTTP/1.1 400"));
+        EXPECT(occurrences(reply.data, "HTTP/1.1 ") <= 1);
+        EXPECT_EQ_U64(occurrences(reply.data, "alive"), 0);
         EXPECT(cairn_raw_closed(&raw, 3000));
     }
 }
