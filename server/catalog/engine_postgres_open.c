@@ -354,10 +354,20 @@ static enum cairn_code run_migrations(struct cairn_srv_postgres *own, struct cai
     return CAIRN_OK;
 }
 
+/* Only where it is due: it needs the tables' owner, and locks other servers out. */
+static enum cairn_code make_first_table(struct cairn_srv_postgres *own, struct cairn_error *err) {
+    char said[64] = "";
+    CAIRN_TRY(ask(own,
+                  "SELECT count(*)::text FROM pg_attribute WHERE attrelid = "
+                  "to_regclass('cairn_catalog') AND attname = 'position'",
+                  said, err));
+    return strcmp(said, "0") ? CAIRN_OK : cairn_srv_postgres_exec(own, first_table, NULL, err);
+}
+
 static enum cairn_code bring_up(struct cairn_srv_postgres *own, struct cairn_error *err) {
     char said[64] = "";
     enum cairn_code code = begin_alone(own, err);
-    if (!code) code = cairn_srv_postgres_exec(own, first_table, NULL, err);
+    if (!code) code = make_first_table(own, err);
     if (!code) code = ask(own, "SELECT schema FROM cairn_catalog", said, err);
     CAIRN_TRY(end_alone(own, code, err));
     unsigned long found = strtoul(said, NULL, 10);

@@ -174,7 +174,9 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
                                         struct identity *identity, struct cairn_error *err) {
     if (identity->seen.uuid[0] && strcmp(identity->seen.uuid, record->uuid))
         return cairn_fail(
-            err, CAIRN_FORBIDDEN, "the store %s is %s (owner %s), this catalog belongs to %s",
+            err, CAIRN_FORBIDDEN,
+            "the store %s is %s (owner %s), this catalog belongs to %s: name the catalog of this "
+            "store, or the store of this catalog",
             cairn_store_url(server->store), record->uuid, record->owner, identity->seen.uuid);
     (void)cairn_text_copy(identity->seen.uuid, sizeof(identity->seen.uuid), record->uuid);
     if (record->generation <= identity->seen.generation || server->settings->adopt_store)

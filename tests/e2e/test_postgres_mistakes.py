@@ -287,7 +287,7 @@ class Frozen(Database):
         other = self.world(catalog=self.schema()[0])
         self.site.server.stop()
         other.server.stop()
-        self.refused(self.url, "this catalog belongs to", store=other.store,
+        self.refused(self.url, "this catalog belongs to", "name the catalog of this store", store=other.store,
                      data=other.root / "server")
 
     def test_an_empty_database_freezes_what_the_store_has(self):
