@@ -159,7 +159,9 @@ TEST(an_end_that_comes_while_a_commit_is_under_way_is_decided_by_one_transaction
 /* ---- K08: descriptors ---- */
 
 #define CALLERS 24
-#define SPIN_MS 300 /* of CPU in a second; a loop that retries without pause takes a thousand */
+/* Of CPU in a second. Who pauses takes none; a loop that retries at once takes a thousand where the
+ * machine is idle, and was seen to take 190 beside thirty busy processes. */
+#define SPIN_MS 100
 
 static const char get[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -237,7 +239,9 @@ TEST(callers_beyond_the_bound_wait_while_all_others_are_busy) /* K08, B05 */
     }
     uint64_t from_ms = cairn_daemon_cpu_ms(&world.server);
     pause_ms(1000);
-    EXPECT(cairn_daemon_cpu_ms(&world.server) - from_ms < SPIN_MS);
+    uint64_t used_ms = cairn_daemon_cpu_ms(&world.server) - from_ms;
+    printf("    12 callers for 8: %llu ms of CPU in a second\n", (unsigned long long)used_ms);
+    EXPECT(used_ms < SPIN_MS);
     for (size_t i = 8; i < CAIRN_COUNT(callers); i++) {
         cairn_buf_clear(&reply);
         EXPECT(cairn_raw_reply(&callers[i], 8000, &reply) == 200);
