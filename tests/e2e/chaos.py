@@ -113,7 +113,7 @@ def audit(world, seed):
         assert not world.leaks(), (seed, world.leaks())
     else:
         wait_until(lambda: not orphans(world, known), SETTLE_S)
-        wait_until(lambda: not world.stored(".*.tmp"), SETTLE_S)
+        wait_until(lambda: not world.temporaries(), SETTLE_S)
     quiet(world.server, seed)
     for number, uploader in enumerate(world.uploaders):
         quiet(uploader, seed)

@@ -339,11 +339,8 @@ class Scene:
         return faults + journal_lines(self.world)
 
     def left_in_folder(self):
-        """What the server's own small puts leave beside versions when it is killed goes after two
-        looks an hour apart (server/jobs/sweep_temporaries.c); tests/server shows that."""
         store = pathlib.Path(self.world.store)
-        found = [str(path) for path in store.rglob(".*.tmp")
-                 if path.parent.name not in ("layouts", "attempts", ".cairn", "generations")]
+        found = [str(path) for path in self.world.temporaries()]
         for folder in store.glob("*/*/*/ckpt_*"):
             if not (folder / "committed.json").exists():
                 found += [str(path) for path in folder.rglob("*") if path.is_file()]

@@ -224,3 +224,10 @@ class World:
     def stored(self, pattern):
         """Files below a folder store."""
         return sorted(path for path in files_below(self.store) if path.match(pattern))
+
+    def temporaries(self):
+        """What puts that died leave in versions. What the server's own small puts leave beside
+        versions when it is killed goes after two looks an hour apart
+        (server/jobs/sweep_temporaries.c); tests/server shows that."""
+        return [path for path in self.stored(".*.tmp")
+                if path.parent.name not in ("layouts", "attempts", ".cairn", "generations")]
