@@ -110,7 +110,9 @@ static void place(struct places *places, struct cairn_view name, const char *seg
         const char *name;
         const char **ret;
     } known[] = {
-        {"{project}", &places->project}, {"{run}", &places->run},   {"{ref}", &places->ref},
+        {"{project}", &places->project}, {"{run}", &places->run},
+        {"{ref}", &places->ref},         {"{alias}", &places->ref}, /* a word of the same form */
+
         {"{digest}", &places->digest},   {"{node}", &places->node},
     };
     for (size_t i = 0; i < CAIRN_COUNT(known); i++) {

@@ -399,6 +399,11 @@ static enum cairn_code find(struct history *history, const char *text,
     CAIRN_TRY(list_sorted(history, err));
     if (cairn_version_id_valid(cairn_view_of(text))) return by_name(history, text, ret, err);
     bool by_step = cairn_parse_u64(cairn_view_of(text), &step, NULL) == CAIRN_OK;
+    if (!by_step && *text && strcmp(text, "latest") != 0)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "what \"%s\" means is in the server's catalog, and this is its store: "
+                          "name a step, an id or latest",
+                          text);
     history->by_order = true;
     CAIRN_TRY(load_attempts(history, err));
     replay(history);

@@ -6,7 +6,9 @@
 
 static bool version_valid(const char *text) {
     struct cairn_view view = cairn_view_of(text);
-    if (!strcmp(text, "latest") || cairn_version_id_valid(view)) return true;
+    if (cairn_version_id_valid(view)) return true;
+    if (*text >= 'a' && *text <= 'z' && !cairn_text_starts(text, "ckpt_")) /* latest, best, prod */
+        return !text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")];
     uint64_t step = 0;
     return cairn_parse_u64(view, &step, NULL) == CAIRN_OK && step <= CAIRN_STEP_MAX;
 }
@@ -33,10 +35,11 @@ enum cairn_code cairn_cli_ref_parse(const char *text, struct cairn_cli_ref *ret,
     if (at) {
         if (!cairn_text_copy(ref.version, sizeof ref.version, at + 1) ||
             !version_valid(ref.version))
-            return cairn_fail(err, CAIRN_INVALID,
-                              "\"%.60s\" after @ names no checkpoint: it is a step, latest, or an "
-                              "id (ckpt_ and 36 characters)",
-                              at + 1);
+            return cairn_fail(
+                err, CAIRN_INVALID,
+                "\"%.60s\" after @ names no checkpoint: it is a step, latest, best, an "
+                "alias, or an id (ckpt_ and 36 characters)",
+                at + 1);
     }
     *ret = ref;
     return CAIRN_OK;

@@ -14,7 +14,7 @@
 
 struct cairn_cli_ref {
     struct cairn_run_name name;
-    char version[64]; /* "latest", "1200", "ckpt_..."; "" when no @ was given */
+    char version[64]; /* "latest", "prod", "1200", "ckpt_..."; "" without an @ */
 };
 enum cairn_code cairn_cli_ref_parse(const char *text, struct cairn_cli_ref *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -55,6 +55,7 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"superseded", json_boolean(item->superseded)},
         {"trashed", json_boolean(item->trashed)},
         {"latest", json_boolean(item->latest)},
+        {"aliases", json_array()}, /* in the server's catalog alone */
         {"world_size", json_integer(manifest->world_size)},
         {"format", json_string(manifest->format_tag ? manifest->format_tag : "")},
         {"labels", parsed(manifest->labels_json)},

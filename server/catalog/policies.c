@@ -103,6 +103,7 @@ static enum cairn_code read_item(const struct cairn_srv_rows *rows,
     if (!recorded) item.marks |= CAIRN_PLAN_IN_FLIGHT;
     if (cairn_srv_rows_i64(rows, 6)) item.marks |= CAIRN_PLAN_SUPERSEDED;
     if (cairn_srv_rows_i64(rows, 7)) item.marks |= CAIRN_PLAN_PINNED;
+    if (!cairn_srv_rows_null(rows, 12)) item.marks |= CAIRN_PLAN_ALIASED;
     if (!strcmp(id.text, resumed)) item.marks |= CAIRN_PLAN_RESUMED;
     CAIRN_AUTO_JSON json_t *labels = NULL, *metrics = NULL;
     if (policy->labels_count) labels = json_loads(cairn_srv_rows_text(rows, 10), 0, NULL);

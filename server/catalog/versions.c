@@ -8,6 +8,8 @@
 
 #include "api/manifest.h"
 #include "common/text.h"
+#include "server/catalog/aliases.h"
+#include "server/catalog/policies.h"
 
 void cairn_srv_version_release(struct cairn_srv_version *version) {
     free(version->labels);
@@ -127,6 +129,17 @@ static enum cairn_code find_step(struct cairn_srv_tx *tx, int64_t run_id, uint64
     return only_row(&rows, ret_found, ret, err);
 }
 
+/* `best`, or an alias that somebody gave. */
+static enum cairn_code find_word(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                 const char *word, struct cairn_version_id *ret,
+                                 struct cairn_error *err) {
+    struct cairn_policy policy;
+    enum cairn_srv_scope scope;
+    if (strcmp(word, "best") != 0) return cairn_srv_alias_get(tx, run->id, word, ret, err);
+    CAIRN_TRY(cairn_srv_policy_get(tx, &run->name, &policy, &scope, err));
+    return cairn_srv_best(tx, run->id, &policy, ret, err);
+}
+
 enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
                                        struct cairn_srv_version *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
@@ -144,8 +157,10 @@ enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cai
     } else if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) && step <= CAIRN_STEP_MAX) {
         CAIRN_TRY(find_step(tx, run.id, step, ref->with_trash, &found, &version, err));
     } else {
-        return cairn_fail(err, CAIRN_INVALID,
-                          "\"%s\" is neither a step nor a version id nor \"latest\"", ref->text);
+        struct cairn_version_id id;
+        CAIRN_TRY(find_word(tx, &run, ref->text, &id, err));
+        found = id.text[0];
+        if (found) CAIRN_TRY(cairn_srv_version_get(tx, id.text, &version, err));
     }
     if (!found)
         return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint %s", run.name.project,

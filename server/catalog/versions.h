@@ -71,8 +71,8 @@ enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
                                       struct cairn_srv_version *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ref of a path: a version id, a step, or "latest". with_trash: a step may also name a trashed one.
- * CAIRN_NOT_FOUND when there is none. */
+/* ref of a path: a version id, a step, "latest", "best" or an alias. with_trash: a step may also
+ * name a trashed one. CAIRN_NOT_FOUND when there is none. */
 struct cairn_srv_ref {
     const struct cairn_run_name *name;
     const char *text;

@@ -8,6 +8,7 @@
 #include "api/meta.h"
 #include "api/policy.h"
 #include "common/log.h"
+#include "server/catalog/aliases.h"
 #include "server/catalog/frozen.h"
 #include "server/handlers/runs_json.h"
 #include "server/handlers/versions_json.h"
@@ -102,6 +103,14 @@ static enum cairn_code show(struct cairn_srv_tx *tx, struct patch *patch, const 
     return cairn_srv_version_json(tx, ret, &patch->shown, err);
 }
 
+static enum cairn_code keep_metrics(struct cairn_srv_tx *tx,
+                                    const struct cairn_srv_version *version, const char *text,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *metrics = json_loads(text, 0, NULL);
+    if (!metrics) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a change");
+    return cairn_srv_metrics_put(tx, version, metrics, err);
+}
+
 static enum cairn_code patch_version(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     struct patch *patch = argument;
@@ -125,6 +134,7 @@ static enum cairn_code patch_version(struct cairn_srv_tx *tx, void *argument,
         .pinned = pin ? json_is_true(pin) : version.pinned,
     };
     CAIRN_TRY(cairn_srv_version_annotate(tx, &version, &wanted, err));
+    if (said.metrics) CAIRN_TRY(keep_metrics(tx, &version, patch->metrics.data, err));
     return show(tx, patch, version.id.text, &after, err);
 }
 

@@ -10,6 +10,7 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/catalog/aliases.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
 #include "server/handlers/versions_json.h"
@@ -205,11 +206,12 @@ static enum cairn_code judge_name(const struct cairn_srv_request *request,
     bool names_one = request->if_match[0] && strcmp(request->if_match, "*") != 0;
     if (names_one && !cairn_srv_tag_listed(request->if_match, tag, false))
         return cairn_fail(err, CAIRN_PRECONDITION, "%s is %s", request->params.ref, tag);
-    if (names_one || strcmp(request->params.ref, "latest")) return CAIRN_OK;
+    bool moves = !strcmp(request->params.ref, "latest") || !strcmp(request->params.ref, "best");
+    if (names_one || !moves) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
-                      "`latest` means another version after each removal: name %s or its step, or "
+                      "`%s` means another version after each removal: name %s or its step, or "
                       "send If-Match: %s",
-                      version->id.text, tag);
+                      request->params.ref, version->id.text, tag);
 }
 
 static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *verdict,
@@ -240,6 +242,16 @@ static enum cairn_code show_again(struct cairn_srv_tx *tx, struct verdict *verdi
     return cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err);
 }
 
+static enum cairn_code judge_aliases(struct cairn_srv_tx *tx,
+                                     const struct cairn_srv_version *version,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *aliases = NULL;
+    CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
+    if (!json_array_size(aliases)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_IN_USE, "the alias %s points at %s: let it point elsewhere first",
+                      json_string_value(json_array_get(aliases, 0)), version->id.text);
+}
+
 static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
                                       struct cairn_error *err) {
     struct verdict *verdict = argument;
@@ -248,6 +260,7 @@ static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
     if (verdict->version.pinned)
         return cairn_fail(err, CAIRN_IN_USE, "%s is pinned: take the pin off first (cairn unpin)",
                           verdict->version.id.text);
+    CAIRN_TRY(judge_aliases(tx, &verdict->version, err));
     CAIRN_TRY(cairn_srv_version_needed(tx, &verdict->version, &needed, err));
     if (needed)
         return cairn_fail(err, CAIRN_IN_USE,

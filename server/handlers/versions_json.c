@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/text.h"
+#include "server/catalog/aliases.h"
 #include "server/catalog/shards.h"
 #include "server/waiters.h"
 
@@ -56,7 +57,9 @@ enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
                                        struct cairn_error *err) {
     struct cairn_srv_progress progress = {0};
     bool latest = false;
+    json_t *aliases = NULL;
     CAIRN_TRY(count(tx, version, &progress, &latest, err));
+    CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
     enum cairn_state shown = cairn_srv_version_shown(version);
     json_t *json = json_object();
     bool failed = !json;
@@ -75,6 +78,7 @@ enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
         {"superseded", json_boolean(version->superseded)},
         {"trashed", json_boolean(version->trashed)},
         {"latest", json_boolean(latest)},
+        {"aliases", aliases},
         {"world_size", json_integer(version->world_size)},
         {"format", json_string(version->format)},
         {"labels", stored(version->labels)},

@@ -3,6 +3,7 @@
  * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
  * which order, is in sweep_objects.c. */
 #include "server/jobs/sweep.h"
+#include "server/catalog/aliases.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -197,6 +198,9 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
     if (version.state != CAIRN_STATE_COMMITTED || !version.trashed || version.pinned ||
         cairn_srv_tick(tx) < version.trashed_tick + grace_ms)
         return CAIRN_OK;
+    bool aliased = false; /* a mark of another hand may have trashed what an alias points at */
+    CAIRN_TRY(cairn_srv_version_aliased(tx, version.id.text, &aliased, err));
+    if (aliased) return CAIRN_OK;
     struct cairn_srv_move move = {.event = CAIRN_EVENT_DELETE};
     return cairn_srv_version_move(tx, &version, &move, err);
 }

@@ -17,7 +17,7 @@ from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
-         "du", "export")
+         "du", "export", "alias")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -91,7 +91,7 @@ class Commands(unittest.TestCase):
                 (("ls", "--limit", "0"), 2, "--limit: at least 1"),
                 (("ls", "--store", empty), 5, "is it mounted"),
                 (("ls", "--token-file", "/nosuch"), 2, "the token file"),
-                (("show", "c/run@"), 2, "it is a step, latest, or an id"),
+                (("show", "c/run@"), 2, "it is a step, latest, best, an alias, or an id"),
                 (("show", "c/run@9"), 3, "cairn show: run c/run has no checkpoint 9"),
                 (("get", "c/run@1", "--shard", "nosuch"), 3, "cairn show c/run@1 lists the shards"),
                 (("get", "c/run@1", "-d", self.world.root / ("x" * 5000)), 2, "too long"),
@@ -265,6 +265,10 @@ class Commands(unittest.TestCase):
         plan = ask("policy", "test", "shape/run", "--keep-last", "9")
         self.assertEqual(set(plan) | {"removed"}, shown["forget"])
         self.assertEqual(set(plan["versions"][0]), shown["versions of a plan"])
+        expect("alias set", ask("alias", "set", "shape/run@2", "good"))
+        expect("alias ls", ask("alias", "ls", "shape/run")[0])
+        expect("show", ask("show", "shape/run@good"))
+        self.world.cairn("alias", "rm", "shape/run", "good")
         expect("du", ask("du")[0])
         self.assertEqual(set(ask("du", "shape/run")[0]), shown["du RUN"])
         expect("export", ask("export", TORCH_FILE, self.world.root / "shape-export"))

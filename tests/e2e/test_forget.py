@@ -83,6 +83,28 @@ class Forget(unittest.TestCase):
         self.world.cairn("policy", "unset", "h")
         self.world.cairn("policy", "get")
 
+    def test_an_alias_names_a_checkpoint_protects_it_and_is_moved(self):
+        run = self.saved("j/alias", 1, 2, 3)
+        self.world.cairn("show", f"{run}@prod", status=3)
+        self.world.cairn("alias", "set", f"{run}@1", "prod")
+        self.assertEqual(self.ask("show", f"{run}@prod")["step"], 1)
+        self.assertIn("prod points at", self.world.cairn("rm", f"{run}@1", status=6).stderr)
+        self.world.cairn("get", f"{run}@prod", "-d", self.world.root / "by-alias")
+        said = self.world.cairn("show", f"{run}@prod", "--store", self.world.store, status=3).stderr
+        self.assertIn("in the server's catalog", said)
+        self.world.cairn("forget", run, "--keep-last", "1", "--yes")
+        self.assertEqual(self.kept(run), [3, 1])
+        self.world.cairn("alias", "set", f"{run}@latest", "prod")
+        self.assertEqual([(row["alias"], row["step"]) for row in self.ask("alias", "ls", run)], [("prod", 3)])
+        self.world.cairn("alias", "rm", run, "prod")
+        self.world.cairn("alias", "rm", run, "prod", status=3)
+        self.world.cairn("alias", "set", f"{run}@1", "latest", status=6)
+        self.world.cairn("alias", "set", f"{run}@1", "Prod", status=2)
+        self.world.cairn("metric", f"{run}@1", "loss=1")
+        self.world.cairn("show", f"{run}@best", status=3)
+        self.world.cairn("policy", "set", run, "--keep-best", "1:loss:min")
+        self.assertEqual(self.ask("show", f"{run}@best")["step"], 1)
+
     def test_what_is_pinned_is_not_removed_and_bytes_are_told_by_what_they_are_of(self):
         run = self.saved("i/pin", 1, 2)
         self.world.cairn("pin", f"{run}@1")

@@ -186,6 +186,16 @@ def annotates(call, version):
     assert call("run_list", 200, l="team=nlp,tier=prod").parsed.items[0].note == "nlp's"
 
 
+def aliases(call, version):
+    run = ("demo", "tour")
+    assert call("alias_put", 201, *run, "prod", body={"ref": version}, of="AliasPutBody").parsed.version == version
+    call("alias_put", 428, *run, "prod", body={"ref": "latest"}, of="AliasPutBody")
+    assert call("alias_get", 200, *run, "prod").headers["ETag"] == f'"{version}"'
+    assert call("alias_list", 200, *run).parsed.items[0].alias == "prod"
+    assert call("checkpoint_get", 200, *run, "prod").parsed.aliases == ["prod"]
+    call("alias_delete", 200, *run, "prod", if_match="*")
+
+
 def retains(call):
     run, keep = ("demo", "tour"), {"keep": {"last": 5, "within": "6h"}}
     for prefix, path in (("", ()), ("project_", ("demo",)), ("run_", run)):
@@ -257,6 +267,7 @@ def main():
             grant, first, second = saves(call, folder / "store")
             reads(call, second)
             annotates(call, second)
+            aliases(call, second)
             retains(call)
             rest(call, grant, first)
             growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))

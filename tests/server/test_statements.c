@@ -16,7 +16,7 @@
 static const char *const growing[] = {
     "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
     "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones",
-    "policies"};
+    "policies", "aliases", "metrics"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
 static const char *const short_indexes[] = {"versions_waiting", "versions_dead",
@@ -61,6 +61,9 @@ static const struct row wanted[] = {
     {"version_of_step", "versions_step"},
     {"version_whole", "shards_due"},
     {"versions_to_retain", "versions_live"},
+    {"metric_smallest", "metrics_smallest"},
+    {"metric_largest", "metrics_largest"},
+    {"aliases_of_version", "aliases_version"},
     {"shard_unsealed", "shards_rank"},
     {"shards_count_of_rank", "shards_rank"},
     {"shards_missing", "shards_due"},
@@ -100,6 +103,10 @@ static const char fill[] =
     "CAST('d' || run_id AS BLOB), 'w', run_id % 3, run_id % 3 FROM runs;"
     "INSERT INTO tables(digest, bytes, used_tick) SELECT CAST('d' || run_id AS BLOB), x'62', "
     "run_id FROM runs;"
+    "INSERT INTO aliases(run_id, alias, version, changed_ms) SELECT run_id, 'a' || step, version, "
+    "1 FROM versions WHERE state = 1;"
+    "INSERT INTO metrics(run_id, metric, ordered, attempt, step, n, version) SELECT run_id, 'm', "
+    "step % 7, attempt, step, n, version FROM versions WHERE state = 1;"
     "INSERT INTO policies(project, run, policy) SELECT project, run, '{}' FROM runs;"
     "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;";
 

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Aliases that people give, which protect what they point at, and `best`, which is computed. */
+#include <stdio.h>
+
+#include "tests/server/world.h"
+
+#define ALIAS WORLD_RUN "/aliases/prod"
+
+static bool start(struct cairn_world *world, struct cairn_hand *hand, struct cairn_hand_save *saves,
+                  size_t count) {
+    if (!cairn_world_start(world, WORLD_ARGS("--sweep-interval=50ms"), NULL)) return false;
+    if (cairn_hand_open(world, hand, "j1", 0, "latest", 1)) return false;
+    for (size_t i = 0; i < count; i++)
+        if (cairn_hand_save_all(hand, 100 * (i + 1), 1, "error", 10, &saves[i])) return false;
+    return true;
+}
+
+static enum cairn_code call(struct cairn_world *world, const char *match, const char *method,
+                            const char *path, const char *body, json_t **ret) {
+    CAIRN_TRY(cairn_rest_set_if_match(world->rest, match, &world->err));
+    enum cairn_code code =
+        cairn_world_call(world, method, path, body ? json_loads(body, 0, NULL) : NULL, ret);
+    return cairn_rest_set_if_match(world->rest, NULL, NULL) ? CAIRN_INTERNAL : code;
+}
+
+/* The step that a reference means; 0: none. */
+static uint64_t step_of(struct cairn_world *world, const char *ref) {
+    char path[200];
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    snprintf(path, sizeof(path), WORLD_RUN "/checkpoints/%s", ref);
+    return call(world, NULL, "GET", path, NULL, &version) ? 0 : cairn_world_number(version, "step");
+}
+
+#define err world.err /* of the macros */
+
+TEST(an_alias_is_moved_only_by_who_knows_where_it_points) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    char first[80];
+    CAIRN_AUTO_JSON json_t *page = NULL;
+    REQUIRE(start(&world, &hand, saves, 2));
+    EXPECT_EQ_U64(step_of(&world, "prod"), 0);
+    EXPECT_CODE(call(&world, "*", "PUT", ALIAS, "{\"ref\":\"100\"}", NULL), CAIRN_PRECONDITION);
+    REQUIRE_OK(call(&world, NULL, "PUT", ALIAS, "{\"ref\":\"100\"}", NULL));
+    EXPECT_EQ_U64(step_of(&world, "prod"), 100);
+    EXPECT_CODE(call(&world, NULL, "PUT", ALIAS, "{\"ref\":\"latest\"}", NULL),
+                CAIRN_PRECONDITION_MISSING);
+    snprintf(first, sizeof(first), "\"%s\"", saves[0].id.text);
+    REQUIRE_OK(call(&world, first, "PUT", ALIAS, "{\"ref\":\"latest\"}", NULL));
+    EXPECT_CODE(call(&world, first, "PUT", ALIAS, "{\"ref\":\"100\"}", NULL), CAIRN_PRECONDITION);
+    EXPECT_EQ_U64(step_of(&world, "prod"), 200);
+    REQUIRE_OK(call(&world, NULL, "GET", WORLD_RUN "/aliases", NULL, &page));
+    const json_t *item = json_array_get(json_object_get(page, "items"), 0);
+    EXPECT_EQ_TEXT(cairn_world_text(item, "alias"), "prod");
+    EXPECT_EQ_U64(cairn_world_number(item, "step"), 200);
+    EXPECT_CODE(call(&world, first, "DELETE", ALIAS, NULL, NULL), CAIRN_PRECONDITION);
+    REQUIRE_OK(call(&world, "*", "DELETE", ALIAS, NULL, NULL));
+    EXPECT_CODE(call(&world, "*", "DELETE", ALIAS, NULL, NULL), CAIRN_NOT_FOUND);
+    EXPECT_EQ_U64(step_of(&world, "prod"), 0);
+    static const char *const computed[] = {WORLD_RUN "/aliases/latest", WORLD_RUN "/aliases/best"};
+    for (size_t i = 0; i < CAIRN_COUNT(computed); i++)
+        EXPECT_CODE(call(&world, NULL, "PUT", computed[i], "{\"ref\":\"100\"}", NULL),
+                    CAIRN_CONFLICT);
+    EXPECT_CODE(call(&world, NULL, "PUT", WORLD_RUN "/aliases/100", "{\"ref\":\"100\"}", NULL),
+                CAIRN_INVALID);
+}
+
+TEST(what_an_alias_points_at_is_removed_by_nobody) { /* aliases.h#1 */
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[3], open;
+    CAIRN_AUTO_JSON json_t *plan = NULL, *shown = NULL;
+    REQUIRE(start(&world, &hand, saves, 3));
+    REQUIRE_OK(call(&world, NULL, "PUT", ALIAS, "{\"ref\":\"100\"}", NULL));
+    EXPECT_CODE(call(&world, NULL, "DELETE", saves[0].path, NULL, NULL), CAIRN_IN_USE);
+    REQUIRE_OK(call(&world, NULL, "POST", WORLD_RUN "/retention/preview",
+                    "{\"policy\":{\"keep\":{\"last\":1}}}", &plan));
+    EXPECT_EQ_U64(cairn_world_number(plan, "remove"), 1);
+    EXPECT_EQ_U64(cairn_world_number(plan, "keep"), 2);
+    REQUIRE_OK(call(&world, NULL, "GET", saves[0].path, NULL, &shown));
+    EXPECT_EQ_TEXT(json_string_value(json_array_get(json_object_get(shown, "aliases"), 0)), "prod");
+    REQUIRE_OK(call(&world, NULL, "DELETE", saves[1].path, NULL, NULL));
+    EXPECT_CODE(call(&world, "*", "PUT", ALIAS, "{\"ref\":\"200\"}", NULL), CAIRN_NOT_FOUND);
+    char trashed[120];
+    snprintf(trashed, sizeof(trashed), "{\"ref\":\"%s\"}", saves[1].id.text);
+    EXPECT_CODE(call(&world, "*", "PUT", ALIAS, trashed, NULL), CAIRN_CONFLICT);
+    REQUIRE_OK(cairn_hand_begin(&hand, 400, 1, "error", &open));
+    EXPECT_CODE(call(&world, "*", "PUT", ALIAS, "{\"ref\":\"400\"}", NULL), CAIRN_NOT_COMMITTED);
+    REQUIRE_OK(call(&world, "*", "PUT", ALIAS, "{\"ref\":\"300\"}", NULL));
+    REQUIRE_OK(call(&world, NULL, "DELETE", saves[0].path, NULL, NULL));
+}
+
+TEST(best_is_the_version_with_the_best_metric_that_is_there) { /* aliases.h#2 */
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[5];
+    static const char *const metrics[] = {"1.5", "-2.5", "-0.25", "-2.5", "7"};
+    REQUIRE(start(&world, &hand, saves, 5));
+    for (size_t i = 0; i < 5; i++) {
+        char body[100];
+        snprintf(body, sizeof(body), "{\"metrics\":{\"loss\":%s,\"other\":0}}", metrics[i]);
+        REQUIRE_OK(call(&world, "*", "PATCH", saves[i].path, body, NULL));
+    }
+    EXPECT_EQ_U64(step_of(&world, "best"), 0); /* nobody has said by what */
+    REQUIRE_OK(call(&world, NULL, "PUT", "/v1/retention",
+                    "{\"keep\":{\"last\":9,\"best\":[{\"count\":1,\"metric\":\"loss\",\"order\":"
+                    "\"min\"}]}}",
+                    NULL));
+    EXPECT_EQ_U64(step_of(&world, "best"), 400); /* as good as 200, and newer */
+    EXPECT_CODE(call(&world, NULL, "DELETE", WORLD_RUN "/checkpoints/best", NULL, NULL),
+                CAIRN_INVALID);
+    REQUIRE_OK(call(&world, NULL, "DELETE", saves[3].path, NULL, NULL));
+    EXPECT_EQ_U64(step_of(&world, "best"), 200);
+    REQUIRE_OK(call(&world, "*", "PATCH", saves[1].path, "{\"metrics\":{\"loss\":null}}", NULL));
+    EXPECT_EQ_U64(step_of(&world, "best"), 300);
+    REQUIRE_OK(call(&world, NULL, "PUT", WORLD_RUN "/retention",
+                    "{\"keep\":{\"best\":[{\"count\":9,\"metric\":\"loss\",\"order\":\"max\"}]}}",
+                    NULL));
+    EXPECT_EQ_U64(step_of(&world, "best"), 500);
+}
