@@ -24,7 +24,7 @@ class Rank:
     def __init__(self, run, rank, process, keeps):
         self.run, self.rank, self.process, self.keeps = run, rank, process, keeps
         self.begun, self.staged, self.told, self.ended = {}, {}, collections.defaultdict(list), {}
-        self.begun_s = {}  # when, by time.monotonic()
+        self.begun_s, self.called_s = {}, {}  # when it was answered, and asked; time.monotonic()
         self.opened, self.done, self.killed, self.stray = None, False, False, []
         self.notices = []  # problems that end nothing
 
@@ -38,6 +38,7 @@ class Rank:
             self.opened = f"{line['open']} {line['text']}".strip()
         elif "begin" in line:
             self.begun[step], self.begun_s[step] = line["begin"], line["at"] / 1000
+            self.called_s[step] = line["since"] / 1000
             if line["begin"] != "ok":
                 self.told[step].append((line["begin"], line["text"]))
         elif "stage" in line:
@@ -113,12 +114,13 @@ def check_bytes(world, run, version, ranks, size):
 
 class Oracle:
     """excused(ranks, step, committed) says whether a step of these ranks may be lost, if it is told;
-    refusals are the codes with which a begin may be refused: while the uploader is away nothing can
-    be staged. deleted: {(run, step)} that somebody has deleted, or tried to, once committed."""
+    refused(rank, step) whether its begin was refused for what was done at that very time to the
+    uploader of its node: while that is away nothing can be staged. deleted: {(run, step)} that
+    somebody has deleted, or tried to, once committed."""
 
-    def __init__(self, world, ranks, excused, refusals, deleted=frozenset()):
+    def __init__(self, world, ranks, excused, refused, deleted=frozenset()):
         self.world, self.ranks, self.excused, self.deleted = world, ranks, excused, deleted
-        self.refusals = refusals
+        self.refused = refused
         self.runs = sorted({rank.run for rank in ranks})
 
     def of(self, run):
@@ -185,8 +187,8 @@ class Oracle:
 
     def was_refused(self, rank, step, ranks):
         """While the uploader is away nothing can be begun, which ends the step for all ranks."""
-        away = any(other.begun.get(step) in self.refusals for other in ranks)
-        return rank.begun.get(step) in self.refusals or \
+        away = any(self.refused(other, step) for other in ranks)
+        return self.refused(rank, step) or \
             (away and "checkpoint-aborted" in (rank.begun.get(step), rank.staged.get(step)))
 
     def judge_lost(self, run, step, ranks):

@@ -257,9 +257,10 @@ class Scene:
                 if s not in committed and all(r.has_staged(s) for r in ranks)]
         return self.plan.victim == "node" and len(lost) <= SLABS * len(dead)
 
-    def refusals(self):
-        struck = [name for name in self.plan.strikes if name != "server"]
-        return {"uploader-gone"} if struck or self.plan.victim == "node" else set()
+    def refused(self, rank, step):
+        """A begin of a rank whose own uploader was down, or had just come back, while it asked."""
+        return rank.begun.get(step) == "uploader-gone" and \
+            self.world.keeper_of(rank.node).was_down(rank.called_s[step], rank.begun_s[step])
 
     def play(self):
         self.world.go()
@@ -286,7 +287,7 @@ class Scene:
 
     def judge(self, job):
         ranks = [r for r in self.ranks if r.job == job]
-        oracle = Oracle(self.world, ranks, self.excused, self.refusals(), self.deleter.started)
+        oracle = Oracle(self.world, ranks, self.excused, self.refused, self.deleter.started)
         began = time.monotonic()
         while oracle.open_saves() and time.monotonic() < began + SETTLE_S:
             time.sleep(0.1)
@@ -363,6 +364,11 @@ class Scene:
             time.sleep(0.2)
         return [f"left over: {what}" for what in found]
 
+    def downs(self):
+        """When each uploader was down, in seconds of the machine's clock."""
+        return {k.name: [[round(t, 2) for t in times if t] for times in k.downs]
+                for k in self.world.keepers if k.downs and k.name.startswith("uploader")}
+
     def save_evidence(self, faults):
         folder = BIN / "chaos" / f"{self.plan.mode}-{self.plan.store}-{self.plan.seed}"
         shutil.rmtree(folder, ignore_errors=True)
@@ -373,6 +379,10 @@ class Scene:
             for r in self.ranks:
                 print(r.job, r.run, r.rank, "keeps" if r.keeps else "frees", "staged", r.staged,
                       "told", dict(r.told), "ended", r.ended, file=file)
+                print("  begins refused", {s: (r.called_s[s], r.begun_s[s], self.refused(r, s))
+                                           for s, code in r.begun.items() if code != "ok"},
+                      file=file)
+            print("downs", self.downs(), file=file)
         (folder / "faults.txt").write_text("\n".join(faults) + "\n")
 
     def close(self):
@@ -423,7 +433,7 @@ def one(plan, s3):
     refused = sum(1 for r in scene.ranks for code in r.begun.values() if code == "uploader-gone")
     print(json.dumps({"seed": plan.seed, **plan.text(), "struck": struck, "states": states,
                       "kinds": scene.world.kinds, "missed": missed, "notes": scene.notes,
-                      "begins_refused": refused, "settled_s": scene.settled_s,
+                      "begins_refused": refused, "downs": scene.downs(), "settled_s": scene.settled_s,
                       "steps": committed, "latest_looks": scene.world.watch.looks,
                       "took_s": round(time.monotonic() - started, 1), "acts_s": times,
                       "faults": faults[:12], "fault_count": len(faults)}), flush=True)

@@ -24,6 +24,9 @@ TICK_S = 0.004
 LOOK_TIMEOUT_S = 1.0
 PATIENCE_S = 5.0
 HOUR_S = 3600
+# A session connects again within a second of its uploader's return (client/session/io.c), offers
+# what it has, and asks for its begin.
+RECONNECT_S = 2.0
 # The named states of a save, and the points of common/crashpoints.def that stand for them.
 STATES = {
     "staging": ("uploader.begin.journaled", "uploader.begin.told", "uploader.send.journaled"),
@@ -73,7 +76,23 @@ class Keeper(threading.Thread):
         self.working = False
         self.may_begin = threading.Event()
         self.armed_now = False
+        self.alive_s = time.monotonic()  # the last time that it was seen to run
+        self.downs = []  # [from, until or None] in which nobody could reach it
         self.arm()
+
+    def goes_down(self, since_s):
+        if not self.downs or self.downs[-1][1] is not None:
+            self.downs.append([since_s, None])
+
+    def is_up(self):
+        self.alive_s = time.monotonic()
+        if self.downs and self.downs[-1][1] is None:
+            self.downs[-1][1] = self.alive_s
+
+    def was_down(self, from_s, until_s):
+        """At any moment of that time, or just before it."""
+        return any(down_s <= until_s and (up_s is None or from_s <= up_s + RECONNECT_S)
+                   for down_s, up_s in self.downs)
 
     def arm(self):
         env = {**(self.subject.env or {}), "CAIRN_CRASH_LIST": str(self.points)}
@@ -128,11 +147,14 @@ class Keeper(threading.Thread):
             self.must_run()
         began, seen = time.monotonic(), self.passed(strike.point) if strike.point else 0
         while not self.over.is_set() and time.monotonic() < began + PATIENCE_S:
+            now_s = time.monotonic()
             if self.armed_now:
                 if self.subject.process.poll() is not None or self.state() == "T":
                     return True
             else:
                 self.must_run()
+            self.alive_s = now_s
+            if not self.armed_now:
                 if strike.point and self.passed(strike.point) >= seen + strike.nth:
                     return True
                 if not strike.point and time.monotonic() >= began + strike.after_s:
@@ -143,9 +165,11 @@ class Keeper(threading.Thread):
     def disarm(self):
         """The point may still be passed in this life: it starts again without it."""
         if self.armed_now:
+            self.goes_down(self.alive_s)
             self.subject.kill()
             self.arm()
             self.subject.start()
+            self.is_up()
 
     def is_through(self):
         return bool(self.faults) or (not self.plan and not self.working)
@@ -160,6 +184,8 @@ class Keeper(threading.Thread):
         if strike.also:
             strike.also.killed = True
             strike.also.process.kill()
+        if strike.how == "kill":
+            self.goes_down(self.alive_s if exact else time.monotonic())
         if not exact:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL if strike.how == "kill" else signal.SIGSTOP)
@@ -177,6 +203,7 @@ class Keeper(threading.Thread):
                 self.armed_now = False  # the point is passed; the next strike watches
             return
         if strike.how == "stop-kill":
+            self.goes_down(time.monotonic())
             process.kill()
             process.wait(10)
         self.arm()
@@ -187,6 +214,7 @@ class Keeper(threading.Thread):
         it is ready."""
         try:
             self.subject.start()
+            self.is_up()
         except AssertionError:
             if not (self.armed_now and self.subject.process.poll() == -signal.SIGKILL):
                 raise
@@ -450,7 +478,9 @@ class Struck:
         for keeper in self.keepers:
             self.faults += keeper.faults
             if keeper.subject.process.poll() is not None and not keeper.faults:
+                keeper.goes_down(keeper.alive_s)
                 keeper.subject.start()
+                keeper.is_up()
 
     def look(self, struck):
         """What a reader of the store alone sees while a process is away: each version with a record

@@ -45,6 +45,8 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+static uint64_t called_ms; /* when the call that is told began */
+
 static void say(const char *what, uint64_t step, enum cairn_code code,
                 const struct cairn_error *err) {
     char text[TEXT_BYTES];
@@ -57,8 +59,9 @@ static void say(const char *what, uint64_t step, enum cairn_code code,
             text[size++] = *at;
     }
     text[size] = 0;
-    printf("{\"at\":%llu,\"%s\":\"%s\",\"step\":%lld,\"text\":\"%s\"}\n",
-           (unsigned long long)now_ms(), what, cairn_code_info(code)->slug, (long long)step, text);
+    printf("{\"since\":%llu,\"at\":%llu,\"%s\":\"%s\",\"step\":%lld,\"text\":\"%s\"}\n",
+           (unsigned long long)called_ms, (unsigned long long)now_ms(), what,
+           cairn_code_info(code)->slug, (long long)step, text);
     fflush(stdout);
 }
 
@@ -101,6 +104,7 @@ static void save_step(struct stream *stream, uint64_t step, const uint32_t *memo
                                        .count = &stream->words,
                                        .source = memory,
                                        .source_bytes = stream->words * sizeof *memory};
+    called_ms = now_ms();
     enum cairn_code code = cairn_save_begin(stream->session, step, NULL, &save, &err);
     say("begin", step, code, &err);
     if (code) return;
@@ -179,12 +183,12 @@ int main(int argc, char **argv) {
     stream.pause_ms = (unsigned)number_of("STREAM_PAUSE_MS", 100);
     stream.keep = number_of("STREAM_KEEP", 0) == 1;
     stream.tag = tag_of(stream.run);
-    struct cairn_open_options options = {
-        .run = stream.run,
-        .rank = stream.rank,
-        .world_size = stream.ranks,
-        .local_world_size = stream.ranks > 1 ? stream.ranks / 2 : 1,
-        .bytes = stream.words * sizeof(uint32_t) + RAW_BYTES};
+    struct cairn_open_options options = {.run = stream.run,
+                                         .rank = stream.rank,
+                                         .world_size = stream.ranks,
+                                         .local_world_size =
+                                             stream.ranks > 1 ? stream.ranks / 2 : 1,
+                                         .bytes = stream.words * sizeof(uint32_t) + RAW_BYTES};
     enum cairn_code code = cairn_open(&options, &stream.session, &resume, &err);
     say("open", resume.found ? resume.step : UINT64_MAX, code, &err);
     if (code) return 1;
