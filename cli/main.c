@@ -49,15 +49,6 @@ static const struct cairn_cli_verb *find_verb(const char *name) {
     return NULL;
 }
 
-static int unknown_verb(const char *name) {
-    const char *names[CAIRN_COUNT(verbs)];
-    for (size_t i = 0; i < CAIRN_COUNT(verbs); i++) names[i] = verbs[i]->name;
-    const char *nearest = cairn_cli_nearest(name, names, CAIRN_COUNT(verbs));
-    fprintf(stderr, "cairn: no verb \"%s\"%s%s%s\n", name, nearest ? "; did you mean " : "",
-            nearest ? nearest : "", nearest ? "?" : "; see cairn --help");
-    return cairn_code_info(CAIRN_INVALID)->exit_status;
-}
-
 static void find_program_folder(char *ret, size_t capacity) {
     ssize_t size = readlink("/proc/self/exe", ret, capacity - 1);
     ret[size > 0 ? size : 0] = '\0';
@@ -72,10 +63,9 @@ static int status_of(enum cairn_code code, const struct cairn_error *err) {
 }
 
 /* One object on one line, the last of standard error; see docs/command.md. */
-static bool tell_json(const struct cairn_cli_verb *verb, enum cairn_code code,
-                      const struct cairn_error *why) {
+static bool tell_json(const char *verb, enum cairn_code code, const struct cairn_error *why) {
     CAIRN_AUTO_JSON json_t *answer =
-        json_pack("{s:s, s:i, s:b}", "verb", verb->name, "exit", status_of(code, why), "retryable",
+        json_pack("{s:s, s:i, s:b}", "verb", verb, "exit", status_of(code, why), "retryable",
                   cairn_code_info(code)->retryable);
     CAIRN_AUTO(buf) text = {0};
     struct cairn_error said = *why;
@@ -87,16 +77,41 @@ static bool tell_json(const struct cairn_cli_verb *verb, enum cairn_code code,
     return true;
 }
 
-static void tell(const struct cairn_cli_verb *verb, const struct cairn_cli *cli,
-                 enum cairn_code code, struct cairn_error *err) {
-    bool json = cli->json || cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL;
+/* By the words themselves, so that it holds for whatever is wrong with the words, too. */
+static bool wants_json(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        static const char output[] = "--output=";
+        const char *form = "";
+        if (!strcmp(argv[i], "--json")) return true;
+        if (!strncmp(argv[i], output, sizeof output - 1)) form = argv[i] + sizeof output - 1;
+        if ((!strcmp(argv[i], "--output") || !strcmp(argv[i], "-o")) && i + 1 < argc)
+            form = argv[i + 1];
+        if (!strcmp(form, "json") || !strcmp(form, "jsonl")) return true;
+    }
+    return false;
+}
+
+static void tell(const char *verb, bool json, enum cairn_code code, struct cairn_error *err) {
     cairn_cli_clean(err->message); /* it may quote what a stranger wrote */
     if (json && tell_json(verb, code, err)) return;
-    fprintf(stderr, "cairn %s: %s\n", verb->name, err->message);
+    fprintf(stderr, "cairn %s: %s\n", verb, err->message);
     if (err->request_id[0]) fprintf(stderr, "  the store's request id: %s\n", err->request_id);
 }
 
+static int unknown_verb(const char *name, bool json) {
+    const char *names[CAIRN_COUNT(verbs)];
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(verbs); i++) names[i] = verbs[i]->name;
+    const char *nearest = cairn_cli_nearest(name, names, CAIRN_COUNT(verbs));
+    enum cairn_code code = cairn_fail(&err, CAIRN_INVALID, "no verb \"%s\"%s%s%s", name,
+                                      nearest ? "; did you mean " : "", nearest ? nearest : "",
+                                      nearest ? "?" : "; see cairn --help");
+    if (!json || !tell_json(name, code, &err)) fprintf(stderr, "cairn: %s\n", err.message);
+    return status_of(code, &err);
+}
+
 int main(int argc, char **argv) {
+    bool json = wants_json(argc, argv);
     cairn_start_signals();
     cairn_json_watch_memory();
     cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
@@ -108,7 +123,7 @@ int main(int argc, char **argv) {
         const struct cairn_cli_verb *asked = argc > 2 ? find_verb(argv[2]) : NULL;
         struct cairn_error help_error = {0};
         if (asked) return cairn_cli_help(asked, &help_error) == CAIRN_OK ? 0 : 1;
-        if (argc > 2 && argv[2][0] != '-') return unknown_verb(argv[2]);
+        if (argc > 2 && argv[2][0] != '-') return unknown_verb(argv[2], json);
         usage(stdout);
         return 0;
     }
@@ -117,7 +132,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     const struct cairn_cli_verb *verb = find_verb(argv[1]);
-    if (!verb) return unknown_verb(argv[1]);
+    if (!verb) return unknown_verb(argv[1], json);
     char folder[PATH_MAX];
     find_program_folder(folder, sizeof folder);
     struct cairn_rest_seen seen = {0};
@@ -125,6 +140,6 @@ int main(int argc, char **argv) {
     struct cairn_error err = {0};
     enum cairn_code code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
-    if (code != CAIRN_OK) tell(verb, &cli, code, &err);
+    if (code != CAIRN_OK) tell(verb->name, json, code, &err);
     return status_of(code, &err);
 }

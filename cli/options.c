@@ -86,7 +86,7 @@ static enum cairn_code unknown_flag(const struct cairn_cli_verb *verb, const cha
     const struct cairn_cli_flag *flag;
     while (count < FLAGS_MAX && (flag = flag_at(verb, count))) names[count++] = flag->name;
     const char *nearest = cairn_cli_nearest(word + strspn(word, "-"), names, count);
-    return cairn_fail(err, CAIRN_INVALID, "cairn %s has no flag %s%s%s%s", verb->name, word,
+    return cairn_fail(err, CAIRN_INVALID, "there is no flag %s%s%s%s", word,
                       nearest ? "; did you mean --" : "", nearest ? nearest : "",
                       nearest ? "?" : "");
 }

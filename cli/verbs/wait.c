@@ -50,7 +50,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                               cli->arguments[0], version.state,
                               version.reason ? version.reason : "no reason is given");
         if (!left_ms)
-            return cairn_fail(err, CAIRN_TIMEOUT, "%s is still open: %llu of %llu ranks sealed",
+            return cairn_fail(err, CAIRN_TIMEOUT, "%s is still open; ranks sealed: %llu of %llu",
                               cli->arguments[0], (unsigned long long)version.ranks_sealed,
                               (unsigned long long)version.world_size);
     }

@@ -289,6 +289,9 @@ class Commands(unittest.TestCase):
                 (("ls", "c/nowhere", "-o", "jsonl"), "not-found", 3, 404),
                 (("get", "c/run@1", "--store", "/nosuch", "--json"), None, None, None),
                 (("ls", "--json", "--limit", "x"), "invalid", 2, None),
+                (("ls", "--output", "json", "--limit", "x"), "invalid", 2, None),
+                (("ls", "-o", "jsonl", "--nosuch"), "invalid", 2, None),
+                (("verfiy", "--json"), "invalid", 2, None),
                 (("ls", "--json", "--server", "http://127.0.0.1:9"), "unavailable", 5, None)):
             said = self.world.cairn(*words, status=status)
             why = json.loads(said.stderr.splitlines()[-1])

@@ -192,7 +192,8 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
     if (!uid_allowed(&box->up->places, uid))
         return cairn_fail(err, CAIRN_FORBIDDEN, "user %u may not connect (allow_uids)", uid);
     if (box->conn_count >= box->up->settings.connections_max)
-        return cairn_fail(err, CAIRN_BUSY, "%zu trainers are connected (connections_max)",
+        return cairn_fail(err, CAIRN_BUSY,
+                          "trainers connected: %zu, which is all (connections_max)",
                           box->conn_count);
     struct conn *conn = calloc(1, sizeof(*conn));
     if (!conn) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a connection");

@@ -214,8 +214,8 @@ static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t con
     uint64_t room = limit.rlim_cur - limit.rlim_cur / 4, left = room > all ? room - all : 0;
     if (own < left) return CAIRN_OK;
     return cairn_fail(err, CAIRN_BUSY,
-                      "this trainer holds %" PRIu64 " files open, and %" PRIu64
-                      " descriptors for files are left to all (limit %" PRIu64 ", ulimit -n)",
+                      "too many files are open: %" PRIu64 " for this trainer, where %" PRIu64
+                      " are left to all (limit %" PRIu64 ", ulimit -n)",
                       own, left, (uint64_t)limit.rlim_cur);
 }
 
