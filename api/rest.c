@@ -355,6 +355,7 @@ static enum cairn_code run(struct cairn_rest *rest, struct call *call, const cha
     struct cairn_error why = {0};
     add_header(call, rest->authorization);
     add_header(call, rest->grant);
+    add_header(call, rest->if_match);
     request->headers = call->headers;
     request->reply_buf = &call->reply;
     request->stall_ms = request->total_ms;
