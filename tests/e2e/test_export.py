@@ -8,6 +8,7 @@ import struct
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
 from world import BIN
 
@@ -206,6 +207,23 @@ class Export(unittest.TestCase):
         shutil.copy(ZERO / "stage3_subgroups" / "step2" /
                     "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", folder)
         self.refuse(folder, 2, "bf16_zero_pp_rank_1")
+
+    def test_parameters_use_their_partitions_up(self):
+        for case, file in (("stage1", "mp_rank_00_model_states.pt"),
+                           ("stage3", "zero_pp_rank_0_mp_rank_00_model_states.pt")):
+            # The shape of the embedding, 11 x 7, becomes a smaller or a larger one.
+            for rows, words in ((b"K\x01", "that no parameter uses"), (b"K\x1f", "partitions end")):
+                folder = self.copy(case)
+                with zipfile.ZipFile(folder / file) as whole:
+                    entries = {name: whole.read(name) for name in whole.namelist()}
+                with zipfile.ZipFile(folder / file, "w") as changed:
+                    for name, data in entries.items():
+                        if name.endswith("data.pkl"):
+                            self.assertIn(b"K\x0bK\x07", data)
+                            data = data.replace(b"K\x0bK\x07", rows + b"K\x07")
+                        changed.writestr(name, data)
+                self.refuse(folder, 2, words)
+                shutil.rmtree(folder.parent)
 
     def test_what_is_cut_in_another_way_is_refused_and_not_left_out(self):
         for name, words in (("mp_rank_01_model_states.pt", "tensor parallel"),
