@@ -140,8 +140,9 @@ class Oracle:
                 return [f"{run}: no list"]
             committed = {v["step"] for v in versions if v["state"] == "committed"}
             committed |= {step for of, step in self.deleted if of == run}
-            found += [f"{run} step {v['step']} is {v['state']}" for v in versions
-                      if v["state"] not in ("committed", "gone")]
+            found += [f"{run} step {v['step']} is {v['state']}, trashed: {v['trashed']}"
+                      for v in versions
+                      if v["trashed"] or v["state"] not in ("committed", "gone")]
             for rank in self.of(run):
                 if rank.killed:
                     continue

@@ -347,8 +347,9 @@ class Scene:
                 found += [str(path) for path in folder.rglob("*") if path.is_file()]
         named = {layout_name(json.loads(path.read_text())["layout"])
                  for path in store.glob("*/*/*/ckpt_*/manifest.json")}
-        return found + [str(path) for path in store.glob("*/*/layouts/*.layout")
-                        if path.name not in named]
+        # Those that deleted versions named are kept for hours (server/jobs/sweep.c).
+        layouts = [] if self.others else store.glob("*/*/layouts/*.layout")
+        return found + [str(path) for path in layouts if path.name not in named]
 
     def audit_folder(self):
         end, daemons = time.monotonic() + QUIET_S, [
