@@ -57,7 +57,7 @@ enum cairn_code cairn_pickle_take(struct cairn_pickle_machine *machine, uint64_t
 
 enum cairn_code cairn_pickle_take_number(struct cairn_pickle_machine *machine, unsigned width,
                                          uint64_t *ret, struct cairn_error *err) {
-    struct cairn_view bytes;
+    struct cairn_view bytes = {0};
     CAIRN_TRY(cairn_pickle_take(machine, width, &bytes, err));
     *ret = 0;
     for (unsigned i = width; i > 0; i--) *ret = *ret << 8 | ((const uint8_t *)bytes.data)[i - 1];
@@ -203,7 +203,7 @@ enum cairn_code cairn_pickle_recall(struct cairn_pickle_machine *machine, uint64
 
 static enum cairn_code run(struct cairn_pickle_machine *machine, struct cairn_error *err) {
     while (!machine->stopped) {
-        struct cairn_view opcode;
+        struct cairn_view opcode = {0};
         machine->opcode_at = machine->at;
         CAIRN_TRY(cairn_pickle_take(machine, 1, &opcode, err));
         CAIRN_TRY(cairn_pickle_do(machine, *(const uint8_t *)opcode.data, err));
