@@ -17,6 +17,7 @@
 #include "tests/harness.h"
 
 #define MUTATIONS_DEFAULT 1500
+#define MUTATIONS_SESSION 25 /* each starts and ends the parts of an uploader */
 
 struct target {
     const char *name;
@@ -119,9 +120,9 @@ static int replay_files(struct replay *replay, int argc, char **argv) {
 
 static int replay_one(const struct target *target, int argc, char **argv) {
     const char *mutations = getenv("CAIRN_FUZZ_MUTATIONS");
-    struct replay replay = {.target = target,
-                            .mutations = mutations ? (uint32_t)strtoul(mutations, NULL, 10)
-                                                   : MUTATIONS_DEFAULT};
+    struct replay replay = {.target = target, .mutations = MUTATIONS_DEFAULT};
+    if (!strcmp(target->name, "session")) replay.mutations = MUTATIONS_SESSION;
+    if (mutations) replay.mutations = (uint32_t)strtoul(mutations, NULL, 10);
     if (argc > 2) return replay_files(&replay, argc, argv);
     uint64_t started_ms = cairn_mono_ms();
     feed_corpus(&replay);

@@ -190,7 +190,89 @@ static void journal_seeds(each_seed *each, void *owner) {
     each((struct cairn_view){bytes, size}, owner);
 }
 
+/* ---- sessions: as fuzz_session.c reads them ---- */
+
+#define PROC "0b9f6a52-3c1d-8e4f-a5b6-c7d8e9f00112"
+#define HELLO                                                                                      \
+    {                                                                                              \
+        0, "{\"t\":\"hello\",\"id\":1,\"min\":2,\"max\":3,\"client\":\"c\",\"pid\":1,\"run\":"     \
+           "\"llm/7b\","                                                                           \
+           "\"rank\":0,\"world_size\":1,\"local_rank\":0,\"local_world_size\":1,\"bytes\":"        \
+           "1000000,"                                                                              \
+           "\"node_bytes\":0,\"read_only\":false,\"proc\":\"" PROC "\"}"                           \
+    }
+#define ATTEMPT                                                                                    \
+    { 0, "{\"t\":\"attempt\",\"id\":2,\"job\":\"j\"}" }
+#define SLABS                                                                                      \
+    { 0, "{\"t\":\"slabs\",\"id\":3,\"wait_staged_ms\":0}" }
+#define MAPPED                                                                                     \
+    { 0, "{\"t\":\"mapped\",\"id\":4}" }
+#define BEGIN                                                                                      \
+    {                                                                                              \
+        0, "{\"t\":\"begin\",\"id\":5,\"step\":7,\"n\":1,\"on_exists\":\"error\",\"skip\":false,"  \
+           "\"format\":null,\"labels\":null,\"meta\":null,\"split\":null}"                         \
+    }
+
+struct said { /* one frame */
+    uint8_t with;
+    const char *message;
+};
+
+static void session_seed(const struct said *said, size_t count, each_seed *each, void *owner) {
+    CAIRN_AUTO(buf) bytes = {0};
+    for (size_t i = 0; i < count; i++) {
+        size_t size = strlen(said[i].message);
+        const uint8_t head[3] = {said[i].with, (uint8_t)size, (uint8_t)(size >> 8)};
+        FUZZ_HOLDS(cairn_buf_append(&bytes, head, sizeof head, NULL) == CAIRN_OK);
+        FUZZ_HOLDS(cairn_buf_append(&bytes, said[i].message, size, NULL) == CAIRN_OK);
+    }
+    each(cairn_buf_view(&bytes), owner);
+}
+
+static void session_seeds(each_seed *each, void *owner) {
+    static const struct said saves[] = {
+        HELLO,
+        ATTEMPT,
+        SLABS,
+        MAPPED,
+        BEGIN,
+        {0,
+         "{\"t\":\"stage\",\"id\":6,\"save\":1,\"slab\":0,\"owner\":1,\"shards\":[{\"name\":\"a\","
+         "\"kind\":\"raw\",\"offset\":0,\"bytes\":5000}]}"},
+        {0x10, "{\"t\":\"staged\",\"save\":1,\"shard\":0,\"bytes\":5000}"},
+        {0, "{\"t\":\"seal\",\"id\":7,\"save\":1,\"replicated\":[]}"},
+        {0, "{\"t\":\"bye\",\"id\":8}"}};
+    static const struct said files[] = {
+        HELLO,
+        ATTEMPT,
+        BEGIN,
+        {1, "{\"t\":\"file\",\"id\":6,\"save\":1,\"name\":\"f\",\"bytes\":5}"},
+        {4, "{\"t\":\"file\",\"id\":7,\"save\":1,\"name\":\"g\",\"bytes\":0}"},
+        {0, "{\"t\":\"fail\",\"id\":8,\"save\":1,\"reason\":\"enough\"}"},
+        {0, "{\"t\":\"count\",\"id\":9,\"step\":8,\"n\":1,\"on_exists\":\"error\",\"skip\":false,"
+            "\"code\":\"cancelled\",\"reason\":\"no\"}"}};
+    static const struct said offers[] = {
+        HELLO,
+        {0, "{\"t\":\"offer\",\"id\":2,\"session\":\"" PROC "\",\"run\":\"llm/7b\",\"attempt\":3,"
+            "\"nonce\":\"" NONCE "\",\"rank\":0,\"job\":\"j\",\"proc\":\"" PROC "\",\"slabs\":[],"
+            "\"saves\":[],\"bytes\":1000000}"},
+        BEGIN};
+    static const struct said memory[] = {
+        HELLO,
+        {2, "{\"t\":\"offer\",\"id\":2,\"session\":\"" PROC "\",\"run\":\"llm/7b\",\"attempt\":3,"
+            "\"nonce\":\"" NONCE "\",\"rank\":0,\"job\":\"j\",\"proc\":\"" PROC "\",\"slabs\":[{"
+            "\"bytes\":2097152,\"device\":1,\"inode\":1,\"owner\":2}],\"saves\":[{\"save\":1,"
+            "\"slab\":0,"
+            "\"version\":\"ckpt_23f42bfa-98cc-8fe0-9def-c024a72b13d7\",\"step\":7,\"n\":1,"
+            "\"sealed\":true}],\"bytes\":1000000}"}};
+    session_seed(saves, CAIRN_COUNT(saves), each, owner);
+    session_seed(files, CAIRN_COUNT(files), each, owner);
+    session_seed(offers, CAIRN_COUNT(offers), each, owner);
+    session_seed(memory, CAIRN_COUNT(memory), each, owner);
+}
+
 void cairn_fuzz_seeds(const char *target, each_seed *each, void *owner) {
+    if (strcmp(target, "session") == 0) session_seeds(each, owner);
     if (strcmp(target, "table") == 0) table_seeds(each, owner);
     if (strcmp(target, "manifest") == 0) manifest_seeds(each, owner);
     if (strcmp(target, "grant") == 0) grant_seeds(each, owner);
