@@ -2,6 +2,7 @@
 /* cover: what the proof says about whole layouts, in the words a user reads. */
 #include "plan/cover.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #include "tests/harness.h"
@@ -232,4 +233,60 @@ TEST(a_layout_of_a_quarter_million_fragments_is_built_opened_and_proven_quickly)
     REQUIRE(cairn_stored_finish(&stored));
     REQUIRE_OK(cairn_plan_cover_prove(&stored.layout, &err));
     EXPECT(seconds() - start < 5.0); /* about 0.2 s; sanitizers and a busy machine allowed for */
+}
+
+/* What a SIGTERM does to a proof that runs on a thread of commits. */
+struct proof {
+    const struct cairn_layout *layout;
+    _Atomic bool stop, over;
+    uint32_t rounds;
+    enum cairn_code code;
+};
+
+static void *prove_until_stopped(void *argument) {
+    struct proof *proof = argument;
+    do {
+        proof->code = cairn_plan_cover_prove_until(proof->layout, &proof->stop, NULL);
+        proof->rounds++;
+    } while (proof->code == CAIRN_OK && !proof->stop);
+    proof->over = true;
+    return NULL;
+}
+
+TEST(a_proof_that_is_stopped_in_its_middle_ends_at_once_as_cancelled) /* server/README.md, B3c */
+{
+    enum { TENSORS = 64, PIECES = 512, RANKS = 8, ROUNDS = 5 };
+    CAIRN_AUTO(stored) stored = {0};
+    cairn_stored_init(&stored, 1, RANKS);
+    for (uint32_t t = 0; t < TENSORS; t++) {
+        char name[32];
+        snprintf(name, sizeof name, "layers.%u.weight", t);
+        for (uint32_t rank = 0; rank < RANKS; rank++) {
+            struct cairn_fragment mine[PIECES / RANKS];
+            for (uint32_t i = 0; i < PIECES / RANKS; i++) {
+                uint64_t piece = (uint64_t)i * RANKS + rank, offset = ((uint64_t)t * 64 + i) * 8;
+                mine[i] = t % 2 ? flat(piece * 4, 4, offset) : box(0, 4, piece, 1, offset);
+            }
+            list(&stored, rank, name, CAIRN_TENSOR_SHARDED, 4, PIECES, mine, PIECES / RANKS);
+        }
+    }
+    REQUIRE(cairn_stored_finish(&stored));
+    uint32_t cancelled = 0;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        struct proof proof = {.layout = &stored.layout};
+        struct timespec moment = {0, (long)(round + 1) * 7000000};
+        pthread_t thread;
+        REQUIRE(!pthread_create(&thread, NULL, prove_until_stopped, &proof));
+        nanosleep(&moment, NULL);
+        proof.stop = true;
+        double asked = seconds();
+        pthread_join(thread, NULL);
+        EXPECT(seconds() - asked < 2.0);
+        EXPECT(proof.code == CAIRN_OK || proof.code == CAIRN_CANCELLED);
+        cancelled += proof.code == CAIRN_CANCELLED;
+    }
+    EXPECT(cancelled > 0);
+    _Atomic bool stop = true;
+    struct cairn_error err = {0};
+    EXPECT_CODE(cairn_plan_cover_prove_until(&stored.layout, &stop, &err), CAIRN_CANCELLED);
 }
