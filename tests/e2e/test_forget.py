@@ -29,6 +29,16 @@ class Forget(unittest.TestCase):
     def kept(self, run):
         return [item["step"] for item in self.ask("ls", run) if not item["trashed"]]
 
+    def on_a_terminal(self, answer, *words):
+        """What the command asks when a terminal is its standard input and this is typed: a no."""
+        leader, terminal = os.openpty()
+        try:
+            os.write(leader, answer.encode())
+            return self.world.cairn(*words, status=1, stdin=terminal).stderr
+        finally:
+            os.close(terminal)
+            os.close(leader)
+
     def test_a_plan_is_shown_and_carried_out_only_with_yes(self):
         run = self.saved("f/plan", 100, 200, 300, 400)
         self.world.cairn("pin", f"{run}@100", "--note", "the first")
@@ -45,6 +55,8 @@ class Forget(unittest.TestCase):
             self.assertIn(words, shown)
         said = self.world.cairn("forget", run, *rules, status=2).stderr
         self.assertIn("say --yes", said)
+        for answer in ("n\n", "\n"):
+            self.assertIn("[y/N]", self.on_a_terminal(answer, "forget", run, *rules))
         self.assertEqual(self.kept(run), [400, 300, 200, 100])
         self.assertIn("1 in the trash", self.world.cairn("forget", run, *rules, "--yes").stdout)
         self.assertEqual(self.kept(run), [400, 200, 100])
