@@ -28,6 +28,7 @@
 #define CONNECT_MS 2000
 #define QUIET_MS_MAX 5000
 #define LIVEZ_MS_MAX 2000
+#define HELD_MS 200 /* longer than it takes to say no */
 
 struct cairn_rest {
     struct cairn_http_engine *engine;
@@ -48,7 +49,6 @@ struct call {
     const char *headers[6];
     uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
     bool json_reply;
-    bool hung; /* the server was left because it was silent */
 };
 
 static void cairn_call_release(struct call *call) {
@@ -265,7 +265,6 @@ static enum cairn_code perform_watched(struct cairn_rest *rest, struct call *cal
     while ((code = poll_for(rest, request, NULL, quiet_ms, err)) == CAIRN_OK &&
            request->engine_private) {
         if (heard_lately(rest, at, quiet_ms) || lives(rest, place, request, livez_ms)) continue;
-        call->hung = true;
         code = cairn_fail(err, CAIRN_UNAVAILABLE,
                           "no answer, and none to /livez within %u ms: it hangs", livez_ms);
         break;
@@ -300,7 +299,7 @@ static enum cairn_code try_server(struct cairn_rest *rest, struct call *call, ui
     rest->name = place->name;
     CAIRN_TRY(make_url(place, call, path, err));
     cairn_buf_clear(&call->reply);
-    call->json_reply = call->hung = false;
+    call->json_reply = false;
     request->unix_socket = place->unix_socket;
     enum cairn_code code = is_last ? cairn_http_perform(rest->engine, request, err)
                                    : perform_watched(rest, call, at, err);
@@ -314,36 +313,27 @@ static void note_heard(struct cairn_rest *rest, uint32_t at) {
     atomic_store(&rest->seen->heard_us, cairn_mono_us());
 }
 
-/* Which server is called as the i-th; *ret_last: no other one is left, so it has all the time.
- * Behind all others comes the one that was silent, if any: it may only be slow. */
-static bool choose(const struct cairn_rest *rest, uint32_t i, uint32_t first, uint32_t silent,
-                   uint32_t *ret, bool *ret_last) {
-    uint32_t count = rest->servers.count;
-    if (i > count || (i == count && silent == count)) return false;
-    *ret = i == count ? silent : (first + i) % count;
-    *ret_last = i + 1 >= count;
-    return true;
-}
-
-/* Within its own time alone: who calls decides whether and when all are tried again. */
+/* Within its own time alone: who calls decides whether and when all are tried again. A server
+ * that has had the call for a while before it said no has given the others time to come back: of
+ * two that are restarted in turn, each holds a wait once. */
 static enum cairn_code try_all(struct cairn_rest *rest, struct call *call, const char *path,
                                struct cairn_error *err) {
     struct cairn_http_request *request = &call->request;
-    uint32_t count = rest->servers.count, first = atomic_load(&rest->seen->at) % count;
-    uint32_t at = 0, silent = count;
-    uint64_t until_ms = cairn_mono_ms() + request->total_ms, now_ms;
-    bool is_last = false;
+    uint32_t count = rest->servers.count, at = atomic_load(&rest->seen->at) % count;
+    uint64_t begun_ms = cairn_mono_ms(), until_ms = begun_ms + request->total_ms;
     enum cairn_code code = CAIRN_UNAVAILABLE;
-    for (uint32_t i = 0; choose(rest, i, first, silent, &at, &is_last); i++) {
-        if (i && (now_ms = cairn_mono_ms()) >= until_ms) break;
-        if (i) request->total_ms = (uint32_t)(until_ms - now_ms);
+    for (uint32_t left = count; left; at = (at + 1) % count) {
         *err = (struct cairn_error){0};
-        code = try_server(rest, call, at, is_last, path, err);
+        code = try_server(rest, call, at, left == 1, path, err);
         if (code != CAIRN_UNAVAILABLE) {
             if (request->status) note_heard(rest, at);
             return code;
         }
-        if (call->hung) silent = at;
+        uint64_t now_ms = cairn_mono_ms();
+        if (count == 1 || now_ms >= until_ms) break;
+        left = now_ms - begun_ms >= HELD_MS ? count : left - 1;
+        begun_ms = now_ms;
+        request->total_ms = (uint32_t)(until_ms - now_ms);
     }
     return count > 1 ? cairn_within(err, code, "none of %u servers; the last", count) : code;
 }

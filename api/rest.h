@@ -10,8 +10,9 @@
  *          3   the bearer token is never in an error or a log line.
  *          4   of several servers the one that answered last is called. A call that it does not
  *              answer, or answers `unavailable` (a bare 502, 503 or 504 likewise), goes to the next
- *              at once, to each once, within the call's own time. Every call of this API may be
- *              repeated: it says the same again, or finds itself done.
+ *              at once, within the call's own time: to each once, and to all again where one has
+ *              held it for 200 ms or longer, as a wait that ends with a server's stop. Every call
+ *              of this API may be repeated: it says the same again, or finds itself done.
  *          5   a server that takes a call and is silent is asked GET /livez beside it; where that
  *              stays silent, too, the call goes on as above, and comes back to it when no other one
  *              answers: it may only be slow. While /livez is answered the call waits.

