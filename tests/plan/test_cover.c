@@ -286,7 +286,18 @@ TEST(a_proof_that_is_stopped_in_its_middle_ends_at_once_as_cancelled) /* server/
         cancelled += proof.code == CAIRN_CANCELLED;
     }
     EXPECT(cancelled > 0);
-    _Atomic bool stop = true;
+}
+
+TEST(a_proof_looks_for_a_stop_also_where_no_tensor_is_hard) /* server/README.md, B3c */
+{
+    CAIRN_AUTO(stored) stored = {0};
     struct cairn_error err = {0};
+    _Atomic bool stop = true;
+    const struct cairn_fragment whole = flat(0, 16, 0);
+    cairn_stored_init(&stored, 1, 1);
+    list(&stored, 0, "w", CAIRN_TENSOR_SHARDED, 4, 4, &whole, 1);
+    REQUIRE(cairn_stored_finish(&stored));
     EXPECT_CODE(cairn_plan_cover_prove_until(&stored.layout, &stop, &err), CAIRN_CANCELLED);
+    stop = false;
+    EXPECT_CODE(cairn_plan_cover_prove_until(&stored.layout, &stop, &err), CAIRN_OK);
 }
