@@ -25,6 +25,7 @@
 #include "server/jobs/compare.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
+#include "server/jobs/lease.h"
 #include "server/jobs/sweep.h"
 #include "server/nodes.h"
 #include "server/pool.h"
@@ -89,6 +90,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
     CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
+    CAIRN_TRY(cairn_srv_leases_new(server, &server->leases, err));
     struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run};
     CAIRN_TRY(cairn_srv_jobs_new(server, &work, &server->jobs, err));
     return cairn_srv_health_new(server, &server->health, err);
@@ -140,6 +142,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_http_stop(server->http);
     cairn_srv_health_free(server->health);
     cairn_srv_jobs_free(server->jobs);
+    cairn_srv_leases_free(server->leases);
     cairn_srv_sweep_free(server->sweep);
     cairn_srv_pool_free(server->requests);
     cairn_srv_pool_free(server->looks);

@@ -309,6 +309,12 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
     return cairn_srv_mono_ms(server) - since_ms;
 }
 
+uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_srv_node_mark *node,
+                                  uint64_t tick) {
+    uint64_t row_ms = tick - cairn_min_u64(tick, node->last_tick);
+    return cairn_min_u64(cairn_srv_node_silence_ms(server, node->node), row_ms);
+}
+
 void cairn_srv_nodes_awake(struct cairn_srv *server) {
     uint64_t now_ms = cairn_srv_mono_ms(server), gap_ms = 0;
     {
@@ -348,4 +354,47 @@ bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
         if (node->reports[i].attempt == attempt && is_run(&node->reports[i].run, run)) return true;
     }
     return false;
+}
+
+/* ---- told to other servers ---- */
+
+bool cairn_srv_node_sent_all(struct cairn_srv *server, const char *name,
+                             const struct cairn_run_name *run, uint64_t arrived_ms) {
+    uint64_t unsent = 0;
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && i < node->report_count; i++) {
+        if (is_run(&node->reports[i].run, run)) unsent += node->reports[i].unsent;
+    }
+    return node && node->heard_ms >= arrived_ms && (node->left || !unsent);
+}
+
+json_t *cairn_srv_node_said(struct cairn_srv *server, const char *name) {
+    json_t *said = json_array();
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && i < node->report_count; i++) {
+        const struct cairn_srv_run_report *report = &node->reports[i];
+        if (json_array_append_new(said, json_pack("[s, s, I, I]", report->run.project,
+                                                  report->run.run, (json_int_t)report->attempt,
+                                                  (json_int_t)report->unsent)))
+            break;
+    }
+    return said;
+}
+
+void cairn_srv_node_read_said(const char *text, const struct cairn_run_name *run, uint64_t attempt,
+                              bool *ret_unsent, bool *ret_writes) {
+    CAIRN_AUTO_JSON json_t *said = json_loads(text, 0, NULL);
+    size_t index = 0;
+    json_t *item = NULL;
+    *ret_unsent = *ret_writes = false;
+    json_array_foreach(said, index, item) {
+        const char *project = NULL, *name = NULL;
+        json_int_t number = 0, unsent = 0;
+        if (json_unpack(item, "[s, s, I, I]", &project, &name, &number, &unsent)) continue;
+        if (strcmp(project, run->project) || strcmp(name, run->run)) continue;
+        *ret_unsent |= unsent > 0;
+        *ret_writes |= (uint64_t)number == attempt;
+    }
 }

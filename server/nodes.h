@@ -4,9 +4,9 @@
  *
  * Why:     a resume must not throw away what a node has staged and not reported yet (Q3), and a
  *          save must not stay open for a node that is gone (Q26).
- * Promise: 1   a node counts as silent since its last heartbeat, or since this server listens (it
- *              started, or went on after a pause), whichever is later; one that never sent a
- *              heartbeat in the catalog's life is no uploader and is never waited for.
+ * Promise: 1   a node counts as silent since its last heartbeat to any server, or since this one
+ *              listens (it started, or went on after a pause), whichever is later; one that never
+ *              sent a heartbeat in the catalog's life is no uploader and is never waited for.
  *          2   "sent all" counts only from a heartbeat that arrived after the attempt call.
  *          3   a node that proves nothing (no grant of ours, no row) is a stranger: it takes no row
  *              and keeps no known node out. Where a table is full the node that is silent for
@@ -19,6 +19,8 @@
 #pragma once
 
 #include "api/keys.h"
+#include "common/json.h"
+#include "server/catalog/node_rows.h"
 #include "server/server.h"
 
 #define CAIRN_SRV_SILENT_MS 30000
@@ -78,8 +80,19 @@ bool cairn_srv_node_last_heard(struct cairn_srv *server, const char *node, uint6
  * judged: a call that comes far too late shows that this process did not run, and heard nobody
  * meanwhile (K05). */
 void cairn_srv_nodes_awake(struct cairn_srv *server);
-/* Milliseconds since the node was heard, or since the server started when it was not. */
+/* Milliseconds since this server heard the node, or since it started when it did not. */
 uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
+/* The same of all servers, by the node's row; tick: catalog time of the look at it. */
+uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_srv_node_mark *node,
+                                  uint64_t tick);
+/* For other servers: what the node's last heartbeat said of each run. */
+json_t *cairn_srv_node_said(struct cairn_srv *server, const char *node);
+/* And what such a text says of one run: is something unsent, do trainers hold the attempt? */
+void cairn_srv_node_read_said(const char *said, const struct cairn_run_name *run, uint64_t attempt,
+                              bool *ret_unsent, bool *ret_writes);
+/* Q3 (b): has a heartbeat of after arrived_ms come here and said that all was sent? */
+bool cairn_srv_node_sent_all(struct cairn_srv *server, const char *node,
+                             const struct cairn_run_name *name, uint64_t arrived_ms);
 /* Q3 (b): must an attempt call that came in at arrived_ms still wait for this node? */
 bool cairn_srv_node_unsent(struct cairn_srv *server, const char *node,
                            const struct cairn_run_name *name, uint64_t arrived_ms);

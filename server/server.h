@@ -27,10 +27,16 @@ struct cairn_srv_cache;
 struct cairn_srv_http;
 struct cairn_srv_jobs;
 struct cairn_srv_sweep;
+struct cairn_srv_leases;
 struct cairn_srv_compared;
 struct cairn_srv_read_slots;
 struct cairn_srv_chunks;
 struct cairn_srv_health;
+
+/* What this server has seen of catalog time; inside changes alone (jobs/ticks.h). */
+struct cairn_srv_ticks {
+    uint64_t seen_tick, seen_boot_ms;
+};
 
 struct cairn_srv {
     const struct cairn_srv_settings *settings;
@@ -51,6 +57,8 @@ struct cairn_srv {
     struct cairn_srv_cache *cache;
     struct cairn_srv_jobs *jobs;   /* commits and sweeps */
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */
+    struct cairn_srv_ticks ticks;
+    struct cairn_srv_leases *leases; /* NULL: none are renewed (tests) */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
     _Atomic uint64_t raising_to; /* the store's generation: the last that this server took */

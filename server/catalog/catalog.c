@@ -210,6 +210,14 @@ const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog) {
     return catalog->engine->server(catalog->place);
 }
 
+bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->shareable;
+}
+
+bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->shared(catalog->place);
+}
+
 bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog) {
     return catalog->engine->behind(catalog->place);
 }

@@ -37,6 +37,9 @@ enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
 void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog); /* no caller may be inside */
 /* This life of the server, as others know it in the table servers. */
 const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog);
+/* May several processes change it, and has another one since it was opened? */
+bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog);
+bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog);
 /* A database of PostgreSQL that has lost commits which this process has seen. */
 bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog);
 /* The schema's number, in --version and /version. */

@@ -40,12 +40,18 @@ struct cairn_srv_engine {
     void (*leave)(void *place);
     const char *(*describe)(const void *place); /* for people; without secrets */
     const char *(*server)(const void *place);   /* a uuid: this life of the server, to others */
+    bool shareable;                             /* several processes may change it */
+    bool (*shared)(const void *place);          /* and another one has, since this one opened it */
     bool (*behind)(const void *place); /* the database has lost commits that were seen here */
 
     /* Inside a change: does another server live that has joined? lasting: so has this one, from
      * here on. */
     enum cairn_code (*join)(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
                             struct cairn_error *err);
+
+    /* Inside a change: has that server joined, and not ended? */
+    enum cairn_code (*lives)(struct cairn_srv_tx *tx, const char *server, bool *ret,
+                             struct cairn_error *err);
 
     /* ---- connections ---- */
 

@@ -25,6 +25,10 @@ static bool behind(const void *place) {
     return ((const struct cairn_srv_postgres_place *)place)->behind;
 }
 
+static bool shared(const void *place) {
+    return ((const struct cairn_srv_postgres_place *)place)->shared;
+}
+
 /* ---- transactions ---- */
 
 /* As all others, these are prepared: they go ahead of what follows without being waited for. */
@@ -144,6 +148,7 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
         done = true;
     }
     if (done) note_seen(own);
+    if (done) own->place->mine = own->position;
     if (done) return CAIRN_OK;
     if (!code) return cairn_fail(err, CAIRN_INTERNAL, "catalog: COMMIT was answered by ROLLBACK");
     if (err) *err = why;
@@ -283,6 +288,9 @@ const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .server = server_of,
     .behind = behind,
     .join = cairn_srv_postgres_join,
+    .shareable = true,
+    .shared = shared,
+    .lives = cairn_srv_postgres_lives,
     .connect = cairn_srv_postgres_connect,
     .disconnect = cairn_srv_postgres_disconnect,
     .migrate = cairn_srv_postgres_migrate,

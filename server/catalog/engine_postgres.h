@@ -46,6 +46,8 @@ struct cairn_srv_postgres_place {
     char server[CAIRN_UUID_TEXT_BYTES]; /* this life of the server, in the table servers */
     _Atomic uint64_t seen;              /* the highest position that was committed (#6) */
     _Atomic bool behind;                /* and it was lower after that */
+    _Atomic uint64_t mine;              /* the position of this process's last change; 0: none */
+    _Atomic bool shared;                /* one has been counted between two of them */
     _Atomic bool joined;                /* sessions for changes hold this server's own lock */
 };
 
@@ -130,6 +132,8 @@ enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_postgres_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_postgres_alone(struct cairn_srv_tx *tx,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* The catalog's lock, for the transaction. */

@@ -20,7 +20,7 @@
 #define USE_CLASS "1667330671"
 #define LAST_ONE_MS 5000 /* of a server that was killed, its sessions are there for a moment */
 #define PAUSE_MS 100
-#define MIGRATION_LOCK_TEXT "60s" /* another server's migration is waited for */
+#define MIGRATION_LOCK_TEXT "90s" /* another server's migration is waited for */
 
 const struct cairn_srv_statement cairn_srv_postgres_take_lock = {"lock", "", TAKE_LOCK};
 const struct cairn_srv_statement cairn_srv_postgres_read_position = {
@@ -268,6 +268,23 @@ enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, b
     *ret_others = PQntuples(result) > 0;
     PQclear(result);
     own->place->joined |= lasting;
+    own->place->shared |= *ret_others;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_postgres_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
+                                         struct cairn_error *err) {
+    static const struct cairn_srv_statement look = {
+        "lives", "t",
+        "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND "
+        "database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = "
+        "CAST(CAST(hashtext('cairn ' || current_schema()) AS BIGINT) & 4294967295 AS OID) AND "
+        "objid = CAST(CAST(hashtext(?1) AS BIGINT) & 4294967295 AS OID)"};
+    const struct cairn_srv_value values[] = {SQL_T(server)};
+    PGresult *result = NULL;
+    CAIRN_TRY(cairn_srv_postgres_ask(cairn_srv_postgres_of(tx), &look, values, &result, err));
+    *ret = PQntuples(result) > 0;
+    PQclear(result);
     return CAIRN_OK;
 }
 

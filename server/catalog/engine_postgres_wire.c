@@ -114,6 +114,9 @@ static enum cairn_code note_position(struct cairn_srv_postgres *own, bool counts
     own->position = __builtin_bswap64(wide);
     uint64_t committed = own->position - counts;
     bool known = own->place->behind;
+    /* A change of this process's writing thread may be committed and not noted yet. */
+    uint64_t mine = own->place->mine;
+    if (mine && (counts ? committed != mine : committed > mine + 1)) own->place->shared = true;
     if (committed >= own->since && (own->read_only || !known)) return CAIRN_OK;
     own->place->behind = true;
     if (known && own->read_only) return CAIRN_OK;

@@ -29,6 +29,18 @@ static bool behind(const void *place) {
     return false;
 }
 
+static bool shared(const void *place) {
+    (void)place;
+    return false;
+}
+
+static enum cairn_code lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
+                             struct cairn_error *err) {
+    (void)tx, (void)server, (void)err;
+    *ret = false;
+    return CAIRN_OK;
+}
+
 static enum cairn_code join(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
                             struct cairn_error *err) {
     (void)tx, (void)lasting, (void)err;
@@ -202,6 +214,8 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .server = server_of,
     .behind = behind,
     .join = join,
+    .shared = shared,
+    .lives = lives,
     .connect = connect_to,
     .disconnect = cairn_srv_sqlite_free,
     .migrate = cairn_srv_sqlite_migrate,

@@ -161,17 +161,20 @@ enum cairn_code cairn_srv_member_end_put(struct cairn_srv_tx *tx,
 }
 
 static enum cairn_code each_node(struct cairn_srv_rows *rows,
-                                 void (*each)(void *argument, const char *node), void *argument,
-                                 struct cairn_error *err) {
+                                 void (*each)(void *argument,
+                                              const struct cairn_srv_node_mark *node),
+                                 void *argument, struct cairn_error *err) {
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
         if (!more) return CAIRN_OK;
-        each(argument, cairn_srv_rows_text(rows, 0));
+        struct cairn_srv_node_mark node = cairn_srv_node_of(rows);
+        each(argument, &node);
     }
 }
 
 enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                        void (*each)(void *argument, const char *node),
+                                        void (*each)(void *argument,
+                                                     const struct cairn_srv_node_mark *node),
                                         void *argument, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(
@@ -179,10 +182,10 @@ enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id,
     return each_node(&rows, each, argument, err);
 }
 
-enum cairn_code cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx,
-                                              const struct cairn_srv_version *version,
-                                              void (*each)(void *argument, const char *node),
-                                              void *argument, struct cairn_error *err) {
+enum cairn_code
+cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                              void (*each)(void *argument, const struct cairn_srv_node_mark *node),
+                              void *argument, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_nodes_unfinished),
                                  SQL_I(version->run_id), SQL_I(version->attempt),

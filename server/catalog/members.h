@@ -17,6 +17,7 @@
 #pragma once
 
 #include "common/json.h"
+#include "server/catalog/node_rows.h"
 #include "server/catalog/sql.h"
 #include "server/catalog/versions.h"
 
@@ -74,11 +75,11 @@ enum cairn_code cairn_srv_member_end_put(struct cairn_srv_tx *tx,
 
 /* Nodes with ranks of an attempt that ever sent a heartbeat; the name lives during the call. */
 enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
-                                        void (*each)(void *argument, const char *node),
+                                        void (*each)(void *argument,
+                                                     const struct cairn_srv_node_mark *node),
                                         void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 /* Those of them that a version needs still: a rank not sealed, or a shard not registered. */
-enum cairn_code cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx,
-                                              const struct cairn_srv_version *version,
-                                              void (*each)(void *argument, const char *node),
-                                              void *argument,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code
+cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                              void (*each)(void *argument, const struct cairn_srv_node_mark *node),
+                              void *argument, struct cairn_error *err) CAIRN_MUST_USE;

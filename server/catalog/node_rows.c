@@ -5,9 +5,44 @@
 #include "server/catalog/values.h"
 
 enum cairn_code cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, const char *uploader,
-                                   int64_t wall_ms, struct cairn_error *err) {
+                                   int64_t wall_ms, bool away, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(node_put), SQL_T(node), SQL_T(uploader),
-                             SQL_I(cairn_srv_tick(tx)), SQL_I(wall_ms));
+                             SQL_I(cairn_srv_tick(tx)), SQL_I(wall_ms), SQL_I(away));
+}
+
+struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows) {
+    return (struct cairn_srv_node_mark){.node = cairn_srv_rows_text(rows, 0),
+                                        .last_tick = cairn_srv_rows_u64(rows, 1),
+                                        .asked = cairn_srv_rows_u64(rows, 2),
+                                        .answered = cairn_srv_rows_u64(rows, 3),
+                                        .away = cairn_srv_rows_i64(rows, 4) != 0,
+                                        .said = cairn_srv_rows_text(rows, 5)};
+}
+
+enum cairn_code cairn_srv_node_get(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
+                                   uint64_t *ret_asked, uint64_t *ret_answered, bool *ret_away,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(node_get), SQL_T(node)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_there, err));
+    if (!*ret_there) return CAIRN_OK;
+    struct cairn_srv_node_mark mark = cairn_srv_node_of(&rows);
+    *ret_asked = mark.asked;
+    *ret_answered = mark.answered;
+    *ret_away = mark.away;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_node_answer(struct cairn_srv_tx *tx, const char *node, uint64_t asked,
+                                      const char *said, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(node_answer), SQL_T(node), SQL_I(asked),
+                             SQL_T(said));
+}
+
+enum cairn_code cairn_srv_nodes_ask(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                    uint64_t asked, bool all, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(nodes_ask), SQL_I(run_id), SQL_I(attempt),
+                             SQL_I(asked), SQL_I(all));
 }
 
 enum cairn_code cairn_srv_node_drop(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
@@ -27,11 +62,6 @@ enum cairn_code cairn_srv_nodes_trim(struct cairn_srv_tx *tx, uint64_t tick_ms,
     if (count <= CAIRN_SRV_NODE_ROWS_MAX) return CAIRN_OK;
     return cairn_srv_sql_run(tx, NULL, err, SQL(nodes_drop_oldest),
                              SQL_I(count - CAIRN_SRV_NODE_ROWS_MAX));
-}
-
-enum cairn_code cairn_srv_node_there(struct cairn_srv_tx *tx, const char *node, bool *ret,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_found(tx, ret, err, SQL(node_there), SQL_T(node));
 }
 
 enum cairn_code cairn_srv_nodes_page(struct cairn_srv_tx *tx, const char *after, size_t limit,

@@ -4,6 +4,7 @@
  *
  * Why:     which nodes of an attempt are uploaders at all must outlive a server (Q26).
  * Promise: 1    a row is never older than the last heartbeat by more than a minute.
+ *          2    who is asked answers with the next heartbeat, whichever server that comes to.
  * Limits:  CAIRN_SRV_NODE_ROWS_MAX rows, kept at each sweep; what an uploader says of itself is at
  *          most 4 KiB.
  * Threads: inside a transaction.
@@ -19,16 +20,35 @@ struct cairn_srv_node_row {
     const char *node, *uploader; /* uploader: JSON; both live during the call */
     int64_t wall_ms;             /* when it was written */
 };
+/* away: it has said good-bye. */
 enum cairn_code cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, const char *uploader,
-                                   int64_t wall_ms, struct cairn_error *err) CAIRN_MUST_USE;
+                                   int64_t wall_ms, bool away,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* What servers tell each other of it; texts live during the call. */
+struct cairn_srv_node_mark {
+    const char *node, *said; /* said: JSON, of the heartbeat that answered; "" none ever */
+    uint64_t last_tick;      /* when the row was written, in catalog time */
+    uint64_t asked, answered;
+    bool away;
+};
+struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows);
+/* The number that is asked with, for those who answer; *ret_there: it has a row. */
+enum cairn_code cairn_srv_node_get(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
+                                   uint64_t *ret_asked, uint64_t *ret_answered, bool *ret_away,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* A heartbeat of after it was asked says so much. */
+enum cairn_code cairn_srv_node_answer(struct cairn_srv_tx *tx, const char *node, uint64_t asked,
+                                      const char *said, struct cairn_error *err) CAIRN_MUST_USE;
+/* Nodes of an attempt; all: also those whose answer is still awaited. */
+enum cairn_code cairn_srv_nodes_ask(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                    uint64_t asked, bool all,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* *ret_there: it had a row. */
 enum cairn_code cairn_srv_node_drop(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Those that are silent since before tick_ms, and the longest silent of more than
  * CAIRN_SRV_NODE_ROWS_MAX. */
 enum cairn_code cairn_srv_nodes_trim(struct cairn_srv_tx *tx, uint64_t tick_ms,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_node_there(struct cairn_srv_tx *tx, const char *node, bool *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Those behind a name, in the order of names. */
 enum cairn_code cairn_srv_nodes_page(struct cairn_srv_tx *tx, const char *after, size_t limit,

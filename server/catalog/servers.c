@@ -46,6 +46,11 @@ enum cairn_code cairn_srv_server_join(struct cairn_srv_tx *tx, struct cairn_erro
     return tx->engine->join(tx, true, &others, err);
 }
 
+enum cairn_code cairn_srv_server_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
+                                       struct cairn_error *err) {
+    return tx->engine->lives(tx, server, ret, err);
+}
+
 enum cairn_code cairn_srv_servers_others(struct cairn_srv_tx *tx, bool *ret,
                                          struct cairn_error *err) {
     return tx->engine->join(tx, false, ret, err);

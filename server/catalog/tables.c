@@ -12,8 +12,8 @@
 
 static const struct cairn_srv_statement all_tables = {
     "tables", "",
-    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name <> "
-    "'servers' ORDER BY rowid"}; /* whose rows are about processes, not about checkpoints */
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name NOT "
+    "IN ('servers', 'leases') ORDER BY rowid"}; /* those are about processes */
 static const struct cairn_srv_statement all_columns = {
     "columns", "t", "SELECT name, type, pk FROM pragma_table_info(?1) ORDER BY cid"};
 

@@ -146,3 +146,14 @@ cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name
                        !cairn_srv_rows_null(&rows, 2), err));
     }
 }
+
+enum cairn_code cairn_srv_versions_trash_changes(struct cairn_srv_tx *tx,
+                                                 const struct cairn_run_name *name, uint64_t *ret,
+                                                 struct cairn_error *err) {
+    int64_t changes = 0;
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &changes, err, SQL(versions_trash_changes),
+                                   SQL_T(name->project), SQL_T(name->run)));
+    *ret = (uint64_t)changes;
+    return CAIRN_OK;
+}

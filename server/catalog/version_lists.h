@@ -17,6 +17,10 @@
 enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,
                                                struct cairn_srv_ids *ret,
                                                struct cairn_error *err) CAIRN_MUST_USE;
+/* How often one of a run was put into the trash, or taken out. */
+enum cairn_code cairn_srv_versions_trash_changes(struct cairn_srv_tx *tx,
+                                                 const struct cairn_run_name *name, uint64_t *ret,
+                                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* Committed and not recorded (Q24), in the order of Q25. */
 enum cairn_code cairn_srv_versions_unrecorded(struct cairn_srv_tx *tx,
                                               const struct cairn_run_name *name, size_t limit,

@@ -29,10 +29,15 @@
 #include "server/waiters.h"
 
 #define BUSY_MS (10 * 60000) /* Q7 */
-#define LOOK_AGAIN_MS 250    /* a node's silence ends a wait and wakes no waiter */
-#define OPEN_TRIES_MAX 5     /* a commit may come between the records and the transaction */
+#define ROW_SILENT_MS                                                                              \
+    (CAIRN_SRV_SILENT_MS + 120000) /* a row is written once a minute, ticks twice */
+#define LOOK_AGAIN_MS 250          /* a node's silence ends a wait and wakes no waiter */
+#define OPEN_TRIES_MAX 5           /* a commit may come between the records and the transaction */
 
 struct open_call {
+    struct cairn_srv_request *request;
+    bool shared;  /* nodes may talk to other servers */
+    uint64_t ask; /* nodes, with this number; 0: not now */
     struct cairn_srv *server;
     const struct cairn_run_name *name;
     struct cairn_msg_attempt_open msg;
@@ -106,16 +111,48 @@ static enum cairn_code find_job(struct cairn_srv_tx *tx, struct open_call *call,
 
 struct nodes {
     const struct open_call *call;
-    bool unsent; /* one that still has something unsent */
-    bool busy;   /* one that was heard lately, with trainers */
+    uint64_t tick, asked; /* the highest number that one of them was asked with */
+    bool unsent;          /* one that still has something unsent */
+    bool busy;            /* one that was heard lately, with trainers */
+    bool ask_again;       /* one has answered, and has something unsent still */
 };
-static void look_at_node(void *argument, const char *node) {
+
+static bool is_silent(const struct nodes *nodes, const struct cairn_srv_node_mark *node) {
+    const struct open_call *call = nodes->call;
+    uint64_t row_ms = nodes->tick - cairn_min_u64(nodes->tick, node->last_tick);
+    uint64_t asked_ms = cairn_srv_mono_ms(call->server) - call->request->asked_ms;
+    bool unanswered = node->asked > node->answered && asked_ms >= CAIRN_SRV_SILENT_MS;
+    if (cairn_srv_node_silence_ms(call->server, node->node) < CAIRN_SRV_SILENT_MS) return false;
+    return row_ms >= ROW_SILENT_MS || (unanswered && row_ms >= CAIRN_SRV_SILENT_MS);
+}
+
+/* Its heartbeats may come to another server: what it says is asked for by its row. */
+static void look_at_shared(struct nodes *nodes, const struct cairn_srv_node_mark *node) {
+    const struct open_call *call = nodes->call;
+    bool unsent = false, writes = false;
+    uint64_t asked = call->request->asked;
+    bool answered = asked && node->answered >= asked;
+    nodes->asked = cairn_max_u64(nodes->asked, node->asked);
+    if (answered)
+        cairn_srv_node_read_said(node->said, call->name, call->run.attempt, &unsent, &writes);
+    nodes->ask_again |= answered && unsent && node->asked == node->answered;
+    bool sent = (answered && !unsent) || node->away ||
+                cairn_srv_node_sent_all(call->server, node->node, call->name, call->arrived_ms);
+    nodes->unsent |= CAIRN_RULE(Q3) && !sent && !is_silent(nodes, node);
+    nodes->busy |= writes;
+}
+
+static void look_at_node(void *argument, const struct cairn_srv_node_mark *node) {
     struct nodes *nodes = argument;
     const struct open_call *call = nodes->call;
-    if (CAIRN_RULE(Q3) && cairn_srv_node_unsent(call->server, node, call->name, call->arrived_ms))
+    const char *name = node->node;
+    if (call->shared)
+        look_at_shared(nodes, node);
+    else if (CAIRN_RULE(Q3) &&
+             cairn_srv_node_unsent(call->server, name, call->name, call->arrived_ms))
         nodes->unsent = true;
-    if (cairn_srv_node_silence_ms(call->server, node) < BUSY_MS &&
-        cairn_srv_node_writes(call->server, node, call->name, call->run.attempt))
+    if (cairn_srv_node_silence_ms(call->server, name) < BUSY_MS &&
+        cairn_srv_node_writes(call->server, name, call->name, call->run.attempt))
         nodes->busy = true;
 }
 
@@ -145,9 +182,10 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
                           "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
                           call->run.attempt, call->msg.after);
     bool staged = false;
-    struct nodes nodes = {.call = call};
+    struct nodes nodes = {.call = call, .tick = cairn_srv_tick(tx)};
     CAIRN_TRY(
         cairn_srv_attempt_nodes(tx, call->run.id, call->run.attempt, look_at_node, &nodes, err));
+    call->ask = call->shared && (!call->request->asked || nodes.ask_again) ? nodes.asked + 1 : 0;
     CAIRN_TRY(cairn_srv_run_has_staged(tx, call->run.id, &staged, err));
     CAIRN_TRY(decide_wait(call, staged || nodes.unsent, err));
     /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
@@ -334,6 +372,22 @@ static enum cairn_code open_or_join(struct cairn_srv_request *request, struct op
     return code;
 }
 
+static enum cairn_code ask(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct open_call *call = argument;
+    return cairn_srv_nodes_ask(tx, call->run.id, call->run.attempt, call->ask,
+                               !call->request->asked, err);
+}
+
+/* Once for each call, and again of those that had something unsent. */
+static enum cairn_code ask_nodes(struct open_call *call, struct cairn_error *err) {
+    if (!call->ask || !call->must_wait) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_write(call->server->catalog, ask, call, err));
+    if (call->request->asked) return CAIRN_OK;
+    call->request->asked = call->ask;
+    call->request->asked_ms = cairn_srv_mono_ms(call->server);
+    return CAIRN_OK;
+}
+
 struct node_row {
     const struct open_call *call;
     char *uploader;
@@ -342,7 +396,7 @@ struct node_row {
 static enum cairn_code put_node(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct node_row *row = argument;
     return cairn_srv_node_put(tx, row->call->msg.node, row->uploader,
-                              cairn_srv_wall_ms(row->call->server), err);
+                              cairn_srv_wall_ms(row->call->server), false, err);
 }
 
 /* A node that was heard before it held a grant has no row yet, and only nodes with one are waited
@@ -359,6 +413,7 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct open_call
                              struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = call->server;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, call, err));
+    CAIRN_TRY(ask_nodes(call, err));
     if (call->must_wait) {
         reply->park = true;
         reply->park_key = cairn_srv_key_of_run(call->name);
@@ -383,6 +438,8 @@ enum cairn_code cairn_srv_on_attempt_open(struct cairn_srv_request *request,
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 5 * CAIRN_SRV_RANKS_MAX, &body, err));
     struct open_call call = {.server = request->server,
+                             .request = request,
+                             .shared = cairn_srv_catalog_is_shared(request->server->catalog),
                              .name = &request->params.run_name,
                              .arrived_ms = request->arrived_ms};
     enum cairn_code code = parse(body, &call, err);

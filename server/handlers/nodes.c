@@ -31,7 +31,9 @@ struct beat {
     struct cairn_srv_run_report *reports; /* one for each of them */
     size_t report_count;
     struct cairn_srv_ends ends;
-    bool has_row, write_row;
+    bool has_row, write_row, was_away;
+    uint64_t asked, answered;                            /* by another server (Q3) */
+    char *said_to_others;                                /* what that is told; owned */
     json_t *fenced, *states, *unknown, *foreign, *taken; /* the answer */
 };
 
@@ -127,7 +129,8 @@ static enum cairn_code add_version(struct cairn_srv_tx *tx, struct beat *beat, c
 static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct beat *beat = argument;
-    CAIRN_TRY(cairn_srv_node_there(tx, beat->request->params.node, &beat->has_row, err));
+    CAIRN_TRY(cairn_srv_node_get(tx, beat->request->params.node, &beat->has_row, &beat->asked,
+                                 &beat->answered, &beat->was_away, err));
     for (size_t i = 0; i < beat->report_count; i++)
         CAIRN_TRY(answer_grant(tx, beat, &beat->grants[i], err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
@@ -137,8 +140,26 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
 
 static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct beat *beat = argument;
-    return cairn_srv_node_put(tx, beat->request->params.node, beat->uploader_text.data,
-                              cairn_srv_wall_ms(beat->request->server), err);
+    const char *node = beat->request->params.node;
+    CAIRN_TRY(cairn_srv_node_put(tx, node, beat->uploader_text.data,
+                                 cairn_srv_wall_ms(beat->request->server), beat->said.leaving,
+                                 err));
+    return beat->said_to_others
+               ? cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err)
+               : CAIRN_OK;
+}
+
+/* The row is for other servers, too: at once where one has asked, or the node comes or goes. */
+static enum cairn_code look_at_row(struct beat *beat, struct cairn_error *err) {
+    if (!beat->has_row) return CAIRN_OK;
+    beat->write_row |= beat->was_away != beat->said.leaving;
+    if (beat->asked <= beat->answered) return CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *said =
+        cairn_srv_node_said(beat->request->server, beat->request->params.node);
+    beat->said_to_others = said ? json_dumps(said, JSON_COMPACT) : NULL;
+    if (!beat->said_to_others) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    beat->write_row = true;
+    return CAIRN_OK;
 }
 
 static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply,
@@ -204,10 +225,13 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
                                             .leaving = beat->said.leaving};
     beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
     beat->reports = heard_now.take_reports;
+    CAIRN_TRY(look_at_row(beat, err));
     for (size_t i = 0; i < beat->report_count; i++)
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     CAIRN_TRY(cairn_srv_ends_take(&beat->ends, beat->taken, beat->fenced, err));
     if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
+    for (size_t i = 0; i < beat->report_count && beat->said_to_others; i++)
+        cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     return reply_to(beat, reply, err);
 }
 
@@ -224,6 +248,7 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
                         .ends.request = request};
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
+    free(beat.said_to_others);
     free(beat.reports);
     json_decref(beat.fenced);
     json_decref(beat.states);
@@ -250,8 +275,11 @@ static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_r
     uint64_t heard_ms = 0;
     size_t versions = 0;
     int64_t wall_ms = row->wall_ms;
-    if (cairn_srv_node_last_heard(server, row->node, &heard_ms, &versions))
-        wall_ms = cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
+    if (cairn_srv_node_last_heard(server, row->node, &heard_ms, &versions)) {
+        int64_t here_ms =
+            cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
+        wall_ms = here_ms > wall_ms ? here_ms : wall_ms;
+    }
     char last_heard[32], trouble[CAIRN_SRV_TROUBLE_BYTES];
     cairn_time_text(wall_ms, true, last_heard);
     cairn_srv_node_trouble(server, row->node, trouble);

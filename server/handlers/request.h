@@ -33,8 +33,9 @@ struct cairn_srv_request {
     struct cairn_view body;
     char range[256], if_range[128], if_match[1024], if_none_match[1024];
     char grant[CAIRN_GRANT_BYTES_MAX];
-    uint64_t arrived_ms; /* mono clock, when it was whole */
-    uint64_t seen;       /* of the waiters, from before the handler ran */
+    uint64_t arrived_ms;      /* mono clock, when it was whole */
+    uint64_t seen;            /* of the waiters, from before the handler ran */
+    uint64_t asked, asked_ms; /* Q3: nodes by their rows, with this number, since then; 0: not */
 };
 
 struct cairn_srv_reply {

@@ -23,18 +23,19 @@ static enum cairn_code totals(struct cairn_srv_tx *tx, const struct cairn_srv_ru
 
 struct nearest {
     struct cairn_srv *server;
-    uint64_t ms;
+    uint64_t ms, tick;
 };
-static void look_at_node(void *argument, const char *node) {
+static void look_at_node(void *argument, const struct cairn_srv_node_mark *node) {
     struct nearest *nearest = argument;
-    nearest->ms = cairn_min_u64(nearest->ms, cairn_srv_node_silence_ms(nearest->server, node));
+    uint64_t ms = cairn_srv_node_silent_ms(nearest->server, node, nearest->tick);
+    nearest->ms = cairn_min_u64(nearest->ms, ms);
 }
 
 /* The nearest heartbeat of the newest attempt's nodes; null when none was ever heard. */
 static enum cairn_code add_heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                  const struct cairn_srv_run *run, json_t *json,
                                  struct cairn_error *err) {
-    struct nearest nearest = {server, UINT64_MAX};
+    struct nearest nearest = {server, UINT64_MAX, cairn_srv_tick(tx)};
     CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &nearest, err));
     json_t *value = nearest.ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest.ms);
     if (json_object_set_new(json, "nodes_heard_ms_ago", value))

@@ -12,6 +12,7 @@
 #include "server/http/inside.h"
 
 #define LOOPS_MAX 4
+#define SHARED_LOOK_MS 150
 #define FILES_RESERVED 160 /* catalog, store workers, pools */
 
 /* ---- handlers ---- */
@@ -50,6 +51,13 @@ static void wake_exchange(struct cairn_srv_waiter *waiter) {
     if (!push(exchange)) refuse_stopping(exchange);
 }
 
+/* What other servers change wakes nobody here, so a request that waits looks again. */
+static uint64_t look_again_ms(const struct cairn_srv_exchange *exchange) {
+    const struct cairn_srv *server = exchange->http->server;
+    if (!cairn_srv_catalog_is_shared(server->catalog)) return exchange->reply.park_until_ms;
+    return cairn_min_u64(exchange->reply.park_until_ms, cairn_srv_mono_ms(server) + SHARED_LOOK_MS);
+}
+
 static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
     struct cairn_srv_exchange *exchange = (struct cairn_srv_exchange *)task;
     struct cairn_srv_http *http = exchange->http;
@@ -66,7 +74,7 @@ static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker 
     }
     exchange->waiter = (struct cairn_srv_waiter){.key = exchange->reply.park_key,
                                                  .seen = exchange->request.seen,
-                                                 .wake_ms = exchange->reply.park_until_ms,
+                                                 .wake_ms = look_again_ms(exchange),
                                                  .wake = wake_exchange};
     cairn_srv_parked_add(exchange);
     cairn_srv_waiters_park(http->server->waiters, &exchange->waiter);

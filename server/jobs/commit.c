@@ -25,6 +25,7 @@
 #include "server/jobs/commit_objects.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
+#include "server/jobs/lease.h"
 #include "server/jobs/record.h"
 #include "server/jobs/replicas.h"
 #include "server/jobs/retain.h"
@@ -42,6 +43,7 @@ struct work {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
     const char *id;
+    struct cairn_srv_lease lease;
     struct cairn_srv_version version;
     bool whole;
     struct cairn_manifest manifest;
@@ -168,6 +170,7 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
     CAIRN_TRY(cairn_srv_version_whole(tx, &work->version, &work->whole, err));
     if (!work->whole) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));
     work->checksums.limit = CAIRN_GIB;
     work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
@@ -188,6 +191,7 @@ static enum cairn_code abort_version(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     struct work *work = argument;
     CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_lease_check(tx, &work->lease, err));
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &version, err));
     if (version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, work->why.code, work->why.message};
@@ -287,6 +291,7 @@ static enum cairn_code take_choice(struct cairn_srv_tx *tx, void *argument,
     struct cairn_srv_layout stored = layout_of(work, &work->manifest.layout_writer);
     struct cairn_srv_layout ours = layout_of(work, &work->version.layout_writer);
     bool swept = false;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &work->lease, err));
     CAIRN_TRY(cairn_srv_layout_swept(tx, &stored, &swept, err));
     if (swept)
         return cairn_fail(err, CAIRN_CONFLICT,
@@ -364,6 +369,7 @@ static enum cairn_code write_manifest(struct work *work, struct cairn_error *err
 static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
     work->committed = false;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &work->lease, err));
     cairn_srv_version_release(&work->version);
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
     CAIRN_AUTO(srv_run) run = {0};
@@ -465,12 +471,15 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
         cairn_srv_version_release(&work->version);
         CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, load, work, err));
         if (!work->whole) return CAIRN_OK;
+        CAIRN_TRY(cairn_srv_lease_take(&work->lease, err)); /* load has it, or nobody here */
         CAIRN_TRY(commit(work, err));
         CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
     }
     bool done = work->version.recorded && (CAIRN_RULE(Q24) || !work->committed);
     if (work->version.state != CAIRN_STATE_COMMITTED || done) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_record_write(work->server, work->worker, &work->version, err));
+    CAIRN_TRY(cairn_srv_lease_take(&work->lease, err));
+    CAIRN_TRY(
+        cairn_srv_record_write(work->server, work->worker, &work->version, &work->lease, err));
     cairn_srv_retain_after_commit(work->server, work->worker, &work->version.name);
     return CAIRN_OK;
 }
@@ -485,7 +494,9 @@ enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_stor
     for (int i = 0; i < 2 && again; i++) {
         struct work work = {.server = server, .worker = worker, .id = version_id};
         struct cairn_error why = {0};
+        cairn_srv_lease_init(&work.lease, server, "version", version_id);
         code = run(&work, &why);
+        cairn_srv_lease_end(&work.lease);
         if (work.committed)
             cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, version_id,
                       cairn_srv_mono_ms(server) - from_ms);

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/marks.h"
@@ -208,22 +209,30 @@ static enum cairn_code judge_unknown(struct comparison *at, struct cairn_error *
     return CAIRN_OK;
 }
 
-static enum cairn_code known_attempt(struct cairn_srv_tx *tx, void *argument,
+struct known {
+    struct cairn_srv_run run;
+    uint64_t trash_changes;
+};
+
+static enum cairn_code look_at_known(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
-    struct cairn_srv_run *run = argument;
-    enum cairn_code code = cairn_srv_run_get(tx, &run->name, run, err);
-    return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+    struct known *known = argument;
+    struct cairn_run_name name = known->run.name;
+    enum cairn_code code = cairn_srv_run_get(tx, &name, &known->run, err);
+    if (code) return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+    return cairn_srv_versions_trash_changes(tx, &name, &known->trash_changes, err);
 }
 
 static enum cairn_code list(struct comparison *at, struct cairn_error *err) {
     struct cairn_srv_run_objects *objects = &at->objects;
-    struct cairn_srv_run run = {.name = objects->name};
-    CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, known_attempt, &run, err));
-    at->has_run = run.id != 0;
-    cairn_srv_run_release(&run);
+    struct known known = {.run.name = objects->name};
+    CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_at_known, &known, err));
+    at->has_run = known.run.id != 0;
+    objects->trash_changes = known.trash_changes;
+    cairn_srv_run_release(&known.run);
     /* Unknown names are compared, too; each costs one short listing. */
     CAIRN_TRY(cairn_srv_run_objects_list(objects, at->worker, true, err));
-    if (!objects->listed) return probe(at, run.attempt, err);
+    if (!objects->listed) return probe(at, known.run.attempt, err);
     if (objects->attempt_count) at->newest = objects->attempts[objects->attempt_count - 1];
     if (!at->newest && !at->has_run) return CAIRN_OK;
     objects->attempt_count = 0;

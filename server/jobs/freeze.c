@@ -75,7 +75,8 @@ static enum cairn_code find_row(struct cairn_srv_tx *tx, void *argument, struct 
 enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(server, err));
-    if (!server->frozen_runs) return CAIRN_OK;
+    /* Other servers freeze runs, too. */
+    if (!server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog)) return CAIRN_OK;
     struct row row = {.name = name};
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_row, &row, err));
     return row.frozen ? behind(name, row.cause, err) : CAIRN_OK;
@@ -91,7 +92,7 @@ static enum cairn_code find_first(struct cairn_srv_tx *tx, void *argument,
 uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZEN_BYTES]) {
     struct row row = {.server = server};
     ret[0] = '\0';
-    if (!server->frozen_runs) return 0;
+    if (!server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog)) return 0;
     if (cairn_srv_catalog_read(server->catalog, find_first, &row, NULL) || !row.count) return 0;
     snprintf(ret, CAIRN_SRV_FROZEN_BYTES, "%" PRIu64 " frozen; %s/%s: %s", row.count,
              row.first.project, row.first.run, row.cause);

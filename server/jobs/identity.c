@@ -3,7 +3,6 @@
 #include "server/jobs/identity.h"
 
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -23,7 +22,6 @@
 
 #define NUMBERS_TRIED_MAX 16
 #define PUTS_MAX 3
-#define LAST_ONE_MS 5000
 
 struct identity {
     struct cairn_srv *server;
@@ -91,8 +89,6 @@ static enum cairn_code join(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(cairn_srv_server_put(tx, cairn_srv_catalog_server(server->catalog), name,
                                    cairn_srv_wall_ms(server), err));
     CAIRN_TRY(cairn_srv_servers_others(tx, &identity->others, err));
-    if (identity->others)
-        return cairn_fail(err, CAIRN_CONFLICT, "another cairn-server uses this catalog");
     CAIRN_TRY(agree_on_key(tx, identity, err));
     CAIRN_TRY(cairn_srv_server_join(tx, err));
     identity->life = identity->seen.generation;
@@ -280,18 +276,6 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
     return CAIRN_OK;
 }
 
-/* A server that was killed a moment ago is seen for as long as its sessions are. */
-static enum cairn_code join_when_alone(struct cairn_srv *server, struct identity *identity,
-                                       struct cairn_error *err) {
-    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, LAST_ONE_MS);
-    for (;;) {
-        enum cairn_code code = cairn_srv_catalog_write(server->catalog, join, identity, err);
-        if (code != CAIRN_CONFLICT || !cairn_deadline_left_ms(&cairn_clock_real, until_ms))
-            return code;
-        (void)poll(NULL, 0, 100);
-    }
-}
-
 /* Numbers that a server took and died with are passed over. */
 static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
@@ -304,7 +288,7 @@ static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_sto
     }
     CAIRN_TRY(code);
     server->raised_from = identity->seen.generation;
-    CAIRN_TRY(join_when_alone(server, identity, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, join, identity, err));
     return set_generation(server, worker, record, identity, err);
 }
 

@@ -180,6 +180,11 @@ enum cairn_code cairn_srv_mark_take(struct cairn_srv_tx *tx, const struct cairn_
 
 static enum cairn_code take_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct follow *follow = argument;
+    uint64_t changes = 0;
+    CAIRN_TRY(cairn_srv_versions_trash_changes(tx, &follow->objects->name, &changes, err));
+    if (changes != follow->objects->trash_changes)
+        return cairn_fail(err, CAIRN_BUSY, "the trash of %s/%s changes while it is compared",
+                          follow->objects->name.project, follow->objects->name.run);
     for (size_t i = 0; i < follow->objects->version_count; i++)
         CAIRN_TRY(cairn_srv_mark_take(tx, &follow->objects->versions[i], err));
     return CAIRN_OK;

@@ -225,7 +225,8 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
 
 enum cairn_code cairn_srv_mend_apply(struct cairn_srv_mend *mend, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_write(mend->server->catalog, apply, mend, err));
-    atomic_fetch_sub(&mend->server->frozen_runs, 1);
+    /* Another server may have frozen it. */
+    if (mend->server->frozen_runs) atomic_fetch_sub(&mend->server->frozen_runs, 1);
     cairn_srv_waiters_wake_run(mend->server->waiters, &mend->objects.name);
     return CAIRN_OK;
 }

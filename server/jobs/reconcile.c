@@ -12,6 +12,7 @@
 #include "server/catalog/frozen.h"
 #include "server/catalog/values.h"
 #include "server/jobs/identity.h"
+#include "server/jobs/lease.h"
 #include "server/jobs/mend.h"
 #include "server/waiters.h"
 #include "store/presence.h"
@@ -208,12 +209,18 @@ static enum cairn_code serve_request(struct cairn_srv *server, struct cairn_stor
 
 void cairn_srv_reconcile_requested(struct cairn_srv *server, struct cairn_store_worker *worker) {
     struct requests requests = {0};
-    if (!server->frozen_runs || server->frozen) return;
+    bool shared = cairn_srv_catalog_is_shared(server->catalog);
+    if ((!server->frozen_runs && !shared) || server->frozen) return;
     if (cairn_srv_catalog_read(server->catalog, find_requests, &requests, NULL)) return;
     for (size_t i = 0; i < requests.count; i++) {
         struct cairn_error why = {0};
         requests.run = &requests.runs[i];
-        enum cairn_code code = serve_request(server, worker, &requests, &why);
+        struct cairn_srv_lease lease;
+        cairn_srv_lease_init(&lease, server, "reconcile", "");
+        enum cairn_code code = cairn_srv_lease_take(&lease, &why);
+        if (code == CAIRN_BUSY) return; /* another server does */
+        if (!code) code = serve_request(server, worker, &requests, &why);
+        cairn_srv_lease_end(&lease);
         if (!code) continue;
         cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"", requests.run->name.project,
                   requests.run->name.run, why.message);

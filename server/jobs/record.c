@@ -34,23 +34,35 @@ enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
     return cairn_srv_versions_supersede_step(tx, version, err);
 }
 
+struct recording {
+    const struct cairn_srv_version *version;
+    struct cairn_srv_lease *lease; /* NULL: of nobody's job */
+    bool first;                    /* the row did not say so yet */
+};
+
 static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
-    const struct cairn_srv_version *version = argument;
+    struct recording *recording = argument;
+    const struct cairn_srv_version *version = recording->version;
     uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_lease_check(tx, recording->lease, err));
+    CAIRN_TRY(cairn_srv_lease_drop_in(tx, recording->lease, err));
     CAIRN_TRY(cairn_srv_version_set_recorded(tx, version, &changed, err));
+    recording->first = changed > 0;
     return changed && CAIRN_RULE(Q52) ? cairn_srv_record_supersede(tx, version, err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_store_worker *worker,
                                        const struct cairn_srv_version *version,
-                                       struct cairn_error *err) {
+                                       struct cairn_srv_lease *lease, struct cairn_error *err) {
+    struct recording recording = {version, lease, false};
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(cairn_srv_record_text(version, &text, err));
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
     cairn_key_committed(&place, &key);
     CAIRN_CRASHPOINT("server.commit.before_record");
+    CAIRN_TRY(cairn_srv_lease_still(lease, err));
     enum cairn_code code = cairn_store_put_same(worker, key.text, cairn_buf_view(&text), err);
     if (code == CAIRN_CONFLICT)
         return cairn_srv_run_freeze(server, &version->name,
@@ -60,8 +72,10 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     CAIRN_TRY(cairn_srv_mark_superseded(server, worker, version, err));
     /* Before the row says recorded: a server that dies here is followed by one that does both. */
     cairn_srv_sweep_uploads(server, worker, version);
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, (void *)version, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, mark_recorded, &recording, err));
+    if (lease) lease->dropped = true;
     CAIRN_CRASHPOINT("server.commit.after_recorded");
+    if (!recording.first) return CAIRN_OK; /* another server has said it */
     cairn_log(INFO, "checkpoint.committed", "version=%s run=%s/%s step=%" PRIu64 " bytes=%" PRIu64,
               version->id.text, version->name.project, version->name.run, version->step,
               version->bytes);
@@ -102,7 +116,7 @@ enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
         code = cairn_srv_catalog_read(server->catalog, get_missing, &missing, err);
         if (code || missing.version.state != CAIRN_STATE_COMMITTED || missing.version.recorded)
             continue;
-        code = cairn_srv_record_write(server, worker, &missing.version, err);
+        code = cairn_srv_record_write(server, worker, &missing.version, NULL, err);
         if (code) (void)cairn_within(err, code, "the record of %s is missing", missing.id);
     }
     cairn_srv_ids_release(&missing.ids);

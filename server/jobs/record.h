@@ -13,12 +13,14 @@
  */
 #pragma once
 
-#include "server/server.h"
 #include "server/catalog/versions.h"
+#include "server/jobs/lease.h"
+#include "server/server.h"
 
 /* Of a committed version: puts the record, marks it recorded, wakes those that wait. */
 enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_store_worker *worker,
                                        const struct cairn_srv_version *version,
+                                       struct cairn_srv_lease *lease,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Q52: every record of this run that is missing; the first that cannot be written fails. */
 enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,

@@ -31,7 +31,8 @@ struct cairn_srv_run_objects {
     size_t mark_count, mark_capacity;
     uint64_t *attempts; /* numbers of the attempt records, rising; owned */
     size_t attempt_count, attempt_capacity;
-    bool listed; /* false: these keys may not list, nothing is known */
+    uint64_t trash_changes; /* of the rows, before it was listed */
+    bool listed;            /* false: these keys may not list, nothing is known */
 };
 void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects);
 const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_run_objects *objects,

@@ -24,11 +24,11 @@
 #include "server/jobs/reconcile.h"
 #include "server/jobs/sweep_objects.h"
 #include "server/jobs/sweep_temporaries.h"
+#include "server/jobs/ticks.h"
 #include "server/nodes.h"
 #include "server/waiters.h"
 
 #define ROUND_VERSIONS_MAX 1000
-#define TICK_STEP_MS_MAX 60000
 #define HOUR_MS UINT64_C(3600000)
 #define UNUSED_MS (48 * HOUR_MS)
 #define RAISE_MS (10 * UINT64_C(60000))
@@ -37,7 +37,7 @@
 struct cairn_srv_sweep {
     struct cairn_srv *server;
     struct cairn_srv_ids ids;
-    uint64_t seen_tick, seen_boot_ms; /* Q34: of this server */
+    uint64_t tick; /* of the change that is under way */
     struct cairn_srv_version version;
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
@@ -52,20 +52,7 @@ struct cairn_srv_sweep {
 static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     CAIRN_TRY(cairn_srv_server_seen(tx, cairn_srv_catalog_server(found->server->catalog), err));
-    uint64_t tick = cairn_srv_tick(tx);
-    const struct cairn_clock *clock = found->server->clock;
-    uint64_t boot_ms = clock->boot_ms(clock);
-    if (found->seen_tick != tick) {
-        found->seen_tick = tick;
-        found->seen_boot_ms = boot_ms;
-        return CAIRN_OK;
-    }
-    uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
-    bool raised = false;
-    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, &raised, err));
-    if (raised) found->seen_tick = tick + step_ms;
-    found->seen_boot_ms = boot_ms;
-    return CAIRN_OK;
+    return cairn_srv_ticks_advance(tx, found->server, err);
 }
 
 /* ---- queries ---- */
@@ -105,19 +92,21 @@ static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct
 
 /* ---- Q26: open for too long, or needing a node that is silent ---- */
 
-static void judge_node(void *argument, const char *node) {
+static void judge_node(void *argument, const struct cairn_srv_node_mark *node) {
     struct cairn_srv_sweep *found = argument;
-    uint64_t silence_ms = cairn_srv_node_silence_ms(found->server, node);
+    uint64_t silence_ms = cairn_srv_node_silent_ms(found->server, node, found->tick);
     if (found->reason[0] || silence_ms < found->server->settings->silence_max_ms) return;
     char text[24];
     cairn_duration_text(silence_ms, text);
-    snprintf(found->reason, sizeof(found->reason), "node %s was not heard for %s", node, text);
+    snprintf(found->reason, sizeof(found->reason), "node %s was not heard for %s", node->node,
+             text);
 }
 
 static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     found->reason[0] = 0;
     found->changed = false;
+    found->tick = cairn_srv_tick(tx);
     const char *id = found->version.id.text;
     struct cairn_srv_version fresh = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, id, &fresh, err));
@@ -231,6 +220,7 @@ static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_s
         if (code == CAIRN_CATALOG_BEHIND && found->server->frozen)
             return cairn_fail(err, code, "%s", why.message);
         if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen now */
+        if (code == CAIRN_BUSY) continue;           /* another server sweeps it */
         if (!code || first) continue;
         first = code;
         if (err) *err = why;
@@ -318,6 +308,7 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
     struct cairn_srv_sweep *sweep = calloc(1, sizeof(*sweep));
     if (!sweep) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the sweep");
     sweep->server = server;
+    server->ticks = (struct cairn_srv_ticks){0};
     enum cairn_code code = cairn_srv_temporaries_new(&sweep->temporaries, err);
     if (code) free(sweep);
     if (!code) *ret = sweep;

@@ -12,6 +12,8 @@
 #include "server/catalog/shards.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
+#include "server/jobs/lease.h"
+#include "server/jobs/ticks.h"
 #include "server/waiters.h"
 
 #define PAGES_MAX 1000000
@@ -20,6 +22,7 @@ struct dead {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
     const char *id;
+    struct cairn_srv_lease lease;
     struct cairn_srv_version version;
     bool record_aside; /* a reconcile found that its committed.json is none */
     bool own_layout;   /* written by this version, and named by none that committed */
@@ -70,6 +73,7 @@ static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err
     cairn_key_manifest(&place, &key);
     CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));
     CAIRN_CRASHPOINT("server.sweep.after_manifest");
+    CAIRN_TRY(cairn_srv_lease_still(&dead->lease, err));
     return CAIRN_OK;
 }
 
@@ -175,6 +179,8 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
 static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct dead *dead = argument;
     CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_lease_check(tx, &dead->lease, err));
+    CAIRN_TRY(cairn_srv_lease_drop_in(tx, &dead->lease, err));
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &version, err));
     bool first = version.state != CAIRN_STATE_GONE;
     if (first) {
@@ -185,17 +191,40 @@ static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_version_set_swept(tx, &version, first, err);
 }
 
+/* Another server may have done it since it was found. */
+static bool is_due(const struct cairn_srv_version *version, uint64_t tick) {
+    static const uint64_t pauses_ms[] = {0, 10000, 3600000, 86400000, 172800000};
+    if (version->state != CAIRN_STATE_GONE)
+        return version->state == CAIRN_STATE_DELETING || version->state == CAIRN_STATE_ABORTING;
+    return version->sweeps < CAIRN_COUNT(pauses_ms) &&
+           version->gone_tick + pauses_ms[version->sweeps] <= tick;
+}
+
+static enum cairn_code look_again(struct dead *dead, bool *ret_due, struct cairn_error *err) {
+    *ret_due = true;
+    CAIRN_TRY(cairn_srv_lease_take(&dead->lease, err));
+    CAIRN_TRY(cairn_srv_catalog_read(dead->server->catalog, look, dead, err));
+    if (dead->lease.held) *ret_due = is_due(&dead->version, cairn_srv_ticks_now(dead->server));
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
                                         const char *version_id, struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version_id};
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, look, &dead, err);
-    if (!code) code = remove_all(&dead, err);
-    if (!code) code = cairn_srv_catalog_write(server->catalog, mark_gone, &dead, err);
-    if (!code && dead.version.state != CAIRN_STATE_GONE) {
-        cairn_log(INFO, "version.gone", "version=%s step=%" PRIu64 " was=%s", version_id,
-                  dead.version.step, cairn_state_text(dead.version.state));
-        cairn_srv_waiters_wake_version(server->waiters, &dead.version.id, &dead.version.name);
+    bool due = false;
+    cairn_srv_lease_init(&dead.lease, server, "version", version_id);
+    enum cairn_code code = look_again(&dead, &due, err);
+    if (!code && due) code = remove_all(&dead, err);
+    if (!code && due) code = cairn_srv_catalog_write(server->catalog, mark_gone, &dead, err);
+    if (!code && due) {
+        dead.lease.dropped = true;
+        if (dead.version.state != CAIRN_STATE_GONE) {
+            cairn_log(INFO, "version.gone", "version=%s step=%" PRIu64 " was=%s", version_id,
+                      dead.version.step, cairn_state_text(dead.version.state));
+            cairn_srv_waiters_wake_version(server->waiters, &dead.version.id, &dead.version.name);
+        }
     }
+    cairn_srv_lease_end(&dead.lease);
     cairn_srv_version_release(&dead.version);
     return code;
 }
@@ -232,19 +261,34 @@ static enum cairn_code mark_deleted(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_layouts_deleted(tx, unused->layouts, unused->count, err);
 }
 
-enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                        uint64_t unused_ms, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP struct unused *unused = calloc(1, sizeof(*unused));
-    if (!unused) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
-    unused->unused_ms = unused_ms;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, retire, unused, err));
-    if (unused->count) CAIRN_TRY(cairn_srv_identity_raise(server, worker, err)); /* Q35 */
+static enum cairn_code sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     struct unused *unused, const struct cairn_srv_lease *lease,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_identity_raise(server, worker, err)); /* Q35 */
     for (size_t i = 0; i < unused->count; i++) {
         struct cairn_key key;
         cairn_key_layout(&unused->layouts[i].name, unused->layouts[i].digest,
                          &unused->layouts[i].writer, &key);
+        CAIRN_TRY(cairn_srv_lease_still(lease, err));
         CAIRN_TRY(cairn_store_delete(worker, key.text, err));
     }
-    if (!unused->count) return CAIRN_OK;
     return cairn_srv_catalog_write(server->catalog, mark_deleted, unused, err);
+}
+
+enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                        uint64_t unused_ms, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct unused *unused = calloc(1, sizeof(*unused));
+    if (!unused) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
+    struct cairn_srv_lease lease;
+    cairn_srv_lease_init(&lease, server, "layouts", "");
+    unused->unused_ms = unused_ms;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, retire, unused, err));
+    if (!unused->count) return CAIRN_OK;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_srv_lease_take(&lease, &why);
+    if (code == CAIRN_BUSY) return CAIRN_OK; /* another server deletes them */
+    if (!code) code = sweep_layouts(server, worker, unused, &lease, &why);
+    cairn_srv_lease_end(&lease);
+    if (code && err) *err = why;
+    return code;
 }

@@ -13,8 +13,8 @@
  */
 #pragma once
 
-#include "server/server.h"
 #include "server/catalog/versions.h"
+#include "server/server.h"
 
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
                                         const char *version_id,

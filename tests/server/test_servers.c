@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two servers over one catalog in PostgreSQL and one store (E2 of server/README.md). */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "tests/server/world.h"
+
+#define NEED_POSTGRES                                                                              \
+    do {                                                                                           \
+        if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());                              \
+    } while (0)
+#define LEASE "--job-lease=1s", "--sweep-interval=100ms"
+
+static bool start_first(struct cairn_world *one, const char *const *extra, const char *const *env) {
+    const char *before = getenv("CAIRN_TEST_CATALOG");
+    if (!before) setenv("CAIRN_TEST_CATALOG", "postgresql", 1);
+    bool good = cairn_world_start(one, extra, env);
+    if (!before) unsetenv("CAIRN_TEST_CATALOG");
+    if (!good) fprintf(stderr, "%s\n", one->err.message);
+    return good;
+}
+
+/* Another data_dir for the same catalog and store. */
+static bool place_second(const struct cairn_world *one, struct cairn_world *two) {
+    snprintf(two->folder, sizeof(two->folder), "%.200s/two", one->folder);
+    snprintf(two->store_path, sizeof(two->store_path), "%s", one->store_path);
+    snprintf(two->data_path, sizeof(two->data_path), "%.200s/two/data", one->folder);
+    snprintf(two->catalog, sizeof(two->catalog), "%s", one->catalog);
+    return !cairn_dir_make(two->folder, 0700, &two->err) &&
+           !cairn_dir_make(two->data_path, 0700, &two->err);
+}
+
+static bool copy_key(const struct cairn_world *one, struct cairn_world *two) {
+    char from[400], to[400];
+    CAIRN_AUTO(buf) key = {.limit = 256};
+    snprintf(from, sizeof(from), "%s/grant.key", one->data_path);
+    snprintf(to, sizeof(to), "%s/grant.key", two->data_path);
+    return !cairn_file_load(from, &key, &two->err) &&
+           !cairn_file_replace(to, cairn_buf_view(&key), 0600, &two->err);
+}
+
+static bool start_second(const struct cairn_world *one, struct cairn_world *two,
+                         const char *const *extra) {
+    bool good =
+        place_second(one, two) && copy_key(one, two) && cairn_world_restart(two, extra, NULL);
+    if (!good) fprintf(stderr, "%s\n", two->err.message);
+    return good;
+}
+
+/* What the other server is asked with. */
+static struct cairn_hand_save over(const struct cairn_hand_save *save, struct cairn_hand *hand,
+                                   struct cairn_world *world) {
+    struct cairn_hand_save other = *save;
+    *hand = *save->hand;
+    hand->world = world;
+    other.hand = hand;
+    return other;
+}
+
+static const char *why_of(const struct cairn_world *world) {
+    return world->err.message;
+}
+
+#define err failure /* of the macros */
+static struct cairn_error failure;
+
+TEST(what_one_server_begins_the_other_goes_on_with_and_both_show_it) {
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    REQUIRE(start_first(&one, NULL, NULL));
+    REQUIRE(start_second(&one, &two, NULL));
+    struct cairn_hand hand, other;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    for (uint64_t step = 1; step <= 4; step++) {
+        struct cairn_world *first = step % 2 ? &one : &two, *second = step % 2 ? &two : &one;
+        hand.world = first;
+        REQUIRE_OK(cairn_hand_begin(&hand, step, 1, "error", &save));
+        hand.world = &one; /* which has the store open */
+        json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+        struct cairn_hand_save there = over(&save, &other, second);
+        REQUIRE_OK(cairn_hand_send(&there, json_pack("[o]", shard), NULL, NULL));
+        hand.world = first;
+        save.hand = &hand;
+        REQUIRE_OK(
+            cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
+        CAIRN_AUTO_JSON json_t *version = NULL;
+        REQUIRE_OK(cairn_hand_wait(&there, &version));
+        EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+        for (int i = 0; i < 2; i++) {
+            struct cairn_world *world = i ? &two : &one;
+            CAIRN_AUTO_JSON json_t *latest = NULL;
+            REQUIRE_OK(
+                cairn_world_call(world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
+            EXPECT_EQ_U64(cairn_world_number(latest, "step"), step);
+        }
+    }
+    EXPECT(!cairn_daemon_logged(&one.server, "catalog.behind"));
+    EXPECT(!cairn_daemon_logged(&two.server, "catalog.behind"));
+}
+
+TEST(a_server_without_the_others_grant_key_is_refused_with_what_to_do) /* Q38 */
+{
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    REQUIRE(start_first(&one, NULL, NULL));
+    REQUIRE(place_second(&one, &two));
+    EXPECT(!cairn_world_restart(&two, NULL, NULL));
+    EXPECT(strstr(why_of(&two), "copy grant.key from the data_dir of one of them"));
+    char path[400];
+    uint8_t key[CAIRN_GRANT_KEY_BYTES] = {1};
+    snprintf(path, sizeof(path), "%s/grant.key", two.data_path);
+    REQUIRE_OK(cairn_file_replace(path, (struct cairn_view){key, sizeof(key)}, 0600, &err));
+    EXPECT(!cairn_world_restart(&two, NULL, NULL));
+    EXPECT(strstr(why_of(&two), "is not the key that the other servers"));
+    REQUIRE(copy_key(&one, &two));
+    EXPECT(cairn_world_restart(&two, NULL, NULL));
+}
+
+/* ---- a server that is stopped in the middle of a job ---- */
+
+static bool is_stopped(const struct cairn_world *world) {
+    char path[64], text[512] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)world->server.pid);
+    for (int i = 0; i < 300; i++) {
+        FILE *file = fopen(path, "r");
+        size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+        if (file) fclose(file);
+        const char *state = size ? strrchr(text, ')') : NULL;
+        if (state && state[2] == 'T') return true;
+        usleep(100000);
+    }
+    return false;
+}
+
+struct sending {
+    const struct cairn_hand_save *save;
+    json_t *seal;
+};
+static void *send_seal(void *argument) {
+    struct sending *sending = argument;
+    (void)!cairn_hand_send(sending->save, NULL, json_pack("[o]", sending->seal), NULL);
+    return NULL;
+}
+
+/* By its row: what is gone is not shown. */
+static bool becomes(const struct cairn_world *world, const char *condition) {
+    char sql[200];
+    snprintf(sql, sizeof(sql), "SELECT count(*) FROM versions WHERE %s", condition);
+    for (int i = 0; i < 300; i++) {
+        if (cairn_postgres_number(world->catalog, sql) == 1) return true;
+        usleep(100000);
+    }
+    return false;
+}
+
+static unsigned count_in_log(const struct cairn_world *world, const char *text) {
+    CAIRN_AUTO(buf) log = {.limit = 16 * CAIRN_MIB};
+    struct cairn_error ignored = {0};
+    unsigned count = 0;
+    if (cairn_file_load(world->server.log, &log, &ignored) || !log.size) return 0;
+    for (const char *at = log.data; (at = strstr(at, text)); at++) count++;
+    return count;
+}
+
+/* Takes over, and what comes back finishes nothing: one line says committed, of both. */
+static void stop_in_commit(const char *point) {
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    char variable[128], path[300];
+    snprintf(variable, sizeof(variable), "CAIRN_CRASH_AT=%s:stop", point);
+    REQUIRE(start_first(&one, WORLD_ARGS(LEASE), WORLD_ARGS(variable)));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    pthread_t thread;
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
+    struct sending sending = {&save, cairn_hand_seal(0, NULL, "x", 3)};
+    REQUIRE(!pthread_create(&thread, NULL, send_seal, &sending));
+    EXPECT(is_stopped(&one));
+    bool started = start_second(&one, &two, WORLD_ARGS(LEASE));
+    EXPECT(started && becomes(&two, "recorded = 1"));
+    kill(one.server.pid, SIGCONT);
+    pthread_join(thread, NULL);
+    usleep(700000);
+    EXPECT_EQ_U64(
+        count_in_log(&one, "checkpoint.committed") + count_in_log(&two, "checkpoint.committed"), 1);
+    snprintf(path, sizeof(path), "%s/verify", save.path);
+    EXPECT(!cairn_world_call(&one, "POST", path, NULL, NULL));
+    EXPECT_EQ_U64(cairn_postgres_number(one.catalog, "SELECT count(*) FROM leases"), 0);
+}
+
+TEST(a_server_stopped_at_any_point_of_a_commit_finishes_nothing_that_another_took_over) {
+    NEED_POSTGRES;
+    static const char *const points[] = {
+        "server.commit.before_proof",   "server.commit.after_checksums",
+        "server.commit.after_manifest", "server.commit.after_transaction",
+        "server.commit.before_record",  "server.commit.after_record",
+        "server.commit.after_recorded",
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(points); i++) {
+        printf("    %s\n", points[i]);
+        stop_in_commit(points[i]);
+        REQUIRE(cairn_world_forget(cairn_test_folder()));
+    }
+}
+
+static void stop_in_sweep(const char *point) {
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    char variable[128];
+    snprintf(variable, sizeof(variable), "CAIRN_CRASH_AT=%s:stop", point);
+    REQUIRE(start_first(&one, WORLD_ARGS(LEASE, "--trash-grace=0ms"), WORLD_ARGS(variable)));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 3, 1, "error", 100, &save));
+    REQUIRE_OK(cairn_world_call(&one, "DELETE", save.path, NULL, NULL));
+    EXPECT(is_stopped(&one));
+    bool started = start_second(&one, &two, WORLD_ARGS(LEASE, "--trash-grace=0ms"));
+    EXPECT(started && becomes(&two, "state = 4"));
+    kill(one.server.pid, SIGCONT);
+    usleep(700000);
+    EXPECT_EQ_U64(count_in_log(&one, "version.gone") + count_in_log(&two, "version.gone"), 1);
+    EXPECT_EQ_U64(cairn_postgres_number(one.catalog, "SELECT sum(sweeps) FROM versions"), 1);
+}
+
+TEST(a_server_stopped_at_any_point_of_a_sweep_finishes_nothing_that_another_took_over) {
+    NEED_POSTGRES;
+    static const char *const points[] = {"server.sweep.after_record", "server.sweep.after_manifest",
+                                         "server.sweep.before_gone"};
+    for (size_t i = 0; i < CAIRN_COUNT(points); i++) {
+        printf("    %s\n", points[i]);
+        stop_in_sweep(points[i]);
+        REQUIRE(cairn_world_forget(cairn_test_folder()));
+    }
+}
