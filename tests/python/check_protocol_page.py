@@ -10,9 +10,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / 'docs' / 'protocol.md').read_text(encoding='utf-8')
 PROMISES = (ROOT / 'docs' / 'promises.md').read_text(encoding='utf-8')
 # Rows of docs/promises.md: letter and the highest number.
-ROWS = {'P': 16, 'R': 10, 'K': 12, 'N': 7, 'T': 2, 'C': 8, 'D': 9}
+ROWS = {'P': 16, 'R': 10, 'K': 12, 'N': 7, 'T': 2, 'C': 8, 'D': 9, 'S': 29, 'A': 5, 'B': 7, 'G': 2,
+        'M': 7, 'U': 3}
 RULES, FAULTS = 56, 42  # Q1 to Q56, V1 to V42
-MORE_ROWS = ('P8b', 'M07', 'H4', 'H5', 'H6', 'H7')
+MORE_ROWS = ('P8b', *('H%d' % number for number in range(1, 12)))
 # `server/jobs/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
 NAMED = re.compile(r'`((?:[a-z0-9_]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|py))`((?:\s*\([^)]*\))?)')
 WORDS = re.compile(r'`([A-Za-z0-9_]+)`')
