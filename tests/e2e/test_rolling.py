@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two servers over one catalog in PostgreSQL are restarted in turn, again and again, under load: no
+command, no save of any rank and no call of an uploader that names both may fail."""
+import json
+import os
+import threading
+import time
+import unittest
+
+import postgres
+from test_jobs import Job
+from world import World, wait_until
+
+STEPS = list(range(1, 41))
+ROUNDS = 6
+
+
+class Commands(threading.Thread):
+    """One command after the other until it is told to stop; failures are kept."""
+
+    def __init__(self, world, make):
+        super().__init__(daemon=True)
+        self.world, self.make = world, make
+        self.ended, self.failed, self.done = threading.Event(), [], 0
+
+    def run(self):
+        while not self.ended.is_set():
+            for arguments in self.make(self.done):
+                try:
+                    self.world.cairn(*arguments)
+                except Exception as error:  # pylint: disable=broad-except
+                    self.failed.append(f"{arguments}: {error}")
+            self.done += 1
+
+    def stop(self):
+        self.ended.set()
+        self.join(120)
+        return self.failed
+
+
+class Rolling(unittest.TestCase):
+    def setUp(self):
+        postgres.needed()
+        self.world = World(nodes=2, servers=2, catalog=postgres.shared().catalog())
+        self.addCleanup(self.world.close)
+        self.servers = [self.world.server, *self.world.further]
+        for number, server in enumerate(self.servers):
+            server.command[2] = f"127.0.0.1:{self.world.port_of(number)}"
+        self.model = self.world.root / "model"
+        self.model.mkdir()
+        (self.model / "weights.bin").write_bytes(os.urandom(200_000))
+
+    def committed(self, run):
+        _, _, body = self.world.get(f"/v1/runs/{run}/checkpoints?state=committed&limit=1000")
+        return sorted(item["step"] for item in json.loads(body).get("items", []))
+
+    def look(self, _):
+        return [("ls", "j/run", "--json"), ("show", "j/run@latest", "--json"), ("ls", "--json")]
+
+    def wait(self, number):
+        return [("wait", f"j/run@{min(number + 1, len(STEPS))}", "--timeout", "60s")]
+
+    def keep(self, number):
+        back = self.world.root / f"back-{number}"
+        return [("put", self.model, f"c/run@{number}"), ("get", f"c/run@{number}", "-d", back)]
+
+    def test_a_rolling_restart_fails_no_call(self):
+        job = Job(self.world, "rolling", 4, STEPS)
+        self.addCleanup(job.kill)
+        wait_until(lambda: self.committed("j/run"), 60)
+        load = [Commands(self.world, make) for make in (self.look, self.wait, self.keep)]
+        for one in load:
+            one.start()
+        for _ in range(ROUNDS):
+            for server in self.servers:
+                time.sleep(0.5)
+                server.stop()
+                server.start()
+        for status, lines, said in job.end():
+            self.assertEqual(status, 0, said)
+            self.assertEqual([line["code"] for line in lines if "code" in line],
+                             ["ok"] * len(STEPS), said)
+        failed = [text for one in load for text in one.stop()]
+        self.assertEqual(failed, [], "\n".join(failed))
+        self.assertTrue(all(one.done > 0 for one in load), [one.done for one in load])
+        self.assertEqual(self.committed("j/run"), STEPS)
+        self.assertEqual(self.committed("c/run"), list(range(load[2].done)))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
