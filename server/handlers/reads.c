@@ -11,7 +11,7 @@
 #include "server/handlers/urls.h"
 #include "server/waiters.h"
 
-#define PLACE_WAIT_MS 20000
+#define SLOT_WAIT_MS 20000
 #define LOOK_AGAIN_MS 500
 
 /* ---- manifest, checksums and layout, as stored ---- */
@@ -128,7 +128,7 @@ static enum cairn_code wants_redirect(const struct cairn_srv_request *request, b
 static enum cairn_code wait_for_slot(struct read *read, struct cairn_error *err) {
     const struct cairn_srv_request *request = read->request;
     uint64_t now_ms = cairn_srv_mono_ms(request->server);
-    uint64_t until_ms = request->arrived_ms + PLACE_WAIT_MS;
+    uint64_t until_ms = request->arrived_ms + SLOT_WAIT_MS;
     if (now_ms >= until_ms) return CAIRN_BUSY;
     if (err) *err = (struct cairn_error){0};
     read->reply->park = true;
