@@ -152,7 +152,7 @@ enum cairn_code cairn_srv_versions_trash_changes(struct cairn_srv_tx *tx,
                                                  struct cairn_error *err) {
     int64_t changes = 0;
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &changes, err, SQL(versions_trash_changes),
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &changes, err, SQL(run_trash_changes),
                                    SQL_T(name->project), SQL_T(name->run)));
     *ret = (uint64_t)changes;
     return CAIRN_OK;

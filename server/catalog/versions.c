@@ -346,11 +346,19 @@ enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
                                SQL_T(version->id.text));
 }
 
+/* Never falls, whatever becomes of the version: a comparison that began before it is told. */
+static enum cairn_code count_trash_change(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_version *version,
+                                          struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_count_trash_change), SQL_I(version->run_id));
+}
+
 enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version,
                                         struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
     CAIRN_ASSERT(version->recorded);
+    CAIRN_TRY(count_trash_change(tx, version, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(version->id.text),
                              SQL_I(cairn_srv_tick(tx)));
 }
@@ -359,6 +367,7 @@ enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_version *version,
                                           struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
+    CAIRN_TRY(count_trash_change(tx, version, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(version->id.text));
 }
 
