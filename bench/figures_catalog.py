@@ -238,6 +238,38 @@ def commit_32(lab):
                    4.0 if engine == "postgresql" else None, "higher", together, alone, unit="1/s")
 
 
+# ---- servers-2 ----
+
+
+class Pair:
+    """Two servers on one catalog and one store, with the same grant key."""
+
+    def __init__(self, lab, database):
+        self.first = Site(lab, "postgresql", database)
+        second = os.path.join(self.first.folder, "second")
+        os.makedirs(os.path.join(second, "data"), mode=0o700)
+        shutil.copy(os.path.join(self.first.folder, "data", "grant.key"),
+                    os.path.join(second, "data"))
+        os.symlink(os.path.join(self.first.folder, "store"), os.path.join(second, "store"))
+        self.second = lab.keep(Server(second, PORT + 1, arguments=["--catalog",
+                                                                   self.first.catalog]))
+
+
+def servers_2(lab):
+    database = lab.keep(Database(lab))
+    pair = Pair(lab, database)
+    both = [Job(pair.first, "both-%d" % number, server=(pair.first.server, pair.second)[number % 2])
+            for number in range(AT_ONCE)]
+    one = [Job(pair.first, "one-%d" % number) for number in range(AT_ONCE)]
+    cores = len(os.sched_getaffinity(0))
+    say("servers-2: %d cores for two servers, the database and the callers together" % cores)
+    used = database.cpu_s()
+    ours, theirs = lab.pairs(lambda: commits_per_s(both, COMMITS // AT_ONCE),
+                             lambda: commits_per_s(one, COMMITS // AT_ONCE))
+    lab.report("commits", [a / b for a, b in zip(ours, theirs)], 1.5, "higher", ours, theirs,
+               unit="1/s", cores=cores, database_cpu_s=round(database.cpu_s() - used, 2))
+
+
 # ---- register-nodes ----
 
 
@@ -316,6 +348,9 @@ figure("pg-vs-sqlite", pg_vs_sqlite,
 figure("commit-32", commit_32, "saves of %d runs at once, against one after another" % AT_ONCE,
        [("%s_commits" % engine, 4.0 if engine == "postgresql" else None, "higher")
         for engine in ENGINES])
+figure("servers-2", servers_2,
+       "saves of %d runs at once over two servers of one catalog, against over one" % AT_ONCE,
+       [("commits", 1.5, "higher")])
 figure("register-nodes", register_nodes,
        "a save of %d nodes with %d ranks and %d shards, begin to commit, on both engines" %
        (NODES, NODES * RANKS_A_NODE, NODES * RANKS_A_NODE * SHARDS_A_RANK),
