@@ -312,7 +312,10 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
 uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_srv_node_mark *node,
                                   uint64_t tick) {
     uint64_t row_ms = tick - cairn_min_u64(tick, node->last_tick);
-    return cairn_min_u64(cairn_srv_node_silence_ms(server, node->node), row_ms);
+    uint64_t silence_ms = cairn_srv_node_silence_ms(server, node->node);
+    /* Ticks stand still while a round waits; they count where another server may have heard. */
+    return cairn_srv_catalog_is_shared(server->catalog) ? cairn_min_u64(silence_ms, row_ms)
+                                                        : silence_ms;
 }
 
 void cairn_srv_nodes_awake(struct cairn_srv *server) {
