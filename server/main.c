@@ -106,6 +106,24 @@ static enum cairn_code announce(const struct cairn_srv *server, uint16_t port,
     return cairn_file_replace(server->settings->port_file, cairn_view_of(text), 0644, err);
 }
 
+static bool is_stop(int signal) {
+    return signal == SIGTERM || signal == SIGINT;
+}
+
+/* All is served as before, but who asks whether this server is ready is sent to another one. False:
+ * a second signal came. */
+static bool give_notice(struct cairn_srv *server, const sigset_t *signals) {
+    uint64_t until_ms = cairn_mono_ms() + server->settings->stop_notice_ms;
+    server->leaving = true;
+    for (uint64_t now_ms = cairn_mono_ms(); now_ms < until_ms; now_ms = cairn_mono_ms()) {
+        uint64_t left_ms = until_ms - now_ms;
+        const struct timespec left = {.tv_sec = (time_t)(left_ms / 1000),
+                                      .tv_nsec = (long)(left_ms % 1000) * 1000000L};
+        if (is_stop(sigtimedwait(signals, NULL, &left))) return false;
+    }
+    return true;
+}
+
 /* No connection is accepted, parked requests get 503; answers that have begun have http_drain. */
 static void drain(struct cairn_srv *server, const sigset_t *signals) {
     const struct timespec look = {.tv_nsec = DRAIN_LOOK_MS * 1000000L};
@@ -113,8 +131,7 @@ static void drain(struct cairn_srv *server, const sigset_t *signals) {
     server->stopping = true;
     cairn_srv_http_close(server->http);
     while (!cairn_srv_http_is_quiet(server->http) && cairn_mono_ms() < until_ms) {
-        int got = sigtimedwait(signals, NULL, &look);
-        if (got == SIGTERM || got == SIGINT) return;
+        if (is_stop(sigtimedwait(signals, NULL, &look))) return;
     }
 }
 
@@ -129,12 +146,12 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
     const struct timespec look = {.tv_sec = LOOK_S};
     struct cairn_store_watch watch = {0};
     int got = 0;
-    while (got != SIGTERM && got != SIGINT) {
+    while (!is_stop(got)) {
         cairn_store_watch_look(&watch, server->store, !server->frozen);
         got = sigtimedwait(signals, NULL, &look);
     }
     cairn_log(INFO, "server.stopping", "signal=%d", got);
-    drain(server, signals);
+    if (give_notice(server, signals)) drain(server, signals);
     return CAIRN_OK;
 }
 

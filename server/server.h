@@ -62,6 +62,7 @@ struct cairn_srv {
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
     _Atomic uint64_t raising_to; /* the store's generation: the last that this server took */
+    _Atomic bool leaving;  /* a signal came: /readyz says so, and nothing else is different yet */
     _Atomic bool stopping; /* a signal came: proofs end, and commits wait for the next start */
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs;            /* rows of frozen_runs */

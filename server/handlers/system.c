@@ -35,6 +35,8 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     bool ready = !cairn_srv_catalog_writable(server->catalog, &change); /* before a look is one */
     cairn_srv_health_last(server, request->store, found);
     ready &= catalog->ok && store->ok && !cairn_srv_thawed(server, &generation);
+    bool leaving = server->leaving;
+    ready &= !leaving;
     /* One run's trouble, or one node's, takes the server away from no other, so it does not count
      * as not ready. */
     char stuck[CAIRN_SRV_STUCK_BYTES], frozen[CAIRN_SRV_FROZEN_BYTES],
@@ -43,7 +45,8 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     bool any_frozen = cairn_srv_frozen_text(server, frozen) > 0;
     bool any_node = cairn_srv_nodes_trouble(server, nodes) > 0;
     json_t *checks =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "catalog",
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "server",
+                  leaving ? "it is stopping: ask another one" : "ok", "catalog",
                   change.code ? change.message : catalog->text, "store", store->text, "generation",
                   generation.code ? generation.message : "ok", "commits", any_stuck ? stuck : "ok",
                   "runs", any_frozen ? frozen : "ok", "nodes", any_node ? nodes : "ok");

@@ -506,6 +506,34 @@ TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_get_503) {
     world.server.pid = 0; /* reaped */
 }
 
+TEST(a_stop_is_announced_by_readyz_while_all_else_is_served) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_error err = {0};
+    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_STOP_NOTICE=1h")));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    json_t *said = NULL;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &said));
+    EXPECT(json_is_true(json_object_get(said, "ready")));
+    REQUIRE(kill(world.server.pid, SIGTERM) == 0);
+    uint64_t until_ms = cairn_mono_ms() + 5000;
+    while (json_is_true(json_object_get(said, "ready")) && cairn_mono_ms() < until_ms) {
+        json_decref(said);
+        said = NULL;
+        (void)!cairn_world_call(&world, "GET", "/readyz", NULL, &said);
+        if (!said) said = json_incref((json_t *)(uintptr_t)cairn_rest_problem(world.rest));
+    }
+    EXPECT(json_is_false(json_object_get(said, "ready")));
+    const char *why = cairn_world_text(json_object_get(said, "checks"), "server");
+    EXPECT(strstr(why, "stopping") != NULL);
+    json_decref(said);
+    /* A whole save is taken and committed meanwhile. */
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 4096, &save));
+    /* A second signal ends it. */
+    EXPECT(cairn_daemon_stop(&world.server, SIGTERM, 10000) == 0);
+}
+
 TEST(a_stop_waits_for_a_download_no_longer_than_its_drain_time) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_HTTP_DRAIN=700ms")));
