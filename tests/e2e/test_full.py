@@ -42,8 +42,8 @@ class Full(unittest.TestCase):
         finally:
             mounted.unmount(self.store)
 
-    def start_job(self):
-        env = {**os.environ, "CAIRN_JOB": "full", "TRAINER_ROWS": "4", "TRAINER_AHEAD": "4000",
+    def start_job(self, **further):
+        env = {**os.environ, **further, "CAIRN_JOB": "full", "TRAINER_ROWS": "4", "TRAINER_AHEAD": "4000",
                "CAIRN_SOCKET": self.world.socket()}
         self.trainer = subprocess.Popen(
             [BIN / "tests/trainer", RUN, "0", "1", *map(str, STEPS)], stdout=subprocess.PIPE,
@@ -77,9 +77,13 @@ class Full(unittest.TestCase):
         self.ends_well()
 
     def test_a_save_outlives_a_folder_that_is_read_only_for_a_moment(self):
-        self.start_job()
-        wait_until(lambda: self.states())
+        hold = self.root / "hold"
+        self.start_job(TRAINER_HOLD=str(hold))
+        (self.root / "hold.1").touch()
+        wait_until(lambda: self.states().get(1) == "committed")
         wait_until(lambda: mounted.mount(self.store, "none", "-o", "remount,ro"))  # between two writers
+        for step in STEPS[1:]:
+            (self.root / f"hold.{step}").touch()
         self.wait_for_refusals()
         self.assertTrue(mounted.mount(self.store, "none", "-o", "remount,rw"))
         self.ends_well()
