@@ -2,6 +2,7 @@
 """`cairn export` over checkpoints that DeepSpeed and torch wrote: each value is what their own tools
 say, nothing is left out in silence, and what is damaged leaves no file that looks complete."""
 import json
+import os
 import pathlib
 import shutil
 import struct
@@ -173,6 +174,30 @@ class Export(unittest.TestCase):
         for name, (dtype, shape, data) in read(self.folder / "w7").items():
             self.assertEqual(data, rounded(numbers[:4 * shape[0]].hex(), dtype), name)
 
+    def test_every_byte_is_on_the_disk_before_a_file_has_its_name(self):
+        calls = self.folder / "calls"
+        ran = subprocess.run(
+            ["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,linkat", "-o", calls,
+             BIN / "cairn", "export", ZERO / "stage2", self.out, "--max-shard-size", "200B"],
+            capture_output=True, text=True, timeout=120,
+            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        lines = calls.read_text().splitlines()
+        names = sorted(path.name for path in self.out.glob("*.safetensors"))
+        self.assertGreater(len(names), 2)
+        for name in names:
+            def places(call):
+                return [i for i, line in enumerate(lines)
+                        if call in line and f"{name}.part" in line]
+            writes, syncs, links = places("pwrite64("), places("fdatasync("), places("linkat(")
+            self.assertTrue(writes and syncs and links, name)
+            self.assertLess(max(writes), min(syncs))
+            self.assertLess(max(syncs), min(links))
+        # and no name before all of them are there
+        self.assertLess(max(i for i, line in enumerate(lines) if "fdatasync(" in line
+                            and ".part" in line),
+                        min(i for i, line in enumerate(lines) if "linkat(" in line))
+
     # ---- what is damaged, missing or of another kind ----
 
     def refuse(self, source, status, *words):
@@ -212,7 +237,8 @@ class Export(unittest.TestCase):
         for case, file in (("stage1", "mp_rank_00_model_states.pt"),
                            ("stage3", "zero_pp_rank_0_mp_rank_00_model_states.pt")):
             # The shape of the embedding, 11 x 7, becomes a smaller or a larger one.
-            for rows, words in ((b"K\x01", "that no parameter uses"), (b"K\x1f", "partitions end")):
+            for rows, words in ((b"K\x01", "that no parameter uses"),
+                                (b"K\x1f", "partitions end")):
                 folder = self.copy(case)
                 with zipfile.ZipFile(folder / file) as whole:
                     entries = {name: whole.read(name) for name in whole.namelist()}
