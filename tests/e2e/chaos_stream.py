@@ -40,7 +40,7 @@ from chaos_others import Deleter, Restorer
 from chaos_oracle import Oracle, Rank, journal_lines
 from chaos_world import STATE_OF, STATES, Strike, StruckFolder, StruckS3, stop_for
 from s3world import S3Fault
-from world import BIN, server_name, wait_until
+from world import BIN, files_below, found, server_name, wait_until
 
 NODES = 2
 SETTLE_S = 60
@@ -340,30 +340,30 @@ class Scene:
         return faults + journal_lines(self.world)
 
     def left_in_folder(self):
-        store = pathlib.Path(self.world.store)
-        found = [str(path) for path in self.world.temporaries()]
-        for folder in store.glob("*/*/*/ckpt_*"):
+        store = self.world.store
+        left = [str(path) for path in self.world.temporaries()]
+        for folder in found(store, "*/*/*/ckpt_*"):
             if not (folder / "committed.json").exists():
-                found += [str(path) for path in folder.rglob("*") if path.is_file()]
+                left += [str(path) for path in files_below(folder)]
         named = {layout_name(json.loads(path.read_text())["layout"])
-                 for path in store.glob("*/*/*/ckpt_*/manifest.json")}
+                 for path in found(store, "*/*/*/ckpt_*/manifest.json")}
         # Those that deleted versions named are kept for hours (server/jobs/sweep.c).
-        layouts = [] if self.others else store.glob("*/*/layouts/*.layout")
-        return found + [str(path) for path in layouts if path.name not in named]
+        layouts = [] if self.others else found(store, "*/*/layouts/*.layout")
+        return left + [str(path) for path in layouts if path.name not in named]
 
     def audit_folder(self):
         end, daemons = time.monotonic() + QUIET_S, [
             self.world.server, *self.world.further, *self.world.uploaders]
         while time.monotonic() < end:
             try:
-                found = self.left_in_folder()
-            except FileNotFoundError:  # swept while we looked
-                found = ["a folder that was there a moment ago"]
-            found += [f"{d.command[0]} holds {kind}" for d in daemons for kind in held.memory(d)]
-            if not found:
+                left = self.left_in_folder()
+            except FileNotFoundError:  # a manifest that was swept before it was read
+                left = ["a manifest that was there a moment ago"]
+            left += [f"{d.command[0]} holds {kind}" for d in daemons for kind in held.memory(d)]
+            if not left:
                 break
             time.sleep(0.2)
-        return [f"left over: {what}" for what in found]
+        return [f"left over: {what}" for what in left]
 
     def downs(self):
         """When each uploader was down, in seconds of the machine's clock."""

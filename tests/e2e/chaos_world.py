@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 
 from s3world import S3World
-from world import BIN, World, server_name
+from world import BIN, World, found, server_name
 
 TICK_S = 0.004
 LOOK_TIMEOUT_S = 1.0
@@ -487,7 +487,7 @@ class Struck:
         is whole."""
         if isinstance(self, S3World):
             return
-        for record in pathlib.Path(self.store).glob("*/*/*/ckpt_*/committed.json"):
+        for record in found(self.store, "*/*/*/ckpt_*/committed.json"):
             with contextlib.suppress(FileNotFoundError):
                 self.look_at(record, struck)
 

@@ -2,6 +2,7 @@
 """A real server and a real uploader on a folder of their own, and the command to talk to them. With
 CAIRN_TEST_CATALOG=postgresql the server's catalog is in PostgreSQL (postgres.py)."""
 import contextlib
+import glob
 import json
 import os
 import pathlib
@@ -36,6 +37,11 @@ def wait_until(what, seconds=20.0, every=0.02):
 def files_below(folder):
     """All files. A folder that a sweep removes meanwhile is passed over: Path.rglob raises then."""
     return [pathlib.Path(where, name) for where, _, names in os.walk(folder) for name in names]
+
+
+def found(folder, pattern):
+    """What matches below a folder in which others remove things: Path.glob raises then."""
+    return [pathlib.Path(folder, name) for name in glob.glob(pattern, root_dir=folder)]
 
 
 class Daemon:
