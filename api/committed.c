@@ -17,6 +17,7 @@ void cairn_committed_release(struct cairn_committed *committed) {
     cairn_buf_release(&committed->manifest_text);
     cairn_buf_release(&committed->checksums);
     cairn_buf_release(&committed->layout_text);
+    cairn_buf_release(&committed->attempt_text);
     *committed = (struct cairn_committed){.place = committed->place};
 }
 
@@ -39,6 +40,9 @@ void cairn_committed_key(const struct cairn_committed *committed, enum cairn_doc
         break;
     case CAIRN_DOCUMENT_ATTEMPT:
         cairn_key_attempt(&committed->place.name, manifest->origin.attempt, ret);
+        break;
+    case CAIRN_DOCUMENT_ATTEMPT_COPY:
+        cairn_key_attempt_copy(&committed->place.name, manifest->origin.attempt, ret);
         break;
     case CAIRN_DOCUMENT_COUNT:
         CAIRN_ASSERT(false);
@@ -181,17 +185,39 @@ static enum cairn_code take_layout(struct cairn_committed *committed, struct cai
     return CAIRN_OK;
 }
 
+static enum cairn_code prove_attempt(const struct cairn_committed *committed,
+                                     const struct cairn_buf *text,
+                                     struct cairn_attempt_record *ret, struct cairn_error *err) {
+    const struct cairn_version_origin *origin = &committed->manifest.origin;
+    CAIRN_TRY(cairn_attempt_record_prove(cairn_buf_view(text), &committed->place.name,
+                                         origin->attempt, ret, err));
+    if (strcmp(ret->nonce, origin->nonce) != 0)
+        return cairn_fail(err, CAIRN_CORRUPT, "it is of another attempt: its nonce differs");
+    return CAIRN_OK;
+}
+
 static enum cairn_code take_attempt(struct cairn_committed *committed, struct cairn_buf *text,
                                     struct cairn_error *err) {
-    const struct cairn_version_origin *origin = &committed->manifest.origin;
     CAIRN_AUTO(attempt_record) record = {0};
-    CAIRN_TRY(cairn_attempt_record_prove(cairn_buf_view(text), &committed->place.name,
-                                         origin->attempt, &record, err));
-    if (strcmp(record.nonce, origin->nonce) != 0)
-        return cairn_fail(err, CAIRN_CORRUPT, "it is of another attempt: its nonce differs");
+    CAIRN_TRY(prove_attempt(committed, text, &record, err));
     cairn_attempt_record_release(&committed->attempt);
     committed->attempt = record;
     record = (struct cairn_attempt_record){0};
+    cairn_buf_release(&committed->attempt_text);
+    committed->attempt_text = *text;
+    *text = (struct cairn_buf){0};
+    return CAIRN_OK;
+}
+
+/* A changed digit of an id is a record still; that the two differ is seen all the same. */
+static enum cairn_code take_attempt_copy(struct cairn_committed *committed, struct cairn_buf *text,
+                                         struct cairn_error *err) {
+    const struct cairn_buf *record_text = &committed->attempt_text;
+    CAIRN_AUTO(attempt_record) record = {0};
+    CAIRN_TRY(prove_attempt(committed, text, &record, err));
+    if (record_text->size && (record_text->size != text->size ||
+                              memcmp(record_text->data, text->data, text->size) != 0))
+        return cairn_fail(err, CAIRN_CORRUPT, "it and the record that it is a copy of differ");
     return CAIRN_OK;
 }
 
@@ -208,6 +234,7 @@ static const struct {
     [CAIRN_DOCUMENT_CHECKSUMS] = {take_checksums, CHECKSUMS_BYTES_MAX},
     [CAIRN_DOCUMENT_LAYOUT] = {take_layout, CAIRN_LAYOUT_BYTES_MAX},
     [CAIRN_DOCUMENT_ATTEMPT] = {take_attempt, CAIRN_MANIFEST_BYTES_MAX},
+    [CAIRN_DOCUMENT_ATTEMPT_COPY] = {take_attempt_copy, CAIRN_MANIFEST_BYTES_MAX},
 };
 
 /* *ret_read: the bytes came; whatever is wrong is wrong with them. */

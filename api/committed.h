@@ -26,7 +26,8 @@ enum cairn_document {
     CAIRN_DOCUMENT_MANIFEST,  /* needs the record, or a digest that the caller knows */
     CAIRN_DOCUMENT_CHECKSUMS, /* needs the manifest, as the rest do */
     CAIRN_DOCUMENT_LAYOUT,
-    CAIRN_DOCUMENT_ATTEMPT, /* the record of the attempt that wrote it */
+    CAIRN_DOCUMENT_ATTEMPT,      /* the record of the attempt that wrote it */
+    CAIRN_DOCUMENT_ATTEMPT_COPY, /* the same bytes; where the record is known, compared with it */
     CAIRN_DOCUMENT_COUNT
 };
 #define CAIRN_DOCUMENT_BIT(name) (1u << CAIRN_DOCUMENT_##name)
@@ -51,7 +52,7 @@ struct cairn_committed {
     bool digest_of_record; /* ours: the record said it */
     struct cairn_record record;
     struct cairn_manifest manifest;
-    struct cairn_buf manifest_text, checksums, layout_text;
+    struct cairn_buf manifest_text, checksums, layout_text, attempt_text;
     struct cairn_layout layout; /* into layout_text */
     struct cairn_attempt_record attempt;
 };

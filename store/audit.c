@@ -32,7 +32,8 @@ static void tell(struct cairn_store_audit *audit, enum cairn_store_finding findi
     if (audit->found) audit->found(audit->owner, finding, key, text);
 }
 
-/* What is wrong with a document is a finding; what the store refuses is an error. */
+/* What is wrong with a document is a finding; what the store refuses is an error. A copy that is
+ * missing is none: releases that wrote no copies have stores, too. */
 static enum cairn_code look_at(struct cairn_store_audit *audit, struct cairn_store_worker *worker,
                                enum cairn_document document, enum cairn_store_finding finding,
                                enum cairn_code *ret_state, struct cairn_error *err) {
@@ -41,6 +42,7 @@ static enum cairn_code look_at(struct cairn_store_audit *audit, struct cairn_sto
     struct cairn_key key;
     *ret_state = cairn_committed_read(audit->committed, &source, document, &why);
     if (!*ret_state) return CAIRN_OK;
+    if (*ret_state == CAIRN_NOT_FOUND && document == CAIRN_DOCUMENT_ATTEMPT_COPY) return CAIRN_OK;
     if (*ret_state != CAIRN_NOT_FOUND && *ret_state != CAIRN_CORRUPT &&
         *ret_state != CAIRN_UNSUPPORTED) {
         if (err) *err = why;
@@ -64,6 +66,8 @@ static enum cairn_code look_at_documents(struct cairn_store_audit *audit,
     if (!audit->readable) return CAIRN_OK; /* nothing else is known by name */
     CAIRN_TRY(
         look_at(audit, worker, CAIRN_DOCUMENT_ATTEMPT, CAIRN_STORE_FINDING_ATTEMPT, &state, err));
+    CAIRN_TRY(look_at(audit, worker, CAIRN_DOCUMENT_ATTEMPT_COPY, CAIRN_STORE_FINDING_ATTEMPT,
+                      &state, err));
     CAIRN_TRY(
         look_at(audit, worker, CAIRN_DOCUMENT_CHECKSUMS, CAIRN_STORE_FINDING_OBJECT, &state, err));
     audit->readable = state == CAIRN_OK;

@@ -24,7 +24,7 @@
 
 enum cairn_store_finding {
     CAIRN_STORE_FINDING_RECORD,  /* committed.json is missing or another one */
-    CAIRN_STORE_FINDING_ATTEMPT, /* the attempt's record is missing or another one */
+    CAIRN_STORE_FINDING_ATTEMPT, /* its record is missing or another one, or the copy is another */
     CAIRN_STORE_FINDING_OBJECT,  /* shard, checksums.bin, manifest.json or layout */
     CAIRN_STORE_FINDING_STRAY,   /* an object of nobody; harms nothing */
 };

@@ -32,6 +32,13 @@ def headless(path, original):
     path.write_bytes(b"#" + original[1:])
 
 
+def renumbered(path, original):
+    """Still a record of this attempt, of another world."""
+    changed = original.replace(b'"world_size":1', b'"world_size":2')
+    assert changed != original
+    path.write_bytes(changed)
+
+
 # what is damaged, how, kind of the finding
 TABLE = [
     ("committed.json", gone, "record"),
@@ -46,6 +53,8 @@ TABLE = [
     ("layout", headless, "object"),
     ("attempt", gone, "attempt"),
     ("attempt", headless, "attempt"),
+    ("copy", headless, "attempt"),
+    ("copy", renumbered, "attempt"),
     ("shard", gone, "object"),
     ("shard", flipped, "object"),
 ]
@@ -69,6 +78,7 @@ class Verify(unittest.TestCase):
             "checksums.bin": self.world.stored("checksums.bin")[0],
             "layout": layouts[0],
             "attempt": self.world.stored("000000000001.json")[0],
+            "copy": self.world.stored("000000000001.copy.json")[0],
             "shard": [p for p in self.world.stored("a.bin") if "data" in p.parts][0],
         }
 

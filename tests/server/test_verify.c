@@ -136,6 +136,32 @@ TEST(attempt_records_shards_checksums_and_strays_are_looked_at_P14) {
     EXPECT_EQ_U64(cairn_world_number(answer, "strays"), 1);
 }
 
+TEST(a_copy_of_an_attempt_record_that_is_damaged_or_differs_is_named_P14) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 100, &save));
+    EXPECT(finds_nothing(&world, &save));
+    struct cairn_run_name name = {"llm", "seven"};
+    struct cairn_key copy;
+    CAIRN_AUTO(buf) text = {0};
+    cairn_key_attempt_copy(&name, 1, &copy);
+    REQUIRE_OK(cairn_store_get_small(world.worker, copy.text, &text, &err));
+    /* Another job is a record still, and no copy of this one. */
+    char *job = memmem(text.data, text.size, "\"j1\"", 4);
+    REQUIRE(job);
+    job[2] = '2';
+    REQUIRE_OK(cairn_store_delete(world.worker, copy.text, &err));
+    EXPECT(finds_nothing(&world, &save)); /* as in a store of a release that wrote no copies */
+    REQUIRE_OK(cairn_store_put_small(world.worker, copy.text, cairn_buf_view(&text), true, &err));
+    EXPECT(finds(&world, &save, "attempt", "/000000000001.copy.json", true));
+    REQUIRE_OK(cairn_store_delete(world.worker, copy.text, &err));
+    REQUIRE_OK(cairn_store_put_small(world.worker, copy.text, CAIRN_VIEW("{}"), true, &err));
+    EXPECT(finds(&world, &save, "attempt", "/000000000001.copy.json", true));
+}
+
 TEST(a_store_that_is_away_is_not_called_damaged_and_gets_no_record_P14) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
