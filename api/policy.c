@@ -85,59 +85,53 @@ static enum cairn_code read_within(const json_t *keep, const char *pointer, uint
     return CAIRN_OK;
 }
 
-static enum cairn_code read_best_one(const json_t *json, const char *pointer,
-                                     struct cairn_policy_best *ret, struct cairn_error *err) {
+static enum cairn_code read_best(const json_t *json, const char *pointer, struct cairn_policy *ret,
+                                 struct cairn_error *err) {
+    struct cairn_policy_best *best = &ret->best[ret->best_count];
     const char *metric = NULL, *order = NULL;
     const struct cairn_json_field fields[] = {
-        {"count", CAIRN_JSON_U64, true, &ret->count, keeps[CAIRN_KEEP_LAST].most},
+        {"count", CAIRN_JSON_U64, true, &best->count, keeps[CAIRN_KEEP_LAST].most},
         {"metric", CAIRN_JSON_TEXT, true, &metric, CAIRN_METRIC_NAME_MAX},
         {"order", CAIRN_JSON_TEXT, true, &order, 8},
     };
     CAIRN_TRY(cairn_json_read(json, pointer, fields, CAIRN_COUNT(fields), false, err));
-    if (!ret->count) return cairn_fail(err, CAIRN_INVALID, "%s/count: wanted at least 1", pointer);
+    if (!best->count) return cairn_fail(err, CAIRN_INVALID, "%s/count: wanted at least 1", pointer);
     enum cairn_code code = cairn_metric_name_check(cairn_view_of(metric), err);
     if (code) return cairn_within(err, code, "%s/metric", pointer);
-    ret->largest = !strcmp(order, "max");
-    if (!ret->largest && strcmp(order, "min"))
+    best->largest = !strcmp(order, "max");
+    if (!best->largest && strcmp(order, "min"))
         return cairn_fail(err, CAIRN_INVALID, "%s/order: wanted \"min\" or \"max\"", pointer);
-    (void)cairn_text_copy(ret->metric, sizeof(ret->metric), metric);
+    (void)cairn_text_copy(best->metric, sizeof(best->metric), metric);
+    ret->best_count++;
     return CAIRN_OK;
 }
 
-static enum cairn_code read_best(const json_t *array, const char *pointer, struct cairn_policy *ret,
-                                 struct cairn_error *err) {
-    if (!array) return CAIRN_OK;
-    if (json_array_size(array) > CAIRN_POLICY_BEST_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "%s/best: more than %d metrics", pointer,
-                          CAIRN_POLICY_BEST_MAX);
+static enum cairn_code read_label(const json_t *json, const char *pointer, struct cairn_policy *ret,
+                                  struct cairn_error *err) {
+    struct cairn_view text = {json_string_value(json), json_string_length(json)};
+    if (!text.size)
+        return cairn_fail(err, CAIRN_INVALID, "%s: wanted a label selector as \"team=nlp\"",
+                          pointer);
+    enum cairn_code code = cairn_selector_parse(text, &ret->labels[ret->labels_count], err);
+    if (code) return cairn_within(err, code, "%s", pointer);
+    ret->labels_count++;
+    return CAIRN_OK;
+}
+
+/* Each item of an array, which may be absent, by its own reader. */
+static enum cairn_code read_array(
+    const json_t *array, const char *pointer, const char *items, size_t most,
+    enum cairn_code (*read)(const json_t *json, const char *pointer, struct cairn_policy *ret,
+                            struct cairn_error *err),
+    struct cairn_policy *ret, struct cairn_error *err) {
+    if (json_array_size(array) > most)
+        return cairn_fail(err, CAIRN_INVALID, "%s: more than %zu %s", pointer, most, items);
     size_t index = 0;
     json_t *value = NULL;
     json_array_foreach(array, index, value) {
         char place[POINTER_BYTES];
-        snprintf(place, sizeof(place), "%.160s/best/%u", pointer, (unsigned)index);
-        CAIRN_TRY(read_best_one(value, place, &ret->best[index], err));
-        ret->best_count++;
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code read_labels(const json_t *array, const char *pointer,
-                                   struct cairn_policy *ret, struct cairn_error *err) {
-    if (!array) return CAIRN_OK;
-    if (json_array_size(array) > CAIRN_POLICY_LABELS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "%s/labels: more than %d selectors", pointer,
-                          CAIRN_POLICY_LABELS_MAX);
-    size_t index = 0;
-    json_t *value = NULL;
-    json_array_foreach(array, index, value) {
-        struct cairn_view text = {json_string_value(value), json_string_length(value)};
-        if (!text.size)
-            return cairn_fail(err, CAIRN_INVALID,
-                              "%s/labels/%zu: wanted a label selector as \"team=nlp\"", pointer,
-                              index);
-        enum cairn_code code = cairn_selector_parse(text, &ret->labels[index], err);
-        if (code) return cairn_within(err, code, "%s/labels/%zu", pointer, index);
-        ret->labels_count++;
+        snprintf(place, sizeof(place), "%.200s/%zu", pointer, index);
+        CAIRN_TRY(read(value, place, ret, err));
     }
     return CAIRN_OK;
 }
@@ -163,8 +157,12 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
     for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
         CAIRN_TRY(read_number(keep, place, (enum cairn_keep)i, &policy.numbers[i], err));
     CAIRN_TRY(read_within(keep, place, &policy.within_ms, err));
-    CAIRN_TRY(read_best(best, place, &policy, err));
-    CAIRN_TRY(read_labels(labels, place, &policy, err));
+    snprintf(place, sizeof(place), "%.128s/keep/best", pointer);
+    CAIRN_TRY(
+        read_array(best, place, "metrics", CAIRN_POLICY_BEST_MAX, read_best, &policy, err));
+    snprintf(place, sizeof(place), "%.128s/keep/labels", pointer);
+    CAIRN_TRY(
+        read_array(labels, place, "selectors", CAIRN_POLICY_LABELS_MAX, read_label, &policy, err));
     *ret = policy;
     return CAIRN_OK;
 }

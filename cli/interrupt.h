@@ -9,9 +9,11 @@
  *          2   the exit status is 128 and the signal's number: 130 for Ctrl-C, 143 for SIGTERM.
  * Limits:  once a process; before any other thread is started.
  * Threads: take() runs beside everything else.
- * Next:    cli/verbs/get.c, cli/verbs/put.c.
+ * Next:    cli/verbs/get.c, cli/verbs/put.c, cli/verbs/up.c.
  */
 #pragma once
+
+#include <signal.h>
 
 #include "common/error.h"
 
@@ -22,4 +24,8 @@ struct cairn_cli_interrupt {
 /* interrupt must live as long as the process. */
 enum cairn_code cairn_cli_interrupt_start(struct cairn_cli_interrupt *interrupt,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* The same for a command that has nothing to end: the text is printed as it is by then. */
+enum cairn_code cairn_cli_interrupt_says(const char *text, struct cairn_error *err) CAIRN_MUST_USE;
+/* Only blocks these signals, for a command that waits for them itself. */
+void cairn_cli_interrupt_block(sigset_t *ret);
 _Noreturn void cairn_cli_interrupt_exit(int signal);

@@ -23,12 +23,6 @@ static const struct cairn_cli_flag flags[] = {
 
 static char interrupted[] =
     "\ncairn export: interrupted; no file has its name. Give the command again to begin anew\n";
-static void take_signal(void *owner, int signal) {
-    (void)owner;
-    fputs(interrupted, stderr);
-    cairn_cli_interrupt_exit(signal);
-}
-static struct cairn_cli_interrupt interrupt = {.take = take_signal};
 
 static enum cairn_code read_dtype(const char *text, unsigned *ret, struct cairn_error *err) {
     static const struct {
@@ -97,7 +91,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         .cli = cli, .folder = cli->arguments[1], .shard_bytes_max = cli->bytes, .only = cli->only};
     uint64_t started_ms = cairn_mono_ms();
     if (cli->dtype) CAIRN_TRY(read_dtype(cli->dtype, &job.dtype, err));
-    CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
+    CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
     CAIRN_TRY(cairn_cli_weights_open(cli->arguments[0], &weights, err));
     job.assembly = &weights.assembly;
     enum cairn_code code = cairn_cli_export_run(&job, err);

@@ -26,13 +26,6 @@ static const struct cairn_cli_flag flags[] = {
 /* What an interrupted get says; made before anything is written. */
 static char interrupted[3 * PATH_MAX] = "cairn get: interrupted; nothing was written\n";
 
-static void take_signal(void *owner, int signal) {
-    (void)owner;
-    fputs(interrupted, stderr);
-    cairn_cli_interrupt_exit(signal);
-}
-static struct cairn_cli_interrupt interrupt = {.take = take_signal};
-
 static bool wants(const void *owner, uint32_t index, const struct cairn_manifest_shard *shard) {
     const struct cairn_cli *cli = owner;
     (void)index;
@@ -144,7 +137,7 @@ static enum cairn_code get_source(struct cairn_cli_source *source, struct cairn_
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_interrupt_start(&interrupt, err));
+    CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
     return cairn_cli_source_use(cli, cairn_cli_source_open, get_source, err);
 }
 

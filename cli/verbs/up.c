@@ -2,7 +2,6 @@
 /* cairn up: server and uploader on one folder, in the foreground, until Ctrl-C. */
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/daemons.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "common/file.h"
 #include "common/text.h"
@@ -143,11 +143,7 @@ static enum cairn_code watch(struct up *up, int signals, struct cairn_error *err
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     static struct up up; /* several long paths: kept off the stack */
     sigset_t stop;
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGINT);
-    sigaddset(&stop, SIGTERM);
-    sigaddset(&stop, SIGHUP);
-    sigprocmask(SIG_BLOCK, &stop, NULL);
+    cairn_cli_interrupt_block(&stop);
     CAIRN_AUTO_FD signals = signalfd(-1, &stop, SFD_CLOEXEC);
     if (signals < 0) return cairn_fail_errno(err, "signals");
     CAIRN_TRY(place(cli, &up, err));

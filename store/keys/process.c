@@ -134,7 +134,7 @@ static enum cairn_code make_pipe(int ret_ends[2], struct cairn_error *err) {
 }
 
 static enum cairn_code start(struct child *child, char *const *words, struct cairn_error *err) {
-    int ends[2];
+    int ends[2] = {-1, -1};
     CAIRN_TRY(make_pipe(ends, err));
     child->output = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);

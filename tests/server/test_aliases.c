@@ -6,15 +6,6 @@
 
 #define ALIAS WORLD_RUN "/aliases/prod"
 
-static bool start(struct cairn_world *world, struct cairn_hand *hand, struct cairn_hand_save *saves,
-                  size_t count) {
-    if (!cairn_world_start(world, WORLD_ARGS("--sweep-interval=50ms"), NULL)) return false;
-    if (cairn_hand_open(world, hand, "j1", 0, "latest", 1)) return false;
-    for (size_t i = 0; i < count; i++)
-        if (cairn_hand_save_all(hand, 100 * (i + 1), 1, "error", 10, &saves[i])) return false;
-    return true;
-}
-
 static enum cairn_code call(struct cairn_world *world, const char *match, const char *method,
                             const char *path, const char *body, json_t **ret) {
     CAIRN_TRY(cairn_rest_set_if_match(world->rest, match, &world->err));
@@ -39,7 +30,7 @@ TEST(an_alias_is_moved_only_by_who_knows_where_it_points) {
     struct cairn_hand_save saves[2];
     char first[80];
     CAIRN_AUTO_JSON json_t *page = NULL;
-    REQUIRE(start(&world, &hand, saves, 2));
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
     EXPECT_EQ_U64(step_of(&world, "prod"), 0);
     EXPECT_CODE(call(&world, "*", "PUT", ALIAS, "{\"ref\":\"100\"}", NULL), CAIRN_PRECONDITION);
     REQUIRE_OK(call(&world, NULL, "PUT", ALIAS, "{\"ref\":\"100\"}", NULL));
@@ -71,7 +62,7 @@ TEST(what_an_alias_points_at_is_removed_by_nobody) { /* aliases.h#1 */
     struct cairn_hand hand;
     struct cairn_hand_save saves[3], open;
     CAIRN_AUTO_JSON json_t *plan = NULL, *shown = NULL;
-    REQUIRE(start(&world, &hand, saves, 3));
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 3));
     REQUIRE_OK(call(&world, NULL, "PUT", ALIAS, "{\"ref\":\"100\"}", NULL));
     EXPECT_CODE(call(&world, NULL, "DELETE", saves[0].path, NULL, NULL), CAIRN_IN_USE);
     REQUIRE_OK(call(&world, NULL, "POST", WORLD_RUN "/retention/preview",
@@ -96,7 +87,7 @@ TEST(best_is_the_version_with_the_best_metric_that_is_there) { /* aliases.h#2 */
     struct cairn_hand hand;
     struct cairn_hand_save saves[5];
     static const char *const metrics[] = {"1.5", "-2.5", "-0.25", "-2.5", "7"};
-    REQUIRE(start(&world, &hand, saves, 5));
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 5));
     for (size_t i = 0; i < 5; i++) {
         char body[100];
         snprintf(body, sizeof(body), "{\"metrics\":{\"loss\":%s,\"other\":0}}", metrics[i]);

@@ -10,15 +10,6 @@
 #define PREVIEW WORLD_RUN "/retention/preview"
 #define APPLY WORLD_RUN "/retention/apply"
 
-static bool start(struct cairn_world *world, struct cairn_hand *hand, struct cairn_hand_save *saves,
-                  size_t count) {
-    if (!cairn_world_start(world, WORLD_ARGS("--sweep-interval=50ms"), NULL)) return false;
-    if (cairn_hand_open(world, hand, "j1", 0, "latest", 1)) return false;
-    for (size_t i = 0; i < count; i++)
-        if (cairn_hand_save_all(hand, 100 * (i + 1), 1, "error", 10, &saves[i])) return false;
-    return true;
-}
-
 static enum cairn_code call(struct cairn_world *world, const char *method, const char *path,
                             const char *body, json_t **ret) {
     return cairn_world_call(world, method, path, body ? json_loads(body, 0, NULL) : NULL, ret);
@@ -71,7 +62,7 @@ static const char *kept(struct cairn_world *world, const char *wanted) {
 TEST(a_runs_policy_holds_before_its_projects_and_that_before_the_servers) { /* policies.h#1 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
-    REQUIRE(start(&world, &hand, NULL, 0));
+    REQUIRE(cairn_hand_start(&world, &hand, NULL, 0));
     static const struct {
         const char *method, *path, *body, *text, *from;
     } steps[] = {
@@ -104,7 +95,7 @@ TEST(what_a_preview_shows_is_what_apply_removes_and_undelete_brings_it_back) { /
     struct cairn_hand hand;
     struct cairn_hand_save saves[5];
     char body[300];
-    REQUIRE(start(&world, &hand, saves, 5));
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 5));
     REQUIRE_OK(patch(&world, saves[0].path, "{\"pinned\":true}"));
     REQUIRE_OK(patch(&world, saves[1].path, "{\"metrics\":{\"loss\":1}}"));
     REQUIRE_OK(patch(&world, saves[2].path, "{\"metrics\":{\"loss\":2},\"labels\":{\"a\":\"b\"}}"));
@@ -138,7 +129,7 @@ TEST(a_policy_is_carried_out_after_each_commit) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save saves[4];
-    REQUIRE(start(&world, &hand, saves, 1));
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 1));
     REQUIRE_OK(call(&world, "PUT", "/v1/projects/llm/retention",
                     "{\"keep\":{\"last\":2,\"labels\":[\"kind=kept\"]}}", NULL));
     REQUIRE_OK(patch(&world, saves[0].path, "{\"labels\":{\"kind\":\"kept\"}}"));
@@ -156,7 +147,7 @@ TEST(what_an_attempt_resumed_from_stays_until_it_has_committed) { /* Q29 */
     struct cairn_hand hand;
     struct cairn_hand_save saves[3], open;
     CAIRN_AUTO_JSON json_t *plan = NULL;
-    REQUIRE(start(&world, &hand, saves, 3));
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 3));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "200", 1));
     REQUIRE_OK(cairn_hand_begin(&hand, 250, 1, "error", &open));
     REQUIRE_OK(call(&world, "POST", PREVIEW, "{\"policy\":{\"keep\":{\"first\":1}}}", &plan));
@@ -169,7 +160,7 @@ TEST(saves_to_come_are_part_of_a_preview_and_of_nothing_else) {
     struct cairn_hand hand;
     struct cairn_hand_save saves[2];
     CAIRN_AUTO_JSON json_t *plan = NULL;
-    REQUIRE(start(&world, &hand, saves, 2));
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
     REQUIRE_OK(call(&world, "POST", PREVIEW,
                     "{\"policy\":{\"keep\":{\"within\":\"3h\",\"first\":1}},\"assume\":["
                     "{\"step\":300,\"after\":\"1h\"},{\"step\":400,\"after\":\"2h\",\"bytes\":7},"
@@ -190,7 +181,7 @@ TEST(all_versions_go_only_by_a_flag_of_their_own) { /* retention.h#2, retention.
     struct cairn_hand_save saves[3];
     char body[200];
     CAIRN_AUTO_JSON json_t *nothing = NULL, *all = NULL;
-    REQUIRE(start(&world, &hand, saves, 3));
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 3));
     REQUIRE_OK(call(&world, "POST", PREVIEW, NULL, &nothing));
     EXPECT_EQ_TEXT(told(nothing), "300 keep newest no-rule; 200 keep no-rule; 100 keep no-rule");
     REQUIRE_OK(patch(&world, saves[1].path, "{\"pinned\":true}"));

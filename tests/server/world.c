@@ -295,3 +295,12 @@ enum cairn_code cairn_hand_save_all(struct cairn_hand *hand, uint64_t step, uint
                           cairn_world_text(version, "state"), cairn_world_text(version, "reason"));
     return CAIRN_OK;
 }
+
+bool cairn_hand_start(struct cairn_world *world, struct cairn_hand *ret,
+                      struct cairn_hand_save *ret_saves, size_t count) {
+    if (!cairn_world_start(world, WORLD_ARGS("--sweep-interval=50ms"), NULL)) return false;
+    if (cairn_hand_open(world, ret, "j1", 0, "latest", 1)) return false;
+    for (size_t i = 0; i < count; i++)
+        if (cairn_hand_save_all(ret, 100 * (i + 1), 1, "error", 10, &ret_saves[i])) return false;
+    return true;
+}

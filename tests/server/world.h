@@ -97,6 +97,9 @@ enum cairn_code cairn_hand_send(const struct cairn_hand_save *save, json_t *take
 enum cairn_code cairn_hand_save_all(struct cairn_hand *hand, uint64_t step, uint32_t n,
                                     const char *on_exists, size_t size,
                                     struct cairn_hand_save *ret);
+/* A server that sweeps often, its only rank's attempt, and steps 100, 200, ... saved by it. */
+bool cairn_hand_start(struct cairn_world *world, struct cairn_hand *ret,
+                      struct cairn_hand_save *ret_saves, size_t count);
 /* Wait until the version is no longer open; its state. */
 enum cairn_code cairn_hand_wait(const struct cairn_hand_save *save, json_t **ret_version);
 /* Bytes of a shard as save_all makes them. */
