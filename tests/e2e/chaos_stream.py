@@ -420,7 +420,8 @@ def one(plan, s3):
     except Exception as error:
         faults.append(f"{type(error).__name__}: {error}")
     try:
-        if faults:
+        if faults:  # a daemon that nobody brought back is the cause of what the ranks were not told
+            faults = list(dict.fromkeys([*scene.world.faults, *faults]))
             scene.save_evidence(faults)
         struck = [hit for keeper in scene.world.keepers for hit in keeper.struck]
         missed = [point for keeper in scene.world.keepers for point in keeper.missed]
