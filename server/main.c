@@ -72,6 +72,10 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
     return code;
 }
 
+static void wake(void *owner, uint64_t key) {
+    cairn_srv_waiters_wake_key(owner, key);
+}
+
 static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
     struct cairn_srv_pool_options requests = {server->store,
                                               (uint32_t)server->settings->request_workers, "work"};
@@ -82,6 +86,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
+    CAIRN_TRY(cairn_srv_catalog_listen(server->catalog, wake, server->waiters, err));
     CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
     CAIRN_TRY(cairn_srv_chunks_new(CAIRN_SRV_STREAM_CHUNK_BYTES,
                                    2 * (size_t)server->settings->streams_max, &server->chunks,
@@ -156,6 +161,7 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
 }
 
 static void take_down(struct cairn_srv *server) {
+    if (server->catalog) cairn_srv_catalog_unlisten(server->catalog);
     cairn_srv_http_stop(server->http);
     cairn_srv_health_free(server->health);
     cairn_srv_jobs_free(server->jobs);

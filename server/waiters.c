@@ -4,14 +4,12 @@
  * bucket cost a needless wake and nothing else. */
 #include "server/waiters.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
 #include "common/thread.h"
 
 #define BUCKETS 1024
-#define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 
 struct cairn_srv_waiters {
     struct cairn_thread thread; /* wakes who is due by time */
@@ -26,22 +24,6 @@ struct cairn_srv_waiters {
         bool stopping;
     } locked;
 };
-
-uint64_t cairn_srv_key_of(const char *text) {
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211);
-    return hash;
-}
-
-static void run_text(const struct cairn_run_name *name, char ret[RUN_TEXT_BYTES]) {
-    snprintf(ret, RUN_TEXT_BYTES, "%s/%s", name->project, name->run);
-}
-
-uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name) {
-    char text[RUN_TEXT_BYTES];
-    run_text(name, text);
-    return cairn_srv_key_of(text);
-}
 
 static void unlink_waiter(struct cairn_srv_waiter *waiter) {
     *waiter->at = waiter->next;
@@ -148,31 +130,40 @@ bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters, struct cairn_sr
     return true;
 }
 
-void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text) {
-    uint64_t key = cairn_srv_key_of(text);
+/* The lock is held; key CAIRN_SRV_TOLD_ALL: all of the bucket. */
+static struct cairn_srv_waiter *take_changed(struct cairn_srv_waiters *waiters, size_t bucket,
+                                             uint64_t key, struct cairn_srv_waiter *woken) {
+    struct cairn_srv_waiter *next = NULL;
+    waiters->locked.buckets[bucket].changed = waiters->locked.changes;
+    for (struct cairn_srv_waiter *one = waiters->locked.buckets[bucket].first; one; one = next) {
+        next = one->next;
+        if (key != CAIRN_SRV_TOLD_ALL && one->key != key) continue;
+        unlink_waiter(one);
+        one->next = woken;
+        woken = one;
+    }
+    return woken;
+}
+
+void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key) {
     struct cairn_srv_waiter *woken = NULL;
     {
         CAIRN_HOLD(&waiters->lock);
-        size_t bucket = key % BUCKETS;
-        waiters->locked.buckets[bucket].changed = ++waiters->locked.changes;
-        struct cairn_srv_waiter *next = NULL;
-        for (struct cairn_srv_waiter *one = waiters->locked.buckets[bucket].first; one;
-             one = next) {
-            next = one->next;
-            if (one->key != key) continue;
-            unlink_waiter(one);
-            one->next = woken;
-            woken = one;
-        }
+        waiters->locked.changes++;
+        if (key != CAIRN_SRV_TOLD_ALL) woken = take_changed(waiters, key % BUCKETS, key, NULL);
+        for (size_t i = 0; key == CAIRN_SRV_TOLD_ALL && i < BUCKETS; i++)
+            woken = take_changed(waiters, i, key, woken);
     }
     wake_all(woken);
 }
 
+void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text) {
+    cairn_srv_waiters_wake_key(waiters, cairn_srv_key_of(text));
+}
+
 void cairn_srv_waiters_wake_run(struct cairn_srv_waiters *waiters,
                                 const struct cairn_run_name *name) {
-    char text[RUN_TEXT_BYTES];
-    run_text(name, text);
-    cairn_srv_waiters_wake(waiters, text);
+    cairn_srv_waiters_wake_key(waiters, cairn_srv_key_of_run(name));
 }
 
 void cairn_srv_waiters_wake_version(struct cairn_srv_waiters *waiters,

@@ -16,8 +16,8 @@
  */
 #pragma once
 
-#include "api/keys.h"
 #include "api/routes.h"
+#include "server/catalog/told.h"
 
 struct cairn_srv_waiters;
 struct cairn_srv_waiter {
@@ -27,8 +27,6 @@ struct cairn_srv_waiter {
     void (*wake)(struct cairn_srv_waiter *waiter);
     struct cairn_srv_waiter *next, **at; /* at NULL: it is not parked */
 };
-uint64_t cairn_srv_key_of(const char *text);
-uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name);
 enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters);
@@ -37,6 +35,8 @@ void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_
 /* False: it is being woken, or not parked yet. */
 bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters,
                               struct cairn_srv_waiter *waiter) CAIRN_MUST_USE;
+/* What a key of told.h names has changed; CAIRN_SRV_TOLD_ALL: anything may have. */
+void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key);
 /* What the text names has changed. */
 void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text);
 void cairn_srv_waiters_wake_run(struct cairn_srv_waiters *waiters,

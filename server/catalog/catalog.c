@@ -10,6 +10,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "server/catalog/engine.h"
+#include "server/catalog/told.h"
 
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256
@@ -31,6 +32,7 @@ struct cairn_srv_catalog {
     const struct cairn_srv_engine *engine;
     void *place; /* the engine's */
     struct cairn_srv_tx *writer;
+    struct cairn_srv_listener *listener;
     bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
     pthread_t thread;
     struct cairn_lock lock;
@@ -220,6 +222,22 @@ bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog) {
 
 bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog) {
     return catalog->engine->behind(catalog->place);
+}
+
+enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
+                                         void (*changed)(void *owner, uint64_t key), void *owner,
+                                         struct cairn_error *err) {
+    CAIRN_ASSERT(!catalog->listener);
+    return cairn_srv_listener_new(catalog->engine, catalog->place, changed, owner,
+                                  &catalog->listener, err);
+}
+
+void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog) {
+    cairn_srv_listener_free(CAIRN_TAKE(catalog->listener));
+}
+
+bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog) {
+    return cairn_srv_listener_hears(catalog->listener);
 }
 
 /* ---- readers ---- */

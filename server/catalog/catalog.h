@@ -42,6 +42,14 @@ bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog);
 bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog);
 /* A database of PostgreSQL that has lost commits which this process has seen. */
 bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog);
+/* From here on, until unlisten, changed() is called for what changes of other servers tell
+ * (told.h). */
+enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
+                                         void (*changed)(void *owner, uint64_t key), void *owner,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog);
+/* What they tell is heard at this moment. */
+bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog);
 /* The schema's number, in --version and /version. */
 unsigned cairn_srv_catalog_schema(void);
 

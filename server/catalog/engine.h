@@ -93,6 +93,18 @@ struct cairn_srv_engine {
     const char *(*text)(void *running, int column);
     struct cairn_view (*bytes)(void *running, int column);
 
+    /* ---- what other processes are told (told.h) ---- */
+
+    /* Inside a change; NULL, as listen: nobody else is there. */
+    void (*tell)(struct cairn_srv_tx *tx, uint64_t key);
+    /* A session for listen_for and disconnect alone. */
+    enum cairn_code (*listen)(void *place, struct cairn_srv_tx **ret, struct cairn_error *err);
+    /* Until something is told, or wake_fd can be read, or for wait_ms, after which the session is
+     * asked whether it is there; a failure: it is not. */
+    enum cairn_code (*listen_for)(struct cairn_srv_tx *tx, int wake_fd, uint32_t wait_ms,
+                                  void (*heard)(void *owner, uint64_t key), void *owner,
+                                  struct cairn_error *err);
+
     /* ---- copies (copy.h) ---- */
 
     bool in_folder;                      /* `where` is a folder, in which grant.key may lie, too */

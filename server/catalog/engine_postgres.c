@@ -90,6 +90,7 @@ static enum cairn_code begin_write(struct cairn_srv_tx *tx, struct cairn_error *
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     if (cairn_srv_postgres_is_lost(own)) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
     own->batch++;
+    own->told_count = 0;
     const struct cairn_srv_value values[] = {SQL_T(own->place->server), SQL_I(own->batch)};
     const struct cairn_srv_value schema[] = {SQL_I(cairn_srv_catalog_schema())};
     CAIRN_TRY(cairn_srv_postgres_send(own, &begin_a_change, NULL, err));
@@ -139,7 +140,8 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     struct cairn_error why = {0};
     PGresult *result = NULL;
-    enum cairn_code code = cairn_srv_postgres_ask(own, &commit_it, NULL, &result, &why);
+    enum cairn_code code = cairn_srv_postgres_send_told(own, &why);
+    if (!code) code = cairn_srv_postgres_ask(own, &commit_it, NULL, &result, &why);
     /* COMMIT of a transaction in which something failed is answered by ROLLBACK. */
     bool done = !code && !strcmp(PQcmdStatus(result), "COMMIT");
     PQclear(result);
@@ -162,7 +164,9 @@ static bool is_open(struct cairn_srv_tx *tx) {
 }
 
 static enum cairn_code savepoint(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    return cairn_srv_postgres_send(cairn_srv_postgres_of(tx), &set_savepoint, NULL, err);
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    own->told_before = own->told_count;
+    return cairn_srv_postgres_send(own, &set_savepoint, NULL, err);
 }
 
 /* Waited for only where something was sent ahead that may still fail. */
@@ -175,6 +179,7 @@ static enum cairn_code keep(struct cairn_srv_tx *tx, struct cairn_error *err) {
 
 static void undo(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    own->told_count = own->told_before;
     if (own->conn && own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
     enum cairn_code code = cairn_srv_postgres_ask(own, &undo_it, NULL, NULL, NULL);
     if (!code) code = cairn_srv_postgres_ask(own, &keep_it, NULL, NULL, NULL);
@@ -311,6 +316,9 @@ const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .number = number,
     .text = text,
     .bytes = bytes,
+    .tell = cairn_srv_postgres_tell,
+    .listen = cairn_srv_postgres_listen,
+    .listen_for = cairn_srv_postgres_listen_for,
     .is_there = cairn_srv_postgres_is_there,
     .alone = cairn_srv_postgres_alone,
     .load = cairn_srv_postgres_load,

@@ -36,6 +36,7 @@
 #define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the oldest that libpq's pipeline came with */
 #define CAIRN_SRV_POSTGRES_KEPT_MAX 256
 #define CAIRN_SRV_POSTGRES_AHEAD_MAX 64
+#define CAIRN_SRV_POSTGRES_TOLD_MAX 400    /* a notification has room for 8,000 bytes */
 #define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which names itself */
 #define CAIRN_SRV_POSTGRES_SETTLE_MS 30000
 #define CAIRN_SRV_POSTGRES_STOPPED_TEXT "5s"
@@ -66,6 +67,9 @@ struct cairn_srv_postgres {
      * one that counts it up, 's' an end of commands that fail together. */
     char ahead[2 * CAIRN_SRV_POSTGRES_AHEAD_MAX];
     size_t ahead_count;
+    uint64_t told[CAIRN_SRV_POSTGRES_TOLD_MAX]; /* by this transaction; the first is ALL where it
+                                                   is full (told.h) */
+    size_t told_count, told_before;             /* in all, and before the savepoint */
 };
 static inline struct cairn_srv_postgres *cairn_srv_postgres_of(struct cairn_srv_tx *tx) {
     return (struct cairn_srv_postgres *)tx; /* its first member */
@@ -141,6 +145,20 @@ extern const struct cairn_srv_statement cairn_srv_postgres_take_lock;
 extern const struct cairn_srv_statement cairn_srv_postgres_read_position;
 /* Again, where the connection was lost. */
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- engine_postgres_told.c ---- */
+
+/* As in engine.h. */
+void cairn_srv_postgres_tell(struct cairn_srv_tx *tx, uint64_t key);
+enum cairn_code cairn_srv_postgres_listen(void *place, struct cairn_srv_tx **ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_postgres_listen_for(struct cairn_srv_tx *tx, int wake_fd,
+                                              uint32_t wait_ms,
+                                              void (*heard)(void *owner, uint64_t key), void *owner,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* What the transaction has told goes ahead of its COMMIT. */
+enum cairn_code cairn_srv_postgres_send_told(struct cairn_srv_postgres *own,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 
 /* engine_postgres_load.c; as in engine.h. */

@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "server/catalog/aliases.h"
 #include "server/catalog/policies.h"
+#include "server/catalog/told.h"
 
 void cairn_srv_version_release(struct cairn_srv_version *version) {
     free(version->labels);
@@ -257,6 +258,7 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
         (void)cairn_text_copy(version->reason, sizeof(version->reason), move->reason);
     }
     version->state = next;
+    cairn_srv_tell_version(tx, &version->id, &version->name);
     return cairn_srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text), SQL_I(next),
                              SQL_I(version->code),
                              SQL_T(version->reason[0] ? version->reason : NULL),
@@ -384,6 +386,7 @@ enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id
 enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
                                                const struct cairn_srv_version *version,
                                                uint64_t *ret_changed, struct cairn_error *err) {
+    cairn_srv_tell_version(tx, &version->id, &version->name);
     CAIRN_TRY(cairn_srv_sql_run(tx, ret_changed, err, SQL(version_set_recorded),
                                 SQL_T(version->id.text)));
     CAIRN_ASSERT(*ret_changed <= 1);

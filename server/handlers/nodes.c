@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "server/catalog/frozen.h"
 #include "server/catalog/node_rows.h"
+#include "server/catalog/told.h"
 #include "server/catalog/version_lists.h"
 #include "server/handlers/ended.h"
 #include "server/handlers/request.h"
@@ -144,9 +145,9 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_node_put(tx, node, beat->uploader_text.data,
                                  cairn_srv_wall_ms(beat->request->server), beat->said.leaving,
                                  err));
-    return beat->said_to_others
-               ? cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err)
-               : CAIRN_OK;
+    if (!beat->said_to_others) return CAIRN_OK;
+    for (size_t i = 0; i < beat->report_count; i++) cairn_srv_tell_run(tx, &beat->grants[i].name);
+    return cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
 }
 
 /* The row is for other servers, too: at once where one has asked, or the node comes or goes. */

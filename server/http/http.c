@@ -12,7 +12,8 @@
 #include "server/http/inside.h"
 
 #define LOOPS_MAX 4
-#define SHARED_LOOK_MS 150
+#define SHARED_LOOK_MS 150 /* where other servers are not heard */
+#define HEARD_LOOK_MS 1000 /* where they are: behind what gets lost unnoticed */
 #define FILES_RESERVED 160 /* catalog, store workers, pools */
 
 /* ---- handlers ---- */
@@ -51,11 +52,12 @@ static void wake_exchange(struct cairn_srv_waiter *waiter) {
     if (!push(exchange)) refuse_stopping(exchange);
 }
 
-/* What other servers change wakes nobody here, so a request that waits looks again. */
+/* What another server changes wakes a request here when it is heard (catalog/told.h). */
 static uint64_t look_again_ms(const struct cairn_srv_exchange *exchange) {
     const struct cairn_srv *server = exchange->http->server;
+    uint64_t look_ms = cairn_srv_catalog_hears(server->catalog) ? HEARD_LOOK_MS : SHARED_LOOK_MS;
     if (!cairn_srv_catalog_is_shared(server->catalog)) return exchange->reply.park_until_ms;
-    return cairn_min_u64(exchange->reply.park_until_ms, cairn_srv_mono_ms(server) + SHARED_LOOK_MS);
+    return cairn_min_u64(exchange->reply.park_until_ms, cairn_srv_mono_ms(server) + look_ms);
 }
 
 static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
