@@ -92,7 +92,8 @@ static enum cairn_code save(struct job *job, struct figures *ret, struct cairn_e
     CAIRN_TRY(cairn_save_begin(job->session, ++job->step, NULL, &job->last, err));
     for (size_t i = 0; i < job->tensor_count; i++) {
         const struct tensor *tensor = &job->tensors[i];
-        struct cairn_tensor_piece piece = {.name = tensor->name,
+        struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                           .name = tensor->name,
                                            .dtype = "F32",
                                            .dimension_count = tensor->dimensions,
                                            .shape = tensor->shape,
@@ -121,10 +122,11 @@ static enum cairn_code restore(struct job *job, struct figures *ret, struct cair
     char ref[24];
     memset(job->restored, 0, job->bytes);
     snprintf(ref, sizeof ref, "%llu", (unsigned long long)job->step);
-    struct cairn_restore_options options = {.ref = ref};
+    struct cairn_restore_options options = {.size = sizeof options, .ref = ref};
     for (size_t i = 0; i < job->tensor_count; i++) {
         const struct tensor *tensor = &job->tensors[i];
-        reads[i] = (struct cairn_read){.tensor = tensor->name,
+        reads[i] = (struct cairn_read){.size = sizeof(struct cairn_read),
+                                       .tensor = tensor->name,
                                        .form = CAIRN_BOX,
                                        .start = tensor->start,
                                        .count = tensor->count,
@@ -178,7 +180,8 @@ int main(int count, char **values) {
     job.memory = take(job.bytes);
     job.restored = take(job.bytes);
     if (job.memory) job.memory[0] = (uint8_t)(job.rank + 1); /* no two ranks alike */
-    struct cairn_open_options options = {.run = bench_flag(count, values, "--run", "bench/job"),
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = bench_flag(count, values, "--run", "bench/job"),
                                          .job = "bench",
                                          .rank = (uint32_t)job.rank,
                                          .world_size = (uint32_t)job.ranks,

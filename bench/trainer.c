@@ -29,7 +29,8 @@ static enum cairn_code describe(struct trainer *trainer, struct cairn_save *save
         char name[64];
         uint64_t count = cairn_min_u64(TENSOR_BYTES, trainer->bytes - at) / 4;
         snprintf(name, sizeof name, "block%llu", (unsigned long long)index);
-        struct cairn_tensor_piece piece = {.name = name,
+        struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                           .name = name,
                                            .dtype = "U32",
                                            .dimension_count = 1,
                                            .shape = &count,
@@ -43,7 +44,7 @@ static enum cairn_code describe(struct trainer *trainer, struct cairn_save *save
 
 static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_error *err) {
     struct trainer *trainer = owner;
-    struct cairn_save_options options = {.timeout_ms = WAIT_MS};
+    struct cairn_save_options options = {.size = sizeof options, .timeout_ms = WAIT_MS};
     struct cairn_save_status status = {0};
     struct cairn_save *save = NULL;
     if (trainer->step == CAIRN_COUNT(trainer->saves))
@@ -65,7 +66,8 @@ int main(int count, char **values) {
     trainer.bytes = bench_flag_number(count, values, "--bytes", 256 * CAIRN_MIB);
     trainer.memory =
         mmap(NULL, trainer.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct cairn_open_options options = {.run = bench_flag(count, values, "--run", "bench/stall"),
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = bench_flag(count, values, "--run", "bench/stall"),
                                          .job = "bench",
                                          .bytes = trainer.bytes + 4 * CAIRN_MIB,
                                          .socket = bench_flag(count, values, "--socket", NULL)};

@@ -89,7 +89,8 @@ static enum cairn_code describe(struct cairn_save *save, const char *file, const
     CAIRN_AUTO(buf) text = {0};
     if (name->twice) CAIRN_TRY(cairn_buf_printf(&text, err, "%s:", file));
     CAIRN_TRY(cairn_buf_append(&text, name->text.data, name->text.size, err));
-    struct cairn_tensor_piece piece = {.name = text.data,
+    struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                       .name = text.data,
                                        .dtype = cairn_dtype_text(entry->dtype),
                                        .dimension_count = entry->dimension_count,
                                        .shape = entry->shape,

@@ -50,7 +50,8 @@ static enum cairn_code describe(struct cairn_save *save, const struct rank *rank
         char name[64];
         uint64_t count = cairn_min_u64(TENSOR_ELEMENTS, elements - at);
         snprintf(name, sizeof name, "rank%u.block%llu", rank->index, (unsigned long long)t);
-        struct cairn_tensor_piece piece = {.name = name,
+        struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                           .name = name,
                                            .dtype = "U32",
                                            .dimension_count = 1,
                                            .shape = &count,
@@ -64,7 +65,7 @@ static enum cairn_code describe(struct cairn_save *save, const struct rank *rank
 
 static enum cairn_code save_once(struct rank *rank, struct cairn_session *session, uint64_t number,
                                  const uint32_t *memory, struct cairn_error *err) {
-    struct cairn_save_options options = {.timeout_ms = WAIT_MS};
+    struct cairn_save_options options = {.size = sizeof options, .timeout_ms = WAIT_MS};
     struct cairn_save *save = NULL;
     struct cairn_save_status status;
     pthread_barrier_wait(rank->together);
@@ -84,7 +85,7 @@ static enum cairn_code save_once(struct rank *rank, struct cairn_session *sessio
 
 static enum cairn_code read_once(struct rank *rank, struct cairn_session *session, uint64_t number,
                                  uint32_t *memory, struct cairn_error *err) {
-    struct cairn_restore_options options = {.timeout_ms = WAIT_MS};
+    struct cairn_restore_options options = {.size = sizeof options, .timeout_ms = WAIT_MS};
     struct cairn_restore *restore = NULL;
     struct cairn_restore_info info;
     char shard[64];
@@ -101,7 +102,8 @@ static enum cairn_code read_once(struct rank *rank, struct cairn_session *sessio
         uint64_t at = t * TENSOR_ELEMENTS;
         snprintf(names[t], sizeof names[t], "rank%u.block%llu", rank->index, (unsigned long long)t);
         reads[t] =
-            (struct cairn_read){.tensor = names[t],
+            (struct cairn_read){.size = sizeof(struct cairn_read),
+                                .tensor = names[t],
                                 .into = memory + at,
                                 .into_bytes = 4 * cairn_min_u64(TENSOR_ELEMENTS, elements - at)};
     }
@@ -122,7 +124,8 @@ static enum cairn_code play(struct rank *rank, uint32_t *memory, struct cairn_er
     struct cairn_resume resume;
     char job[64];
     snprintf(job, sizeof job, "bench-%d", (int)getpid());
-    struct cairn_open_options options = {.run = rank->run,
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = rank->run,
                                          .job = job,
                                          .rank = rank->index,
                                          .world_size = rank->count,

@@ -130,7 +130,8 @@ static enum cairn_code put_tree(const struct cairn_cli *cli, struct cairn_sessio
                                 struct cairn_error *err) {
     CAIRN_AUTO(buf) meta = {0};
     if (!cli->files_only) CAIRN_TRY(describe_tree(tree, &meta, err));
-    struct cairn_save_options options = {.on_exists = cli->force ? CAIRN_EXISTS_NEW_VERSION
+    struct cairn_save_options options = {.size = sizeof options,
+                                         .on_exists = cli->force ? CAIRN_EXISTS_NEW_VERSION
                                                                  : CAIRN_EXISTS_ERROR,
                                          .format = cli->format,
                                          .labels_json = cli->labels,
@@ -220,6 +221,7 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
                                     struct cairn_session **ret, struct cairn_error *err) {
     const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
     struct cairn_open_options options = {
+        .size = sizeof(struct cairn_open_options),
         .run = run,
         .resume = "keep",
         .socket = cairn_cli_uploader_socket(cli),

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "client/restore/restore.h"
+#include "client/session/options.h"
 #include "client/session/window.h"
 #include "common/crc32c.h"
 #include "common/text.h"
@@ -287,6 +288,37 @@ static enum cairn_code plan(struct cairn_restore *restore, const struct cairn_re
     return check_sizes(reads, count, ret, err);
 }
 
+/* The caller's structs have the size that its header gave them; the first says it for all. */
+static enum cairn_code copy_reads(const struct cairn_read *reads, size_t count,
+                                  struct cairn_read *ret, struct cairn_error *err) {
+    const uint8_t *at = (const uint8_t *)reads;
+    for (size_t i = 0; i < count; i++, at += reads->size) {
+        CAIRN_TRY(cairn_client_options(at, &ret[i], sizeof ret[i], "read", err));
+        if (memcmp(at, &reads->size, sizeof reads->size) != 0)
+            return cairn_fail(err, CAIRN_INVALID, "read %zu: the size of its struct differs", i);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_planned(struct cairn_restore *restore, const struct cairn_read *reads,
+                                    size_t count, uint32_t timeout_ms, struct cairn_error *err) {
+    struct cairn_session *session = restore->session;
+    CAIRN_AUTO(plan_pieces) planned = {0};
+    CAIRN_AUTO_HEAP struct batch *batches = malloc(SLOTS * sizeof *batches);
+    if (!batches) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
+    CAIRN_TRY(plan(restore, reads, count, &planned, err));
+    if (planned.count) qsort(planned.pieces, planned.count, sizeof *planned.pieces, by_place);
+    struct reading reading = {.restore = restore,
+                              .session = session,
+                              .reads = reads,
+                              .pieces = planned.pieces,
+                              .piece_count = planned.count,
+                              .batches = batches,
+                              .deadline_ms = cairn_client_deadline(session, timeout_ms)};
+    CAIRN_TRY(read_all(&reading, err));
+    return cairn_client_sound(session, err);
+}
+
 enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct cairn_read *reads,
                                    size_t count, uint32_t timeout_ms, struct cairn_error *err) {
     if (!restore || (count && !reads))
@@ -296,22 +328,10 @@ enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct c
     CAIRN_CLIENT_CALL(session, err);
     if (count > UINT32_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%s at once", cairn_counted(count, "read").text);
-    CAIRN_AUTO(plan_pieces) planned = {0};
-    CAIRN_AUTO_HEAP struct batch *batches = malloc(SLOTS * sizeof *batches);
-    if (!batches) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
-    enum cairn_code code = plan(restore, reads, count, &planned, err);
-    if (!code) {
-        if (planned.count) qsort(planned.pieces, planned.count, sizeof *planned.pieces, by_place);
-        struct reading reading = {.restore = restore,
-                                  .session = session,
-                                  .reads = reads,
-                                  .pieces = planned.pieces,
-                                  .piece_count = planned.count,
-                                  .batches = batches,
-                                  .deadline_ms = cairn_client_deadline(session, timeout_ms)};
-        code = read_all(&reading, err);
-        if (!code) code = cairn_client_sound(session, err);
-    }
+    CAIRN_AUTO_HEAP struct cairn_read *own = calloc(count + 1, sizeof *own);
+    if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
+    enum cairn_code code = copy_reads(reads, count, own, err);
+    if (!code) code = read_planned(restore, own, count, timeout_ms, err);
     if (code)
         return cairn_within(err, code, "%s step %" PRIu64 " (%s)", session->run,
                             restore->manifest.origin.step, restore->manifest.id.text);

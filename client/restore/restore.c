@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/session/options.h"
 #include "common/text.h"
 #include "common/utf8.h"
 
@@ -139,9 +140,10 @@ enum cairn_code cairn_restore_open(struct cairn_session *session,
                                    const struct cairn_restore_options *options,
                                    struct cairn_restore **ret, struct cairn_restore_info *ret_info,
                                    struct cairn_error *err) {
-    static const struct cairn_restore_options defaults;
+    struct cairn_restore_options own;
     CAIRN_CLIENT_CALL(session, err);
-    if (!options) options = &defaults;
+    CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
+    options = &own;
     const char *ref = options->ref             ? options->ref
                       : session->resumed.found ? session->resumed.version
                                                : "latest";

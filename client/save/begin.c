@@ -6,6 +6,7 @@
 #include "client/save/begun.h"
 #include "client/save/fail.h"
 #include "client/save/sweep.h"
+#include "client/session/options.h"
 #include "client/session/process.h"
 
 #define SKIP_WAIT_MS 1000
@@ -157,10 +158,11 @@ static struct cairn_save *save_new(struct cairn_session *session, uint64_t step,
 enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
                                  const struct cairn_save_options *options, struct cairn_save **ret,
                                  struct cairn_error *err) {
-    static const struct cairn_save_options defaults;
+    struct cairn_save_options own_options;
     uint64_t started_us = cairn_mono_us();
     uint32_t n = 0;
     CAIRN_CLIENT_CALL(session, err);
+    CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own_options, err));
     if (session->read_only)
         return cairn_fail(err, CAIRN_INVALID, "%s: the session was opened read_only", session->run);
     if (step > CAIRN_STEP_MAX)
@@ -177,7 +179,7 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
         cairn_client_report_add(session, 0, step, n, err);
         return CAIRN_NO_MEMORY;
     }
-    enum cairn_code code = begin(save, options ? options : &defaults, err);
+    enum cairn_code code = begin(save, &own_options, err);
     save->stall_us = cairn_mono_us() - started_us;
     if (code) {
         code = cairn_client_save_fail(save, code, err);

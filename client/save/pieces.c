@@ -9,6 +9,7 @@
 
 #include "client/save/begun.h"
 #include "client/save/fail.h"
+#include "client/session/options.h"
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
@@ -170,10 +171,13 @@ enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_te
                                   struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
     CAIRN_TRY(is_described(save, err));
+    struct cairn_tensor_piece own;
     if (!piece) return cairn_fail(err, misused(save, CAIRN_INVALID), "no piece");
-    struct cairn_client_piece made = {.source = piece->source, .file_offset = piece->file_offset};
-    enum cairn_code code = check_name(piece->name, err);
+    enum cairn_code code = CAIRN_CLIENT_OPTIONS(piece, &own, err);
+    if (!code) code = check_name(own.name, err);
     if (code) return misused(save, code);
+    piece = &own;
+    struct cairn_client_piece made = {.source = piece->source, .file_offset = piece->file_offset};
     code = describe(piece, &made, err);
     if (!code)
         code = CAIRN_ARRAY_ROOM(save->pieces, save->piece_count, save->piece_capacity, PIECES_MAX,

@@ -11,6 +11,7 @@
 #include "client/session/alone.h"
 #include "client/session/dispatch.h"
 #include "client/session/io.h"
+#include "client/session/options.h"
 #include "client/session/process.h"
 #include "client/session/window.h"
 #include "common/text.h"
@@ -62,7 +63,7 @@ static enum cairn_code copy_text(const char *from, char **ret, struct cairn_erro
 static enum cairn_code read_options(const struct cairn_open_options *options,
                                     struct cairn_session *ret, struct cairn_error *err) {
     struct cairn_run_name name;
-    if (!options || !options->run) return cairn_fail(err, CAIRN_INVALID, "no run was named");
+    if (!options->run) return cairn_fail(err, CAIRN_INVALID, "no run was named");
     CAIRN_TRY(cairn_run_name_parse(options->run, &name, err));
     (void)cairn_text_copy(ret->run, sizeof ret->run, options->run);
     CAIRN_TRY(read_ranks(options, ret, err));
@@ -249,7 +250,9 @@ enum cairn_code cairn_client_session_new(const struct cairn_open_options *option
     cairn_condition_init(&session->changed);
     cairn_client_window_init(session);
     cairn_client_process_nonce(session->proc);
-    enum cairn_code code = read_options(options, session, err);
+    struct cairn_open_options own;
+    enum cairn_code code = CAIRN_CLIENT_OPTIONS(options, &own, err);
+    if (!code) code = read_options(&own, session, err);
     if (code) {
         cairn_client_session_free(session);
         return code;

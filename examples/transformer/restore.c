@@ -99,8 +99,11 @@ static enum cairn_code get_raw(struct job *job, struct cairn_restore *restore,
         if (code != CAIRN_OK) return code;
         if (shard.rank % job->ranks != job->rank || !strstr(shard.name, "rng_state")) continue;
         void *memory = malloc(shard.bytes);
-        struct cairn_read read = {
-            .shard = shard.name, .bytes = shard.bytes, .into = memory, .into_bytes = shard.bytes};
+        struct cairn_read read = {.size = sizeof(struct cairn_read),
+                                  .shard = shard.name,
+                                  .bytes = shard.bytes,
+                                  .into = memory,
+                                  .into_bytes = shard.bytes};
         code = cairn_restore_read(restore, &read, 1, TIMEOUT_MS, err);
         snprintf(path, sizeof path, "%s/raw-%u.bin", job->folder, shard.rank);
         if (code == CAIRN_OK && !write_piece(path, memory, shard.bytes)) code = CAIRN_IO;
@@ -118,7 +121,8 @@ static enum cairn_code restore_all(struct job *job, struct cairn_session *sessio
                                    struct cairn_error *err) {
     struct cairn_restore *restore = NULL;
     struct cairn_restore_info info;
-    struct cairn_restore_options options = {.format = "transformer-example-1"};
+    struct cairn_restore_options options = {.size = sizeof options,
+                                            .format = "transformer-example-1"};
     enum cairn_code code = cairn_restore_open(session, &options, &restore, &info, err);
     if (code != CAIRN_OK) return code;
     code = cairn_restore_read(restore, job->reads, job->piece_count, TIMEOUT_MS, err);
@@ -144,8 +148,11 @@ int main(int argc, char **argv) {
     job.folder = argv[4];
     unsigned count = model_tensors(job.tensors);
     for (unsigned t = 0; t < count; t++) (void)want(&job, &job.tensors[t]);
-    struct cairn_open_options options = {
-        .run = argv[1], .rank = job.rank, .world_size = job.ranks, .read_only = 1};
+    struct cairn_open_options options = {.size = sizeof(struct cairn_open_options),
+                                         .run = argv[1],
+                                         .rank = job.rank,
+                                         .world_size = job.ranks,
+                                         .read_only = 1};
     enum cairn_code code = cairn_open(&options, &session, NULL, &err);
     if (code != CAIRN_OK) return failed("open", &err, code);
     snprintf(path, sizeof path, "%s/pieces-%u.txt", job.folder, job.rank);

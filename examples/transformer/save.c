@@ -78,7 +78,8 @@ static enum cairn_code describe(const struct job *job, struct cairn_save *save,
         const struct model_tensor *tensor = &job->tensors[t];
         uint64_t start, count;
         piece_of(job, tensor, &start, &count);
-        struct cairn_tensor_piece piece = {.name = tensor->name,
+        struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                           .name = tensor->name,
                                            .dtype = tensor->dtype,
                                            .dimension_count = tensor->dimension_count,
                                            .shape = tensor->shape,
@@ -111,7 +112,7 @@ static enum cairn_code save_step(const struct job *job, struct cairn_session *se
                                  struct cairn_error *err) {
     struct cairn_save *save = NULL;
     struct cairn_save_status status;
-    struct cairn_save_options options = {.format = "transformer-example-1"};
+    struct cairn_save_options options = {.size = sizeof options, .format = "transformer-example-1"};
     struct timespec begun, ended;
     clock_gettime(CLOCK_MONOTONIC, &begun);
     enum cairn_code code = cairn_save_begin(session, job->step, &options, &save, err);
@@ -150,7 +151,8 @@ int main(int argc, char **argv) {
     job.rank = (unsigned)strtoul(argv[3], NULL, 10);
     job.ranks = (unsigned)strtoul(argv[4], NULL, 10);
     fill(&job);
-    struct cairn_open_options options = {.run = job.run,
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = job.run,
                                          .rank = job.rank,
                                          .world_size = job.ranks,
                                          .local_rank = job.rank,

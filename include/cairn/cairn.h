@@ -25,10 +25,12 @@
  *
  * Units:   sizes and offsets in bytes unless the name says elements; times in milliseconds, and a
  *          timeout of 0 means the session's default (60 s).
+ * Options: a struct that is passed begins with its size, `.size = sizeof options`, so that programs
+ *          and libraries of different releases know what the other has. A size of 0 is
+ *          CAIRN_INVALID; zero is the default of every other option.
  * Memory:  strings and arrays in option structs are copied during the call, tensor and raw sources
  *          are read during cairn_save_stage only and must stay until it returns. `*ret` is written
- *          on success alone; each handle has a function that frees it, which takes NULL. Zero is
- *          the default of every option.
+ *          on success alone; each handle has a function that frees it, which takes NULL.
  * Errors:  the return value decides; err may be NULL. Besides the codes named at a call, each may
  *          return CAIRN_INVALID (an argument; a closed session; a forked child), CAIRN_NO_MEMORY,
  *          CAIRN_TIMEOUT, CAIRN_PROTOCOL and, after a bug of the library, CAIRN_INTERNAL, then
@@ -57,6 +59,7 @@ const char *cairn_version(void); /* of the library that is linked; static storag
 struct cairn_session;
 
 struct cairn_open_options {
+    size_t size; /* of this struct */
     const char *run; /* "project/run"; required */
     const char *job; /* NULL: CAIRN_JOB, else torchelastic's run id and restart count, else
                         Slurm's job id and restart count; with world_size 1 a random one */
@@ -118,6 +121,7 @@ enum cairn_form {
     CAIRN_BOX = 2    /* start[d], count[d] per dimension */
 };
 struct cairn_tensor_piece {
+    size_t size; /* of this struct */
     const char *name;
     const char *dtype;        /* safetensors' names: "BF16", "F32", "I64", "F8_E4M3", ... */
     uint32_t dimension_count; /* 0: a scalar */
@@ -144,6 +148,7 @@ enum cairn_on_exists {
 enum cairn_milestone { CAIRN_STAGED = 1, CAIRN_DURABLE = 2, CAIRN_COMMITTED = 3 };
 
 struct cairn_save_options {
+    size_t size; /* of this struct */
     enum cairn_on_exists on_exists;
     int skip;                /* 1: skip this save while an earlier one is still being sent */
     const char *format;      /* tag that an opener can insist on; NULL = none */
@@ -211,6 +216,7 @@ void cairn_save_free(struct cairn_save *save);
 
 struct cairn_restore;
 struct cairn_restore_options {
+    size_t size; /* of this struct */
     const char *ref; /* NULL: what cairn_open resumed from, else "latest"; a step, a version id */
     const char *format; /* insist on this tag; another is CAIRN_UNSUPPORTED */
     uint32_t timeout_ms;
@@ -256,6 +262,7 @@ enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const c
 /* One read of a call; those of one call run in parallel, and blocks that they share are read
  * once. */
 struct cairn_read {
+    size_t size; /* of this struct */
     const char *shard;             /* whole shards and ranges of them ... */
     uint64_t offset, bytes;        /* bytes of the shard; bytes UINT64_MAX = to its end */
     const char *tensor;            /* ... or a tensor by name; aliases are followed */

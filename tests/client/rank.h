@@ -32,7 +32,8 @@ static inline void cairn_rank_release(struct cairn_rank *rank) {
 }
 
 static inline struct cairn_open_options rank_options(const struct cairn_rank *rank) {
-    return (struct cairn_open_options){.run = "llm/7b",
+    return (struct cairn_open_options){.size = sizeof(struct cairn_open_options),
+                                       .run = "llm/7b",
                                        .job = "job-1",
                                        .rank = 3,
                                        .world_size = 4,
@@ -61,7 +62,8 @@ static inline enum cairn_code rank_add(struct cairn_save *save, const char *name
                                        const void *source, uint64_t elements,
                                        struct cairn_error *err) {
     const uint64_t shape[1] = {2 * elements}, start[1] = {elements}, count[1] = {elements};
-    const struct cairn_tensor_piece piece = {.name = name,
+    const struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                             .name = name,
                                              .dtype = "F32",
                                              .dimension_count = 1,
                                              .shape = shape,

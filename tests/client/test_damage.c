@@ -52,7 +52,8 @@ static bool damage(int64_t at) {
 }
 
 static enum cairn_code save(const struct cairn_world *world, struct cairn_error *err) {
-    const struct cairn_open_options options = {.run = "llm/7b",
+    const struct cairn_open_options options = {.size = sizeof options,
+                                               .run = "llm/7b",
                                                .job = "job-1",
                                                .bytes = MODEL_RANK_BYTES,
                                                .socket = world->sockets[0],
@@ -68,9 +69,13 @@ static enum cairn_code save(const struct cairn_world *world, struct cairn_error 
 }
 
 static enum cairn_code restore(const struct cairn_world *world, struct cairn_error *err) {
-    const struct cairn_open_options options = {
-        .run = "llm/7b", .socket = world->sockets[0], .timeout_ms = 10000, .read_only = 1};
-    const struct cairn_restore_options restore_options = {.ref = "5"};
+    const struct cairn_open_options options = {.size = sizeof(struct cairn_open_options),
+                                               .run = "llm/7b",
+                                               .socket = world->sockets[0],
+                                               .timeout_ms = 10000,
+                                               .read_only = 1};
+    const struct cairn_restore_options restore_options = {.size = sizeof restore_options,
+                                                          .ref = "5"};
     struct cairn_session *session = NULL;
     struct cairn_restore *opened = NULL;
     CAIRN_TRY(cairn_open(&options, &session, NULL, err));

@@ -32,7 +32,8 @@ static bool spare_files(int spare) {
 
 static enum cairn_code open_rank(const struct cairn_world *world, struct cairn_session **ret,
                                  struct cairn_error *err) {
-    const struct cairn_open_options options = {.run = "llm/7b",
+    const struct cairn_open_options options = {.size = sizeof options,
+                                               .run = "llm/7b",
                                                .job = "job-1",
                                                .world_size = 1,
                                                .bytes = CAIRN_MIB,

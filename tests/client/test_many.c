@@ -34,7 +34,8 @@ static enum cairn_code save_one(struct rank *rank, struct cairn_session *session
                                 struct cairn_error *err) {
     const uint64_t shape = (uint64_t)RANKS * RANK_BYTES, start = rank->rank * RANK_BYTES,
                    count = RANK_BYTES;
-    const struct cairn_tensor_piece piece = {.name = "w",
+    const struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                             .name = "w",
                                              .dtype = "U8",
                                              .dimension_count = 1,
                                              .shape = &shape,
@@ -44,7 +45,7 @@ static enum cairn_code save_one(struct rank *rank, struct cairn_session *session
                                              .count = &count,
                                              .source = bytes,
                                              .source_bytes = RANK_BYTES};
-    const struct cairn_save_options options = {.timeout_ms = WITHIN_MS};
+    const struct cairn_save_options options = {.size = sizeof options, .timeout_ms = WITHIN_MS};
     uint64_t began_ms = cairn_mono_ms();
     CAIRN_TRY(cairn_save_begin(session, step, &options, ret, err));
     rank->longest_begin_ms = cairn_max_u64(rank->longest_begin_ms, cairn_mono_ms() - began_ms);
@@ -55,7 +56,8 @@ static enum cairn_code save_one(struct rank *rank, struct cairn_session *session
 
 static enum cairn_code live(struct rank *rank, struct cairn_session **session,
                             struct cairn_save *saves[STEPS], struct cairn_error *err) {
-    const struct cairn_open_options options = {.run = "llm/many",
+    const struct cairn_open_options options = {.size = sizeof options,
+                                               .run = "llm/many",
                                                .job = "many-1",
                                                .rank = rank->rank,
                                                .world_size = RANKS,

@@ -119,7 +119,8 @@ static enum cairn_code open_version(struct version *version, struct cairn_rank *
     version->manifest.shards = calloc(SHARDS_MAX, sizeof *version->manifest.shards);
     for (uint32_t i = 0; i < RANKS; i++) CAIRN_TRY(save_rank(version, rank, i, err));
     CAIRN_TRY(commit(version, rank, err));
-    const struct cairn_open_options options = {.run = "llm/7b",
+    const struct cairn_open_options options = {.size = sizeof options,
+                                               .run = "llm/7b",
                                                .world_size = 3,
                                                .rank = 1,
                                                .socket = rank->path,
@@ -138,7 +139,8 @@ TEST(shards_and_tensors_are_listed_by_name) {
     struct cairn_shard_info shard;
     static struct cairn_tensor_info tensor;
     const char *names[] = {"box", "empty", "flat", "own", "same", "tied"};
-    const struct cairn_restore_options right = {.format = "v3"}, wrong = {.format = "v2"};
+    const struct cairn_restore_options right = {.size = sizeof right, .format = "v3"},
+                                       wrong = {.size = sizeof wrong, .format = "v2"};
     REQUIRE_OK(open_version(&version, &rank, &restore, &err));
     EXPECT_CODE(cairn_restore_open(rank.session, &wrong, &other, &info, &err), CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "\"v3\"") != NULL);
@@ -212,9 +214,18 @@ TEST(reads_larger_than_the_window_go_through_it_in_turns) {
     cairn_fake_uploader_serve(rank.fake, &served);
     REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
     const struct cairn_read reads[] = {
-        {.shard = "a", .bytes = UINT64_MAX, .into = got, .into_bytes = size},
-        {.shard = "a", .offset = 3000001, .bytes = 9000000, .into = part, .into_bytes = 9000000},
-        {.shard = "b", .bytes = UINT64_MAX}};
+        {.size = sizeof reads[0],
+         .shard = "a",
+         .bytes = UINT64_MAX,
+         .into = got,
+         .into_bytes = size},
+        {.size = sizeof reads[0],
+         .shard = "a",
+         .offset = 3000001,
+         .bytes = 9000000,
+         .into = part,
+         .into_bytes = 9000000},
+        {.size = sizeof reads[0], .shard = "b", .bytes = UINT64_MAX}};
     memset(got, 0, size);
     REQUIRE_OK(cairn_restore_read(restore, reads, 3, 0, &err));
     EXPECT(memcmp(got, stored, size) == 0);
@@ -235,24 +246,54 @@ TEST(reads_that_cannot_be_right_are_refused_before_a_byte_is_asked_for) {
         struct cairn_read read;
         enum cairn_code code;
     } bad[] = {
-        {{.into = into}, CAIRN_INVALID},
-        {{.tensor = "flat", .shard = "a", .into = into}, CAIRN_INVALID},
-        {{.tensor = "flat", .into = into, .into_bytes = 3}, CAIRN_INVALID},
-        {{.tensor = "flat", .into_bytes = sizeof into}, CAIRN_INVALID},
-        {{.tensor = "flat", .form = CAIRN_FLAT, .into = into, .into_bytes = 2}, CAIRN_INVALID},
-        {{.tensor = "flat", .form = CAIRN_BOX, .into = into, .into_bytes = 2}, CAIRN_INVALID},
-        {{.tensor = "none", .into = into, .into_bytes = 2}, CAIRN_NOT_FOUND},
-        {{.shard = "none", .bytes = 2, .into = into, .into_bytes = 2}, CAIRN_NOT_FOUND},
-        {{.shard = "rank-00000/rng.bin", .offset = 3, .bytes = 2, .into = into, .into_bytes = 2},
+        {{.size = sizeof(struct cairn_read), .into = into}, CAIRN_INVALID},
+        {{.size = sizeof(struct cairn_read), .tensor = "flat", .shard = "a", .into = into},
+         CAIRN_INVALID},
+        {{.size = sizeof(struct cairn_read), .tensor = "flat", .into = into, .into_bytes = 3},
+         CAIRN_INVALID},
+        {{.size = sizeof(struct cairn_read), .tensor = "flat", .into_bytes = sizeof into},
+         CAIRN_INVALID},
+        {{.size = sizeof(struct cairn_read),
+          .tensor = "flat",
+          .form = CAIRN_FLAT,
+          .into = into,
+          .into_bytes = 2},
+         CAIRN_INVALID},
+        {{.size = sizeof(struct cairn_read),
+          .tensor = "flat",
+          .form = CAIRN_BOX,
+          .into = into,
+          .into_bytes = 2},
+         CAIRN_INVALID},
+        {{.size = sizeof(struct cairn_read), .tensor = "none", .into = into, .into_bytes = 2},
+         CAIRN_NOT_FOUND},
+        {{.size = sizeof(struct cairn_read),
+          .shard = "none",
+          .bytes = 2,
+          .into = into,
+          .into_bytes = 2},
+         CAIRN_NOT_FOUND},
+        {{.size = sizeof(struct cairn_read),
+          .shard = "rank-00000/rng.bin",
+          .offset = 3,
+          .bytes = 2,
+          .into = into,
+          .into_bytes = 2},
          CAIRN_RANGE},
-        {{.tensor = "box",
+        {{.size = sizeof(struct cairn_read),
+          .tensor = "box",
           .form = CAIRN_BOX,
           .start = past,
           .count = one,
           .into = into,
           .into_bytes = 4},
          CAIRN_RANGE},
-        {{.tensor = "own", .local_rank_of = 9, .into = into, .into_bytes = 4}, CAIRN_NOT_FOUND},
+        {{.size = sizeof(struct cairn_read),
+          .tensor = "own",
+          .local_rank_of = 9,
+          .into = into,
+          .into_bytes = 4},
+         CAIRN_NOT_FOUND},
     };
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
         enum cairn_code code = cairn_restore_read(restore, &bad[i].read, 1, 0, &err);
@@ -270,7 +311,8 @@ TEST(a_bad_block_fails_the_read_and_names_run_step_and_version) {
     struct cairn_restore *restore = NULL;
     uint32_t own = 0;
     REQUIRE_OK(open_version(&version, &rank, &restore, &err));
-    const struct cairn_read read = {.tensor = "own", .into = &own, .into_bytes = 4};
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "own", .into = &own, .into_bytes = 4};
     cairn_fake_uploader_script(rank.fake, "read", "store-corrupt");
     EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_CORRUPT);
     EXPECT(strstr(err.message, "llm/7b step 40 (ckpt_") != NULL);
@@ -285,7 +327,8 @@ TEST(a_restart_of_the_uploader_between_and_during_reads_is_not_noticed) {
     struct cairn_restore *restore = NULL;
     static uint16_t whole[ROWS * COLUMNS];
     REQUIRE_OK(open_version(&version, &rank, &restore, &err));
-    const struct cairn_read read = {.tensor = "flat", .into = whole, .into_bytes = sizeof whole};
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "flat", .into = whole, .into_bytes = sizeof whole};
     REQUIRE_OK(cairn_restore_read(restore, &read, 1, 0, &err));
     cairn_fake_uploader_down(rank.fake);
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
@@ -314,7 +357,8 @@ TEST(opening_and_reading_wait_for_an_uploader_that_restarts) {
     static uint16_t whole[ROWS * COLUMNS];
     pthread_t thread;
     REQUIRE_OK(open_version(&version, &rank, &restore, &err));
-    const struct cairn_read read = {.tensor = "flat", .into = whole, .into_bytes = sizeof whole};
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "flat", .into = whole, .into_bytes = sizeof whole};
     cairn_fake_uploader_down(rank.fake);
     REQUIRE(pthread_create(&thread, NULL, come_back, rank.fake) == 0);
     EXPECT_CODE(cairn_restore_open(rank.session, NULL, &again, NULL, &err), CAIRN_OK);
@@ -339,7 +383,8 @@ TEST(a_read_that_timed_out_keeps_its_slot_until_the_answer_came) {
     struct cairn_restore *restore = NULL;
     uint32_t own = 7;
     REQUIRE_OK(open_version(&version, &rank, &restore, &err));
-    const struct cairn_read read = {.tensor = "own", .into = &own, .into_bytes = 4};
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "own", .into = &own, .into_bytes = 4};
     cairn_fake_uploader_script(rank.fake, "read", "mute");
     uint64_t started_ms = cairn_mono_ms();
     EXPECT_CODE(cairn_restore_read(restore, &read, 1, 150, &err), CAIRN_TIMEOUT);
@@ -363,7 +408,8 @@ TEST(a_restore_outlives_its_session_but_reads_no_more) {
     static struct cairn_tensor_info tensor;
     uint32_t own = 0;
     REQUIRE_OK(open_version(&version, &rank, &restore, &err));
-    const struct cairn_read read = {.tensor = "own", .into = &own, .into_bytes = 4};
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "own", .into = &own, .into_bytes = 4};
     (void)cairn_close(rank.session, NULL);
     rank.session = NULL;
     EXPECT_CODE(cairn_restore_tensor_find(restore, "flat", &tensor, &err), CAIRN_OK);

@@ -44,7 +44,8 @@ static void check_blocks(struct cairn_fake_uploader *fake, const json_t *stage) 
 static enum cairn_code add_one_of_each(struct cairn_save *save, const float *big, size_t elements,
                                        const double *doubles, struct cairn_error *err) {
     static const uint64_t shape[2] = {2, 3}, zero[2] = {0, 0}, half[2] = {1, 3};
-    const struct cairn_tensor_piece box = {.name = "box",
+    const struct cairn_tensor_piece box = {.size = sizeof box,
+                                           .name = "box",
                                            .dtype = "F64",
                                            .dimension_count = 2,
                                            .shape = shape,
@@ -54,19 +55,25 @@ static enum cairn_code add_one_of_each(struct cairn_save *save, const float *big
                                            .count = half,
                                            .source = doubles,
                                            .source_bytes = 24};
-    const struct cairn_tensor_piece scalar = {.name = "step",
+    const struct cairn_tensor_piece scalar = {.size = sizeof scalar,
+                                              .name = "step",
                                               .dtype = "I64",
                                               .kind = CAIRN_REPLICATED,
                                               .source = doubles,
                                               .source_bytes = 8};
-    const struct cairn_tensor_piece alias = {.name = "tied",
+    const struct cairn_tensor_piece alias = {.size = sizeof alias,
+                                             .name = "tied",
                                              .dtype = "F64",
                                              .dimension_count = 2,
                                              .shape = shape,
                                              .kind = CAIRN_ALIAS,
                                              .alias_of = "box"};
-    const struct cairn_tensor_piece empty = {
-        .name = "empty", .dtype = "BF16", .dimension_count = 1, .shape = zero, .kind = CAIRN_LOCAL};
+    const struct cairn_tensor_piece empty = {.size = sizeof(struct cairn_tensor_piece),
+                                             .name = "empty",
+                                             .dtype = "BF16",
+                                             .dimension_count = 1,
+                                             .shape = zero,
+                                             .kind = CAIRN_LOCAL};
     CAIRN_TRY(rank_add(save, "layers.0.w", big, elements, err));
     CAIRN_TRY(cairn_save_tensor(save, &box, err));
     CAIRN_TRY(cairn_save_tensor(save, &scalar, err));
@@ -149,7 +156,8 @@ TEST(two_pieces_of_one_name_get_names_that_no_tensor_has) {
     struct cairn_save *save = NULL;
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
     for (size_t i = 3; i-- > 0;) {
-        struct cairn_tensor_piece piece = {.name = "w",
+        struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                           .name = "w",
                                            .dtype = "F32",
                                            .dimension_count = 1,
                                            .shape = shape,
@@ -257,7 +265,8 @@ TEST(pieces_that_cannot_be_right_are_refused_by_name) {
     REQUIRE_OK(rank_open(&rank, 1, &err));
     struct cairn_save *save = NULL;
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
-    const struct cairn_tensor_piece good = {.name = "w",
+    const struct cairn_tensor_piece good = {.size = sizeof good,
+                                            .name = "w",
                                             .dtype = "F32",
                                             .dimension_count = 2,
                                             .shape = shape,
@@ -333,7 +342,8 @@ TEST(a_file_is_handed_over_and_pieces_may_lie_in_it) {
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
     EXPECT_CODE(cairn_save_file(save, "tree/model.pt", fd, 21, &err), CAIRN_SOURCE_CHANGED);
     REQUIRE_OK(cairn_save_file(save, "tree/model.pt", fd, 20, &err));
-    struct cairn_tensor_piece piece = {.name = "w",
+    struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                       .name = "w",
                                        .dtype = "F32",
                                        .dimension_count = 1,
                                        .shape = shape,
@@ -369,7 +379,8 @@ TEST(labels_and_meta_are_checked_and_sent_by_rank_0_alone) {
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_fake_message begin;
     struct cairn_save *save = NULL;
-    struct cairn_save_options options = {.labels_json = "{\"team\":\"nlp\"}",
+    struct cairn_save_options options = {.size = sizeof options,
+                                         .labels_json = "{\"team\":\"nlp\"}",
                                          .meta_json = "{\"loss\":3}",
                                          .format = "v2",
                                          .on_exists = CAIRN_EXISTS_SUPERSEDE};
@@ -416,7 +427,7 @@ TEST(meta_is_measured_by_its_canonical_bytes_before_anything_is_sent) /* V34, Q5
     for (int i = 0; i < 70000; i++) REQUIRE_OK(cairn_buf_append_text(&spaces, " ", &err));
     REQUIRE_OK(cairn_buf_append_text(&spaces, "{\"a\":1}", &err));
     EXPECT(numbers.size < 64 * CAIRN_KIB); /* so it would have passed by its own length */
-    struct cairn_save_options options = {.meta_json = numbers.data};
+    struct cairn_save_options options = {.size = sizeof options, .meta_json = numbers.data};
     EXPECT_CODE(cairn_save_begin(rank.session, 1, &options, &save, &err), CAIRN_TOO_LARGE);
     EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 1, NULL)); /* Q8: and the others hear it */
     options.meta_json = spaces.data;
@@ -519,9 +530,8 @@ TEST(a_slab_is_offered_for_the_save_that_owns_it_and_for_no_other) /* Q41, V26 *
         }
         const json_t *owned = json_array_get(slabs, (size_t)json_integer_value(slab));
         EXPECT_EQ_U64(json_integer_value(json_object_get(owned, "owner")), 2);
-        EXPECT_EQ_U64(json_integer_value(
-                          json_object_get(json_array_get(slabs, json_integer_value(slab) == 0),
-                                          "owner")),
+        EXPECT_EQ_U64(json_integer_value(json_object_get(
+                          json_array_get(slabs, json_integer_value(slab) == 0), "owner")),
                       0);
     }
     cairn_save_free(durable);

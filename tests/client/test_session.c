@@ -14,7 +14,8 @@ static uint64_t u64_of(const json_t *object, const char *name) {
 TEST(opening_without_an_uploader_says_so_at_once) {
     struct cairn_error err = {0};
     struct cairn_session *session = NULL;
-    const struct cairn_open_options options = {.run = "llm/7b", .socket = "/tmp/cairn-nobody.sock"};
+    const struct cairn_open_options options = {
+        .size = sizeof options, .run = "llm/7b", .socket = "/tmp/cairn-nobody.sock"};
     uint64_t started_ms = cairn_mono_ms();
     EXPECT_CODE(cairn_open(&options, &session, NULL, &err), CAIRN_UPLOADER_GONE);
     EXPECT(strstr(err.message, "llm/7b rank 0") != NULL);
@@ -26,13 +27,13 @@ TEST(options_that_cannot_be_right_are_refused) {
     struct cairn_error err = {0};
     struct cairn_session *session = NULL;
     const struct cairn_open_options bad[] = {
-        {.run = NULL},
-        {.run = "norun"},
-        {.run = "a/b", .rank = 1},
-        {.run = "a/b", .local_rank = 1},
-        {.run = "a/b", .world_size = 2, .job = ""},
-        {.run = "a/b", .bytes = UINT64_MAX},
-        {.run = "a/b", .bytes = 10, .node_bytes = 9},
+        {.size = sizeof bad[0], .run = NULL},
+        {.size = sizeof bad[0], .run = "norun"},
+        {.size = sizeof bad[0], .run = "a/b", .rank = 1},
+        {.size = sizeof bad[0], .run = "a/b", .local_rank = 1},
+        {.size = sizeof bad[0], .run = "a/b", .world_size = 2, .job = ""},
+        {.size = sizeof bad[0], .run = "a/b", .bytes = UINT64_MAX},
+        {.size = sizeof bad[0], .run = "a/b", .bytes = 10, .node_bytes = 9},
     };
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
         EXPECT_CODE(cairn_open(&bad[i], &session, NULL, &err), CAIRN_INVALID);
@@ -205,7 +206,8 @@ TEST(a_save_waits_for_its_own_generation_only) { /* Q14, Q20 */
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_save *saves[3] = {0};
-    struct cairn_save_options brief = {.timeout_ms = 150}, skip = {.skip = 1};
+    struct cairn_save_options brief = {.size = sizeof brief, .timeout_ms = 150},
+                              skip = {.size = sizeof skip, .skip = 1};
     REQUIRE_OK(rank_open(&rank, 2, &err));
     REQUIRE_OK(rank_save(rank.session, 1, &saves[0], &err));
     REQUIRE_OK(rank_save(rank.session, 2, &saves[1], &err));
@@ -225,7 +227,7 @@ TEST(a_skip_verdict_ends_the_begin) { /* Q11 */
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_save *save = NULL, *second = NULL;
-    struct cairn_save_options skip = {.skip = 1};
+    struct cairn_save_options skip = {.size = sizeof skip, .skip = 1};
     REQUIRE_OK(rank_open(&rank, 2, &err));
     uint64_t started_ms = cairn_mono_ms();
     REQUIRE_OK(cairn_save_begin(rank.session, 1, &skip, &save, &err));
@@ -359,8 +361,11 @@ TEST(a_read_only_session_opens_no_attempt_and_cannot_save) {
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_save *save = NULL;
     REQUIRE_OK(rank_uploader(&rank, 1, &err));
-    const struct cairn_open_options options = {
-        .run = "llm/7b", .world_size = 4, .socket = rank.path, .read_only = 1};
+    const struct cairn_open_options options = {.size = sizeof(struct cairn_open_options),
+                                               .run = "llm/7b",
+                                               .world_size = 4,
+                                               .socket = rank.path,
+                                               .read_only = 1};
     REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
     EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "attempt"), 0);
     EXPECT_CODE(cairn_save_begin(rank.session, 1, NULL, &save, &err), CAIRN_INVALID);

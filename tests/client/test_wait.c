@@ -41,8 +41,12 @@ static bool comes_later(struct later *later) {
 }
 
 static struct cairn_open_options reader_options(const struct cairn_rank *rank) {
-    return (struct cairn_open_options){
-        .run = "llm/7b", .world_size = 4, .socket = rank->path, .read_only = 1, .timeout_ms = 5000};
+    return (struct cairn_open_options){.size = sizeof(struct cairn_open_options),
+                                       .run = "llm/7b",
+                                       .world_size = 4,
+                                       .socket = rank->path,
+                                       .read_only = 1,
+                                       .timeout_ms = 5000};
 }
 
 /* ---- an uploader that is away ---- */
@@ -300,7 +304,7 @@ TEST(a_begin_that_waits_for_handles_names_the_step_that_holds_the_memory) {
     struct cairn_save *left = NULL, *next = NULL;
     REQUIRE_OK(rank_open(&rank, 1, &err));
     REQUIRE_OK(cairn_save_begin(rank.session, 41, NULL, &left, &err));
-    const struct cairn_save_options soon = {.timeout_ms = 100};
+    const struct cairn_save_options soon = {.size = sizeof soon, .timeout_ms = 100};
     EXPECT_CODE(cairn_save_begin(rank.session, 42, &soon, &next, &err), CAIRN_TIMEOUT);
     EXPECT(strstr(err.message, "step 41 was begun and neither staged nor freed") != NULL);
     cairn_save_free(left);

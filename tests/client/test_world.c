@@ -41,7 +41,8 @@ static void cairn_job_release(struct job *job) {
 static enum cairn_code job_open(const struct cairn_world *world, const char *name, uint32_t ranks,
                                 struct job *ret, struct cairn_error *err) {
     for (uint32_t rank = 0; rank < ranks; rank++) {
-        const struct cairn_open_options options = {.run = "llm/7b",
+        const struct cairn_open_options options = {.size = sizeof options,
+                                                   .run = "llm/7b",
                                                    .job = name,
                                                    .rank = rank,
                                                    .world_size = ranks,
@@ -101,13 +102,15 @@ static enum cairn_code check_all(const struct cairn_world *world, const char *re
                                  uint32_t saved_by, struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
     for (uint32_t rank = 0; !code && rank < readers; rank++) {
-        const struct cairn_open_options options = {.run = "llm/7b",
+        const struct cairn_open_options options = {.size = sizeof options,
+                                                   .run = "llm/7b",
                                                    .rank = rank,
                                                    .world_size = readers,
                                                    .socket = world->sockets[rank % world->nodes],
                                                    .timeout_ms = 10000,
                                                    .read_only = 1};
-        const struct cairn_restore_options restore_options = {.ref = ref};
+        const struct cairn_restore_options restore_options = {.size = sizeof restore_options,
+                                                              .ref = ref};
         struct cairn_session *session = NULL;
         struct cairn_restore *restore = NULL;
         CAIRN_TRY(cairn_open(&options, &session, NULL, err));
@@ -225,11 +228,14 @@ TEST(an_uploader_that_is_stopped_is_named_within_the_deadline_of_each_call) {
     REQUIRE_OK(job_commit(&job, &err));
     snprintf(process, sizeof process, "(process %d) does not answer", (int)world.uploaders[0].pid);
     kill(world.uploaders[0].pid, SIGSTOP);
-    const struct cairn_open_options options = {
-        .run = "llm/7b", .socket = world.sockets[0], .read_only = 1, .timeout_ms = 500};
+    const struct cairn_open_options options = {.size = sizeof(struct cairn_open_options),
+                                               .run = "llm/7b",
+                                               .socket = world.sockets[0],
+                                               .read_only = 1,
+                                               .timeout_ms = 500};
     EXPECT_CODE(cairn_open(&options, &second, NULL, &err), CAIRN_TIMEOUT);
     EXPECT(strstr(err.message, process) && strstr(err.message, world.sockets[0]));
-    const struct cairn_save_options soon = {.timeout_ms = 500};
+    const struct cairn_save_options soon = {.size = sizeof soon, .timeout_ms = 500};
     uint64_t started_ms = cairn_mono_ms();
     EXPECT_CODE(cairn_save_begin(job.sessions[0], 6, &soon, &save, &err), CAIRN_TIMEOUT);
     EXPECT(cairn_mono_ms() - started_ms < 3000);
@@ -286,7 +292,7 @@ TEST(v27_a_save_after_a_restart_is_told_although_older_handles_are_kept) { /* Q4
             cairn_world_uploader_kill(&world, 0);
             REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
         }
-        struct cairn_save_options options = {.timeout_ms = 10000};
+        struct cairn_save_options options = {.size = sizeof options, .timeout_ms = 10000};
         REQUIRE_OK(cairn_save_begin(first.sessions[0], 10 + step, &options, &saves[step], &err));
         REQUIRE_OK(cairn_save_raw(saves[step], "state", "bytes", 5, &err));
         REQUIRE_OK(cairn_save_stage(saves[step], &err));
@@ -432,7 +438,8 @@ TEST(a_step_that_exists_is_refused_or_superseded_as_asked) { /* Q11 */
     OPEN_WORLD(NODES(1));
     AUTO_JOB job = {0};
     struct cairn_save *save = NULL;
-    struct cairn_save_options supersede = {.on_exists = CAIRN_EXISTS_SUPERSEDE};
+    struct cairn_save_options supersede = {.size = sizeof supersede,
+                                           .on_exists = CAIRN_EXISTS_SUPERSEDE};
     REQUIRE_OK(job_open(&world, "job-1", 1, &job, &err));
     REQUIRE_OK(job_save(&job, 5, &err));
     REQUIRE_OK(job_commit(&job, &err));
@@ -519,7 +526,8 @@ TEST(files_are_saved_from_their_descriptor_without_memory) {
     REQUIRE(bytes && got);
     for (size_t i = 0; i < size; i++) bytes[i] = (uint8_t)(i * 31 + i / 4099);
     REQUIRE(pwrite(fd, bytes, size, 0) == (ssize_t)size);
-    const struct cairn_open_options options = {.run = "llm/7b",
+    const struct cairn_open_options options = {.size = sizeof options,
+                                               .run = "llm/7b",
                                                .job = "put",
                                                .socket = world.sockets[0],
                                                .resume = "keep",
@@ -534,10 +542,12 @@ TEST(files_are_saved_from_their_descriptor_without_memory) {
     if (!code) code = wait_for(save, CAIRN_COMMITTED, &err);
     EXPECT_CODE(code, CAIRN_OK);
     cairn_save_free(save);
-    const struct cairn_restore_options latest = {.ref = "latest"};
-    const struct cairn_read reads[] = {
-        {.shard = "tree/big.pt", .bytes = UINT64_MAX, .into = got, .into_bytes = size},
-        {.shard = "tree/big.pt", .offset = 1000, .bytes = 100, .into = buffer, .into_bytes = 100}};
+    const struct cairn_restore_options latest = {.size = sizeof latest, .ref = "latest"};
+    const struct cairn_read whole = {sizeof whole, .shard = "tree/big.pt", .bytes = UINT64_MAX,
+                                     .into = got, .into_bytes = size},
+                            part = {sizeof part,  .shard = "tree/big.pt", .offset = 1000,
+                                    .bytes = 100, .into = buffer,         .into_bytes = 100};
+    const struct cairn_read reads[] = {whole, part};
     code = cairn_restore_open(session, &latest, &restore, NULL, &err);
     if (!code) code = cairn_restore_read(restore, reads, 2, 0, &err);
     EXPECT_CODE(code, CAIRN_OK);
@@ -549,7 +559,7 @@ TEST(files_are_saved_from_their_descriptor_without_memory) {
 
 static enum cairn_code save_with_meta(struct cairn_session *session, uint64_t step,
                                       const char *meta, struct cairn_error *err) {
-    const struct cairn_save_options options = {.meta_json = meta};
+    const struct cairn_save_options options = {.size = sizeof options, .meta_json = meta};
     struct cairn_save *save = NULL;
     CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
     enum cairn_code code = cairn_save_raw(save, "state.bin", "raw", 4, err);

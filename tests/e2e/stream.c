@@ -94,7 +94,8 @@ static void save_step(struct stream *stream, uint64_t step, const uint32_t *memo
     struct cairn_error err;
     struct cairn_save *save = NULL;
     uint64_t shape = stream->words * stream->ranks, start = stream->words * stream->rank;
-    struct cairn_tensor_piece piece = {.name = "w",
+    struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                       .name = "w",
                                        .dtype = "U32",
                                        .dimension_count = 1,
                                        .shape = &shape,
@@ -183,7 +184,8 @@ int main(int argc, char **argv) {
     stream.pause_ms = (unsigned)number_of("STREAM_PAUSE_MS", 100);
     stream.keep = number_of("STREAM_KEEP", 0) == 1;
     stream.tag = tag_of(stream.run);
-    struct cairn_open_options options = {.run = stream.run,
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = stream.run,
                                          .rank = stream.rank,
                                          .world_size = stream.ranks,
                                          .local_world_size =

@@ -58,7 +58,8 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     struct cairn_save *save = NULL;
     uint64_t shape[2] = {job->rows * job->ranks, COLUMNS};
     uint64_t start[2] = {job->rows * job->rank, 0}, count[2] = {job->rows, COLUMNS};
-    struct cairn_tensor_piece piece = {.name = "w",
+    struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                       .name = "w",
                                        .dtype = "U32",
                                        .dimension_count = 2,
                                        .shape = shape,
@@ -69,6 +70,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
                                        .source = memory,
                                        .source_bytes = sizeof *memory * job->rows * COLUMNS};
     struct cairn_save_options options = {
+        .size = sizeof(struct cairn_save_options),
         .on_exists = getenv("TRAINER_SUPERSEDE") ? CAIRN_EXISTS_SUPERSEDE : CAIRN_EXISTS_ERROR};
     enum cairn_code code = cairn_save_begin(session, step, &options, &save, err);
     if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
@@ -141,7 +143,8 @@ int main(int argc, char **argv) {
     job.ranks = (unsigned)strtoul(argv[3], NULL, 10);
     for (int i = 4; i < argc && job.step_count < STEPS_MAX; i++)
         job.steps[job.step_count++] = strtoull(argv[i], NULL, 10);
-    struct cairn_open_options options = {.run = argv[1],
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = argv[1],
                                          .rank = job.rank,
                                          .world_size = job.ranks,
                                          .local_world_size = job.ranks > 1 ? job.ranks / 2 : 1,

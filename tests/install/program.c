@@ -5,8 +5,11 @@
 #include <stdio.h>
 
 int main(void) {
-    struct cairn_open_options options = {
-        .run = "p/r", .socket = "/nonexistent/cairn.sock", .world_size = 1, .bytes = 1};
+    struct cairn_open_options options = {.size = sizeof(struct cairn_open_options),
+                                         .run = "p/r",
+                                         .socket = "/nonexistent/cairn.sock",
+                                         .world_size = 1,
+                                         .bytes = 1};
     struct cairn_session *session = NULL;
     struct cairn_resume resume;
     struct cairn_error err = {0};

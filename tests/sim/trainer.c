@@ -73,7 +73,8 @@ static enum cairn_code describe(struct rank *rank, struct cairn_save *handle,
                                 struct cairn_error *err) {
     uint64_t count = sim_plan.tensor_bytes / 4;
     uint64_t shape[1] = {count * sim_plan.ranks}, start[1] = {count * rank->number};
-    struct cairn_tensor_piece piece = {.name = "w",
+    struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                       .name = "w",
                                        .dtype = "U32",
                                        .dimension_count = 1,
                                        .shape = shape,
@@ -149,8 +150,9 @@ static void save_step(struct rank *rank, uint64_t step) {
     rank->own[rank->own_count++] = save;
     sim_content_fill(rank->tensor, sim_plan.tensor_bytes, save->content);
     sim_content_fill(rank->raw, sim_plan.raw_bytes, save->content + 1);
-    struct cairn_save_options options = {
-        .on_exists = sim_plan.supersede ? CAIRN_EXISTS_SUPERSEDE : CAIRN_EXISTS_ERROR};
+    struct cairn_save_options options = {.size = sizeof(struct cairn_save_options),
+                                         .on_exists = sim_plan.supersede ? CAIRN_EXISTS_SUPERSEDE
+                                                                         : CAIRN_EXISTS_ERROR};
     struct cairn_error err = {0};
     struct cairn_save *handle = NULL;
     enum cairn_code code = cairn_save_begin(rank->session, step, &options, &handle, &err);
@@ -234,7 +236,8 @@ static enum cairn_code open_session(struct rank *rank, struct cairn_resume *resu
     uint64_t bytes = sim_plan.tensor_bytes + sim_plan.raw_bytes + 16 * CAIRN_KIB;
     uint32_t node = (uint32_t)sim_node_of(rank->number);
     uint32_t local = (sim_plan.ranks + SIM_NODES - 1 - node) / SIM_NODES;
-    struct cairn_open_options options = {.run = SIM_RUN,
+    struct cairn_open_options options = {.size = sizeof options,
+                                         .run = SIM_RUN,
                                          .job = job,
                                          .rank = rank->number,
                                          .world_size = sim_plan.ranks,
