@@ -18,7 +18,6 @@
 #define REPLY_BYTES_MAX (64 * CAIRN_MIB)
 #define REPLY_NODES_MAX 4000000
 #define ERROR_BODY_BYTES_MAX CAIRN_MIB
-#define TIMEOUT_MS_DEFAULT 30000
 #define ANSWER_MS 10000 /* beyond what a server was asked to wait */
 
 /* Of a list. A connection is open after one lost packet, or the next server is tried. A call that
@@ -84,7 +83,7 @@ enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct 
                                struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = calloc(1, sizeof *rest);
     if (!rest) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a server connection");
-    rest->timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
+    rest->timeout_ms = options->timeout_ms ? options->timeout_ms : CAIRN_REST_TIMEOUT_MS;
     rest->seen = options->seen ? options->seen : &rest->own_seen;
     CAIRN_TRY(cairn_servers_parse(options->url, &rest->servers, err));
     rest->name = rest->servers.places[0].name;

@@ -36,11 +36,13 @@ struct cairn_rest_seen {
     atomic_ullong heard_us; /* mono clock */
 };
 
+#define CAIRN_REST_TIMEOUT_MS 30000
+
 struct cairn_rest; /* servers, token, one http engine */
 struct cairn_rest_options {
     const char *url;       /* "http://127.0.0.1:7420", "unix:/path", or a list (api/servers.h) */
     const char *token;     /* NULL: none; copied, wiped on free */
-    uint32_t timeout_ms;   /* 0 = 30,000 */
+    uint32_t timeout_ms;   /* 0 = CAIRN_REST_TIMEOUT_MS */
     const char *ca_bundle; /* NULL: the system's */
     struct cairn_rest_seen *seen; /* NULL: one of its own */
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define WAITING_MAX 65536
+#define ANSWER_MARGIN_MS 1000 /* at most; for the answer's way, and a socket thread that is busy */
 
 struct task {
     struct task *next;
@@ -34,6 +35,17 @@ enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cair
     }
     *ret = helper->rest;
     return CAIRN_OK;
+}
+
+uint64_t cairn_up_answer_by_ms(uint64_t timeout_ms) {
+    if (!timeout_ms) return 0;
+    return cairn_mono_ms() + timeout_ms - cairn_min_u64(timeout_ms / 4, ANSWER_MARGIN_MS);
+}
+
+uint32_t cairn_up_call_ms(uint64_t answer_by_ms, uint32_t usual_ms) {
+    if (!answer_by_ms) return usual_ms;
+    uint64_t left_ms = cairn_max_u64(cairn_deadline_left_ms(&cairn_clock_real, answer_by_ms), 1);
+    return (uint32_t)cairn_min_u64(left_ms, usual_ms ? usual_ms : CAIRN_REST_TIMEOUT_MS);
 }
 
 enum cairn_code cairn_up_helper_store(struct cairn_up_helper *helper,

@@ -80,6 +80,7 @@ struct cairn_up {
         uint64_t store_waits_since_ms;
         char server_away[256]; /* why nothing is told now (server/outbox.c); "": it answers */
         uint64_t server_away_since_ms;
+        uint64_t server_asked_ms; /* since when requests of the outbox have had no answer; or 0 */
         bool server_away_logged; /* by its heartbeat or its outbox, whichever saw it first */
         bool beaten;             /* the first heartbeat of this process is over, answered or not */
         bool offers_awaited;     /* of trainers of a process before this one (Q17) */

@@ -58,7 +58,8 @@ static enum cairn_code list_all(struct cairn_session *session, struct rows *rows
     do {
         CAIRN_AUTO(frame) answer = {0};
         const struct cairn_client_request request = {
-            CAIRN_CLIENT_REQUEST(list, .limit = PAGE, .cursor = cursor[0] ? cursor : NULL),
+            CAIRN_CLIENT_REQUEST(list, .limit = PAGE, .cursor = cursor[0] ? cursor : NULL,
+                                 .timeout_ms = cairn_client_left_ms(deadline_ms)),
             .waits = true, .deadline_ms = deadline_ms};
         CAIRN_TRY(cairn_client_call(session, &request, &answer, err));
         struct cairn_msg_listed told = {0};

@@ -67,8 +67,9 @@ static enum cairn_code ask_restore(struct cairn_restore *restore, const char *re
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
     const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(restore, .ref = ref, .format = format), .epoch = epoch,
-        .deadline_ms = deadline_ms};
+        CAIRN_CLIENT_REQUEST(restore, .ref = ref, .format = format,
+                             .timeout_ms = cairn_client_left_ms(deadline_ms)),
+        .epoch = epoch, .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call(session, &request, ret, err));
     struct cairn_msg_restored told = {0};
     if (cairn_msg_restored_read(ret->message, "", &told, err) != CAIRN_OK)

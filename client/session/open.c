@@ -92,6 +92,7 @@ static enum cairn_code open_attempt(struct cairn_session *session, uint64_t dead
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(attempt, .job = session->job, .resume = session->resume,
                              .wait_staged_ms = session->wait_staged_ms,
+                             .timeout_ms = cairn_client_left_ms(deadline_ms),
                              .incarnation = session->incarnation, .counts = counts),
         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call_alone(session, &request, &answer, err));

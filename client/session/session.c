@@ -52,6 +52,11 @@ uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t tim
     return cairn_deadline_in(&cairn_clock_real, timeout_ms ? timeout_ms : session->timeout_ms);
 }
 
+uint64_t cairn_client_left_ms(uint64_t deadline_ms) {
+    uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
+    return cairn_min_u64(cairn_max_u64(left_ms, 1), UINT32_MAX);
+}
+
 static enum cairn_code refused(struct cairn_session *session, struct cairn_error *err) {
     if (err) *err = session->locked.refusal;
     return session->locked.refusal.code;

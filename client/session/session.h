@@ -146,6 +146,8 @@ static inline void cairn_client_leave_at(struct cairn_session **session) {
     __attribute__((cleanup(cairn_client_leave_at)))                                                \
     CAIRN_UNUSED struct cairn_session *cairn_called = (session)
 uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t timeout_ms);
+/* As a message tells it: at least 1, since 0 is "not said". */
+uint64_t cairn_client_left_ms(uint64_t deadline_ms);
 
 /* Wait for the next change, with the lock held. CAIRN_TIMEOUT: until_ms is over, err is untouched.
  * CAIRN_INTERRUPTED: a signal was handled, and the session is `interruptible`. */

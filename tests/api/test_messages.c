@@ -103,8 +103,9 @@ TEST(a_nulls_field_that_is_none_is_null_on_the_wire) {
                 "{\"format\":null,\"labels\":null,\"meta\":null,\"n\":1,\"on_exists\":\"error\","
                 "\"skip\":false,\"split\":null,\"step\":7,\"t\":\"begin\"}");
     expect_text(CAIRN_PACK(restore, .ref = "latest"),
-                "{\"format\":null,\"ref\":\"latest\",\"t\":\"restore\"}");
-    expect_text(CAIRN_PACK(list, .limit = 500), "{\"cursor\":null,\"limit\":500,\"t\":\"list\"}");
+                "{\"format\":null,\"ref\":\"latest\",\"t\":\"restore\",\"timeout_ms\":0}");
+    expect_text(CAIRN_PACK(list, .limit = 500),
+                "{\"cursor\":null,\"limit\":500,\"t\":\"list\",\"timeout_ms\":0}");
     expect_text(CAIRN_PACK(offer_save, .save = 1, .slab = (uint32_t)CAIRN_MESSAGE_NONE,
                            .version = "v", .step = 0, .n = 1),
                 "{\"n\":1,\"save\":1,\"sealed\":false,\"slab\":null,\"step\":0,\"version\":\"v\"}");

@@ -43,7 +43,8 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", wish->name->project,
                                wish->name->run, wish->ref));
-    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &reply, err));
+    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, cairn_up_call_ms(wish->answer_by_ms, 0),
+                              &reply, err));
     CAIRN_TRY(cairn_msg_checkpoint_read(reply, "", &told, err));
     if (strcmp(told.state, "committed") != 0 || !told.recorded)
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s, not committed", told.version,

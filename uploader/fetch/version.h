@@ -33,6 +33,7 @@ struct cairn_up_version_wish {
     const char *ref;           /* "latest", a step or a version id */
     const char *known_version; /* "" or the version that the attempt resumes, with its step: */
     uint64_t known_step;
+    uint64_t answer_by_ms; /* as cairn_up_answer_by_ms() */
 };
 /* On a helper thread. Shared: give it back with _leave. */
 enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,

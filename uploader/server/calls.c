@@ -30,13 +30,26 @@ static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request to the server");
 }
 
+/* Of several requests in a row that nobody answers the first one counts. */
+static void note_asked(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    if (!up->locked.server_asked_ms) up->locked.server_asked_ms = cairn_mono_ms();
+}
+
+static void note_answered(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    up->locked.server_asked_ms = 0;
+}
+
 static enum cairn_code call(struct cairn_up_batch *batch, const char *method, const char *tail,
                             const json_t *body, json_t **ret_reply, struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s%s", batch->due->run_text, tail));
+    note_asked(batch->up);
     enum cairn_code code = cairn_rest_call(batch->rest, method, path.data, body, 0, ret_reply, err);
     code = cairn_up_heard(batch->rest, code, err);
     batch->unreachable = code != CAIRN_OK && err->http_status == 0;
+    if (!batch->unreachable) note_answered(batch->up);
     return code;
 }
 

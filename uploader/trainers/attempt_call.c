@@ -35,12 +35,14 @@ void cairn_up_attempt_call_free(struct cairn_up_attempt_call *call) {
     free(call);
 }
 
-static enum cairn_code newest_attempt(struct cairn_up_attempt_call *call, struct cairn_rest *rest,
+static enum cairn_code newest_attempt(const struct cairn_up_attempt_call *call,
+                                      struct cairn_rest *rest, uint64_t answer_by_ms,
                                       uint64_t *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s", call->run_text));
-    enum cairn_code code = cairn_rest_call(rest, "GET", path.data, NULL, 0, &reply, err);
+    enum cairn_code code = cairn_rest_call(rest, "GET", path.data, NULL,
+                                           cairn_up_call_ms(answer_by_ms, 0), &reply, err);
     code = cairn_up_heard(rest, code, err);
     *ret = 0;
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the first attempt makes the run */
@@ -77,6 +79,16 @@ uint32_t cairn_up_attempt_call_timeout_ms(uint64_t left_ms) {
     return (uint32_t)cairn_min_u64(left_ms, CAIRN_WAIT_MS_MAX) + ANSWER_MS;
 }
 
+/* The latest of the chain: nobody's call ends for the sake of one that waits less. */
+static uint64_t chain_answer_by_ms(const struct cairn_up_attempt_call *chain) {
+    uint64_t latest_ms = 0;
+    for (const struct cairn_up_attempt_call *at = chain; at; at = at->next) {
+        if (!at->answer_by_ms) return 0;
+        latest_ms = cairn_max_u64(latest_ms, at->answer_by_ms);
+    }
+    return latest_ms;
+}
+
 static json_t *ranks_of(const struct cairn_up_attempt_call *chain) {
     json_t *ranks = json_array();
     for (const struct cairn_up_attempt_call *at = chain; at; at = at->next)
@@ -86,8 +98,9 @@ static json_t *ranks_of(const struct cairn_up_attempt_call *chain) {
 
 static enum cairn_code post_attempt(struct cairn_up_attempt_call *call, struct cairn_rest *rest,
                                     uint64_t left_ms, struct cairn_error *err) {
-    uint64_t after = 0;
-    CAIRN_TRY(newest_attempt(call, rest, &after, err));
+    uint64_t after = 0, answer_by_ms = chain_answer_by_ms(call);
+    uint32_t usual_ms = cairn_up_attempt_call_timeout_ms(left_ms);
+    CAIRN_TRY(newest_attempt(call, rest, answer_by_ms, &after, err));
     char wait[32];
     snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
     CAIRN_AUTO_JSON json_t *reply = NULL;
@@ -99,8 +112,8 @@ static enum cairn_code post_attempt(struct cairn_up_attempt_call *call, struct c
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", call->run_text));
-    enum cairn_code code = cairn_rest_call(rest, "POST", path.data, body,
-                                           cairn_up_attempt_call_timeout_ms(left_ms), &reply, err);
+    enum cairn_code code = cairn_rest_call(
+        rest, "POST", path.data, body, cairn_up_call_ms(answer_by_ms, usual_ms), &reply, err);
     CAIRN_TRY(cairn_up_heard(rest, code, err));
     for (; call; call = call->next) CAIRN_TRY(read_answer(reply, call, err));
     return CAIRN_OK;
@@ -120,6 +133,11 @@ static bool lives(const struct cairn_up_attempt_call *call) {
     return !CAIRN_RULE(Q2) || call->process < 0 || poll(&ended, 1, 0) <= 0;
 }
 
+static bool is_due(const struct cairn_up_attempt_call *chain) {
+    uint64_t answer_by_ms = chain_answer_by_ms(chain);
+    return answer_by_ms && cairn_mono_ms() >= answer_by_ms;
+}
+
 enum cairn_code cairn_up_attempt_call_send(struct cairn_up_helper *helper,
                                            struct cairn_up_attempt_call *call,
                                            struct cairn_error *err) {
@@ -135,7 +153,7 @@ enum cairn_code cairn_up_attempt_call_send(struct cairn_up_helper *helper,
                                         call->rank);
         bool again = code == CAIRN_ATTEMPT_MOVED || code == CAIRN_UNAVAILABLE ||
                      code == CAIRN_BUSY || code == CAIRN_TIMEOUT;
-        if (code == CAIRN_OK || !again || !left_ms) break;
+        if (code == CAIRN_OK || !again || !left_ms || is_due(call)) break;
         if (cairn_up_admits(helper->up, NULL) != CAIRN_OK) break;
         if (code != CAIRN_ATTEMPT_MOVED) pause_ms(helper->up, RETRY_PAUSE_MS);
     }
@@ -395,6 +413,7 @@ enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
     if (!call) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     call->request = request->id;
     call->wait_ms = told.wait_staged_ms;
+    call->answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms);
     call->counts = json_deep_copy(told.counts);
     cairn_lock_take(&session->up->lock);
     enum cairn_code code = queue_call(session->up, call, err);

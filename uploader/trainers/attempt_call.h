@@ -29,7 +29,7 @@ struct cairn_up_attempt_call {
     char proc[CAIRN_UUID_TEXT_BYTES];
     int process; /* as the session's; owned */
     char process_name[CAIRN_UP_PROCESS_BYTES];
-    uint64_t wait_ms;
+    uint64_t wait_ms, answer_by_ms; /* as cairn_up_answer_by_ms() */
     json_t *counts; /* owned; what the process has counted (Q12), or NULL */
     /* the answer */
     enum cairn_code code;

@@ -7,7 +7,8 @@
 #include "uploader/trainers/session.h"
 
 #define VERSION_OF_PROBLEMS 3
-#define AWAY_MS 2000 /* what is there again within moments is not worth a word */
+#define SILENT_MS 4000 /* a request without an answer: it is slow, or it hangs */
+#define AWAY_MS 2000   /* what is there again within moments is not worth a word */
 
 /* save 0: about none in particular, but `about`. */
 static void say(struct cairn_up_session *session, uint32_t save, const char *about,
@@ -45,10 +46,16 @@ static void say_store(struct cairn_up_session *session) {
 static void say_server(struct cairn_up_session *session) {
     const struct cairn_up *up = session->up;
     struct cairn_error why = {0};
+    uint64_t asked_ms = up->locked.server_asked_ms;
+    bool silent = asked_ms && cairn_mono_ms() - asked_ms >= SILENT_MS;
+    bool failed = up->locked.server_away[0];
     bool away =
-        up->locked.server_away[0] && cairn_mono_ms() - up->locked.server_away_since_ms >= AWAY_MS;
-    if (away == session->told_of_the_server || (!away && up->locked.server_away[0])) return;
-    if (away) (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "%s", up->locked.server_away);
+        silent || (failed && cairn_mono_ms() - up->locked.server_away_since_ms >= AWAY_MS);
+    if (away == session->told_of_the_server || (!away && failed)) return;
+    if (away)
+        (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "%s%s",
+                          failed ? up->locked.server_away : up->settings.server,
+                          failed ? "" : " has a request and does not answer");
     say(session, 0, "server", &why);
     session->told_of_the_server = away;
 }

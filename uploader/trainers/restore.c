@@ -23,7 +23,7 @@ struct pending {
     struct cairn_run_name name;
     char ref[64], format[64], known_version[CAIRN_VERSION_ID_BYTES];
     bool insists;
-    uint64_t known_step, bytes, limit;
+    uint64_t known_step, bytes, limit, answer_by_ms;
     char cursor[512];
     /* the answer */
     enum cairn_code code;
@@ -114,6 +114,7 @@ static void restore_task(struct cairn_up_helper *helper, void *owner) {
         .ref = pending->ref,
         .known_version = pending->known_version,
         .known_step = pending->known_step,
+        .answer_by_ms = pending->answer_by_ms,
     };
     pending->code = cairn_up_version_load(helper, &wish, &pending->version, &pending->error);
     if (pending->code == CAIRN_OK && pending->insists &&
@@ -143,6 +144,7 @@ enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
     (void)cairn_text_copy(pending->known_version, sizeof(pending->known_version),
                           session->resume_version);
     pending->known_step = session->resume_step;
+    pending->answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms);
     return hand_over(pending, restore_task, err);
 }
 
@@ -312,7 +314,8 @@ static enum cairn_code ask_page(struct cairn_rest *rest, struct pending *pending
         CAIRN_TRY(cairn_percent_encode(cairn_view_of(pending->cursor), false, &path, err));
     }
     json_decref(CAIRN_TAKE(pending->reply));
-    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, 0, &pending->reply, err));
+    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL,
+                              cairn_up_call_ms(pending->answer_by_ms, 0), &pending->reply, err));
     return pending->reply ? CAIRN_OK
                           : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
 }
@@ -346,6 +349,7 @@ enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
     struct pending *pending = pending_new(session, request, err);
     if (!pending) return CAIRN_NO_MEMORY;
     pending->limit = told.limit;
+    pending->answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms);
     (void)cairn_text_copy(pending->cursor, sizeof(pending->cursor), told.cursor);
     return hand_over(pending, list_task, err);
 }
