@@ -15,7 +15,7 @@
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256
 #define COMMIT_AFTER_MS 1000 /* other servers wait for the transaction's end */
-#define READERS_IDLE_MAX 8
+#define READERS_MAX 16 /* a session of PostgreSQL takes ten milliseconds of CPU to begin */
 
 /* One caller's change; lives on its stack until the writing thread says done. */
 struct waiting {
@@ -44,9 +44,10 @@ struct cairn_srv_catalog {
         struct cairn_error trouble; /* of the last change; code CAIRN_OK: none */
     } locked;
     struct cairn_lock readers_lock;
+    struct cairn_condition reader_given;
     struct {
         struct cairn_srv_tx *idle;
-        size_t count;
+        size_t count; /* with those in use */
     } readers;
 };
 
@@ -242,31 +243,38 @@ bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog) {
 
 /* ---- readers ---- */
 
-static enum cairn_code take_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx **ret,
-                                   struct cairn_error *err) {
-    {
-        CAIRN_HOLD(&catalog->readers_lock);
-        if (catalog->readers.idle) {
-            *ret = catalog->readers.idle;
-            catalog->readers.idle = (*ret)->next;
-            catalog->readers.count--;
-            return CAIRN_OK;
-        }
-    }
-    return catalog->engine->connect(catalog->place, true, ret, err);
+/* NULL: there is room for one more, and the caller makes it. */
+static struct cairn_srv_tx *wait_for_reader(struct cairn_srv_catalog *catalog) {
+    CAIRN_HOLD(&catalog->readers_lock);
+    while (!catalog->readers.idle && catalog->readers.count == READERS_MAX)
+        (void)cairn_condition_wait(&catalog->reader_given, &catalog->readers_lock, UINT64_MAX);
+    struct cairn_srv_tx *reader = catalog->readers.idle;
+    if (reader)
+        catalog->readers.idle = reader->next;
+    else
+        catalog->readers.count++;
+    return reader;
 }
 
+/* NULL: it could not be made. */
 static void give_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx *reader) {
-    {
-        CAIRN_HOLD(&catalog->readers_lock);
-        if (catalog->readers.count < READERS_IDLE_MAX) {
-            reader->next = catalog->readers.idle;
-            catalog->readers.idle = reader;
-            catalog->readers.count++;
-            return;
-        }
+    CAIRN_HOLD(&catalog->readers_lock);
+    if (reader) {
+        reader->next = catalog->readers.idle;
+        catalog->readers.idle = reader;
+    } else {
+        catalog->readers.count--;
     }
-    catalog->engine->disconnect(reader);
+    cairn_condition_signal(&catalog->reader_given);
+}
+
+static enum cairn_code take_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx **ret,
+                                   struct cairn_error *err) {
+    *ret = wait_for_reader(catalog);
+    if (*ret) return CAIRN_OK;
+    enum cairn_code code = catalog->engine->connect(catalog->place, true, ret, err);
+    if (code) give_reader(catalog, NULL);
+    return code;
 }
 
 enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
@@ -316,6 +324,7 @@ static void release_place(struct cairn_srv_catalog *catalog) {
     cairn_lock_release(&catalog->lock);
     cairn_lock_release(&catalog->readers_lock);
     cairn_condition_release(&catalog->work);
+    cairn_condition_release(&catalog->reader_given);
     free(catalog);
 }
 
@@ -326,6 +335,7 @@ static struct cairn_srv_catalog *new_catalog(void) {
     cairn_lock_init(&catalog->lock, CAIRN_LOCK_catalog_writer);
     cairn_lock_init(&catalog->readers_lock, CAIRN_LOCK_catalog_readers);
     cairn_condition_init(&catalog->work);
+    cairn_condition_init(&catalog->reader_given);
     return catalog;
 }
 

@@ -16,7 +16,8 @@
  *          4   a look sees one state of the whole catalog and can neither write nor checkpoint.
  *          5   a network file system, a standby, a newer schema, a weaker durability setting, and a
  *              second process on the same file of SQLite, are refused at open.
- * Limits:  4,096 changes waiting; 256 changes, begun within a second, a commit.
+ * Limits:  4,096 changes waiting; 256 changes, begun within a second, a commit; 16 connections for
+ *          looks, on which further ones wait (so a look does not look again inside).
  * Threads: any thread (one in memory: one thread); a struct cairn_srv_tx lives inside its callback.
  * Next:    server/catalog/sql.h for what is done inside; server/catalog/engine.h for what a
  *          database does for it.

@@ -49,6 +49,17 @@ enum cairn_code cairn_srv_shard_named(struct cairn_srv_tx *tx, const char *versi
     return each_row(&rows, each, argument, err);
 }
 
+enum cairn_code cairn_srv_version_weight(struct cairn_srv_tx *tx, const char *version,
+                                         uint64_t *ret_bytes, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_weight), SQL_T(version)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    *ret_bytes = cairn_srv_rows_u64(&rows, 0) + cairn_srv_rows_u64(&rows, 1);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_version_progress(struct cairn_srv_tx *tx, const char *version,
                                            struct cairn_srv_progress *ret,
                                            struct cairn_error *err) {

@@ -80,6 +80,10 @@ enum cairn_code cairn_srv_shards_page(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_shard_named(struct cairn_srv_tx *tx, const char *version,
                                       const char *name, cairn_srv_each_shard *each, void *argument,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* About how much memory its rows and its rank tables need. */
+enum cairn_code cairn_srv_version_weight(struct cairn_srv_tx *tx, const char *version,
+                                         uint64_t *ret_bytes,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Of a version that is not committed yet. */
 struct cairn_srv_progress {
     uint64_t shards, registered, bytes, ranks_sealed;

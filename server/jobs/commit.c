@@ -45,7 +45,8 @@ struct work {
     const char *id;
     struct cairn_srv_lease lease;
     struct cairn_srv_version version;
-    bool whole;
+    bool whole, has_room;
+    uint64_t weight_bytes;
     struct cairn_manifest manifest;
     struct cairn_buf text; /* of the manifest */
     char **nodes;          /* by shard: who registered it */
@@ -74,6 +75,7 @@ static void release_work(struct work *work) {
     cairn_buf_release(&work->text);
     cairn_srv_version_release(&work->version);
     cairn_srv_replicas_free(work->replicas);
+    if (work->has_room) cairn_srv_jobs_give_room(work->server);
 }
 
 /* ---- reading the rows ---- */
@@ -462,12 +464,17 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     struct work *work = argument;
     cairn_srv_version_release(&work->version);
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
-    return cairn_srv_tx_run_thawed(tx, work->version.run_id, err);
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, work->version.run_id, err));
+    if (work->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    return cairn_srv_version_weight(tx, work->id, &work->weight_bytes, err);
 }
 
 static enum cairn_code run(struct work *work, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
     if (work->version.state == CAIRN_STATE_OPEN) {
+        work->has_room = cairn_srv_jobs_take_room(work->server, work->weight_bytes);
+        if (work->server->stopping)
+            return cairn_fail(err, CAIRN_CANCELLED, "the server is stopping");
         cairn_srv_version_release(&work->version);
         CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, load, work, err));
         if (!work->whole) return CAIRN_OK;

@@ -12,7 +12,10 @@
 #include "common/thread.h"
 #include "server/pool.h"
 
-#define COMMITS_AT_ONCE 2
+/* They share the catalog's commits, and wait for the store side by side. */
+#define COMMITS_AT_ONCE 16
+#define LARGE_AT_ONCE 2    /* of those that need memory */
+#define LARGE_BYTES (8 * CAIRN_MIB)
 #define IN_WORK_MAX 65536
 #define RETRY_MS_MIN 500
 #define RETRY_MS_MAX 30000
@@ -36,9 +39,11 @@ struct cairn_srv_jobs {
     struct cairn_srv_work work;
     struct cairn_thread thread; /* of the sweep */
     struct cairn_lock lock;
+    struct cairn_condition room;
     struct {
         struct job *jobs;
         size_t count;
+        unsigned large; /* commits that hold room */
     } locked;
 };
 
@@ -156,6 +161,24 @@ size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_B
     return count;
 }
 
+bool cairn_srv_jobs_take_room(struct cairn_srv *server, uint64_t bytes) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    if (bytes < LARGE_BYTES || !jobs->commits) return false; /* an idle one has one thread */
+    CAIRN_HOLD(&jobs->lock);
+    while (jobs->locked.large == LARGE_AT_ONCE)
+        (void)cairn_condition_wait(&jobs->room, &jobs->lock, UINT64_MAX);
+    jobs->locked.large++;
+    return true;
+}
+
+void cairn_srv_jobs_give_room(struct cairn_srv *server) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    CAIRN_HOLD(&jobs->lock);
+    CAIRN_ASSERT(jobs->locked.large > 0);
+    jobs->locked.large--;
+    cairn_condition_signal(&jobs->room);
+}
+
 void cairn_srv_jobs_sweep(struct cairn_srv *server) {
     if (server->jobs->thread.started) cairn_thread_wake(&server->jobs->thread);
 }
@@ -176,6 +199,7 @@ enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, const struct c
     jobs->server = server;
     jobs->work = *work;
     cairn_lock_init(&jobs->lock, CAIRN_LOCK_server_jobs);
+    cairn_condition_init(&jobs->room);
     *ret = jobs;
     return CAIRN_OK;
 }
@@ -207,6 +231,7 @@ void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
         free(job);
     }
     if (jobs->sweeper) cairn_store_worker_free(jobs->sweeper);
+    cairn_condition_release(&jobs->room);
     cairn_lock_release(&jobs->lock);
     free(jobs);
 }

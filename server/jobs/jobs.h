@@ -7,7 +7,9 @@
  * Promise: 1   one version is committed by one job at a time.
  *          2   what could not be finished (the store is away) is tried again, with growing pauses,
  *              and anyway at each sweep; the reason is logged when it changes.
- * Limits:  2 commits at once; 65,536 versions in work.
+ *          3   of commits whose rows and tables are 8 MiB or more two run at once, so that memory
+ *              does not grow with the number of threads.
+ * Limits:  16 commits at once; 65,536 versions in work.
  * Threads: commit and sweep are asked for on any thread; an idle one has one thread.
  * Next:    server/jobs/commit.c, server/jobs/sweep.c.
  */
@@ -36,6 +38,10 @@ size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worke
 void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs); /* NULL is fine */
 /* See whether this version can be committed, or its record be written. */
 void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id);
+/* Before a commit loads that many bytes of rows and tables: waits while others have the room of
+ * large ones. True: it is given back by give_room. */
+bool cairn_srv_jobs_take_room(struct cairn_srv *server, uint64_t bytes);
+void cairn_srv_jobs_give_room(struct cairn_srv *server);
 /* Q53: how many versions wait for an operator, since their documents are there with other bytes;
  * the first one and why. */
 #define CAIRN_SRV_STUCK_BYTES 512
