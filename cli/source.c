@@ -76,7 +76,9 @@ static void note_document_retry(const char *key, const struct cairn_error *why) 
 static enum cairn_code get_from_server(void *owner, enum cairn_document document, const char *key,
                                        bool again, struct cairn_buf *ret, struct cairn_error *err) {
     static const char *const tails[CAIRN_DOCUMENT_COUNT] = {
-        [CAIRN_DOCUMENT_MANIFEST] = "/manifest", [CAIRN_DOCUMENT_CHECKSUMS] = "/checksums"};
+        [CAIRN_DOCUMENT_MANIFEST] = "/manifest",
+        [CAIRN_DOCUMENT_CHECKSUMS] = "/checksums",
+        [CAIRN_DOCUMENT_LAYOUT] = "/layout"};
     const struct cairn_cli_source *source = owner;
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) path = {0};
@@ -115,6 +117,20 @@ enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct ca
     const struct cairn_document_source from = {
         .get = get_from_server, .tell_again = note_document_retry, .owner = source};
     return load_documents(source, &from, err);
+}
+
+enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
+                                             struct cairn_error *err) {
+    const unsigned layout = CAIRN_DOCUMENT_BIT(LAYOUT);
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    if (!source->store) {
+        const struct cairn_document_source from = {
+            .get = get_from_server, .tell_again = note_document_retry, .owner = source};
+        return cairn_committed_load(&source->version, &from, layout, err);
+    }
+    CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
+    const struct cairn_document_source from = cairn_store_documents(worker, note_document_retry);
+    return cairn_committed_load(&source->version, &from, layout, err);
 }
 
 /* ---- opening ---- */

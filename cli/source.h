@@ -36,7 +36,10 @@ enum cairn_code cairn_cli_source_find(const struct cairn_cli *cli, const struct 
 /* What is needed to read its shards; what was read already stays. */
 enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Both: a version that can be read. */
+/* The layout, which names tensors; of a version without one nothing. */
+enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* Find and load: a version that can be read. */
 enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                       struct cairn_cli_source *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

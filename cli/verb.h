@@ -39,7 +39,7 @@ struct cairn_cli {
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
-    bool yes, or_none, dry_run, allow_empty, keep_all;
+    bool yes, or_none, dry_run, allow_empty, keep_all, optimizer;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves;
     const char *keep_within, *keep_best, *keep_labels, *after, *note;
     enum cairn_cli_output output;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/stored_assembly.h"
 #include "common/array.h"
 #include "common/text.h"
 #include "formats/safetensors.h"
@@ -16,11 +17,14 @@
 
 #define FILES_MAX 1048576
 #define LATEST "latest"
+#define FORMAT_ZERO "deepspeed-zero"
 
 void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
     cairn_torch_release(&weights->torch);
     if (weights->zero) cairn_zero_free(weights->zero);
     cairn_assembly_release(&weights->assembly);
+    cairn_cli_shard_inputs_free(weights->inputs);
+    if (weights->stored) cairn_cli_source_release(&weights->source);
     for (size_t i = 0; i < weights->count; i++) {
         cairn_file_release(&weights->files[i]->file);
         free(weights->files[i]->name);
@@ -55,7 +59,10 @@ static enum cairn_code list_folder(struct cairn_cli_weights *weights, struct cai
     for (struct dirent *entry; code == CAIRN_OK && (entry = readdir(folder));)
         if (entry->d_name[0] != '.') code = add_file(weights, entry->d_name, &capacity, err);
     closedir(folder);
-    CAIRN_TRY(code);
+    return code;
+}
+
+static enum cairn_code list_names(struct cairn_cli_weights *weights, struct cairn_error *err) {
     weights->names = calloc(weights->count + 1, sizeof *weights->names);
     if (!weights->names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     for (size_t i = 0; i < weights->count; i++) weights->names[i] = weights->files[i]->name;
@@ -74,6 +81,10 @@ static enum cairn_code open_by_name(void *context, const char *name, const struc
     CAIRN_AUTO(buf) path = {0};
     for (size_t i = 0; i < weights->count; i++) {
         if (weights->files[i]->name != name) continue;
+        if (weights->stored) {
+            *ret = cairn_cli_shard_inputs_at(weights->inputs, weights->files[i]->shard);
+            return CAIRN_OK;
+        }
         CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, name));
         CAIRN_TRY(open_path(path.data, weights->files[i], err));
         *ret = &weights->files[i]->input;
@@ -82,16 +93,17 @@ static enum cairn_code open_by_name(void *context, const char *name, const struc
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
 }
 
-static enum cairn_code use_folder(struct cairn_cli_weights *weights, struct cairn_error *err) {
-    CAIRN_TRY(list_folder(weights, err));
+/* Its files are listed. */
+static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn_error *err) {
+    CAIRN_TRY(list_names(weights, err));
     struct cairn_zero_folder folder = {
         .context = weights, .names = weights->names, .count = weights->count, .open = open_by_name};
     if (!cairn_zero_is(&folder))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "neither a DeepSpeed folder with its file `latest`, nor one with "
                           "*_model_states.pt");
-    weights->format = "deepspeed-zero";
-    return cairn_zero_open(&folder, &weights->assembly, &weights->zero, err);
+    weights->format = FORMAT_ZERO;
+    return cairn_zero_open(&folder, weights->optimizer, &weights->assembly, &weights->zero, err);
 }
 
 /* The tag folder that `latest` names, or the folder itself. */
@@ -134,13 +146,9 @@ static enum cairn_code use_safetensors(struct cairn_cli_weights *weights,
     return cairn_assembly_check(&weights->assembly, err);
 }
 
-static enum cairn_code use_file(const char *path, struct cairn_cli_weights *weights,
-                                struct cairn_error *err) {
-    size_t capacity = 0;
+static enum cairn_code use_input(struct cairn_cli_weights *weights,
+                                 const struct cairn_input *input, struct cairn_error *err) {
     char first[16] = {0};
-    CAIRN_TRY(add_file(weights, path, &capacity, err));
-    CAIRN_TRY(open_path(path, weights->files[0], err));
-    const struct cairn_input *input = &weights->files[0]->input;
     size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (size > 8 && first[8] == '{') return use_safetensors(weights, input, err);
@@ -152,20 +160,88 @@ static enum cairn_code use_file(const char *path, struct cairn_cli_weights *weig
     return cairn_torch_assemble(&weights->torch, "", &weights->assembly, err);
 }
 
-enum cairn_code cairn_cli_weights_open(const char *path, struct cairn_cli_weights *ret,
-                                       struct cairn_error *err) {
+static enum cairn_code use_file(const char *path, struct cairn_cli_weights *weights,
+                                struct cairn_error *err) {
+    size_t capacity = 0;
+    CAIRN_TRY(add_file(weights, path, &capacity, err));
+    CAIRN_TRY(open_path(path, weights->files[0], err));
+    return use_input(weights, &weights->files[0]->input, err);
+}
+
+static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weights,
+                                struct cairn_error *err) {
     struct stat status;
-    enum cairn_code code;
-    *ret = (struct cairn_cli_weights){0};
     if (stat(path, &status) != 0)
-        code = errno == ENOENT ? cairn_fail(err, CAIRN_NOT_FOUND, "no such file or folder")
+        return errno == ENOENT ? cairn_fail(err, CAIRN_NOT_FOUND, "no such file or folder")
                                : cairn_fail_errno(err, "cannot be looked at");
-    else if (S_ISDIR(status.st_mode)) {
-        code = choose_folder(path, ret, err);
-        if (code == CAIRN_OK) code = use_folder(ret, err);
-    } else
-        code = use_file(path, ret, err);
+    if (!S_ISDIR(status.st_mode)) return use_file(path, weights, err);
+    CAIRN_TRY(choose_folder(path, weights, err));
+    CAIRN_TRY(list_folder(weights, err));
+    return use_files(weights, err);
+}
+
+/* ---- a stored version ---- */
+
+/* The folder that a stored `latest` names, with its slash; "" where there is no such file. */
+static enum cairn_code stored_folder(const struct cairn_cli_weights *weights, char ret[1024],
+                                     struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &weights->source.version.manifest;
+    char tag[512] = "";
+    ret[0] = '\0';
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        if (strcmp(manifest->shards[i].name, LATEST) != 0) continue;
+        const struct cairn_input *input = cairn_cli_shard_inputs_at(weights->inputs, i);
+        size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof tag - 1);
+        CAIRN_TRY(cairn_input_read(input, 0, tag, size, err));
+        tag[strcspn(tag, "\r\n")] = '\0';
+        if (!*tag || strchr(tag, '/') || *tag == '.')
+            return cairn_fail(err, CAIRN_INVALID, "its file `latest` names no folder in it");
+        snprintf(ret, 1024, "%s/", tag);
+    }
+    return CAIRN_OK;
+}
+
+/* A version without tensors by name: what its files are, by the rules for local ones. */
+static enum cairn_code use_stored_files(struct cairn_cli_weights *weights,
+                                        struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &weights->source.version.manifest;
+    size_t capacity = 0;
+    char folder[1024];
+    CAIRN_TRY(stored_folder(weights, folder, err));
+    if (manifest->shard_count == 1)
+        return use_input(weights, cairn_cli_shard_inputs_at(weights->inputs, 0), err);
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        const char *name = manifest->shards[i].name;
+        if (strncmp(name, folder, strlen(folder)) != 0) continue;
+        CAIRN_TRY(add_file(weights, name + strlen(folder), &capacity, err));
+        weights->files[weights->count - 1]->shard = i;
+    }
+    return use_files(weights, err);
+}
+
+static enum cairn_code use_stored(struct cairn_cli_weights *weights, struct cairn_error *err) {
+    CAIRN_TRY(cairn_cli_source_load_layout(&weights->source, err));
+    CAIRN_TRY(cairn_cli_shard_inputs_new(&weights->source, &weights->inputs, err));
+    if (weights->source.version.layout.name_count == 0) return use_stored_files(weights, err);
+    const char *tag = weights->source.version.manifest.format_tag;
+    bool zero = tag && strcmp(tag, FORMAT_ZERO) == 0;
+    weights->format = zero ? FORMAT_ZERO : "cairn";
+    return cairn_cli_stored_assemble(&weights->source, weights->inputs,
+                                     zero && !weights->optimizer ? CAIRN_ASSEMBLY_OPTIMIZER : NULL,
+                                     &weights->assembly, err);
+}
+
+enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
+                                       bool optimizer, struct cairn_cli_weights *ret,
+                                       struct cairn_error *err) {
+    struct cairn_cli_ref ref;
+    *ret = (struct cairn_cli_weights){.optimizer = optimizer};
+    bool stored = strchr(text, '@') && cairn_cli_ref_parse(text, &ref, NULL) == CAIRN_OK &&
+                  (cli->store || access(text, F_OK) != 0);
+    if (stored) CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
+    ret->stored = stored;
+    enum cairn_code code = stored ? use_stored(ret, err) : use_path(text, ret, err);
     if (code == CAIRN_OK) return CAIRN_OK;
     cairn_cli_weights_release(ret);
-    return cairn_within(err, code, "%s", path);
+    return cairn_within(err, code, "%s", text);
 }

@@ -32,6 +32,9 @@ struct cairn_assembly_tensor {
     size_t alias_of; /* number of a tensor; CAIRN_ASSEMBLY_NO_ALIAS: it has bytes of its own */
     size_t piece_first, piece_count;
 };
+/* What an optimizer keeps of a parameter is named optimizer.state.<parameter>.<what>. */
+#define CAIRN_ASSEMBLY_OPTIMIZER "optimizer.state."
+#define CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER "the optimizer's state, which --optimizer takes, too"
 struct cairn_assembly_left_out {
     char *name, *why;
 };

@@ -12,13 +12,11 @@
 
 void cairn_zero_free(struct cairn_zero *zero) {
     for (size_t i = 0; i < zero->model_count; i++) cairn_torch_release(&zero->models[i].torch);
-    for (size_t i = 0; i < zero->rank_count; i++) {
-        cairn_torch_release(&zero->optimizers[i].torch);
-        if (zero->partitions) free(zero->partitions[i].flats);
-    }
+    for (size_t i = 0; i < zero->rank_count; i++) cairn_torch_release(&zero->optimizers[i].torch);
+    for (size_t c = 0; c < zero->channel_count; c++)
+        cairn_zero_channel_release(zero, &zero->channels[c]);
     free(zero->models);
     free(zero->optimizers);
-    free(zero->partitions);
     free(zero);
 }
 
@@ -36,14 +34,18 @@ static uint64_t flow_left(const struct flow *flow) {
     return left - flow->used;
 }
 
+static void flow_skip(struct flow *flow) {
+    while (flow->at < flow->count && flow->used == flow->flats[flow->at].elements) {
+        flow->at++;
+        flow->used = 0;
+    }
+}
+
 /* The next elements become pieces of the last tensor, or are padding. */
 static enum cairn_code flow_take(struct flow *flow, uint64_t elements, bool padding, unsigned width,
                                  struct cairn_assembly *assembly, struct cairn_error *err) {
     while (elements) {
-        while (flow->at < flow->count && flow->used == flow->flats[flow->at].elements) {
-            flow->at++;
-            flow->used = 0;
-        }
+        flow_skip(flow);
         if (flow->at == flow->count)
             return cairn_fail(err, CAIRN_INVALID,
                               "the partitions end %" PRIu64 " elements before the parameter does",
@@ -88,6 +90,8 @@ static enum cairn_code for_each(const struct cairn_zero_file *file, cairn_pickle
 
 struct merge {
     struct cairn_zero *zero;
+    const struct cairn_zero_channel *channel; /* of which parameters are made */
+    size_t group;                             /* stages 1 and 2: of the parameter */
     struct cairn_assembly *assembly;
     struct flow *flows;
     size_t flow_count;
@@ -108,14 +112,48 @@ static enum cairn_code add_shaped(struct merge *merge, const char *name, cairn_p
     return CAIRN_OK;
 }
 
+/* ---- a parameter, or what the optimizer keeps of it ---- */
+
+/* The next tensor of the channel; of one that is a number for a whole group, that number. */
+static enum cairn_code add_parameter(struct merge *merge, const char *name, cairn_pickle_ref shape,
+                                     size_t group, uint64_t *ret_elements,
+                                     struct cairn_error *err) {
+    const struct cairn_zero_channel *channel = merge->channel;
+    CAIRN_AUTO(buf) full = {0};
+    uint64_t sizes[CAIRN_DIMENSIONS_MAX] = {0}, bytes;
+    unsigned count = 0;
+    if (!channel->name[0])
+        return add_shaped(merge, name, shape, channel->dtype, ret_elements, err);
+    CAIRN_TRY(cairn_buf_printf(&full, err, CAIRN_ASSEMBLY_OPTIMIZER "%s.%s", name, channel->name));
+    if (!channel->scalar)
+        return add_shaped(merge, full.data, shape, channel->dtype, ret_elements, err);
+    CAIRN_TRY(cairn_torch_sizes(&merge->zero->models[0].torch, shape, sizes, &count, err));
+    if (!cairn_tensor_size(channel->dtype, count, sizes, ret_elements, &bytes))
+        return cairn_fail(err, CAIRN_INVALID, "its size cannot be represented");
+    if (group >= channel->partitions[0].count)
+        return cairn_fail(err, CAIRN_INVALID, "the optimizer has no %s of group %zu",
+                          channel->name, group);
+    const struct cairn_zero_flat *flat = &channel->partitions[0].flats[group];
+    CAIRN_TRY(cairn_assembly_add_tensor(merge->assembly, full.data, channel->dtype, 0, sizes, err));
+    return cairn_assembly_add_piece(merge->assembly, flat->input, flat->offset_bytes,
+                                    channel->width, err);
+}
+
+/* Whose flat tensors are walked: a number for a group follows the values. */
+static const struct cairn_zero_partition *partitions_of(const struct merge *merge) {
+    return merge->channel->scalar ? merge->zero->channels[0].partitions
+                                  : merge->channel->partitions;
+}
+
 /* ---- stages 1 and 2: a group is one array, cut over the ranks ---- */
 
 static enum cairn_code take_whole(void *context, const char *name, cairn_pickle_ref shape,
                                   struct cairn_error *err) {
     struct merge *merge = context;
     uint64_t elements;
-    CAIRN_TRY(add_shaped(merge, name, shape, merge->zero->dtype, &elements, err));
-    return flow_take(&merge->flows[0], elements, false, merge->zero->width, merge->assembly, err);
+    CAIRN_TRY(add_parameter(merge, name, shape, merge->group, &elements, err));
+    return flow_take(&merge->flows[0], elements, merge->channel->scalar, merge->channel->width,
+                     merge->assembly, err);
 }
 
 /* What is left behind the last parameter of a group is padding up to a multiple of 2 a rank. */
@@ -133,14 +171,16 @@ static enum cairn_code merge_group(struct merge *merge, uint32_t group, cairn_pi
     CAIRN_AUTO_HEAP struct cairn_zero_flat *flats = calloc(zero->rank_count, sizeof *flats);
     if (!flats) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
     for (size_t r = 0; r < zero->rank_count; r++) {
-        if (group >= zero->partitions[r].count)
+        const struct cairn_zero_partition *partition = &partitions_of(merge)[r];
+        if (group >= partition->count)
             return cairn_fail(err, CAIRN_INVALID, "%s has no partition of group %u",
                               zero->optimizers[r].name, group);
-        flats[r] = zero->partitions[r].flats[group];
+        flats[r] = partition->flats[group];
     }
     struct flow flow = {.flats = flats, .count = zero->rank_count};
     uint64_t total = flow_left(&flow);
     merge->flows = &flow;
+    merge->group = group;
     CAIRN_TRY(for_each(&zero->models[0], shapes, take_whole, merge, err));
     return check_padding(merge, total, flow_left(&flow), err);
 }
@@ -151,14 +191,16 @@ static enum cairn_code take_slices(void *context, const char *name, cairn_pickle
                                    struct cairn_error *err) {
     struct merge *merge = context;
     uint64_t elements, ranks = merge->zero->rank_count;
-    CAIRN_TRY(add_shaped(merge, name, shape, merge->zero->dtype, &elements, err));
+    flow_skip(&merge->flows[0]);
+    CAIRN_TRY(add_parameter(merge, name, shape, merge->flows[0].at, &elements, err));
     uint64_t slice = (elements + ranks - 1) / ranks;
     for (size_t r = 0; r < ranks; r++) {
         uint64_t own = elements < slice ? elements : slice;
         struct flow *flow = &merge->flows[r];
         elements -= own;
-        CAIRN_TRY(flow_take(flow, own, false, merge->zero->width, merge->assembly, err));
-        CAIRN_TRY(flow_take(flow, slice - own, true, merge->zero->width, merge->assembly, err));
+        CAIRN_TRY(flow_take(flow, own, merge->channel->scalar, merge->channel->width,
+                            merge->assembly, err));
+        CAIRN_TRY(flow_take(flow, slice - own, true, 0, merge->assembly, err));
     }
     return CAIRN_OK;
 }
@@ -170,7 +212,8 @@ static enum cairn_code merge_slices(struct merge *merge, const struct cairn_pick
     if (!flows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
     for (size_t r = 0; r < zero->rank_count; r++)
         flows[r] =
-            (struct flow){.flats = zero->partitions[r].flats, .count = zero->partitions[r].count};
+            (struct flow){.flats = partitions_of(merge)[r].flats,
+                          .count = partitions_of(merge)[r].count};
     merge->flows = flows;
     for (uint32_t g = 0; g < groups->count; g++)
         CAIRN_TRY(for_each(&zero->models[0], groups->items[g], take_slices, merge, err));
@@ -289,15 +332,31 @@ static enum cairn_code merge_rest(struct merge *merge, struct cairn_error *err) 
     return for_each(model, module, take_of_module, merge, err);
 }
 
-enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder,
+/* The values, then what else is cut like them. */
+static enum cairn_code merge_channels(struct merge *merge, struct cairn_error *err) {
+    struct cairn_zero *zero = merge->zero;
+    for (size_t c = 0; c < zero->channel_count; c++) {
+        merge->channel = &zero->channels[c];
+        enum cairn_code code = merge_parameters(merge, err);
+        if (code == CAIRN_OK && c == 0) code = merge_rest(merge, err);
+        if (code && c) code = cairn_within(err, code, "optimizer's %s", zero->channels[c].name);
+        CAIRN_TRY(code);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder, bool optimizer,
                                 struct cairn_assembly *assembly, struct cairn_zero **ret,
                                 struct cairn_error *err) {
     struct cairn_zero *zero = calloc(1, sizeof *zero);
     if (!zero) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a checkpoint");
     struct merge merge = {.zero = zero, .assembly = assembly};
     enum cairn_code code = cairn_zero_files_open(folder, assembly, zero, err);
-    if (code == CAIRN_OK) code = merge_parameters(&merge, err);
-    if (code == CAIRN_OK) code = merge_rest(&merge, err);
+    if (code == CAIRN_OK && optimizer) code = cairn_zero_state_read(zero, assembly, err);
+    if (code == CAIRN_OK) code = merge_channels(&merge, err);
+    if (code == CAIRN_OK && !optimizer)
+        code = cairn_assembly_leave_out(assembly, CAIRN_ASSEMBLY_OPTIMIZER,
+                                        CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER, err);
     if (code == CAIRN_OK) code = cairn_assembly_check(assembly, err);
     free(merge.known);
     if (code != CAIRN_OK) {

@@ -10,6 +10,9 @@
  *          2   what the checkpoint holds in another way (tensor or pipeline parallel, experts, no
  *              ZeRO) is CAIRN_UNSUPPORTED and says which file shows it; never a silent part.
  *          3   a parameter of which no file has bytes is in the assembly's left_out.
+ *          4   the optimizer's state, where it is wanted, is cut like the parameters; each of its
+ *              tensors is optimizer.state.<parameter>.<what>, and numbers of a whole group (step)
+ *              stand at each parameter. What is cut otherwise is left out, by name.
  * Limits:  65,536 ranks; as formats/torch.h for each file.
  * Threads: one owner.
  * Next:    formats/assembly.h; cli/export.h.
@@ -35,6 +38,6 @@ struct cairn_zero; /* the files, opened */
 void cairn_zero_free(struct cairn_zero *zero);
 CAIRN_DEFINE_AUTO_PTR(zero);
 /* Fills the assembly, whose inputs are the folder's. */
-enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder,
+enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder, bool optimizer,
                                 struct cairn_assembly *assembly, struct cairn_zero **ret,
                                 struct cairn_error *err) CAIRN_MUST_USE;

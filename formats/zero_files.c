@@ -128,24 +128,42 @@ static int64_t integer_of(const struct cairn_zero_file *file, cairn_pickle_ref r
 
 /* ---- the partitions ---- */
 
-static enum cairn_code read_flat(struct cairn_zero *zero, const struct cairn_zero_file *file,
-                                 cairn_pickle_ref ref, struct cairn_assembly *assembly,
-                                 struct cairn_zero_flat *ret, struct cairn_error *err) {
+enum cairn_code cairn_zero_channel_begin(struct cairn_zero *zero,
+                                         struct cairn_zero_channel *channel,
+                                         struct cairn_error *err) {
+    channel->partitions = calloc(zero->rank_count, sizeof *channel->partitions);
+    return channel->partitions ? CAIRN_OK
+                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
+}
+
+void cairn_zero_channel_release(const struct cairn_zero *zero,
+                                struct cairn_zero_channel *channel) {
+    for (size_t r = 0; channel->partitions && r < zero->rank_count; r++)
+        free(channel->partitions[r].flats);
+    free(channel->partitions);
+    *channel = (struct cairn_zero_channel){0};
+}
+
+static enum cairn_code read_flat(struct cairn_zero_channel *channel,
+                                 const struct cairn_zero_file *file, cairn_pickle_ref ref,
+                                 struct cairn_assembly *assembly, struct cairn_zero_flat *ret,
+                                 struct cairn_error *err) {
     struct cairn_torch_tensor tensor;
     CAIRN_TRY(cairn_zero_range(file, ref, assembly, &tensor, ret, err));
-    if (zero->dtype == CAIRN_DTYPE_NONE) {
-        zero->dtype = tensor.dtype;
-        zero->width = cairn_dtype_bits(tensor.dtype) / 8;
+    if (channel->dtype == CAIRN_DTYPE_NONE) {
+        channel->dtype = tensor.dtype;
+        channel->width = cairn_dtype_bits(tensor.dtype) / 8;
     }
-    if (tensor.dtype == zero->dtype) return CAIRN_OK;
+    if (tensor.dtype == channel->dtype) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "partitions of %s and of %s",
-                      cairn_dtype_text(zero->dtype), cairn_dtype_text(tensor.dtype));
+                      cairn_dtype_text(channel->dtype), cairn_dtype_text(tensor.dtype));
 }
 
 static enum cairn_code read_partition(struct cairn_zero *zero, struct cairn_zero_file *file,
                                       cairn_pickle_ref optimizer, struct cairn_assembly *assembly,
                                       struct cairn_error *err) {
-    struct cairn_zero_partition *partition = &zero->partitions[file->rank];
+    struct cairn_zero_channel *values = &zero->channels[0];
+    struct cairn_zero_partition *partition = &values->partitions[file->rank];
     const char *key = zero->stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
     cairn_pickle_ref groups;
     CAIRN_TRY(cairn_zero_field(file, optimizer, key, &groups, err));
@@ -156,7 +174,7 @@ static enum cairn_code read_partition(struct cairn_zero *zero, struct cairn_zero
     if (!partition->flats) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
     partition->count = list_of->count;
     for (uint32_t i = 0; i < list_of->count; i++) {
-        enum cairn_code code = read_flat(zero, file, cairn_zero_value(file, groups)->items[i],
+        enum cairn_code code = read_flat(values, file, cairn_zero_value(file, groups)->items[i],
                                          assembly, &partition->flats[i], err);
         if (code != CAIRN_OK) return cairn_within(err, code, "%s: %s.%u", file->name, key, i);
     }
@@ -213,8 +231,8 @@ enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
                           zero->model_count ? OPTIMIZER_STATES : MODEL_STATES);
     CAIRN_TRY(open_all(folder, zero->models, zero->model_count, err));
     CAIRN_TRY(open_all(folder, zero->optimizers, zero->rank_count, err));
-    zero->partitions = calloc(zero->rank_count, sizeof *zero->partitions);
-    if (!zero->partitions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
+    zero->channel_count = 1;
+    CAIRN_TRY(cairn_zero_channel_begin(zero, &zero->channels[0], err));
     for (size_t i = 0; i < zero->rank_count; i++)
         CAIRN_TRY(read_optimizer(zero, &zero->optimizers[i], assembly, err));
     if (zero->stage == 3 && zero->model_count != zero->rank_count)

@@ -8,7 +8,7 @@
  *          2   a flat partition is one contiguous range of its file.
  * Limits:  as formats/zero.h.
  * Threads: one owner.
- * Next:    formats/zero.c.
+ * Next:    formats/zero_state.c, formats/zero.c.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ struct cairn_zero_file {
     const struct cairn_input *input;
     struct cairn_torch torch;
 };
-/* One flat fp32 tensor of one rank. */
+/* One flat tensor of one rank. */
 struct cairn_zero_flat {
     uint32_t input; /* in the assembly */
     uint64_t offset_bytes, elements;
@@ -29,17 +29,34 @@ struct cairn_zero_partition {
     struct cairn_zero_flat *flats; /* by group */
     size_t count;
 };
+/* What is cut in one way: the fp32 values first, then each kind of state of the optimizer. */
+struct cairn_zero_channel {
+    char name[64];         /* "exp_avg"; "" of the values */
+    unsigned dtype, width; /* of its flat tensors; width in bytes */
+    bool scalar;           /* one number for each group, of rank 0 alone */
+    struct cairn_zero_partition *partitions; /* by rank */
+};
+#define CAIRN_ZERO_CHANNELS_MAX 16
 struct cairn_zero {
     struct cairn_zero_file *models, *optimizers; /* by rank */
     size_t model_count, rank_count;
     unsigned stage;
-    unsigned dtype, width;                   /* of the flat partitions; width in bytes */
-    struct cairn_zero_partition *partitions; /* by rank */
+    struct cairn_zero_channel channels[CAIRN_ZERO_CHANNELS_MAX];
+    size_t channel_count;
 };
 
 enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
                                       struct cairn_assembly *assembly, struct cairn_zero *zero,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Adds the channels of the optimizer's state. */
+enum cairn_code cairn_zero_state_read(struct cairn_zero *zero, struct cairn_assembly *assembly,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Room for every rank's list of a channel. */
+enum cairn_code cairn_zero_channel_begin(struct cairn_zero *zero,
+                                         struct cairn_zero_channel *channel,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_zero_channel_release(const struct cairn_zero *zero, struct cairn_zero_channel *channel);
 
 /* ---- looking into a file's values ---- */
 /* The value of a key that must be there; the error names file and key. */

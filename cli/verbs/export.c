@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn export: a checkpoint of DeepSpeed or torch as safetensors files, merged as a stream. */
+/* cairn export: a stored version, or a checkpoint of DeepSpeed or torch, as safetensors files,
+ * merged as a stream. */
 #include <stdio.h>
 
 #include "cli/export.h"
@@ -17,6 +18,10 @@ static const struct cairn_cli_flag flags[] = {
      "Of one file, e.g. 5GB; default one file for all."},
     {"only", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(only), 0, "PATTERN",
      "Only tensors whose names are like this, e.g. 'model.layers.*'."},
+    {"optimizer", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(optimizer), 0, NULL,
+     "What DeepSpeed's optimizer keeps of each parameter, too."},
+    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+     "Read a stored version from the store itself, without a server."},
     {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
      "Threads that read, convert and write; default 4."},
 };
@@ -92,7 +97,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     uint64_t started_ms = cairn_mono_ms();
     if (cli->dtype) CAIRN_TRY(read_dtype(cli->dtype, &job.dtype, err));
     CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
-    CAIRN_TRY(cairn_cli_weights_open(cli->arguments[0], &weights, err));
+    CAIRN_TRY(cairn_cli_weights_open(cli, cli->arguments[0], cli->optimizer, &weights, err));
     job.assembly = &weights.assembly;
     enum cairn_code code = cairn_cli_export_run(&job, err);
     if (code == CAIRN_OK) code = report(cli, &weights, &job, cairn_mono_ms() - started_ms, err);
@@ -102,9 +107,9 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 
 const struct cairn_cli_verb cairn_cli_verb_export = {
     .name = "export",
-    .synopsis = "cairn export [flags] CHECKPOINT FOLDER",
-    .purpose = "Write a DeepSpeed or torch checkpoint as safetensors files.",
-    .examples = "  cairn export checkpoints/global_step1000 ./model\n"
+    .synopsis = "cairn export [flags] CHECKPOINT|project/run@step FOLDER",
+    .purpose = "Write a stored, DeepSpeed or torch checkpoint as safetensors files.",
+    .examples = "  cairn export llm/7b@latest ./model\n"
                 "  cairn export checkpoints ./model --dtype bf16 --max-shard-size 5GB\n"
                 "  cairn export model.pt ./model --only 'encoder.*'\n",
     .flags = flags,
