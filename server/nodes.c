@@ -15,6 +15,7 @@
 #define NODES_MAX 65536
 #define STRANGERS_MAX 1024
 #define ROW_EVERY_MS 60000
+#define TICKS_LATE_MS 60000 /* what one round adds to them (Q34) */
 #define TWINS_LOG_MS 60000
 
 struct node {
@@ -158,10 +159,17 @@ static void take_words(struct node *node, const struct cairn_srv_heartbeat *beat
     node->uploader = node->known ? NULL : strndup(beat->uploader.data, beat->uploader.size);
 }
 
-/* Once a minute, and when it says something else. */
-static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat, uint64_t now_ms) {
+/* Its rows are what other servers know of a node, so they are written often enough for its silence
+ * to be told from a row that is not due yet. */
+static uint64_t row_every_ms(const struct cairn_srv *server) {
+    return cairn_min_u64(ROW_EVERY_MS, server->settings->silence_max_ms / 4);
+}
+
+/* Now and then, and when it says something else. */
+static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat, uint64_t now_ms,
+                       uint64_t every_ms) {
     uint32_t crc32c = cairn_crc32c(0, beat->uploader.data, beat->uploader.size);
-    bool due = !node->row_ms || now_ms - node->row_ms >= ROW_EVERY_MS || crc32c != node->row_crc32c;
+    bool due = !node->row_ms || now_ms - node->row_ms >= every_ms || crc32c != node->row_crc32c;
     if (!node->known) return false;
     if (due) node->row_ms = now_ms;
     node->row_crc32c = crc32c;
@@ -176,7 +184,7 @@ bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *
         uint64_t now_ms = cairn_srv_mono_ms(server);
         struct node *node = make_node(server->nodes, beat->node, beat->known, now_ms);
         if (!node) return false;
-        write_row = row_is_due(node, beat, now_ms);
+        write_row = row_is_due(node, beat, now_ms, row_every_ms(server));
         twins = is_twin(node, beat->uuid, now_ms);
         take_words(node, beat);
         node->heard_ms = now_ms;
@@ -313,6 +321,9 @@ uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_s
                                   uint64_t tick) {
     uint64_t row_ms = tick - cairn_min_u64(tick, node->last_tick);
     uint64_t silence_ms = cairn_srv_node_silence_ms(server, node->node);
+    uint64_t late_ms =
+        row_every_ms(server) + cairn_min_u64(server->settings->sweep_interval_ms, TICKS_LATE_MS);
+    row_ms -= cairn_min_u64(row_ms, late_ms);
     /* Ticks stand still while a round waits; they count where another server may have heard. */
     return cairn_srv_catalog_is_shared(server->catalog) ? cairn_min_u64(silence_ms, row_ms)
                                                         : silence_ms;

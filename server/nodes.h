@@ -43,8 +43,8 @@ struct cairn_srv_heartbeat {
     bool known;          /* it has shown a grant of ours, or has a row */
     bool leaving;        /* nothing of it is waited for until it is heard again */
 };
-/* True when the node's row is to be written: for the first time, once a minute, and when what it
- * says has changed. */
+/* True when the node's row is to be written: for the first time, once a minute (or once in a
+ * quarter of silence_max), and when what it says has changed. */
 bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *beat);
 #define CAIRN_SRV_TROUBLE_BYTES 600
 /* Nodes whose trouble was heard of within CAIRN_SRV_SILENT_MS; the first of them as text. */

@@ -26,10 +26,12 @@ void cairn_srv_postgres_tell(struct cairn_srv_tx *tx, uint64_t key) {
     CAIRN_ASSERT(!own->read_only);
     for (size_t i = 0; i < own->told_count; i++)
         if (own->told[i] == key) return;
-    if (own->told_count < CAIRN_SRV_POSTGRES_TOLD_MAX)
+    if (key != CAIRN_SRV_TOLD_ALL && own->told_count < CAIRN_SRV_POSTGRES_TOLD_MAX) {
         own->told[own->told_count++] = key;
-    else
-        own->told[0] = CAIRN_SRV_TOLD_ALL;
+        return;
+    }
+    own->told[0] = CAIRN_SRV_TOLD_ALL;
+    if (!own->told_count) own->told_count = 1;
 }
 
 /* Nobody is told where nobody else has ever changed this catalog: a server that listens has
@@ -76,10 +78,11 @@ enum cairn_code cairn_srv_postgres_listen(void *place, struct cairn_srv_tx **ret
     return code;
 }
 
-static void read_told(const struct cairn_srv_postgres_place *place, const char *said,
+static void read_told(struct cairn_srv_postgres_place *place, const char *said,
                       void (*heard)(void *owner, uint64_t key), void *owner) {
     size_t size = strcspn(said, " ");
     if (size == strlen(place->server) && !memcmp(said, place->server, size)) return; /* told.h#3 */
+    place->shared = true;
     for (const char *at = strchr(said, ' '); at; at = strchr(at + 1, ' '))
         heard(owner, strtoull(at + 1, NULL, 16));
 }

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -67,6 +68,10 @@ static struct cairn_hand_save over(const struct cairn_hand_save *save, struct ca
 
 static const char *why_of(const struct cairn_world *world) {
     return world->err.message;
+}
+
+static struct cairn_error *err_of(struct cairn_world *world) {
+    return &world->err;
 }
 
 #define err failure /* of the macros */
@@ -328,4 +333,180 @@ TEST(a_commit_on_one_server_ends_a_wait_on_another_within_200_ms_heard_or_not) /
     measure(&one, &two, &hand, &step, true, &most_ms, &mean_ms);
     EXPECT(most_ms <= 200);
     EXPECT(cairn_daemon_logged(&two.server, "catalog.unheard"));
+}
+
+/* ---- rules of time, of two servers under clocks of the test ---- */
+
+#define MINUTE_MS UINT64_C(60000)
+
+static bool start_both_inside(struct cairn_world *one, struct cairn_world *two,
+                              const char *const *extra) {
+    const char *before = getenv("CAIRN_TEST_CATALOG");
+    if (!before) setenv("CAIRN_TEST_CATALOG", "postgresql", 1);
+    bool good = cairn_world_start_inside(one, extra);
+    memcpy(two->catalog, one->catalog, sizeof(two->catalog));
+    good = good && cairn_world_start_inside(two, extra);
+    if (!before) unsetenv("CAIRN_TEST_CATALOG");
+    if (!good) fprintf(stderr, "%s%s\n", why_of(one), why_of(two));
+    return good;
+}
+
+static enum cairn_code heartbeat(struct cairn_world *world, const struct cairn_hand *hand,
+                                 unsigned unsent) {
+    return cairn_world_call(world, "PUT", "/v1/nodes/node-a",
+                            json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                                      "attempts", "grant", hand->grant, "unsent", unsent,
+                                      "versions"),
+                            NULL);
+}
+
+/* Both go on, in turns, and each runs its rounds. */
+static void pass_both(struct cairn_world *one, struct cairn_world *two, uint64_t ms,
+                      uint64_t round_ms) {
+    for (; ms; ms -= cairn_min_u64(ms, round_ms)) {
+        cairn_inside_pass(&one->inside, round_ms);
+        cairn_inside_pass(&two->inside, round_ms);
+    }
+}
+
+/* The node talks to the second server alone, and the save is the first one's to judge. */
+static void talk_to_the_other(const char *silence, uint64_t silence_ms, uint64_t beat_ms,
+                              uint64_t round_ms) {
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    CAIRN_AUTO_JSON json_t *living = NULL, *ended = NULL;
+    REQUIRE(start_both_inside(&one, &two, WORLD_ARGS(silence)));
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(heartbeat(&two, &hand, 0));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    uint64_t tick = cairn_world_tick(&one), passed_ms = 0;
+    for (; passed_ms < 3 * silence_ms; passed_ms += beat_ms) {
+        pass_both(&one, &two, beat_ms, round_ms);
+        EXPECT_CODE(heartbeat(&two, &hand, 0), CAIRN_OK);
+    }
+    REQUIRE_OK(cairn_world_call(&one, "GET", save.path, NULL, &living));
+    EXPECT_EQ_TEXT(cairn_world_text(living, "state"), "open");
+    uint64_t added_ms = cairn_world_tick(&two) - tick;
+    EXPECT(added_ms <= passed_ms + round_ms);
+    EXPECT(added_ms + 2 * round_ms >= passed_ms);
+    pass_both(&one, &two, silence_ms + silence_ms / 4 + 3 * MINUTE_MS, round_ms);
+    REQUIRE_OK(cairn_world_call(&one, "GET", save.path, NULL, &ended));
+    EXPECT(strstr(cairn_world_text(ended, "reason"), "node-a was not heard"));
+}
+
+TEST(a_node_that_talks_to_one_server_is_not_silent_to_another_and_no_second_counts_twice) /* V23 */
+{
+    NEED_POSTGRES;
+    talk_to_the_other("--silence-max=10min", 10 * MINUTE_MS, MINUTE_MS / 2, MINUTE_MS / 2);
+    REQUIRE(cairn_world_forget(cairn_test_folder()));
+    talk_to_the_other("--silence-max=20s", 20000, 5000, 5000);
+    REQUIRE(cairn_world_forget(cairn_test_folder()));
+    talk_to_the_other("--silence-max=70s", 70000, 30000, MINUTE_MS / 2);
+}
+
+/* ---- a resume at one server, of a node that talks to another ---- */
+
+struct resuming {
+    const struct cairn_world *world;
+    enum cairn_code code;
+    atomic_bool done;
+};
+static void *resume_there(void *argument) {
+    struct resuming *resuming = argument;
+    struct cairn_rest_options options = {.url = resuming->world->server.url};
+    struct cairn_error why = {0};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *body =
+        json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "j2", "world_size", 1,
+                  "resume", "latest", "after", 1, "wait_staged", "20s", "ranks", "rank", 0, "proc",
+                  "p2", "node", "node-b");
+    resuming->code = cairn_rest_new(&options, &rest, &why);
+    if (!resuming->code)
+        resuming->code =
+            cairn_rest_call(rest, "POST", WORLD_RUN "/attempts", body, 30000, NULL, &why);
+    resuming->done = true;
+    return NULL;
+}
+
+TEST(a_resume_waits_for_what_a_node_has_told_another_server_and_no_longer) /* Q3 */
+{
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    REQUIRE(start_first(&one, NULL, NULL));
+    REQUIRE(start_second(&one, &two, NULL));
+    struct cairn_hand hand;
+    pthread_t thread;
+    struct resuming resuming = {.world = &one};
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(heartbeat(&two, &hand, 1));
+    REQUIRE(!pthread_create(&thread, NULL, resume_there, &resuming));
+    for (int i = 0; i < 15; i++) { /* as long as something is unsent there */
+        usleep(200000);
+        EXPECT_CODE(heartbeat(&two, &hand, 1), CAIRN_OK);
+        EXPECT(!resuming.done);
+    }
+    uint64_t from_ms = cairn_mono_ms();
+    for (int i = 0; i < 100 && !resuming.done; i++) {
+        EXPECT_CODE(heartbeat(&two, &hand, 0), CAIRN_OK);
+        usleep(50000);
+    }
+    EXPECT(cairn_mono_ms() - from_ms < 3000);
+    pthread_join(thread, NULL);
+    EXPECT_CODE(resuming.code, CAIRN_OK);
+}
+
+/* ---- what one has acknowledged the other one shows ---- */
+
+static void note_at(struct cairn_world *world, const struct cairn_hand_save *save, int number) {
+    char note[32];
+    snprintf(note, sizeof(note), "note %d", number);
+    EXPECT_CODE(cairn_rest_set_if_match(world->rest, "*", err_of(world)), CAIRN_OK);
+    EXPECT_CODE(
+        cairn_world_call(world, "PATCH", save->path, json_pack("{s:s}", "note", note), NULL),
+        CAIRN_OK);
+    EXPECT_CODE(cairn_rest_set_if_match(world->rest, NULL, err_of(world)), CAIRN_OK);
+}
+
+static void expect_note(struct cairn_world *world, const char *path, int number) {
+    char note[32];
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    snprintf(note, sizeof(note), "note %d", number);
+    EXPECT_CODE(cairn_world_call(world, "GET", path, NULL, &version), CAIRN_OK);
+    EXPECT_EQ_TEXT(cairn_world_text(version, "note"), note);
+}
+
+TEST(no_server_answers_older_than_what_another_has_acknowledged) /* E2 */
+{
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    REQUIRE(start_first(&one, NULL, NULL));
+    REQUIRE(start_second(&one, &two, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    char undelete[256], manifest[256];
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    for (uint64_t i = 0; i < 2; i++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, i + 1, 1, "error", 100, &saves[i]));
+    snprintf(undelete, sizeof(undelete), "%s/undelete", saves[1].path);
+    snprintf(manifest, sizeof(manifest), "%s/manifest", saves[1].path);
+    for (int i = 0; i < 50; i++) {
+        struct cairn_world *writes = i % 2 ? &one : &two, *looks = i % 2 ? &two : &one;
+        CAIRN_AUTO_JSON json_t *latest = NULL, *back = NULL;
+        note_at(writes, &saves[1], i);
+        expect_note(looks, saves[1].path, i);
+        expect_note(looks, WORLD_RUN "/checkpoints/latest", i);
+        /* A manifest that is in the memory of both is not served when its version is away. */
+        EXPECT_CODE(cairn_world_call(looks, "GET", manifest, NULL, NULL), CAIRN_OK);
+        EXPECT_CODE(cairn_world_call(writes, "DELETE", saves[1].path, NULL, NULL), CAIRN_OK);
+        EXPECT_CODE(cairn_world_call(looks, "GET", WORLD_RUN "/checkpoints/2", NULL, NULL),
+                    CAIRN_NOT_FOUND);
+        EXPECT_CODE(cairn_world_call(looks, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest),
+                    CAIRN_OK);
+        EXPECT_EQ_U64(cairn_world_number(latest, "step"), 1);
+        EXPECT_CODE(cairn_world_call(writes, "POST", undelete, NULL, NULL), CAIRN_OK);
+        EXPECT_CODE(cairn_world_call(looks, "GET", WORLD_RUN "/checkpoints/latest", NULL, &back),
+                    CAIRN_OK);
+        EXPECT_EQ_U64(cairn_world_number(back, "step"), 2);
+    }
 }

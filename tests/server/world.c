@@ -50,7 +50,9 @@ bool cairn_world_start_inside(struct cairn_world *world, const char *const *extr
     snprintf(world->store_path, sizeof(world->store_path), "%s/store", world->folder);
     snprintf(world->data_path, sizeof(world->data_path), "%s/data", world->folder);
     world->is_inside = true;
+    snprintf(world->inside.catalog, sizeof(world->inside.catalog), "%s", world->catalog);
     enum cairn_code code = cairn_inside_start(&world->inside, world->folder, extra);
+    snprintf(world->catalog, sizeof(world->catalog), "%s", world->inside.catalog);
     world->err = world->inside.err;
     world->store = world->inside.server.store;
     world->worker = world->inside.worker;

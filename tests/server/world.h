@@ -37,7 +37,8 @@ struct cairn_world {
     } while (0)
 /* extra: more arguments, NULL-terminated, or NULL. env likewise. */
 bool cairn_world_start(struct cairn_world *world, const char *const *extra, const char *const *env);
-/* The same calls, answered without a daemon; see tests/support/server_inside.h. */
+/* The same calls, answered without a daemon; see tests/support/server_inside.h. With the catalog of
+ * another world it is a further server of that one, in the same folder. */
 bool cairn_world_start_inside(struct cairn_world *world, const char *const *extra);
 /* SIGKILL (if it still runs), then start again on the same folders. */
 bool cairn_world_restart(struct cairn_world *world, const char *const *extra,

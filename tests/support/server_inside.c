@@ -63,10 +63,10 @@ static enum cairn_code load_settings(struct cairn_inside *inside, const char *fo
 /* In PostgreSQL where the test runs over that: then changes have a thread of their own. */
 static enum cairn_code open_catalog(struct cairn_inside *inside, struct cairn_error *err) {
     struct cairn_srv_catalog **ret = &inside->server.catalog;
-    char url[300];
+    char *url = inside->catalog;
     if (inside->on_disk) return cairn_srv_catalog_open(inside->settings.data_dir, ret, err);
     if (!cairn_postgres_wanted()) return cairn_srv_catalog_open_memory(ret, err);
-    if (!cairn_postgres_catalog(url, sizeof(url)))
+    if (!url[0] && !cairn_postgres_catalog(url, sizeof(inside->catalog)))
         return cairn_fail(err, CAIRN_UNAVAILABLE, "no PostgreSQL for this test");
     return cairn_srv_catalog_open(url, ret, err);
 }

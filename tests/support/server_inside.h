@@ -28,6 +28,7 @@ struct cairn_inside {
     struct cairn_srv_settings settings;
     struct cairn_inside_clock clock;
     struct cairn_store_worker *worker;
+    char catalog[300];      /* set before the start: another one's, in PostgreSQL; else its own */
     bool on_disk;           /* set before the start: the catalog is a file, with its own thread */
     struct cairn_error err; /* of the last call */
     json_t *extra;          /* further members of the last call's problem; NULL: none */
