@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/array.h"
 #include "common/file.h"
 #include "common/pages.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "formats/convert.h"
 
@@ -30,6 +32,7 @@ struct shard {
     struct cairn_buf head;
     uint64_t bytes; /* of the file */
     struct cairn_file file;
+    bool published;
     char name[64];
 };
 struct job {
@@ -324,6 +327,7 @@ static enum cairn_code publish(struct job *job, struct cairn_error *err) {
         char part[96];
         snprintf(part, sizeof part, PART, job->shards[i].name);
         CAIRN_TRY(cairn_file_publish(job->folder_fd, part, job->shards[i].name, err));
+        job->shards[i].published = true;
     }
     return job->count > 1 ? write_index(job, err) : CAIRN_OK;
 }
@@ -334,6 +338,7 @@ static void close_all(struct job *job, bool failed) {
         char part[96];
         snprintf(part, sizeof part, PART, shard->name);
         if (failed && shard->file.open) unlinkat(job->folder_fd, part, 0);
+        if (failed && shard->published) unlinkat(job->folder_fd, shard->name, 0);
         cairn_file_release(&shard->file);
         cairn_buf_release(&shard->head);
         free(shard->entries);
@@ -342,12 +347,35 @@ static void close_all(struct job *job, bool failed) {
     if (job->folder_fd >= 0) close(job->folder_fd);
 }
 
+/* After the clean-up: what is free then is what the next try has. */
+static enum cairn_code say_room(const struct cairn_cli_export *export, uint64_t needed_bytes,
+                                struct cairn_error *err) {
+    struct statvfs room = {0};
+    char needed[24], is_free[24];
+    const char *folder = export->folder;
+    if (!err || err->code != CAIRN_NO_SPACE) return CAIRN_NO_SPACE;
+    if (err->os_errno == EFBIG)
+        return cairn_fail(err, CAIRN_NO_SPACE,
+                          "%s: files may not be that large here: raise the limit (ulimit -f), or "
+                          "give a smaller --max-shard-size; nothing was left in %s",
+                          err->message, folder);
+    (void)statvfs(folder, &room);
+    cairn_size_text(needed_bytes, needed);
+    cairn_size_text((uint64_t)room.f_bavail * room.f_frsize, is_free);
+    return cairn_fail(err, CAIRN_NO_SPACE,
+                      "%s: the export needs %s, and %s are free: make room, or name a folder on "
+                      "another disk; nothing was left in %s",
+                      err->message, needed, is_free, folder);
+}
+
 enum cairn_code cairn_cli_export_run(struct cairn_cli_export *export, struct cairn_error *err) {
     struct job job = {.export = export, .folder_fd = -1};
+    uint64_t needed_bytes = 0;
     enum cairn_code code = plan(&job, err);
+    for (size_t i = 0; i < job.count; i++) needed_bytes += job.shards[i].bytes;
     if (code == CAIRN_OK) code = open_files(&job, err);
     if (code == CAIRN_OK) code = write_windows(&job, err);
     if (code == CAIRN_OK) code = publish(&job, err);
     close_all(&job, code != CAIRN_OK);
-    return code;
+    return code == CAIRN_NO_SPACE ? say_room(export, needed_bytes, err) : code;
 }

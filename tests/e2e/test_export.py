@@ -235,6 +235,14 @@ class Export(unittest.TestCase):
                     self.refuse(folder, 2, path.name)
                 path.write_bytes(whole)
 
+    def test_a_limit_of_file_sizes_is_named_with_the_way_out_and_nothing_is_left(self):
+        limit = f"ulimit -f 1; exec {BIN / 'cairn'} export '{self.copy('stage2').parent}' '{self.out}'"
+        said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=120)
+        self.assertEqual(said.returncode, 1, said)
+        self.assertIn("ulimit -f", said.stderr)
+        self.assertIn("--max-shard-size", said.stderr)
+        self.assertEqual(list(self.out.iterdir()), [])
+
     def test_a_rank_that_is_missing_is_named(self):
         folder = self.copy("stage2")
         (folder / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()

@@ -5,6 +5,7 @@ in a mount namespace of this test's."""
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import time
@@ -14,6 +15,7 @@ import mounted
 from world import BIN, World, wait_until
 
 RUN = "full/run"
+ZERO = pathlib.Path(__file__).resolve().parents[1] / "vectors/deepspeed/stage2"
 MIB = 1 << 20
 STEPS = list(range(1, 5))
 # Small documents still fit; a shard of several MiB does not.
@@ -87,6 +89,30 @@ class Full(unittest.TestCase):
         self.wait_for_refusals()
         self.assertTrue(mounted.mount(self.store, "none", "-o", "remount,rw"))
         self.ends_well()
+
+
+
+class Commands(unittest.TestCase):
+    """What writes files says how much room it wants, and leaves none of them half written."""
+
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-full-"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.disk = self.root / "disk"
+        self.disk.mkdir()
+        self.assertTrue(mounted.mount(self.disk, "tmpfs", "-t", "tmpfs", "-o", "size=1m,mode=0777"))
+        self.addCleanup(mounted.unmount, self.disk)
+
+    def test_an_export_to_a_full_disk_says_what_it_needs_and_leaves_nothing(self):
+        filler = mounted.fill(self.disk)
+        words = [BIN / "cairn", "export", ZERO, self.disk / "out"]
+        said = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        self.assertEqual(said.returncode, 1, said)
+        self.assertRegex(said.stderr, r"No space left on device.* needs [0-9.]+ KiB, and .* free")
+        self.assertIn("name a folder on another disk", said.stderr)
+        self.assertEqual(list((self.disk / "out").iterdir()), [])
+        filler.unlink()
+        subprocess.run(words, check=True, capture_output=True, timeout=120)
 
 
 if __name__ == "__main__":
