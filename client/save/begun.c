@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "api/meta.h"
+#include "client/save/share.h"
 #include "client/session/alone.h"
 
 #define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
@@ -29,7 +30,7 @@ static enum cairn_code parse_object(const char *what, const char *text, bool of_
 enum cairn_code cairn_client_begin_body(struct cairn_save *save,
                                         const struct cairn_save_options *options,
                                         struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL;
+    CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL, *splits = NULL;
     if (save->session->rank == 0) {
         CAIRN_TRY(parse_object("labels", options->labels_json, true, &labels, err));
         CAIRN_TRY(parse_object("meta", options->meta_json, false, &meta, err));
@@ -39,9 +40,12 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
         return cairn_fail(err, CAIRN_INVALID,
                           "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
                           "A-Za-z0-9");
-    save->begin = CAIRN_PACK(
-        begin, .step = save->step, .n = save->n, .on_exists = on_exists_text(options->on_exists),
-        .skip = options->skip != 0, .format = options->format, .labels = labels, .meta = meta);
+    CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count,
+                                       &splits, err));
+    save->begin =
+        CAIRN_PACK(begin, .splits = splits, .step = save->step, .n = save->n,
+                   .on_exists = on_exists_text(options->on_exists), .skip = options->skip != 0,
+                   .format = options->format, .labels = labels, .meta = meta);
     if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
     return CAIRN_OK;
 }

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 
 #include "client/save/begun.h"
+#include "client/save/describe.h"
 #include "client/save/fail.h"
+#include "client/save/share.h"
 #include "client/session/options.h"
 #include "common/array.h"
 #include "common/encode.h"
@@ -36,124 +38,19 @@ static enum cairn_code is_described(struct cairn_save *save, struct cairn_error 
 
 /* ---- tensors ---- */
 
-static enum cairn_code check_name(const char *name, struct cairn_error *err) {
-    size_t size = name ? strlen(name) : 0;
-    if (!size || size > CAIRN_TENSOR_NAME_BYTES_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "a tensor name of %s; 1 to %d are allowed",
-                          cairn_counted(size, "byte").text, CAIRN_TENSOR_NAME_BYTES_MAX);
-    if (!cairn_utf8_valid(cairn_view_of(name)))
-        return cairn_fail(err, CAIRN_INVALID, "a tensor name is not UTF-8");
-    return CAIRN_OK;
-}
-
-static enum cairn_code read_shape(const struct cairn_tensor_piece *from,
-                                  struct cairn_client_piece *ret, uint64_t *ret_elements,
-                                  struct cairn_error *err) {
-    if (!from->dtype || !cairn_dtype_parse(cairn_view_of(from->dtype), &ret->dtype))
-        return cairn_fail(err, CAIRN_INVALID, "unknown dtype %.16s",
-                          from->dtype ? from->dtype : "(none)");
-    if (from->dimension_count > CAIRN_DIMENSIONS_MAX || (from->dimension_count && !from->shape))
-        return cairn_fail(err, CAIRN_INVALID, "%s, at most %d with their shape are taken",
-                          cairn_counted(from->dimension_count, "dimension").text,
-                          CAIRN_DIMENSIONS_MAX);
-    ret->dimension_count = from->dimension_count;
-    for (unsigned d = 0; d < ret->dimension_count; d++) ret->shape[d] = from->shape[d];
-    if (!cairn_tensor_size(ret->dtype, ret->dimension_count, ret->shape, ret_elements,
-                           &ret->tensor_bytes))
-        return cairn_fail(err, CAIRN_INVALID, "shape and dtype give no size that can be stored");
-    return CAIRN_OK;
-}
-
-static enum cairn_code read_flat(const struct cairn_tensor_piece *from, uint64_t elements,
-                                 struct cairn_client_piece *ret, struct cairn_error *err) {
-    uint64_t start = from->start[0], count = from->count[0], start_bits, bits;
-    unsigned width = cairn_dtype_bits(ret->dtype);
-    if (start > elements || count > elements - start)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "elements %" PRIu64 " + %" PRIu64 " of a tensor of %" PRIu64, start,
-                          count, elements);
-    if (cairn_mul_overflows(start, width, &start_bits) ||
-        cairn_mul_overflows(count, width, &bits) || start_bits % 8 || bits % 8)
-        return cairn_fail(err, CAIRN_INVALID, "a flat piece must begin and end at a whole byte");
-    ret->fragment.form = CAIRN_FRAGMENT_FLAT;
-    ret->fragment.start[0] = start;
-    ret->fragment.count[0] = count;
-    ret->bytes = bits / 8;
-    return CAIRN_OK;
-}
-
-static enum cairn_code read_box(const struct cairn_tensor_piece *from,
-                                struct cairn_client_piece *ret, struct cairn_error *err) {
-    uint64_t elements;
-    ret->fragment.form = CAIRN_FRAGMENT_BOX;
-    for (unsigned d = 0; d < ret->dimension_count; d++) {
-        uint64_t start = from->start[d], count = from->count[d];
-        if (start > ret->shape[d] || count > ret->shape[d] - start)
-            return cairn_fail(err, CAIRN_INVALID,
-                              "dimension %u: %" PRIu64 " + %" PRIu64 " of %" PRIu64, d, start,
-                              count, ret->shape[d]);
-        ret->fragment.start[d] = start;
-        ret->fragment.count[d] = count;
-    }
-    if (!cairn_tensor_size(ret->dtype, ret->dimension_count, ret->fragment.count, &elements,
-                           &ret->bytes))
-        return cairn_fail(err, CAIRN_INVALID, "a box must fill whole bytes");
-    return CAIRN_OK;
-}
-
-static enum cairn_code read_form(const struct cairn_tensor_piece *from, uint64_t elements,
-                                 struct cairn_client_piece *ret, struct cairn_error *err) {
-    const uint64_t zero = 0;
-    struct cairn_tensor_piece whole = *from;
-    ret->form = from->form;
-    if (from->form == CAIRN_FLAT || (from->form == CAIRN_BOX && from->dimension_count)) {
-        if (!from->start || !from->count)
-            return cairn_fail(err, CAIRN_INVALID, "start and count are missing");
-        if (from->form == CAIRN_FLAT) return read_flat(from, elements, ret, err);
-        return read_box(from, ret, err);
-    }
-    if (from->form != CAIRN_WHOLE && from->form != CAIRN_BOX)
-        return cairn_fail(err, CAIRN_INVALID, "form %d is unknown", (int)from->form);
-    ret->form = CAIRN_WHOLE;
-    whole.start = &zero;
-    whole.count = &elements;
-    return read_flat(&whole, elements, ret, err);
-}
-
 static enum cairn_code check_source(const struct cairn_tensor_piece *from,
                                     const struct cairn_client_piece *piece,
                                     struct cairn_error *err) {
-    int places = (from->source != NULL) + (from->fill != NULL) + (from->in_file != NULL);
-    if (places > 1)
-        return cairn_fail(err, CAIRN_INVALID, "one of source, fill and in_file gives the bytes");
-    if (from->source_bytes != piece->bytes && (!from->in_file || from->source_bytes))
+    if (from->in_file
+            ? from->source != NULL || (from->source_bytes && from->source_bytes != piece->bytes)
+            : from->source_bytes != piece->bytes)
         return cairn_fail(err, CAIRN_INVALID,
                           "the source has %" PRIu64 " bytes, the piece has %" PRIu64,
                           from->source_bytes, piece->bytes);
-    if (piece->bytes && !places) return cairn_fail(err, CAIRN_INVALID, "there is no source");
-    if (from->source_stride && places && !from->source)
-        return cairn_fail(err, CAIRN_INVALID, "strides are of a source in memory");
+    if (piece->bytes && !from->in_file && !from->source)
+        return cairn_fail(err, CAIRN_INVALID, "there is no source");
     if (piece->kind == CAIRN_TENSOR_REPLICATED && piece->bytes != piece->tensor_bytes)
         return cairn_fail(err, CAIRN_INVALID, "a replicated tensor is given as a whole");
-    return CAIRN_OK;
-}
-
-/* A source whose strides are those of contiguous memory is copied as such. */
-static enum cairn_code read_strides(const struct cairn_tensor_piece *from,
-                                    struct cairn_client_piece *ret, struct cairn_error *err) {
-    struct cairn_strided strided;
-    bool flat = from->form == CAIRN_FLAT;
-    const uint64_t *count = from->form == CAIRN_WHOLE ? ret->shape : ret->fragment.count;
-    unsigned bits = cairn_dtype_bits(ret->dtype);
-    if (!from->source_stride || !ret->bytes) return CAIRN_OK;
-    if (bits % 8 || !cairn_strided_make(bits / 8, flat ? 1 : ret->dimension_count, count,
-                                        from->source_stride, &strided))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "strides need elements of whole bytes, and places that memory can have");
-    if (cairn_strided_is_contiguous(&strided)) return CAIRN_OK;
-    ret->strided = malloc(sizeof *ret->strided);
-    if (!ret->strided) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the strides");
-    *ret->strided = strided;
     return CAIRN_OK;
 }
 
@@ -163,16 +60,15 @@ static enum cairn_code describe(const struct cairn_tensor_piece *from,
     if (from->kind < CAIRN_SHARDED || from->kind > CAIRN_LOCAL)
         return cairn_fail(err, CAIRN_INVALID, "kind %d is unknown", (int)from->kind);
     ret->kind = (enum cairn_tensor_kind)from->kind;
-    CAIRN_TRY(read_shape(from, ret, &elements, err));
+    CAIRN_TRY(cairn_client_piece_shape(from, ret, &elements, err));
     if (from->kind == CAIRN_ALIAS) {
-        if (from->source || from->fill || from->in_file || from->source_bytes)
+        if (from->source || from->in_file || from->source_bytes)
             return cairn_fail(err, CAIRN_INVALID, "an alias has no bytes of its own");
-        return check_name(from->alias_of, err);
+        return cairn_client_piece_name(from->alias_of, err);
     }
     if (from->alias_of) return cairn_fail(err, CAIRN_INVALID, "alias_of is for aliases only");
-    CAIRN_TRY(read_form(from, elements, ret, err));
-    CAIRN_TRY(check_source(from, ret, err));
-    return read_strides(from, ret, err);
+    CAIRN_TRY(cairn_client_piece_form(from, elements, ret, err));
+    return check_source(from, ret, err);
 }
 
 static enum cairn_code copy_texts(const struct cairn_tensor_piece *from,
@@ -189,6 +85,28 @@ static enum cairn_code copy_texts(const struct cairn_tensor_piece *from,
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
 }
 
+static enum cairn_code add_piece(struct cairn_save *save, const struct cairn_tensor_piece *from,
+                                 struct cairn_client_piece made, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(save->pieces, save->piece_count, save->piece_capacity, PIECES_MAX,
+                               "pieces", err));
+    CAIRN_TRY(copy_texts(from, &made, err));
+    save->pieces[save->piece_count++] = made;
+    return CAIRN_OK;
+}
+
+/* The piece, or this rank's share of it where a replica group has listed it. */
+static enum cairn_code add_pieces(struct cairn_save *save, const struct cairn_tensor_piece *from,
+                                  const struct cairn_client_piece *made, struct cairn_error *err) {
+    struct cairn_client_piece parts[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX], named = *made;
+    bool listed = false;
+    unsigned count = 0;
+    named.name = (char *)(uintptr_t)from->name;
+    CAIRN_TRY(cairn_client_shares_cut(&save->shares, &named, &listed, parts, &count, err));
+    if (!listed) return add_piece(save, from, *made, err);
+    for (unsigned i = 0; i < count; i++) CAIRN_TRY(add_piece(save, from, parts[i], err));
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
@@ -196,24 +114,13 @@ enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_te
     struct cairn_tensor_piece own;
     if (!piece) return cairn_fail(err, misused(save, CAIRN_INVALID), "no piece");
     enum cairn_code code = CAIRN_CLIENT_OPTIONS(piece, &own, err);
-    if (!code) code = check_name(own.name, err);
+    if (!code) code = cairn_client_piece_name(own.name, err);
     if (code) return misused(save, code);
     piece = &own;
-    struct cairn_client_piece made = {.source = piece->source,
-                                      .fill = piece->fill,
-                                      .fill_owner = piece->fill_owner,
-                                      .file_offset = piece->file_offset};
+    struct cairn_client_piece made = {.source = piece->source, .file_offset = piece->file_offset};
     code = describe(piece, &made, err);
-    if (!code)
-        code = CAIRN_ARRAY_ROOM(save->pieces, save->piece_count, save->piece_capacity, PIECES_MAX,
-                                "pieces", err);
-    if (!code) code = copy_texts(piece, &made, err);
-    if (code) {
-        free(made.strided);
-        return cairn_within(err, misused(save, code), "tensor %s", piece->name);
-    }
-    save->pieces[save->piece_count++] = made;
-    return CAIRN_OK;
+    if (!code) code = add_pieces(save, piece, &made, err);
+    return code ? cairn_within(err, misused(save, code), "tensor %s", piece->name) : CAIRN_OK;
 }
 
 /* ---- raw shards and files ---- */

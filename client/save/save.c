@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/save/share.h"
 #include "client/session/process.h"
 
 _Static_assert((int)CAIRN_CLIENT_REACHED_STAGED == (int)CAIRN_STAGED &&
@@ -55,12 +56,12 @@ void cairn_client_save_drop_pieces(struct cairn_save *save) {
         free(save->pieces[i].name);
         free(save->pieces[i].alias_of);
         free(save->pieces[i].in_file);
-        free(save->pieces[i].strided);
     }
     for (size_t i = 0; i < save->raw_count; i++) free(save->raws[i].name);
     free(save->pieces);
     free(save->raws);
     cairn_shard_names_release(&save->raw_names);
+    cairn_client_shares_release(&save->shares);
     save->pieces = NULL;
     save->raws = NULL;
     save->piece_count = save->piece_capacity = save->raw_count = save->raw_capacity = 0;

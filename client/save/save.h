@@ -12,8 +12,8 @@
  *               the one that comes back, also when its handle was freed; so is one that was begun
  *               meanwhile, in a generation that was free (Q43).
  * Limits:  8 dimensions; 1 MiB of names in one `stage` frame and in the replicated checksums.
- * Threads: pieces, raws and files belong to the handle's caller; the fields under "by the session's
- *          lock" are guarded by it.
+ * Threads: pieces, raws, files and shares belong to the handle's caller; the fields under "by the
+ *          session's lock" are guarded by it.
  * Next:    client/save/begin.c, pieces.c, stage.c, wait.c: the calls in the order of a save's life.
  */
 #pragma once
@@ -22,7 +22,6 @@
 #include "api/table.h"
 #include "client/save/state.h"
 #include "client/session/session.h"
-#include "common/strided.h"
 
 #define CAIRN_CLIENT_NO_FILE UINT32_MAX
 
@@ -39,10 +38,6 @@ struct cairn_client_piece {
     uint64_t bytes;        /* 0: an alias, or a piece without elements */
     uint64_t tensor_bytes; /* of the whole tensor */
     const void *source;
-    struct cairn_strided *strided; /* owned; NULL: the source is row-major and contiguous */
-    int (*fill)(void *owner, uint64_t offset, void *to,
-                uint64_t bytes); /* NULL: there is a source */
-    void *fill_owner;
     char *in_file; /* owned; NULL: the bytes come from source */
     uint64_t file_offset;
     _Atomic uint32_t crc32c; /* of a replicated piece, once copied */
@@ -64,6 +59,12 @@ struct cairn_client_trouble {
     struct cairn_error why; /* CAIRN_OK: none */
     uint64_t since_ms;
 };
+/* Which tensors of replica groups a save still needs; see client/save/share.h. */
+struct cairn_client_shares {
+    struct cairn_split *const *splits; /* borrowed */
+    size_t count;
+    bool **seen; /* of each split, of each piece; owned */
+};
 /* A copy and what is known of it; see client/save/stager.h. */
 struct cairn_client_stager;
 
@@ -79,7 +80,8 @@ struct cairn_save {
     struct cairn_shard_names raw_names;
     struct cairn_client_raw *raws;
     size_t raw_count, raw_capacity;
-    uint64_t stall_us, wait_us;
+    struct cairn_client_shares shares;
+    uint64_t stall_us;
 
     /* by the session's lock */
     TAILQ_ENTRY(cairn_save) place;

@@ -14,6 +14,7 @@
 #include "api/manifest.h"
 #include "client/save/copy.h"
 #include "client/save/fail.h"
+#include "client/save/share.h"
 #include "client/save/stager.h"
 
 #define TRIES_MAX 3
@@ -39,13 +40,9 @@ static uint32_t cores_allowed(void) {
     return all > 0 ? (uint32_t)all : 1; /* more cores than a set has room for */
 }
 
-static uint32_t threads_for(const struct cairn_session *session, uint64_t bytes) {
-    if (session->copy_threads) return session->copy_threads;
-    return cairn_client_copy_threads(cores_allowed(), session->local_world_size, bytes);
-}
-
 static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index,
                                   struct cairn_error *err) {
+    const struct cairn_session *session = stager->session;
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
     cairn_lock_take(&stager->session->lock);
     enum cairn_code code = stager->save->problem.code;
@@ -53,14 +50,16 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
     cairn_lock_give(&stager->session->lock);
     CAIRN_TRY(code); /* the version is over already: stop copying */
     struct telling telling = {stager, index};
-    const struct cairn_client_copy copy = {.runs = stager->arrangement.runs + shard->first_run,
-                                           .run_count = shard->run_count,
-                                           .bytes = shard->bytes,
-                                           .to = stager->slab + shard->offset,
-                                           .blocks = stager->shards[index].blocks,
-                                           .threads = threads_for(stager->session, shard->bytes),
-                                           .copied = copied,
-                                           .owner = &telling};
+    const struct cairn_client_copy copy = {
+        .runs = stager->arrangement.runs + shard->first_run,
+        .run_count = shard->run_count,
+        .bytes = shard->bytes,
+        .to = stager->slab + shard->offset,
+        .blocks = stager->shards[index].blocks,
+        .threads =
+            cairn_client_copy_threads(cores_allowed(), session->local_world_size, shard->bytes),
+        .copied = copied,
+        .owner = &telling};
     return cairn_client_copy(&copy, err);
 }
 
@@ -101,6 +100,7 @@ static enum cairn_code note_shards(struct cairn_client_stager *stager, struct ca
 
 static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
+    CAIRN_TRY(cairn_client_shares_complete(&stager->save->shares, err));
     CAIRN_TRY(cairn_client_arrange(stager->save, session->rank, &stager->arrangement, err));
     CAIRN_TRY(check_room(stager, err));
     uint64_t blocks = 0;

@@ -73,11 +73,7 @@ struct cairn_open_options {
     uint32_t wait_staged_ms; /* how long opening waits for an older attempt's saves and memory;
                                 0 = 30,000 */
     int read_only;           /* no attempt is opened; only restore and list work */
-    uint32_t
-        copy_threads;  /* with how many cairn_save_stage copies, at most 64; 0: CAIRN_COPY_THREADS,
-                              else half of the rank's share of the cores, at most 4, one for each
-                              32 MiB of a shard */
-    int interruptible; /* 1: a call that waits ends with CAIRN_INTERRUPTED when its thread has
+    int interruptible;       /* 1: a call that waits ends with CAIRN_INTERRUPTED when its thread has
                                 handled a signal. From cairn_save_begin and cairn_save_stage that
                                 gives the save up, as any other error does; a wait, a restore or a
                                 list may be called again; cairn_close waits no longer */
@@ -134,19 +130,61 @@ struct cairn_tensor_piece {
     const char *alias_of; /* CAIRN_ALIAS only */
     enum cairn_form form;
     const uint64_t *start, *count; /* in elements; 1 of each for FLAT, dimension_count for BOX */
-    const void *source;            /* the piece's first element; read during cairn_save_stage */
-    uint64_t source_bytes;         /* must equal the piece's bytes, however far they lie apart */
-    const int64_t *source_stride;  /* elements from one index to the next, per dimension of the
-                                     piece, 1 for FLAT; NULL: row-major and contiguous */
-    /* or: this writes the bytes [offset, offset + bytes) of the piece to `to`, during
-     * cairn_save_stage, and returns 0; anything else fails the save with CAIRN_SOURCE_GONE. Each
-     * byte is asked for once, in ranges of up to 16 MiB, by as many threads as copy: with
-     * copy_threads 1 by the caller's own, in ascending order. It may not call the session. */
-    int (*fill)(void *owner, uint64_t offset, void *to, uint64_t bytes);
-    void *fill_owner;
-    const char *in_file;  /* or: the piece lies in this file of cairn_save_file ... */
-    uint64_t file_offset; /* ... from this byte on; source is then NULL */
+    const void *source;    /* the piece, row-major and contiguous; read during cairn_save_stage */
+    uint64_t source_bytes; /* must equal the piece's bytes */
+    const char *in_file;   /* or: the piece lies in this file of cairn_save_file ... */
+    uint64_t file_offset;  /* ... from this byte on; source is then NULL */
 };
+
+/* ---- split: what several ranks hold alike is saved once, by each of them a share ---- */
+
+/* The members of a replica group (the ranks of a data-parallel group; of an expert-data-parallel
+ * group for experts; of each tensor- and pipeline-parallel coordinate one of their own) hold the
+ * same parts of the same tensors. Each lists them and gets its share by computing alone; no message
+ * is sent. A save that is begun with the split takes this rank's share of each listed tensor. */
+struct cairn_split;
+
+enum cairn_split_by {
+    CAIRN_SPLIT_FIRST = 0,  /* member 0 saves all */
+    CAIRN_SPLIT_LAYER = 1,  /* whole layers (names up to their first component of digits), balanced
+                               by bytes */
+    CAIRN_SPLIT_TENSOR = 2, /* whole tensors, balanced by bytes */
+    CAIRN_SPLIT_SLICE = 3   /* ranges of elements: shares of equal weight differ by at most 4 KiB */
+};
+/* As DeepSpeed names them; tensor_slice counts where both are set. */
+struct cairn_parallel_write {
+    int pipeline_stage, tensor_slice;
+};
+enum cairn_split_by cairn_split_by_of(const struct cairn_parallel_write *config);
+
+struct cairn_split_options {
+    size_t size;              /* of this struct */
+    const char *group;        /* its name, the same in each member; another for each group */
+    uint32_t member, members; /* which this rank is, from 0; at most 65,536 */
+    enum cairn_split_by by;
+    const uint32_t *weights; /* one a member: the bytes of a share go with it; NULL = equal */
+};
+/* CAIRN_INVALID. *ret is freed by cairn_split_free, after the saves begun with it were staged. It
+ * is used by one thread at a time. */
+enum cairn_code cairn_split_new(const struct cairn_split_options *options, struct cairn_split **ret,
+                                struct cairn_error *err);
+void cairn_split_free(struct cairn_split *split);
+/* List a tensor: name, dtype, shape and the part of it that every member holds (form, start,
+ * count). The order does not matter; other fields are not read. CAIRN_INVALID: also once shares
+ * were asked for, or a save was begun with it. */
+enum cairn_code cairn_split_add(struct cairn_split *split, const struct cairn_tensor_piece *piece,
+                                struct cairn_error *err);
+/* Bytes of a member's share. CAIRN_INVALID: a tensor was listed twice, or all weights are 0. */
+enum cairn_code cairn_split_bytes(struct cairn_split *split, uint32_t member, uint64_t *ret,
+                                  struct cairn_error *err);
+/* One tensor of a share: elements [start, start + count) of the flattened part that was listed. */
+struct cairn_split_share {
+    const char *name; /* the split's, until it is freed */
+    uint64_t start, count;
+};
+/* index from 0, in the order of the names; CAIRN_NOT_FOUND past the last. */
+enum cairn_code cairn_split_share_at(struct cairn_split *split, uint32_t member, uint32_t index,
+                                     struct cairn_split_share *ret, struct cairn_error *err);
 
 /* ---- save ---- */
 
@@ -167,6 +205,10 @@ struct cairn_save_options {
     const char *labels_json; /* object of strings; of rank 0 */
     const char *meta_json;   /* object, 64 KiB as canonical JSON; rank 0's */
     uint32_t timeout_ms;     /* for begin: includes the wait for this rank's own memory */
+    /* Replica groups that this rank saves a share of; they must stay until it is staged. Ranks
+     * whose lists differ end the save for all with CAIRN_BEGIN_DIFFERS, which says where. */
+    struct cairn_split *const *splits;
+    size_t split_count;
 };
 /* Every rank calls it for every step it saves; no rank waits for another. It waits for a free slab
  * of this rank, since an earlier save may hold its own until it is durable. *ret lives until
@@ -178,9 +220,11 @@ struct cairn_save_options {
 enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
                                  const struct cairn_save_options *options, struct cairn_save **ret,
                                  struct cairn_error *err);
-/* Describe a piece; its source is read by cairn_save_stage. CAIRN_INVALID, CAIRN_TOO_LARGE: this
- * piece is not part of the save, and the others stay. A save that is not staged after such an error
- * is failed when a later one needs its memory. */
+/* Describe a piece; its source is read by cairn_save_stage. Of a tensor that a split has listed the
+ * piece is the whole part that was listed, SHARDED or REPLICATED; only this rank's share of it is
+ * read and saved, and cairn_save_stage refuses a save without it. CAIRN_INVALID, CAIRN_TOO_LARGE:
+ * this piece is not part of the save, and the others stay. A save that is not staged after such
+ * an error is failed when a later one needs its memory. */
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err);
 /* A shard of raw bytes, named <name> in this rank's folder ("rank-00003/<name>"). source is read by
@@ -193,13 +237,12 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
  * does, the save fails with CAIRN_SOURCE_CHANGED or CAIRN_SOURCE_GONE, where that can be seen. */
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err);
-/* Copy every piece and raw shard into the slab, and seal. Strided pieces are copied from where
- * they lie, without a temporary. Where the process may use several cores for each rank of the node,
- * large shards are copied by several threads (`copy_threads`), which end with the call. After it
- * returned the sources may be changed, and training goes on. CAIRN_UPLOADER_GONE: the bytes are
- * copied, and the uploader is away; the session seals the save with the next uploader.
- * cairn_save_wait tells whether it did; the handle may be freed meanwhile. Any other error is
- * final: the save is failed for all ranks. */
+/* Copy every piece and raw shard into the slab, and seal. Where the process may use several cores
+ * for each rank of the node, large shards are copied by up to four threads, which end with the
+ * call. After it returned the sources may be changed, and training goes on. CAIRN_UPLOADER_GONE:
+ * the bytes are copied, and the uploader is away; the session seals the save with the next
+ * uploader. cairn_save_wait tells whether it did; the handle may be freed meanwhile. Any other
+ * error is final: the save is failed for all ranks. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
 /* Wait for a milestone; one that was reached stays so. CAIRN_TIMEOUT: not yet; the call may be
  * repeated, and the message says what is missing: shards that the store does not have, other ranks,
@@ -218,8 +261,7 @@ struct cairn_save_status {
     char version[48];             /* "" until an uploader has answered the begin */
     enum cairn_milestone reached; /* 0: nothing yet */
     uint64_t total_bytes, durable_bytes;
-    uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage ... */
-    uint64_t wait_us;  /* ... of which begin waited for memory that earlier saves held */
+    uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage */
 };
 /* What is known at this moment; waits for nothing. */
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret);

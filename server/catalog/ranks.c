@@ -19,19 +19,19 @@ enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *versio
 }
 
 enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *version,
-                                     const struct cairn_srv_group_said *said, bool *ret_differs,
-                                     uint64_t *ret_first, struct cairn_error *err) {
+                                     const struct cairn_srv_group_said *said,
+                                     struct cairn_buf *ret_words, uint64_t *ret_first,
+                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(group_insert), SQL_T(version), SQL_T(said->name),
-                                SQL_T(said->digest), SQL_I(said->rank)));
+                                SQL_T(said->words), SQL_I(said->rank)));
     CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
     CAIRN_TRY(
         cairn_srv_sql_open(tx, &rows, err, SQL(group_get), SQL_T(version), SQL_T(said->name)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
     CAIRN_ASSERT(found); /* put in above, or by an earlier begin */
-    *ret_differs = strcmp(cairn_srv_rows_text(&rows, 0), said->digest) != 0;
     *ret_first = cairn_srv_rows_u64(&rows, 1);
-    return CAIRN_OK;
+    return cairn_buf_append_text(ret_words, cairn_srv_rows_text(&rows, 0), err);
 }
 
 enum cairn_code cairn_srv_ranks_sealed(

@@ -18,14 +18,15 @@ enum cairn_code cairn_srv_rank_join(struct cairn_srv_tx *tx, const char *version
 /* The lowest rank that has begun, other than this one; 0 when there is none. */
 enum cairn_code cairn_srv_rank_other(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                      uint64_t *ret, struct cairn_error *err) CAIRN_MUST_USE;
-/* A group's digest is its first rank's; *ret_first is that rank. */
+/* What a group's first rank said of it stays; *ret_words is that, and *ret_first that rank. */
 struct cairn_srv_group_said {
-    const char *name, *digest;
+    const char *name, *words;
     uint64_t rank;
 };
 enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *version,
-                                     const struct cairn_srv_group_said *said, bool *ret_differs,
-                                     uint64_t *ret_first, struct cairn_error *err) CAIRN_MUST_USE;
+                                     const struct cairn_srv_group_said *said,
+                                     struct cairn_buf *ret_words, uint64_t *ret_first,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 
 /* A sealed rank; the text lives during the call. */
 struct cairn_srv_rank_sealed {

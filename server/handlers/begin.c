@@ -7,13 +7,13 @@
 
 #include "api/messages.h"
 #include "api/meta.h"
-#include "common/encode.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/catalog/members.h"
 #include "server/catalog/ranks.h"
 #include "server/catalog/version_lists.h"
+#include "server/handlers/groups.h"
 #include "server/handlers/saves.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
@@ -23,7 +23,6 @@
 
 struct begin {
     struct cairn_msg_begin_save msg;
-    struct cairn_msg_begin_split split; /* group NULL: none */
     enum cairn_srv_on_exists on_exists;
     struct cairn_buf labels_text, meta_text;
     /* the answer */
@@ -51,13 +50,6 @@ static void release_begins(struct batch *batch) {
 }
 
 /* ---- reading ---- */
-
-static enum cairn_code parse_split(struct begin *begin, struct cairn_error *err) {
-    if (!begin->msg.split) return CAIRN_OK;
-    CAIRN_TRY(cairn_msg_begin_split_read(begin->msg.split, "/split", &begin->split, err));
-    uint8_t digest[32];
-    return cairn_hex_decode(cairn_view_of(begin->split.digest), digest, sizeof(digest), err);
-}
 
 static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
                                     struct cairn_error *err) {
@@ -98,7 +90,7 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, stru
     CAIRN_TRY(parse_place(item, pointer, begin, err));
     CAIRN_TRY(cairn_msg_begin_save_read(item, pointer, msg, err));
     CAIRN_TRY(parse_exists(begin, pointer, err));
-    CAIRN_TRY(parse_split(begin, err));
+    CAIRN_TRY(cairn_srv_groups_check(msg->splits, pointer, err));
     snprintf(labels, sizeof(labels), "%s/labels", pointer);
     snprintf(meta, sizeof(meta), "%s/meta", pointer);
     CAIRN_TRY(cairn_meta_check(msg->labels, labels, true, &begin->labels_text, err));
@@ -111,7 +103,7 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, stru
 static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, const char *what,
                               uint64_t first_rank, struct cairn_error *err) {
     char reason[CAIRN_SRV_REASON_BYTES];
-    snprintf(reason, sizeof(reason), "rank %" PRIu64 " and rank %" PRIu64 " differ in %s",
+    snprintf(reason, sizeof(reason), "rank %" PRIu64 " and rank %" PRIu64 " differ in %.440s",
              first_rank, begin->msg.rank, what);
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_BEGIN_DIFFERS, reason};
     begin->changed = true;
@@ -132,22 +124,21 @@ static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *beg
     return differ(tx, begin, what, other, err);
 }
 
-static enum cairn_code compare_group(struct cairn_srv_tx *tx, struct begin *begin,
-                                     struct cairn_error *err) {
-    if (!begin->split.group || begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    struct cairn_srv_group_said said = {begin->split.group, begin->split.digest, begin->msg.rank};
-    uint64_t other = 0;
-    bool differs = false;
-    CAIRN_TRY(cairn_srv_group_join(tx, begin->version.id.text, &said, &differs, &other, err));
-    return differs ? differ(tx, begin, "the replica group's tensors (split digest)", other, err)
-                   : CAIRN_OK;
+static enum cairn_code compare_groups(struct cairn_srv_tx *tx, struct begin *begin,
+                                      struct cairn_error *err) {
+    uint64_t first = 0;
+    char what[CAIRN_SRV_REASON_BYTES];
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_groups_join(tx, begin->version.id.text, begin->msg.rank, begin->msg.splits,
+                                    &first, what, err));
+    return what[0] ? differ(tx, begin, what, first, err) : CAIRN_OK;
 }
 
 static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, struct begin *begin,
                             struct cairn_error *err) {
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(compare_fields(tx, begin, err));
-    CAIRN_TRY(compare_group(tx, begin, err));
+    CAIRN_TRY(compare_groups(tx, begin, err));
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     const char *id = begin->version.id.text;
     CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->msg.rank, batch->node, err));

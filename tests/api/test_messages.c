@@ -101,7 +101,7 @@ TEST(a_may_field_that_is_none_is_left_out_and_a_said_one_is_written) {
 TEST(a_nulls_field_that_is_none_is_null_on_the_wire) {
     expect_text(CAIRN_PACK(begin, .step = 7, .n = 1, .on_exists = "error"),
                 "{\"format\":null,\"labels\":null,\"meta\":null,\"n\":1,\"on_exists\":\"error\","
-                "\"skip\":false,\"split\":null,\"step\":7,\"t\":\"begin\"}");
+                "\"skip\":false,\"step\":7,\"t\":\"begin\"}");
     expect_text(CAIRN_PACK(restore, .ref = "latest"),
                 "{\"format\":null,\"ref\":\"latest\",\"t\":\"restore\",\"timeout_ms\":0}");
     expect_text(CAIRN_PACK(list, .limit = 500),

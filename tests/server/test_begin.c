@@ -62,8 +62,8 @@ TEST(the_digest_of_a_replica_group_is_fixed_by_its_first_rank) {
         memset(digest, rank == 2 ? 'b' : 'a', 64);
         digest[64] = 0;
         json_t *body = cairn_hand_begin_body(&hand, 5, 1, rank, "error");
-        json_object_set_new(body, "split",
-                            json_pack("{s:s, s:s}", "group", "dp", "digest", digest));
+        json_object_set_new(body, "splits",
+                            json_pack("[{s:s, s:s}]", "group", "dp", "digest", digest));
         EXPECT_CODE(begin(&hand, body, NULL), rank == 2 ? CAIRN_BEGIN_DIFFERS : CAIRN_OK);
     }
 }

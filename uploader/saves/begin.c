@@ -24,7 +24,7 @@ enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
     ret->format = told.format;
     ret->labels = told.labels;
     ret->meta = told.meta;
-    ret->split = told.split;
+    ret->splits = told.splits;
     return CAIRN_OK;
 }
 

@@ -74,7 +74,7 @@ static json_t *begin_body(const struct cairn_up_begin *begin) {
                       .world_size = begin->world_size,
                       .on_exists = begin->on_exists ? begin->on_exists : "error",
                       .skip = begin->skip, .format = begin->format ? begin->format : "",
-                      .labels = begin->labels, .meta = begin->meta, .split = begin->split);
+                      .labels = begin->labels, .meta = begin->meta, .splits = begin->splits);
 }
 
 static void set_place(struct cairn_up_save *save, const struct cairn_up_begin *begin) {

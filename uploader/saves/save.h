@@ -83,7 +83,7 @@ struct cairn_up_begin {
     uint64_t step;
     const char *on_exists, *format;
     bool skip;
-    json_t *labels, *meta, *split; /* borrowed, may be NULL */
+    json_t *labels, *meta, *splits; /* borrowed, may be NULL */
 };
 /* Make it, without the journal (replay uses it too). */
 enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,

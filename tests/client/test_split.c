@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Four ranks, two of tensor parallelism by two of data parallelism, save what they hold alike once,
+ * with a real server and real uploaders; another number of ranks reads all of it back. */
+#include <inttypes.h>
+
+#include <cairn/cairn.h>
+
+#include "common/clock.h"
+#include "tests/harness.h"
+#include "tests/support/world.h"
+
+#define RANKS 4
+#define LAYERS 3 /* so that slices end within matrices and vectors */
+#define ROWS 96
+#define COLUMNS 256
+#define NORMS 5000
+#define WAIT_MS 20000
+
+/* Layer i: a matrix whose halves by columns are held by the two tensor-parallel ranks, and a vector
+ * that all four hold. Besides: a scalar and an empty tensor of all. */
+static float matrices[LAYERS][ROWS][COLUMNS];
+static double norms[LAYERS][NORMS];
+static int64_t scalar;
+
+static void fill(uint64_t seed) {
+    uint64_t state = seed;
+    for (size_t i = 0; i < sizeof matrices / sizeof(float); i++)
+        (&matrices[0][0][0])[i] = (float)(cairn_test_random(&state) >> 40);
+    for (size_t i = 0; i < sizeof norms / sizeof(double); i++)
+        (&norms[0][0])[i] = (double)(cairn_test_random(&state) >> 20);
+    scalar = (int64_t)(cairn_test_random(&state) >> 2);
+}
+
+struct rank {
+    struct cairn_session *session;
+    struct cairn_save *save;
+    struct cairn_split *splits[2]; /* its matrices; what all ranks hold */
+    float halves[LAYERS][ROWS][COLUMNS / 2];
+};
+static struct rank ranks[RANKS];
+
+static void ranks_release(struct rank **all) {
+    for (size_t i = 0; i < RANKS; i++) {
+        cairn_save_free((*all)[i].save);
+        for (size_t k = 0; k < 2; k++) cairn_split_free((*all)[i].splits[k]);
+        (void)cairn_close((*all)[i].session, NULL);
+        (*all)[i] = (struct rank){0};
+    }
+}
+#define OPEN_WORLD()                                                                               \
+    struct cairn_error err = {0};                                                                  \
+    CAIRN_AUTO(world) world = {0};                                                                 \
+    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");       \
+    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){.nodes = 2}, &world, &err));         \
+    __attribute__((cleanup(ranks_release))) CAIRN_UNUSED struct rank *opened = ranks;              \
+    REQUIRE_OK(open_ranks(&world, &err))
+
+static enum cairn_code open_ranks(const struct cairn_world *world, struct cairn_error *err) {
+    for (uint32_t i = 0; i < RANKS; i++) {
+        const struct cairn_open_options options = {.size = sizeof(struct cairn_open_options),
+                                                   .run = "llm/7b",
+                                                   .job = "job-1",
+                                                   .rank = i,
+                                                   .world_size = RANKS,
+                                                   .local_rank = i / 2,
+                                                   .local_world_size = 2,
+                                                   .bytes = 4 * CAIRN_MIB,
+                                                   .socket = world->sockets[i % 2],
+                                                   .timeout_ms = 10000};
+        CAIRN_TRY(cairn_open(&options, &ranks[i].session, NULL, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- what a rank holds ---- */
+
+static const uint64_t matrix_shape[2] = {ROWS, COLUMNS}, half[2] = {ROWS, COLUMNS / 2};
+static const uint64_t norm_shape[1] = {NORMS}, empty_shape[2] = {0, 7};
+
+static struct cairn_tensor_piece matrix_of(uint32_t rank, int layer, char name[32],
+                                           uint64_t start[2]) {
+    snprintf(name, 32, "layers.%d.w", layer);
+    start[0] = 0;
+    start[1] = rank % 2 * (COLUMNS / 2);
+    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
+                                       .name = name,
+                                       .dtype = "F32",
+                                       .dimension_count = 2,
+                                       .shape = matrix_shape,
+                                       .kind = CAIRN_SHARDED,
+                                       .form = CAIRN_BOX,
+                                       .start = start,
+                                       .count = half,
+                                       .source = ranks[rank].halves[layer],
+                                       .source_bytes = sizeof ranks[rank].halves[layer]};
+}
+
+static struct cairn_tensor_piece norm_of(int layer, char name[32]) {
+    snprintf(name, 32, "layers.%d.norm", layer);
+    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
+                                       .name = name,
+                                       .dtype = "F64",
+                                       .dimension_count = 1,
+                                       .shape = norm_shape,
+                                       .kind = CAIRN_REPLICATED,
+                                       .source = norms[layer],
+                                       .source_bytes = sizeof norms[layer]};
+}
+static const struct cairn_tensor_piece step_piece = {.size = sizeof(struct cairn_tensor_piece),
+                                                     .name = "step",
+                                                     .dtype = "I64",
+                                                     .kind = CAIRN_SHARDED,
+                                                     .source = &scalar,
+                                                     .source_bytes = sizeof scalar};
+static const struct cairn_tensor_piece empty_piece = {.size = sizeof(struct cairn_tensor_piece),
+                                                      .name = "none",
+                                                      .dtype = "BF16",
+                                                      .dimension_count = 2,
+                                                      .shape = empty_shape,
+                                                      .kind = CAIRN_SHARDED};
+
+struct listing {
+    enum cairn_split_by by;
+    const uint32_t *weights; /* of the group of all ranks */
+    int without_norm;        /* this layer's vector is left out; -1: none */
+};
+
+static enum cairn_code list_tensors(uint32_t rank, const struct listing *listing,
+                                    struct cairn_error *err) {
+    char name[32], group[16];
+    uint64_t start[2];
+    snprintf(group, sizeof group, "tp%u", rank % 2);
+    const struct cairn_split_options matrices_of = {.size = sizeof(struct cairn_split_options),
+                                                    .group = group,
+                                                    .member = rank / 2,
+                                                    .members = 2,
+                                                    .by = listing->by};
+    const struct cairn_split_options all = {.size = sizeof(struct cairn_split_options),
+                                            .group = "all",
+                                            .member = rank,
+                                            .members = RANKS,
+                                            .by = listing->by,
+                                            .weights = listing->weights};
+    struct cairn_split **splits = ranks[rank].splits;
+    CAIRN_TRY(cairn_split_new(&matrices_of, &splits[0], err));
+    CAIRN_TRY(cairn_split_new(&all, &splits[1], err));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        struct cairn_tensor_piece matrix = matrix_of(rank, layer, name, start);
+        CAIRN_TRY(cairn_split_add(splits[0], &matrix, err));
+        struct cairn_tensor_piece norm = norm_of(layer, name);
+        if (layer != listing->without_norm) CAIRN_TRY(cairn_split_add(splits[1], &norm, err));
+    }
+    CAIRN_TRY(cairn_split_add(splits[1], &step_piece, err));
+    return cairn_split_add(splits[1], &empty_piece, err);
+}
+
+static enum cairn_code describe(uint32_t rank, struct cairn_error *err) {
+    char name[32];
+    uint64_t start[2];
+    for (int layer = 0; layer < LAYERS; layer++) {
+        for (size_t row = 0; row < ROWS; row++)
+            memcpy(ranks[rank].halves[layer][row], &matrices[layer][row][rank % 2 * (COLUMNS / 2)],
+                   sizeof(float) * COLUMNS / 2);
+        struct cairn_tensor_piece matrix = matrix_of(rank, layer, name, start);
+        CAIRN_TRY(cairn_save_tensor(ranks[rank].save, &matrix, err));
+        struct cairn_tensor_piece norm = norm_of(layer, name);
+        CAIRN_TRY(cairn_save_tensor(ranks[rank].save, &norm, err));
+    }
+    CAIRN_TRY(cairn_save_tensor(ranks[rank].save, &step_piece, err));
+    return cairn_save_tensor(ranks[rank].save, &empty_piece, err);
+}
+
+static enum cairn_code begin(uint32_t rank, uint64_t step, struct cairn_error *err) {
+    const struct cairn_save_options options = {
+        .size = sizeof(struct cairn_save_options), .splits = ranks[rank].splits, .split_count = 2};
+    return cairn_save_begin(ranks[rank].session, step, &options, &ranks[rank].save, err);
+}
+
+static enum cairn_code save_all(uint64_t step, struct cairn_error *err) {
+    for (uint32_t i = 0; i < RANKS; i++) {
+        cairn_save_free(ranks[i].save);
+        ranks[i].save = NULL;
+        CAIRN_TRY(begin(i, step, err));
+        CAIRN_TRY(describe(i, err));
+        CAIRN_TRY(cairn_save_stage(ranks[i].save, err));
+    }
+    for (uint32_t i = 0; i < RANKS; i++)
+        CAIRN_TRY(cairn_save_wait(ranks[i].save, CAIRN_COMMITTED, WAIT_MS, err));
+    return CAIRN_OK;
+}
+
+/* ---- reading back ---- */
+
+static enum cairn_code read_whole(struct cairn_restore *restore, const char *name, void *into,
+                                  uint64_t bytes, struct cairn_error *err) {
+    const struct cairn_read read = {
+        .size = sizeof(struct cairn_read), .tensor = name, .into = into, .into_bytes = bytes};
+    return cairn_restore_read(restore, &read, 1, 0, err);
+}
+
+static void expect_restored(uint64_t step) {
+    static float matrix[ROWS][COLUMNS];
+    static double norm[NORMS];
+    struct cairn_error err = {0};
+    struct cairn_restore *restore = NULL;
+    char ref[24], name[32];
+    int64_t number = 0;
+    snprintf(ref, sizeof ref, "%" PRIu64, step);
+    const struct cairn_restore_options options = {.size = sizeof(struct cairn_restore_options),
+                                                  .ref = ref};
+    REQUIRE_OK(cairn_restore_open(ranks[0].session, &options, &restore, NULL, &err));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        snprintf(name, sizeof name, "layers.%d.w", layer);
+        EXPECT_CODE(read_whole(restore, name, matrix, sizeof matrix, &err), CAIRN_OK);
+        EXPECT(memcmp(matrix, matrices[layer], sizeof matrix) == 0);
+        snprintf(name, sizeof name, "layers.%d.norm", layer);
+        EXPECT_CODE(read_whole(restore, name, norm, sizeof norm, &err), CAIRN_OK);
+        EXPECT(memcmp(norm, norms[layer], sizeof norm) == 0);
+    }
+    EXPECT_CODE(read_whole(restore, "step", &number, sizeof number, &err), CAIRN_OK);
+    EXPECT(number == scalar);
+    struct cairn_tensor_info info;
+    EXPECT_CODE(cairn_restore_tensor_find(restore, "none", &info, &err), CAIRN_OK);
+    cairn_restore_free(restore);
+}
+
+static uint64_t bytes_of(uint32_t rank) {
+    struct cairn_save_status status;
+    cairn_save_status(ranks[rank].save, &status);
+    return status.total_bytes;
+}
+
+static void save_and_restore_by(enum cairn_split_by by) {
+    OPEN_WORLD();
+    const struct listing listing = {.by = by, .without_norm = -1};
+    for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(list_tensors(i, &listing, &err));
+    uint64_t unique = sizeof matrices + sizeof norms + sizeof scalar, sum = 0, most = 0;
+    for (uint64_t step = 1; step <= 6; step++) { /* more than the begins that say the marks */
+        fill(step);
+        REQUIRE_OK(save_all(step, &err));
+        expect_restored(step);
+    }
+    for (uint32_t i = 0; i < RANKS; i++) {
+        sum += bytes_of(i);
+        most = cairn_max_u64(most, bytes_of(i));
+    }
+    EXPECT(sum > unique && sum <= unique + RANKS * 4096); /* a header each; nothing twice */
+    if (by == CAIRN_SPLIT_SLICE) EXPECT(most < unique / RANKS + 12 * CAIRN_KIB);
+    if (by == CAIRN_SPLIT_FIRST) EXPECT(bytes_of(2) < 4 * CAIRN_KIB);
+}
+
+TEST(what_one_rank_saves_for_all_is_restored) {
+    save_and_restore_by(CAIRN_SPLIT_FIRST);
+}
+TEST(layers_that_are_spread_over_the_group_are_restored) {
+    save_and_restore_by(CAIRN_SPLIT_LAYER);
+}
+TEST(tensors_that_are_spread_over_the_group_are_restored) {
+    save_and_restore_by(CAIRN_SPLIT_TENSOR);
+}
+TEST(slices_that_are_spread_evenly_over_the_group_are_restored) {
+    save_and_restore_by(CAIRN_SPLIT_SLICE);
+}
+
+TEST(ranks_with_other_lists_are_told_where_they_differ) { /* Q10 */
+    OPEN_WORLD();
+    const struct listing full = {.by = CAIRN_SPLIT_SLICE, .without_norm = -1},
+                         less = {.by = CAIRN_SPLIT_SLICE, .without_norm = 2};
+    for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(list_tensors(i, i == 3 ? &less : &full, &err));
+    fill(1);
+    enum cairn_code code = save_all(1, &err);
+    EXPECT_CODE(code, CAIRN_BEGIN_DIFFERS);
+    EXPECT(strstr(err.message,
+                  "rank 0 and rank 3 differ in the tensors of the replica group \"all\", "
+                  "by name behind \"layers.1.norm\" up to \"none\""));
+}
+
+TEST(a_listed_tensor_that_is_not_described_fails_the_stage_by_name) {
+    OPEN_WORLD();
+    const struct listing listing = {.by = CAIRN_SPLIT_SLICE, .without_norm = -1};
+    for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(list_tensors(i, &listing, &err));
+    REQUIRE_OK(begin(1, 1, &err));
+    char name[32];
+    uint64_t start[2];
+    struct cairn_tensor_piece matrix = matrix_of(1, 0, name, start);
+    REQUIRE_OK(cairn_save_tensor(ranks[1].save, &matrix, &err));
+    EXPECT_CODE(cairn_save_tensor(ranks[1].save, &matrix, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "described twice"));
+    struct cairn_tensor_piece other = norm_of(0, name);
+    other.dtype = "I64";
+    EXPECT_CODE(cairn_save_tensor(ranks[1].save, &other, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "group \"all\" has listed"));
+    EXPECT_CODE(cairn_save_stage(ranks[1].save, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "was not described, and this rank saves a share of it"));
+}
+
+TEST(shares_can_be_asked_for_before_anything_is_saved) {
+    struct cairn_error err = {0};
+    struct cairn_split *split = NULL;
+    struct cairn_split_share share;
+    char name[32];
+    uint64_t bytes = 0;
+    const uint32_t weights[] = {1, 3};
+    const struct cairn_split_options options = {.size = sizeof(struct cairn_split_options),
+                                                .group = "dp",
+                                                .members = 2,
+                                                .by = CAIRN_SPLIT_SLICE,
+                                                .weights = weights};
+    REQUIRE_OK(cairn_split_new(&options, &split, &err));
+    struct cairn_tensor_piece norm = norm_of(0, name);
+    REQUIRE_OK(cairn_split_add(split, &norm, &err));
+    REQUIRE_OK(cairn_split_bytes(split, 1, &bytes, &err));
+    EXPECT(bytes >= 3 * sizeof norms[0] / 4 - 4096 && bytes <= 3 * sizeof norms[0] / 4 + 4096);
+    REQUIRE_OK(cairn_split_share_at(split, 1, 0, &share, &err));
+    EXPECT_EQ_TEXT(share.name, "layers.0.norm");
+    EXPECT_EQ_U64(share.start + share.count, NORMS);
+    EXPECT_EQ_U64(share.count * 8, bytes);
+    EXPECT_CODE(cairn_split_share_at(split, 1, 1, &share, &err), CAIRN_NOT_FOUND);
+    EXPECT_CODE(cairn_split_add(split, &norm, &err), CAIRN_INVALID);
+    cairn_split_free(split);
+    const struct cairn_parallel_write both = {1, 1}, stage = {1, 0}, none = {0, 0};
+    EXPECT_EQ_U64(cairn_split_by_of(&both), CAIRN_SPLIT_SLICE);
+    EXPECT_EQ_U64(cairn_split_by_of(&stage), CAIRN_SPLIT_LAYER);
+    EXPECT_EQ_U64(cairn_split_by_of(&none), CAIRN_SPLIT_FIRST);
+}
