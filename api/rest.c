@@ -23,11 +23,13 @@
 /* Of a list. A connection is open after one lost packet, or the next server is tried. A call that
  * waits for a commit is silent for long, so silence alone says nothing; but /livez waits for
  * nothing. A busy machine answers it within tens of milliseconds. Shorter calls have less: all
- * servers have their turn within the time of one call. */
+ * servers have their turn within the time of one call. Of a server that has answered nothing yet
+ * there is nothing to be patient for: a command is one process, and would wait so each time. */
 #define CONNECT_MS 2000
 #define QUIET_MS_MAX 5000
 #define LIVEZ_MS_MAX 2000
-#define HELD_MS 200 /* longer than it takes to say no */
+#define UNHEARD_MS_MAX 500 /* instead of both */
+#define HELD_MS 200        /* longer than it takes to say no */
 
 struct cairn_rest {
     struct cairn_http_engine *engine;
@@ -251,22 +253,39 @@ static bool heard_lately(const struct cairn_rest *rest, uint32_t at, uint32_t ms
            cairn_mono_us() < atomic_load(&rest->seen->heard_us) + (uint64_t)ms * 1000;
 }
 
+/* How long to wait for it, and then for /livez: ret. */
+static uint32_t patience_ms(const struct cairn_rest *rest, uint32_t at,
+                            const struct cairn_http_request *request, uint32_t *ret_livez_ms) {
+    bool heard = atomic_load(&rest->seen->at) == at && atomic_load(&rest->seen->heard_us);
+    uint64_t turn_ms = request->stall_ms / (2 * rest->servers.count) + 1;
+    uint64_t quiet_ms = cairn_min_u64(turn_ms, heard ? QUIET_MS_MAX : UNHEARD_MS_MAX);
+    *ret_livez_ms = (uint32_t)cairn_min_u64(quiet_ms, LIVEZ_MS_MAX);
+    return (uint32_t)quiet_ms;
+}
+
+static void note_heard(struct cairn_rest *rest, uint32_t at) {
+    atomic_store(&rest->seen->at, at);
+    atomic_store(&rest->seen->heard_us, cairn_mono_us());
+}
+
 /* As cairn_http_perform, but ends where the server is silent and does not live (rest.h#5). */
 static enum cairn_code perform_watched(struct cairn_rest *rest, struct call *call, uint32_t at,
                                        struct cairn_error *err) {
     const struct cairn_server_place *place = &rest->servers.places[at];
     struct cairn_http_request *request = &call->request;
-    uint32_t quiet_ms =
-        (uint32_t)cairn_min_u64(QUIET_MS_MAX, request->stall_ms / (2 * rest->servers.count) + 1);
-    uint32_t livez_ms = (uint32_t)cairn_min_u64(LIVEZ_MS_MAX, quiet_ms);
+    uint32_t livez_ms = 0, quiet_ms = patience_ms(rest, at, request, &livez_ms);
     enum cairn_code code = CAIRN_OK;
     CAIRN_TRY(cairn_http_submit(rest->engine, request, err));
     while ((code = poll_for(rest, request, NULL, quiet_ms, err)) == CAIRN_OK &&
            request->engine_private) {
-        if (heard_lately(rest, at, quiet_ms) || lives(rest, place, request, livez_ms)) continue;
-        code = cairn_fail(err, CAIRN_UNAVAILABLE,
-                          "no answer, and none to /livez within %u ms: it hangs", livez_ms);
-        break;
+        if (heard_lately(rest, at, quiet_ms)) continue;
+        if (!lives(rest, place, request, livez_ms)) {
+            code = cairn_fail(err, CAIRN_UNAVAILABLE,
+                              "no answer, and none to /livez within %u ms: it hangs", livez_ms);
+            break;
+        }
+        if (request->engine_private) note_heard(rest, at);
+        quiet_ms = patience_ms(rest, at, request, &livez_ms);
     }
     if (code != CAIRN_OK) {
         cairn_http_cancel(rest->engine, request);
@@ -305,11 +324,6 @@ static enum cairn_code try_server(struct cairn_rest *rest, struct call *call, ui
     if (code != CAIRN_OK) return cairn_within(err, code, "server %s", place->name);
     if (request->status >= 200 && request->status < 300) return CAIRN_OK;
     return judge_refusal(rest, call, err);
-}
-
-static void note_heard(struct cairn_rest *rest, uint32_t at) {
-    atomic_store(&rest->seen->at, at);
-    atomic_store(&rest->seen->heard_us, cairn_mono_us());
 }
 
 /* Within its own time alone: who calls decides whether and when all are tried again. A server

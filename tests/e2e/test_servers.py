@@ -66,7 +66,7 @@ class Lists(unittest.TestCase):
         self.start_uploader(f"{self.hung()},{self.living}")
         begun = time.monotonic()
         self.world.cairn("ls")
-        self.assertLess(time.monotonic() - begun, 15)
+        self.assertLess(time.monotonic() - begun, 5)  # 1 s of it for the one that hangs
         self.save_and_restore("list/hung")
 
     def test_an_uploader_goes_on_when_its_server_has_another_address(self):

@@ -193,10 +193,10 @@ TEST(where_no_server_of_a_list_answers_the_last_is_named_and_each_was_called) { 
 
 TEST(a_server_that_hangs_is_left_within_the_time_of_the_call) { /* rest.h#5 */
     CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair, "hang", "target", 4000));
+    REQUIRE(open_pair(&pair, "hang", "target", 30000));
     uint64_t begun_ms = cairn_mono_ms();
     REQUIRE_OK(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err));
-    EXPECT(cairn_mono_ms() - begun_ms < 4000);
+    EXPECT(cairn_mono_ms() - begun_ms < 3000); /* nobody has heard of it: 1 s */
     /* Known to whoever shares the list. */
     struct cairn_rest *other = NULL;
     char list[200];
@@ -212,7 +212,7 @@ TEST(a_server_that_hangs_is_left_within_the_time_of_the_call) { /* rest.h#5 */
 
 TEST(a_server_that_is_slow_and_lives_is_waited_for) { /* rest.h#5 */
     CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair, "slow", "target", 3000)); /* asked /livez after 750 ms */
+    REQUIRE(open_pair(&pair, "slow", "target", 3000)); /* asked /livez after 500 ms */
     CAIRN_AUTO_JSON json_t *reply = NULL;
     REQUIRE_OK(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, &reply, &err));
     EXPECT_EQ_U64(cairn_responder_requests(pair.servers[1]), 0);
